@@ -229,7 +229,18 @@ def test_a_service_that_breaks_off_is_not_noticed(
         ({"colour": "red"}, "unknown option 'colour'"),
         ({"columns": "colour"}, "option columns"),
         ({"startingOffsets": "latest"}, "earliest offsets"),
-        ({"endingOffsets": '{"orders/broker-a/0": 11}'}, "ends at 10 by now"),
+        ({"endingOffsets": '{"orders/broker-a/0": 11}'}, "expected at most 10 .* found 11"),
+        ({"startingOffsets": '{"orders/broker-a/0": 11}'}, "expected at most 10 .* found 11"),
+        ({"startingOffsets": '{"orders/broker-a/2": 0}'}, "no queue orders/broker-a/2; there are"),
+        ({"endingOffsets": '{"orders/broker-z/0": 3}'}, "no queue orders/broker-z/0; there are"),
+        ({"endingOffsets": '{"orders/broker-a/1": 4}'}, "messages 4 to 4 .* deleted"),
+        (
+            {
+                "startingOffsets": '{"orders/broker-a/0": 9}',
+                "endingOffsets": '{"orders/broker-a/0": 8}',
+            },
+            "would end at 8, before it starts at 9",
+        ),
         ({"startingOffsets": '{"orders/broker-a/1": 3}'}, "messages 3 to 4"),
     ],
 )

@@ -24,6 +24,7 @@ import pyarrow as pa
 from pyspark_eruca.columns import arrow_schema
 from pyspark_eruca.ranges import Queue, Range
 
+TOPIC_ID = "9f2c-1"
 BEGAN = datetime(2026, 11, 21, tzinfo=UTC)
 
 
@@ -57,6 +58,9 @@ class ExportService:
     plan_faults: deque[Refusal] = field(default_factory=deque)
     requests: list[str] = field(default_factory=list)
     away: list[str] = field(default_factory=list)  # brokers that nobody can find
+    topic_ids: dict[str, str] = field(default_factory=dict)  # where it is not TOPIC_ID
+    broker_started_at: str = "2026-11-21T00:00:00.000Z"
+    lost: dict[Queue, tuple[str, int]] = field(default_factory=dict)  # starts that do not hold
     on_plan: Callable[[], None] | None = None
     on_records: Callable[[], None] | None = None
     url: str = ""
@@ -69,7 +73,7 @@ class ExportService:
 
     def plan(self, topic: str, query: dict[str, list[str]]) -> dict[str, Any]:
         """Return a plan's JSON."""
-        queues = []
+        queues: list[dict[str, Any]] = []
         for queue, (least, most) in sorted(self.queues.items()):
             if queue.topic != topic:
                 continue
@@ -84,8 +88,17 @@ class ExportService:
                     "min_offset": least,
                     "max_offset": most,
                     "missing_rows": 0,
+                    "topic_id": self.topic_id(topic),
+                    "broker_started_at": self.broker_started_at,
+                    "latest_stored_at": _stored_at(most - 1) if least < most else None,
+                    "lost": None,
                 }
             )
+        starts = json.loads(query.get("start", ["{}"])[0])
+        for told in queues:
+            queue = Queue(topic, told["broker_name"], told["queue_id"])
+            if f"{queue.broker_name}/{queue.queue_id}" in starts and queue in self.lost:
+                told["lost"], told["from_offset"] = self.lost[queue]
         missing = [
             {"broker_name": name, "reason": "broker_unreachable", "detail": "nobody knows it"}
             for name in self.away
@@ -98,10 +111,22 @@ class ExportService:
             "incomplete": missing,
         }
 
+    def topic_id(self, topic: str) -> str:
+        """Return a topic's id."""
+        return self.topic_ids.get(topic, TOPIC_ID)
+
+    def create_again(self, topic: str, sizes: dict[int, int], *, topic_id: str = "9f2c-77") -> Self:
+        """Delete a topic and create it again, with queues of so many messages."""
+        self.queues = {queue: size for queue, size in self.queues.items() if queue.topic != topic}
+        self.topic_ids[topic] = topic_id
+        return self.hold(topic, sizes)
+
     def refusal(self, topic: str, ranges: list[Range]) -> Refusal | None:
         """Return why ranges cannot be read; None: they can."""
         if all(queue.topic != topic for queue in self.queues):
             return Refusal(404, "topic-not-found")
+        if any(one.topic_id not in (None, self.topic_id(topic)) for one in ranges):
+            return Refusal(410, "range-deleted")
         if any(one.queue not in self.queues for one in ranges):
             return Refusal(404, "queue-not-found")
         if any(one.start < self.queues[one.queue][0] for one in ranges):
@@ -125,6 +150,11 @@ class ExportService:
                     yield batch, made.text
                     fault.repeat_first = False
                 start = end
+
+
+def _stored_at(offset: int) -> str:
+    moment = BEGAN + timedelta(milliseconds=offset)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _offset(moments: list[str] | None, default: int) -> int:
@@ -269,5 +299,6 @@ def _send(
 def _range(topic: str, text: str) -> Range:
     place, _, offsets = text.rpartition(":")
     broker_name, _, queue_id = place.rpartition("/")
+    offsets, _, topic_id = offsets.partition("@")
     start, _, end = offsets.partition("-")
-    return Range(Queue(topic, broker_name, int(queue_id)), int(start), int(end))
+    return Range(Queue(topic, broker_name, int(queue_id)), int(start), int(end), topic_id or None)

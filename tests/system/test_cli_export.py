@@ -181,6 +181,7 @@ async def test_parts_of_another_export_are_not_mixed_up_with_this_one(tmp_path: 
                         "until": None,
                     },
                     "plan": plan.model_dump(mode="json"),
+                    "version": 2,
                 }
             )
         )
@@ -191,6 +192,59 @@ async def test_parts_of_another_export_are_not_mixed_up_with_this_one(tmp_path: 
     assert "topic other" in refused
     assert "--restart" in refused
     assert len(file.read_text().splitlines()) == 30
+
+
+async def test_parts_of_an_earlier_version_are_refused(tmp_path: Path) -> None:
+    """They do not say of which topic their ranges are."""
+    file = tmp_path / "orders.ndjson"
+    async with exporting(tmp_path, 30) as (command, service):
+        with reserved(file):
+            request = ExportRequest("orders", NDJSON_MEDIA_TYPE, None, None, None)
+            ExportParts.begun(file, request, await service.plan("orders"))
+            kept = tmp_path / "orders.ndjson.parts" / "plan.json"
+            document = json.loads(kept.read_text())
+            del document["version"]
+            kept.write_text(json.dumps(document))
+
+        refused = await command("export", "orders", "--to", file, code=1)
+        await command("export", "orders", "--to", file, "--restart")
+
+    assert "are of version 1, expected 2" in refused
+    assert "--restart" in refused
+    assert len(file.read_text().splitlines()) == 30
+
+
+@pytest.mark.parametrize("read_before", [False, True])
+async def test_parts_of_a_topic_that_was_created_again_are_not_mixed_with_its_messages(
+    tmp_path: Path, read_before: bool
+) -> None:
+    """It holds as many messages as were planned."""
+    file = tmp_path / "orders.ndjson"
+    async with exporting(tmp_path, 30) as (command, service):
+        plan = await service.plan("orders", partition_rows=5)
+        first = plan.partitions[0]
+        with reserved(file):
+            request = ExportRequest("orders", NDJSON_MEDIA_TYPE, None, None, None)
+            parts = ExportParts.begun(file, request, plan)
+            if read_before:
+                parts.open_part(first).close()
+                parts.keep(first)
+        await service.client.admin.delete_topic("orders")
+        await service.client.admin.create_topic("orders", queue_count=2)
+        async with service.client.producer() as producer:
+            for queue in await service.client.admin.queues("orders"):
+                messages = [eruca.Message("orders", f"again {n}") for n in range(15)]
+                await producer.send_many(messages, queue=queue)
+
+        if read_before:
+            said = await command("export", "orders", "--to", file, code=1)
+            assert "topic orders was deleted and created again" in said
+            assert "--restart" in said
+        await command("export", "orders", "--to", file, *["--restart"][: int(read_before)])
+
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(lines) == 30
+    assert all(line["body"]["text"].startswith("again") for line in lines)
 
 
 async def test_two_runs_into_one_file_do_not_share_its_parts(tmp_path: Path) -> None:

@@ -9,12 +9,11 @@ source), ``StreamMetadata``.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from eruca_spark.lake import CHECKPOINT, LakeError
 from eruca_spark.lake_files import LakeFiles
 from pyspark_eruca.ranges import Range
-from pyspark_eruca.stream_offsets import batch_ranges
+from pyspark_eruca.stream_offsets import StreamOffset, batch_ranges
 
 
 def query_id(files: LakeFiles) -> str:
@@ -28,14 +27,13 @@ def query_id(files: LakeFiles) -> str:
 
 def ranges_of(files: LakeFiles, batch: int) -> tuple[Range, ...]:
     """Return the ranges that a batch is made of."""
-    before = _offset(files, batch - 1) if batch else {}
+    before = _offset(files, batch - 1) if batch else StreamOffset()
     return tuple(batch_ranges(before, _offset(files, batch)))
 
 
-def _offset(files: LakeFiles, batch: int) -> dict[str, Any]:
+def _offset(files: LakeFiles, batch: int) -> StreamOffset:
     text = files.read(f"{CHECKPOINT}/offsets/{batch}")
     lines = (text or "").splitlines()
     if len(lines) != 3 or lines[0] != "v1":
         raise LakeError(f"the checkpoint's offset {batch} cannot be read: {text!r}")
-    offset: dict[str, Any] = json.loads(lines[2])
-    return offset
+    return StreamOffset.parse(json.loads(lines[2]))

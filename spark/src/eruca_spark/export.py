@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from eruca_spark.checkpoint import query_id, ranges_of
-from eruca_spark.lake import PARTITION_COLUMNS, Lake, LakeError, Manifest
+from eruca_spark.lake import PARTITION_COLUMNS, Lake, LakeError, Manifest, is_another
 from eruca_spark.parquet import parquet_settings
 from pyspark_eruca.columns import SCHEMA_VERSION
 from pyspark_eruca.exports import Exports
@@ -118,11 +118,15 @@ def _run(writer: DataStreamWriter, look: Callable[[], None], may_stop: Callable[
 def waiting_rows(lake: Lake, options: Mapping[str, str]) -> int:
     """Return how many messages there are now that the lake does not have."""
     parsed = Options.parse(options)
-    ends = {one.queue: one.end for manifest in lake.manifests() for one in manifest.ranges}
+    ends = {one.queue: one for manifest in lake.manifests() for one in manifest.ranges}
     held = Exports(parsed).held(parsed.topics, starting_at=parsed.starting_at)
-    return sum(
-        max(0, now.end - max(now.start, ends.get(queue, now.start))) for queue, now in held.items()
-    )
+    rows = 0
+    for queue, now in held.items():
+        start = now.start
+        if queue in ends and not is_another(ends[queue], Range(queue, 0, 0, now.topic_id)):
+            start = max(start, ends[queue].end)
+        rows += max(0, now.end - start)
+    return rows
 
 
 class BatchWriter:

@@ -6,8 +6,9 @@ answer that breaks off is resumed at the next offset; one that ends early is an 
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 from urllib.parse import quote
@@ -17,17 +18,20 @@ import pyarrow as pa
 from pyspark_eruca.columns import SCHEMA_VERSION, arrow_schema
 from pyspark_eruca.errors import (
     BrokenAnswer,
+    DataLossError,
     RangeDeleted,
     RefusedError,
     SourceError,
     UnavailableError,
 )
 from pyspark_eruca.options import REQUEST_ROWS_MAX, Options
+from pyspark_eruca.positions import Lost, Position, another_topic
 from pyspark_eruca.ranges import Held, Queue, Range
 from pyspark_eruca.service import TRANSIENT, Patience, Service
 from pyspark_eruca.stream_offsets import data_loss
 
 _BATCH_RANGE: Final = b"eruca.range"
+_PROVED_AT_ONCE: Final = 100  # positions of one request, whose URL has to fit
 _TOPIC_NOT_FOUND: Final = "topic-not-found"
 
 
@@ -78,9 +82,46 @@ class Exports:
             for one in plan["queues"]:
                 queue = Queue(topic, one["broker_name"], one["queue_id"])
                 held[queue] = Held(
-                    one["from_offset"], one["to_offset"], one["min_offset"], one["max_offset"]
+                    one["from_offset"],
+                    one["to_offset"],
+                    one["min_offset"],
+                    one["max_offset"],
+                    one.get("topic_id"),
+                    one.get("broker_started_at"),
+                    one.get("latest_stored_at"),
                 )
         return held
+
+    def lost(self, positions: Mapping[Queue, Position]) -> dict[Queue, Lost]:
+        """Return which of *positions* their queues' logs do not hold any more, and why.
+
+        Raises:
+            UnavailableError: There was no answer.
+            SourceError: The service refused.
+        """
+        lost = {}
+        for topic in sorted({queue.topic for queue in positions}):
+            its = [(queue, one) for queue, one in positions.items() if queue.topic == topic]
+            for at in range(0, len(its), _PROVED_AT_ONCE):
+                some = dict(its[at : at + _PROVED_AT_ONCE])
+                start = {
+                    f"{queue.broker_name}/{queue.queue_id}": {
+                        "offset": one.offset,
+                        "topic_id": one.topic_id,
+                        "latest_stored_at": one.latest_stored_at,
+                    }
+                    for queue, one in some.items()
+                }
+                query = [
+                    ("partition_rows", str(REQUEST_ROWS_MAX)),
+                    ("start", json.dumps(start)),
+                    ("missing", "skip"),
+                ]
+                for told in self._plan(topic, query)["queues"]:
+                    queue = Queue(topic, told["broker_name"], told["queue_id"])
+                    if queue in some and told.get("lost"):
+                        lost[queue] = Lost(told["lost"], told["from_offset"])
+        return lost
 
     def _plan(self, topic: str, query: Sequence[tuple[str, str]]) -> dict[str, Any]:
         patience = self._service.patience()
@@ -104,23 +145,25 @@ class Exports:
             SourceError: It sent what was not asked for.
         """
         todo = [one for one in ranges if one.rows]
+        begun = 0  # rows that have been yielded
         patience = self._service.patience()
         while todo:
             try:
                 for batch, got in self._stream(todo):
                     todo = _after(todo, got)
+                    begun += got.rows
                     patience.progressed()
                     yield batch
                 if todo:
                     raise BrokenAnswer(f"the answer ended before {todo[0].text}")
             except RangeDeleted as error:
-                todo = self._without_deleted(todo, error)
+                todo = self._without_deleted(todo, error, begun=begun)
             except RefusedError as error:
                 if error.code == _TOPIC_NOT_FOUND:
                     # A name server that has just begun knows no topic yet.
                     todo = self._without_topic(todo, error, patience)
                 else:
-                    todo = self._without_deleted(todo, error)
+                    todo = self._without_deleted(todo, error, begun=begun)
             except TRANSIENT as error:
                 self._service.next_url()
                 patience.wait(error)
@@ -128,7 +171,7 @@ class Exports:
     def _stream(self, todo: Sequence[Range]) -> Iterator[tuple[pa.RecordBatch, Range]]:
         options = self._options
         topic = todo[0].queue.topic
-        query = [("range", one.text) for one in todo]
+        query = [("range", one.request_text) for one in todo]
         query += [("columns", ",".join(options.columns)), ("codec", options.codec)]
         path = f"/v1/exports/{quote(topic, safe='')}/records"
         expected = arrow_schema(options.columns)
@@ -157,20 +200,33 @@ class Exports:
             return self._without(todo, [_nothing_of(one) for one in todo], error)
         return todo
 
-    def _without_deleted(self, todo: Sequence[Range], error: Exception) -> list[Range]:
+    def _without_deleted(
+        self, todo: Sequence[Range], error: Exception, *, begun: int
+    ) -> list[Range]:
         """Return what is left of *todo*, where what its queues hold now accounts for a refusal.
 
-        A topic that was made anew may have fewer queues than before, or end before a range does.
+        A topic that was created again may have fewer queues than before.
+
+        Raises:
+            DataLossError: Some are gone, and that matters; or the topic is another one, and some of
+                the rows yielded so far may be of that.
         """
         held = self.held({todo[0].queue.topic})
+        for one in todo:
+            now = held.get(one.queue)
+            reason = now and another_topic(one.queue.topic, one.topic_id, now.topic_id)
+            if reason and begun:
+                raise DataLossError(
+                    f"{one.queue.text}: {reason} while it was being read: run it again"
+                ) from error
         brokers = {queue.broker_name for queue in held}
         left = []
         for one in todo:
             now = held.get(one.queue)
-            if now is not None:
+            if now is not None and not another_topic(one.queue.topic, one.topic_id, now.topic_id):
                 start = min(max(one.start, now.min_offset), one.end)
                 left.append(one._replace(start=start, end=max(start, min(one.end, now.max_offset))))
-            else:  # its broker has the topic without it, or is away
+            else:  # its broker has another topic, or the topic without it; or is away
                 left.append(_nothing_of(one) if one.queue.broker_name in brokers else one)
         return self._without(todo, left, error)
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -34,6 +35,7 @@ _NAMES: Final = (
     "force",
     "summaryFile",
 )
+_OFFSET_MAX: Final = 2**63 - 1
 _LOWER: Final = frozenset(name.lower() for name in _NAMES)
 _REMOVED: Final = {
     "pushdown": "Spark shares what one query pushes down with all queries of the same load, which "
@@ -129,19 +131,48 @@ class OptionTexts:
         if text in words:
             return text
         try:
-            parsed = json.loads(text)
-        except ValueError:
-            parsed = None
-        is_table = isinstance(parsed, dict) and all(
-            isinstance(offset, int) and offset >= 0 for offset in parsed.values()
-        )
-        if not is_table:
+            pairs = json.loads(text, object_pairs_hook=list)
+        except (ValueError, RecursionError):
+            pairs = None
+        if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
             raise OptionError(
                 f"option {name}: {' or '.join(words)}, or JSON such as "
                 f'{{"TOPIC/BROKER/QUEUE": 17}}, not {text!r}'
             )
-        queues = {Queue.parse(queue): offset for queue, offset in parsed.items()}
-        foreign = sorted(queue.text for queue in queues if queue.topic not in topics)
-        if foreign:
-            raise OptionError(f"option {name}: {foreign[0]} is of no topic that is read")
+        queues: dict[Queue, int] = {}
+        for queue_text, offset in pairs:
+            queue = Queue.parse(queue_text)
+            if isinstance(offset, bool) or not isinstance(offset, int):
+                raise OptionError(
+                    f"option {name}: expected a whole number for {queue_text}, found {offset!r}"
+                )
+            if not 0 <= offset <= _OFFSET_MAX:
+                raise OptionError(
+                    f"option {name}: expected 0 to {_OFFSET_MAX} for {queue_text}, found {offset}; "
+                    f"{' or '.join(words)} is said of all queues at once"
+                )
+            if queue in queues:
+                raise OptionError(f"option {name}: {queue.text} is given twice")
+            if queue.topic not in topics:
+                raise OptionError(
+                    f"option {name}: {queue.text} is of no topic that is read; those are "
+                    f"{', '.join(topics)}"
+                )
+            queues[queue] = offset
         return queues
+
+    def moment(self, name: str) -> str | None:
+        """Return a time with its zone, as it is given."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            has_zone = datetime.fromisoformat(text).tzinfo is not None
+        except ValueError:
+            has_zone = False
+        if not has_zone:
+            raise OptionError(
+                f"option {name}: expected a time with its zone, such as 2026-11-21T08:00:00Z, "
+                f"found {text!r}"
+            )
+        return text

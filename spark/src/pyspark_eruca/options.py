@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from pyspark_eruca.columns import COLUMNS
@@ -56,7 +57,11 @@ class Options:
             raise OptionError(f"option columns: a choice of {', '.join(COLUMNS)}; not {unknown}")
         starting = texts.offsets("startingOffsets", "earliest", ("earliest", "latest"), topics)
         ending = texts.offsets("endingOffsets", "latest", ("latest",), topics)
-        starting_at, ending_at = texts.text("startingTimestamp"), texts.text("endingTimestamp")
+        starting_at, ending_at = texts.moment("startingTimestamp"), texts.moment("endingTimestamp")
+        if starting_at and ending_at and _instant(ending_at) < _instant(starting_at):
+            raise OptionError(
+                f"option endingTimestamp: {ending_at} is before startingTimestamp, {starting_at}"
+            )
         if (starting_at and texts.text("startingOffsets")) or (
             ending_at and texts.text("endingOffsets")
         ):
@@ -78,3 +83,7 @@ class Options:
             patience_seconds=texts.seconds("retrySeconds", 300.0),
             timeout_seconds=texts.seconds("timeoutSeconds", 60.0),
         )
+
+
+def _instant(text: str) -> datetime:
+    return datetime.fromisoformat(text)

@@ -45,6 +45,7 @@ class Range(NamedTuple):
     queue: Queue
     start: int
     end: int
+    topic_id: str | None = None  # of the topic whose messages those are; None: not known
 
     @property
     def rows(self) -> int:
@@ -53,8 +54,13 @@ class Range(NamedTuple):
 
     @property
     def text(self) -> str:
-        """How a request names it: ``broker-a/0:1000-2500``."""
+        """How messages name it: ``broker-a/0:1000-2500``."""
         return f"{self.queue.broker_name}/{self.queue.queue_id}:{self.start}-{self.end}"
+
+    @property
+    def request_text(self) -> str:
+        """How a request names it: with the topic's id behind it, so that no other one is read."""
+        return self.text if self.topic_id is None else f"{self.text}@{self.topic_id}"
 
 
 class Held(NamedTuple):
@@ -64,6 +70,9 @@ class Held(NamedTuple):
     end: int
     min_offset: int
     max_offset: int
+    topic_id: str | None = None
+    broker_started_at: str | None = None
+    latest_stored_at: str | None = None
 
 
 def pack(
@@ -88,7 +97,7 @@ def pack(
             start = one.start
             while start < one.end:
                 end = min(one.end, start + room)
-                share.append(Range(one.queue, start, end))
+                share.append(one._replace(start=start, end=end))
                 room -= end - start
                 start = end
                 if room == 0 or len(share) == ranges_max:

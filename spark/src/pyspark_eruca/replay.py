@@ -53,8 +53,11 @@ class ReplayWriter(DataSourceArrowWriter):
         self._options = options
         exports = options.exports()
         held = exports.held([options.topic], starting_at=options.replay_from)
-        self._ends = {queue: now.max_offset for queue, now in held.items()}
-        before = (Range(queue, now.start, now.max_offset) for queue, now in sorted(held.items()))
+        self._ends = {(queue, now.topic_id): now.max_offset for queue, now in held.items()}
+        before = (
+            Range(queue, now.start, now.max_offset, now.topic_id)
+            for queue, now in sorted(held.items())
+        )
         self._known = Digests(already_replayed(exports, before, options.replay))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -75,7 +78,13 @@ class ReplayWriter(DataSourceArrowWriter):
         exports = self._options.exports()
         held = exports.held([self._options.topic], starting_at=self._options.replay_from)
         ranges = [
-            Range(queue, self._ends.get(queue, now.min_offset), now.max_offset)
+            Range(
+                queue,
+                # Of a topic that was created again meanwhile, all is later.
+                self._ends.get((queue, now.topic_id), now.min_offset),
+                now.max_offset,
+                now.topic_id,
+            )
             for queue, now in sorted(held.items())
         ]
         return Digests(already_replayed(exports, ranges, self._options.replay))

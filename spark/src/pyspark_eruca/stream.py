@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,11 +10,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from pyspark_eruca.errors import OptionError
+from pyspark_eruca.errors import OptionError, SourceError
 from pyspark_eruca.exports import Exports
 from pyspark_eruca.options import Options
+from pyspark_eruca.positions import Lost, Position, adopted, compare
 from pyspark_eruca.ranges import Held, Queue, pack
-from pyspark_eruca.stream_offsets import batch_ranges, data_loss, next_offset
+from pyspark_eruca.starts import checked_starts
+from pyspark_eruca.stream_offsets import StreamOffset, batch_ranges, next_offset
 from pyspark_eruca.table import RangePartition, read_partition
 
 
@@ -26,6 +29,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._exports = Exports(options)
         self._target: dict[Queue, Held] | None = None
+        self._told: set[str] = set()  # faults of the checkpoint
+        self._proved: dict[Queue, tuple[Position, str | None]] = {}  # by which run of the broker
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset before the first batch, whose own offset says where that begins."""
@@ -42,11 +47,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next batch ends."""
         options = self._options
+        given = self._parsed(start)
         held = self._target
         if held is None:
             held = self._exports.held(options.topics)
+        before = StreamOffset(given.first, adopted(given.next, held))
         by_time: Mapping[Queue, Held] = {}
-        if not start and options.starting_at:
+        starts: Mapping[Queue, int] = {}
+        if not before.next:
+            starts = checked_starts(options, held)
+        if not before.next and options.starting_at:
             by_time = self._exports.held(options.topics, starting_at=options.starting_at)
 
         def begin(queue: Queue, now: Held) -> int:
@@ -54,24 +64,56 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return min(by_time[queue].start, now.end)
             if options.starting == "latest":
                 return now.max_offset
-            if isinstance(options.starting, str):
-                return now.min_offset
-            wanted = options.starting.get(queue, now.min_offset)
-            if wanted < now.min_offset and options.fail_on_data_loss:
-                raise data_loss(queue, wanted, now.min_offset)
-            return max(wanted, now.min_offset)
+            return starts.get(queue, now.min_offset)
 
-        return next_offset(
-            start,
+        advance = next_offset(
+            before,
             held,
             begin=begin,
             rows_max=limit.max_rows if isinstance(limit, ReadMaxRows) else None,
-            fail_on_data_loss=options.fail_on_data_loss,
+            lost=self._lost(before, held),
         )
+        for loss in advance.losses:
+            if options.fail_on_data_loss:
+                raise loss
+            print(loss, file=sys.stderr)
+        return start if advance.offset == given else advance.offset.to_json()
+
+    def _parsed(self, document: dict[str, Any]) -> StreamOffset:
+        """Return an offset of the checkpoint's.
+
+        Raises:
+            SourceError: It is of another source or version; or of another topic, and that matters.
+        """
+        offset = StreamOffset.parse(document)
+        for fault in offset.faults(self._options.topics):
+            if self._options.fail_on_data_loss:
+                raise SourceError(
+                    f"{fault}; use another checkpoint, or, where that is what you want, go on once "
+                    "with failOnDataLoss=false (eruca-spark: --allow-loss)"
+                )
+            if fault not in self._told:
+                self._told.add(fault)
+                print(fault, file=sys.stderr)
+        return offset
+
+    def _lost(self, before: StreamOffset, held: Mapping[Queue, Held]) -> dict[Queue, Lost]:
+        """Return which queues do not hold any more what was read of them."""
+        compared = compare(before.next, held)
+        unproved = {
+            queue: position
+            for queue, position in compared.doubtful.items()
+            if self._proved.get(queue) != (position, held[queue].broker_started_at)
+        }
+        lost = self._exports.lost(unproved)
+        for queue, position in unproved.items():
+            if queue not in lost:
+                self._proved[queue] = position, held[queue].broker_started_at
+        return compared.lost | lost
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return a partition for each share of a batch."""
-        ranges = batch_ranges(start, end)
+        ranges = batch_ranges(self._parsed(start), self._parsed(end))
         return [RangePartition(share) for share in pack(ranges, self._options.partition_rows)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

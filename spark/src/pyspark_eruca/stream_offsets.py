@@ -1,97 +1,204 @@
-"""A stream's offsets: where each queue is read on from. Pure.
+"""A stream's offsets: where each queue is read on. Pure.
 
-An offset says, too, where queues that came with it began, and where retention was faster::
+An offset says, too, where queues that came with it began, and where something was lost::
 
-    {"first": {"orders/broker-a/0": 0}, "next": {"orders/broker-a/0": 25000}}
+    {"version": 2,
+     "first": {"orders/broker-a/0": 0},
+     "next": {"orders/broker-a/0": {"offset": 25000, "topic_id": "9f2c51d07ab3e846-1044",
+                                    "broker_started_at": "2026-11-21T07:58:12.404Z",
+                                    "latest_stored_at": "2026-11-21T08:00:09.871Z"}}}
 
 So a batch is fixed by its own offset and the one before it, whatever retention or new queues do
-meanwhile: replayed, it has the same rows. Offsets never go back.
+meanwhile: replayed, it has the same rows. A queue goes back only where what was read of it is gone,
+see :mod:`.positions`.
+
+Version 1 had bare offsets, which do not say of which topic they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Self
 
-from pyspark_eruca.errors import DataLossError, SourceError
+from pyspark_eruca.errors import DataLossError, OptionError, SourceError
+from pyspark_eruca.positions import Lost, Position
 from pyspark_eruca.ranges import Held, Queue, Range, share_out
 
+VERSION: Final = 2
+GO_ON: Final = "to go on with what is there, set failOnDataLoss=false (eruca-spark: --allow-loss)"
+_OTHER_CHECKPOINT: Final = "use another checkpoint, and say by startingOffsets where to begin"
+_SHOWN_SIZE: Final = 120  # characters of something strange
 
-def batch_ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Range]:
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """Where each queue is read on, and where it began if that was with this very batch."""
+
+    first: Mapping[Queue, int] = field(default_factory=dict)
+    next: Mapping[Queue, Position] = field(default_factory=dict)
+    version: int = VERSION
+
+    @classmethod
+    def parse(cls, document: object) -> Self:
+        """Return what a checkpoint has.
+
+        Raises:
+            SourceError: It is of another source, or of another version.
+        """
+        if document == {}:
+            return cls()
+        if not isinstance(document, dict) or not {"first", "next"} <= document.keys():
+            raise SourceError(
+                "the checkpoint is of another source: expected an offset with version, first and "
+                f"next, found {_shown(document)}; {_OTHER_CHECKPOINT}"
+            )
+        version = document.get("version", 1)
+        if version not in (1, VERSION):
+            raise SourceError(
+                f"the checkpoint has offsets of version {version!r}, and this source reads "
+                f"{VERSION}: update it, or {_OTHER_CHECKPOINT}"
+            )
+        try:
+            first = {Queue.parse(name): _offset(one) for name, one in document["first"].items()}
+            following = {
+                Queue.parse(name): Position(_offset(one)) if version == 1 else _position(one)
+                for name, one in document["next"].items()
+            }
+        except (AttributeError, KeyError, TypeError, ValueError, OptionError) as error:
+            raise SourceError(
+                f"the checkpoint has an invalid offset ({error}): {_shown(document)}; "
+                f"{_OTHER_CHECKPOINT}"
+            ) from error
+        return cls(first, following, version)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a checkpoint has it."""
+        if not self.next:
+            return {}
+        return {
+            "version": VERSION,
+            "first": {queue.text: offset for queue, offset in sorted(self.first.items())},
+            "next": {queue.text: one._asdict() for queue, one in sorted(self.next.items())},
+        }
+
+    def faults(self, topics: Collection[str]) -> list[str]:
+        """Return why a stream of *topics* should not go on here; empty where it may."""
+        faults = []
+        others = sorted({queue.topic for queue in self.next} - {*topics})
+        if others:
+            faults.append(
+                f"the checkpoint is of {', '.join(others)}, which the stream of "
+                f"{', '.join(sorted(topics))} does not read"
+            )
+        if self.version == 1:
+            faults.append(
+                "the checkpoint was written by an earlier version, which did not note of which "
+                "topic its offsets are: they would be wrong if the topic was created again, or a "
+                "log replaced, since then"
+            )
+        return faults
+
+
+class Advance(NamedTuple):
+    """A stream's next offset, and what is lost before it."""
+
+    offset: StreamOffset
+    losses: list[DataLossError]
+
+
+def batch_ranges(start: StreamOffset, end: StreamOffset) -> list[Range]:
     """Return what lies between two offsets of a stream, without empty ranges."""
     if start == end:
         return []  # its "first" tells of the batch before
-    before = start.get("next", {})
-    began = end.get("first", {})
     ranges = []
-    for name, to_offset in sorted(end.get("next", {}).items()):
-        from_offset = began.get(name, before.get(name))
+    for queue, position in sorted(end.next.items()):
+        before = start.next.get(queue)
+        from_offset = end.first.get(queue, None if before is None else before.offset)
         if from_offset is None:
-            raise SourceError(f"the offset does not say where {name} began: {dict(end)}")
-        if from_offset < to_offset:
-            ranges.append(Range(Queue.parse(name), from_offset, to_offset))
+            raise SourceError(f"the offset does not say where {queue.text} began")
+        if from_offset < position.offset:
+            ranges.append(Range(queue, from_offset, position.offset, position.topic_id))
     return ranges
 
 
 def next_offset(
-    start: dict[str, Any],
+    start: StreamOffset,
     held: Mapping[Queue, Held],
     *,
     begin: Callable[[Queue, Held], int],
     rows_max: int | None,
-    fail_on_data_loss: bool,
-) -> dict[str, Any]:
+    lost: Mapping[Queue, Lost],
+) -> Advance:
     """Return the offset of a stream's next batch; *start* itself where there is nothing to read.
-
-    A queue that holds less than has been read (a topic created anew, say) has nothing new until it
-    has grown beyond that: offsets never go back.
 
     Args:
         start: The offset of the last batch; empty at first.
         held: What the queues hold.
         begin: Where to begin a queue that is there at first. One that comes later is read whole.
         rows_max: How many messages at most; None: all.
-        fail_on_data_loss: Whether it matters that retention was faster.
-
-    Raises:
-        DataLossError: It was, and it does.
+        lost: Queues that do not hold any more what was read of them.
     """
-    before: Mapping[str, int] = start.get("next", {})
-    is_first = not start
+    is_first = not start.next
     began: dict[Queue, int] = {}
     available: dict[Queue, int] = {}
+    losses: list[DataLossError] = []
     for queue, now in sorted(held.items()):
-        known = before.get(queue.text)
+        known = start.next.get(queue)
         if known is None:
             position = begin(queue, now) if is_first else now.min_offset
             # Noted even where it is empty so far: "latest" means the end as it is now.
             began[queue] = position
-        elif known < now.min_offset and now.max_offset > known:
-            if fail_on_data_loss:
-                raise data_loss(queue, known, now.min_offset)
-            position = began[queue] = min(now.min_offset, now.end)
+        elif queue in lost:
+            position = began[queue] = lost[queue].offset
+            losses.append(DataLossError(f"{queue.text}: {lost[queue].reason}; {GO_ON}"))
+        elif known.offset < now.min_offset:
+            losses.append(data_loss(queue, known.offset, now.min_offset))
+            position = began[queue] = now.min_offset
         else:
-            position = known
+            position = known.offset
         available[queue] = max(0, now.end - position)
     shares = share_out(available, sum(available.values()) if rows_max is None else rows_max)
-    positions = dict(before)
+    positions = dict(start.next)
     first = {}
     for queue, rows in shares.items():
-        known = before.get(queue.text)
-        origin = began.get(queue, known)
-        assert origin is not None
-        if rows or (known is None and is_first):
-            positions[queue.text] = origin + rows
+        before = start.next.get(queue)
+        if rows or (queue in began and (before is not None or is_first)):
+            now = held[queue]
+            origin = began[queue] if queue in began else positions[queue].offset
+            positions[queue] = Position(
+                origin + rows, now.topic_id, now.broker_started_at, now.latest_stored_at
+            )
             if queue in began:
-                first[queue.text] = origin
-    if positions == before:
-        return start
-    return {"first": first, "next": dict(sorted(positions.items()))}
+                first[queue] = origin
+    if positions == start.next:
+        return Advance(start, losses)
+    return Advance(StreamOffset(first, positions), losses)
 
 
 def data_loss(queue: Queue, wanted: int, left: int) -> DataLossError:
     """Return the error that says which messages are gone."""
     return DataLossError(
         f"{queue.text}: messages {wanted} to {left - 1} were to be read and have been deleted, by "
-        "retention or with their topic; to go on without them, set failOnDataLoss=false"
+        f"retention or with their topic; {GO_ON}"
     )
+
+
+def _offset(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"expected an offset, found {value!r}")
+    return value
+
+
+def _position(value: dict[str, Any]) -> Position:
+    position = Position(**value)
+    _offset(position.offset)
+    if not all(text is None or isinstance(text, str) for text in position[1:]):
+        raise ValueError(f"expected texts, found {value!r}")
+    return position
+
+
+def _shown(document: object) -> str:
+    text = json.dumps(document, default=str)
+    return text if len(text) <= _SHOWN_SIZE else text[:_SHOWN_SIZE] + "…"

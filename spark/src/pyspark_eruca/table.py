@@ -11,7 +11,7 @@ from pyspark_eruca.errors import OptionError
 from pyspark_eruca.exports import Exports
 from pyspark_eruca.options import Options
 from pyspark_eruca.ranges import Range, pack
-from pyspark_eruca.stream_offsets import data_loss
+from pyspark_eruca.starts import check_order, checked_ends, checked_starts
 
 
 class RangePartition(InputPartition):
@@ -27,27 +27,20 @@ def pinned_ranges(options: Options, exports: Exports) -> tuple[Range, ...]:
 
     Raises:
         DataLossError: Retention has deleted where it was to start.
-        OptionError: It is to end where there is nothing yet.
+        OptionError: It is to start or to end where there is nothing, or in no queue.
     """
     if options.starting == "latest":
         raise OptionError("option startingOffsets: a table from the latest offset on has no rows")
     held = exports.held(
         options.topics, starting_at=options.starting_at, ending_at=options.ending_at
     )
+    starts, ends = checked_starts(options, held), checked_ends(options, held)
+    check_order(options)
     ranges = []
     for queue, now in sorted(held.items()):
-        start, end = now.start, now.end
-        if not isinstance(options.starting, str):
-            start = options.starting.get(queue, now.min_offset)
-            if start < now.min_offset and options.fail_on_data_loss:
-                raise data_loss(queue, start, now.min_offset)
-            start = max(start, now.min_offset)
-        if not isinstance(options.ending, str):
-            end = options.ending.get(queue, now.max_offset)
-            if end > now.max_offset:
-                raise OptionError(f"endingOffsets: {queue.text} ends at {now.max_offset} by now")
+        start, end = starts.get(queue, now.start), ends.get(queue, now.end)
         if start < end:
-            ranges.append(Range(queue, start, end))
+            ranges.append(Range(queue, start, end, now.topic_id))
     return tuple(ranges)
 
 

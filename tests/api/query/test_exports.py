@@ -157,18 +157,6 @@ async def test_a_queue_not_named_in_the_starts_begins_with_its_first_message(
         assert plan.rows == whole.rows - 5
 
 
-async def test_a_start_behind_the_end_is_kept_and_nothing_is_read_twice(tmp_path: Path) -> None:
-    async with exports(tmp_path) as (_, service):
-        await send(service, "orders", 9)
-
-        plan = await service.plan("orders", start=json.dumps({"broker-a/0": 1_000}))
-
-        queue = plan.queues[0]
-        assert (queue.from_offset, queue.to_offset) == (1_000, 1_000)
-        assert queue.max_offset < queue.from_offset
-        assert all(a_range.queue_id != 0 for p in plan.partitions for a_range in p.ranges)
-
-
 async def test_a_span_of_time_has_what_was_stored_in_it(tmp_path: Path) -> None:
     async with exports(tmp_path) as (_, service):
         await send(service, "orders", 200)

@@ -10,10 +10,18 @@ import pytest
 from pyspark_eruca.errors import DataLossError, SourceError, UnavailableError
 from pyspark_eruca.exports import Exports
 from pyspark_eruca.options import Options
+from pyspark_eruca.positions import Lost, Position
 from pyspark_eruca.ranges import Held, Queue, Range
-from support.export_service import ExportService, Fault, Refusal, serving_exports
+from support.export_service import (
+    TOPIC_ID,
+    ExportService,
+    Fault,
+    Refusal,
+    serving_exports,
+)
 
 FIRST, SECOND = Queue("orders", "broker-a", 0), Queue("orders", "broker-a", 1)
+HELD = Held(0, 500, 0, 500, TOPIC_ID, "2026-11-21T00:00:00.000Z", "2026-11-21T00:00:00.499Z")
 WANTED = [Range(FIRST, 50, 450), Range(SECOND, 0, 250)]
 
 
@@ -59,6 +67,48 @@ def test_a_stream_that_breaks_off_is_resumed_at_the_next_row(
 
     assert read(exports_of(service)) == rows_of(WANTED)
     assert len(asked(service)) == 2
+
+
+def test_a_topic_that_was_created_again_is_no_continuation(service: ExportService) -> None:
+    """It has as many messages as the one that was planned; none of them may be read for its."""
+    held = exports_of(service).held(["orders"])
+    planned = [one._replace(topic_id=held[one.queue].topic_id) for one in WANTED]
+    service.create_again("orders", {0: 500, 1: 250})
+
+    told = "orders/broker-a/0: messages 50 to 449 .* with their topic; to go on with what is there"
+    with pytest.raises(DataLossError, match=told):
+        read(exports_of(service), planned)
+    assert read(exports_of(service, failOnDataLoss="false"), planned) == []
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_that_is_created_again_while_it_is_read_is_an_error_in_any_case(
+    service: ExportService, fails: str
+) -> None:
+    """Some rows may be of the other topic by then; whoever has them must drop them."""
+    planned = [one._replace(topic_id=TOPIC_ID) for one in WANTED]
+    service.faults.append(Fault(cut_after_batches=2))
+    answers = []
+
+    def create_again_at_the_second() -> None:
+        answers.append(1)
+        if len(answers) == 2:
+            service.create_again("orders", {0: 500, 1: 250})
+
+    service.on_records = create_again_at_the_second
+
+    with pytest.raises(DataLossError, match=r"created again .* while it was being read"):
+        read(exports_of(service, failOnDataLoss=fails), planned)
+
+
+def test_positions_are_proved_by_the_service(service: ExportService) -> None:
+    service.lost[SECOND] = ("the log was restored from an older copy", 17)
+    position = Position(20, TOPIC_ID, "2026-11-21T00:00:00.000Z", "2026-11-21T00:00:00.019Z")
+
+    lost = exports_of(service).lost({FIRST: position, SECOND: position})
+
+    assert lost == {SECOND: Lost("the log was restored from an older copy", 17)}
+    assert exports_of(service).lost({}) == {}
 
 
 def test_a_stream_that_breaks_off_again_and_again_is_read_to_its_end(
@@ -205,7 +255,7 @@ def test_a_plan_that_lacks_a_broker_is_asked_for_again_until_it_is_there(
             service.away = []
 
     service.on_plan = come_back
-    assert exports_of(service).held(["orders"])[FIRST] == Held(0, 500, 0, 500)
+    assert exports_of(service).held(["orders"])[FIRST] == HELD
     assert not service.away
 
 
@@ -239,7 +289,7 @@ def test_a_service_that_stays_away_is_an_error_in_the_end() -> None:
 def test_a_plan_is_asked_for_again_where_that_may_help(service: ExportService) -> None:
     service.plan_faults.extend([Refusal(503, "broker-unreachable", 0)] * 2)
 
-    assert exports_of(service).held(["orders"])[FIRST] == Held(0, 500, 0, 500)
+    assert exports_of(service).held(["orders"])[FIRST] == HELD
 
 
 def test_only_the_columns_wanted_are_asked_for_and_checked_all_the_same(

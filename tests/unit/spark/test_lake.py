@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -35,6 +36,24 @@ def test_a_manifest_comes_back_as_it_was_stored() -> None:
 def test_what_is_no_manifest_is_refused(text: str) -> None:
     with pytest.raises(LakeError, match="unreadable manifest"):
         Manifest.from_json(text)
+
+
+def test_a_topic_that_was_created_again_begins_anew_and_a_gap_stays_one() -> None:
+    again = [manifest(0, Range(FIRST, 0, 10, "9f2c-1")), manifest(1, Range(FIRST, 0, 3, "9f2c-7"))]
+    same = [manifest(0, Range(FIRST, 0, 10, "9f2c-1")), manifest(1, Range(FIRST, 0, 3, "9f2c-1"))]
+
+    assert Manifest.from_json(again[1].to_json()) == again[1]
+    assert chain_faults(again) == []
+    assert len(chain_faults(same)) == 1
+    assert len(chain_faults([same[0], manifest(1, Range(FIRST, 0, 3))])) == 1
+
+
+def test_a_manifest_of_an_earlier_version_does_not_say_which_topic() -> None:
+    document = json.loads(manifest(0, Range(FIRST, 0, 10, "9f2c-1")).to_json())
+    for one in document["ranges"]:
+        del one["topic_id"]
+
+    assert Manifest.from_json(json.dumps(document)).ranges == (Range(FIRST, 0, 10),)
 
 
 def test_batches_that_follow_each_other_are_sound() -> None:

@@ -7,7 +7,14 @@ range twice gives the same rows, and a stream that broke is resumed by asking fo
 
 A **range** is written ``broker-a/0:1000-2500``: broker, queue, first offset, and the offset behind
 the last one. It is limited by retention alone: where that has deleted the beginning of a range, the
-answer is 410 ``range-deleted``, never a range that silently starts later.
+answer is 410 ``range-deleted``, never a range that silently starts later. Ranges of a plan end in
+``@`` and the topic's id, so that a topic that was deleted and created again is noticed, too.
+
+A **position** is where a reader goes on: an offset, and what proves that the queue still holds what
+the reader has read before it. That is the topic's id and the store time of the last message that
+was there, both as a plan told them. Where the id is another one, the topic or the log is. Where the
+first message that was stored after that time lies before the offset, the log was restored from an
+older copy, or cut, and has gone on from there: store times never go back within a queue.
 
 The rows are in the **columns** below. On the wire every Arrow field is nullable, as Spark declares
 columns by default, so that a later version may leave any of them empty; ``nullable`` here promises
@@ -35,7 +42,14 @@ from typing import Final, Literal, Self
 
 from pydantic import Field
 
-from eruca.contract.models import OFFSET_MAX, Answer, BrokerName, Offset, QueueId
+from eruca.contract.models import (
+    OFFSET_MAX,
+    Answer,
+    BrokerName,
+    Offset,
+    QueueId,
+    TopicId,
+)
 from eruca.contract.queries import Missing
 from eruca.contract.times import Instant
 
@@ -62,7 +76,9 @@ ArrowType = Literal[
     "map<string, string>",
 ]
 
-_RANGE: Final = re.compile(r"([a-zA-Z0-9_.@-]{1,127})/([0-9]{1,10}):([0-9]{1,19})-([0-9]{1,19})\Z")
+_RANGE: Final = re.compile(
+    r"([a-zA-Z0-9_.@-]{1,127})/([0-9]{1,10}):([0-9]{1,19})-([0-9]{1,19})(?:@([0-9a-f]+-[0-9]+))?\Z"
+)
 
 
 class ExportColumn(Answer):
@@ -90,6 +106,9 @@ class ExportRange(Answer):
     queue_id: QueueId
     from_offset: Offset
     to_offset: Offset
+    topic_id: TopicId | None = Field(
+        default=None, description="Of the topic whose messages those are; null: of any."
+    )
 
     @property
     def rows(self) -> int:
@@ -98,8 +117,9 @@ class ExportRange(Answer):
 
     @property
     def text(self) -> str:
-        """How a request names it: ``broker-a/0:1000-2500``."""
-        return f"{self.broker_name}/{self.queue_id}:{self.from_offset}-{self.to_offset}"
+        """How a request names it: ``broker-a/0:1000-2500``, and ``@ID`` where it has a topic id."""
+        place = f"{self.broker_name}/{self.queue_id}:{self.from_offset}-{self.to_offset}"
+        return place if self.topic_id is None else f"{place}@{self.topic_id}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -110,25 +130,42 @@ class ExportRange(Answer):
         """
         match = _RANGE.match(text)
         if match is None:
-            raise ValueError("a range is written BROKER/QUEUE:FROM-TO, as in broker-a/0:1000-2500")
-        queue_id, from_offset, to_offset = (int(digits) for digits in match.groups()[1:])
+            raise ValueError(
+                "a range is written BROKER/QUEUE:FROM-TO, as in broker-a/0:1000-2500, and may end "
+                "in @TOPIC_ID"
+            )
+        queue_id, from_offset, to_offset = (int(digits) for digits in match.groups()[1:4])
         if queue_id > 2**31 - 1 or to_offset > OFFSET_MAX:
             raise ValueError("a queue's number has 31 bits, an offset 63")
         if from_offset > to_offset:
             raise ValueError(f"it ends at {to_offset}, before it begins, at {from_offset}")
         return cls(
-            broker_name=match[1], queue_id=queue_id, from_offset=from_offset, to_offset=to_offset
+            broker_name=match[1],
+            queue_id=queue_id,
+            from_offset=from_offset,
+            to_offset=to_offset,
+            topic_id=match[5],
         )
 
 
 class ExportQueue(ExportRange):
     """What a plan takes of one queue, and what the queue held when it was made.
 
-    ``from_offset`` is where the next plan's ``start`` has to be if this one yields no row of the
-    queue. A queue whose ``max_offset`` lies below its start has lost messages, or its topic was
-    deleted and created anew: nothing of it is taken until it has grown beyond the start.
+    The next plan's ``start`` is made of ``to_offset``, ``topic_id`` and ``latest_stored_at``.
     """
 
+    broker_started_at: Instant | None = Field(
+        default=None,
+        description="While this stays the same, the log was neither restored nor cut.",
+    )
+    latest_stored_at: Instant | None = Field(
+        default=None, description="Of the queue's last message; null: it holds none."
+    )
+    lost: str | None = Field(
+        default=None,
+        description="Why the queue cannot go on at the start that was given, and where it goes on "
+        "instead; null: it can. Only with `missing=skip`, else it is an error.",
+    )
     min_offset: int = Field(description="Of the first message that retention has left.")
     max_offset: int = Field(description="Of the next message: the high-water mark.")
     missing_rows: int = Field(

@@ -28,6 +28,7 @@ if sys.platform != "win32":
 
 DIRECTORY_SUFFIX: Final = ".parts"
 _PLAN: Final = "plan.json"
+_VERSION: Final = 2  # of what is in it
 
 
 class ExportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,6 +46,7 @@ class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     request: ExportRequest
     plan: msgspec.Raw
+    version: int = 1  # of parts whose ranges do not say of which topic they are
 
 
 class ExportParts:
@@ -70,6 +72,13 @@ class ExportParts:
             return None
         except ValueError as error:  # msgspec's and pydantic's are of this kind
             raise _conflict(directory, f"cannot be read: {error}") from None
+        if kept.version != _VERSION:
+            raise _conflict(
+                directory,
+                f"are of version {kept.version}, expected {_VERSION}: another version of eruca "
+                "began them, and they do not say whether the topic is still the same",
+                fix="give --restart to export what the topic holds now",
+            )
         if kept.request != request:
             raise _conflict(directory, f"are of another export, of {_shown(kept.request)}")
         return cls(directory, request, plan)
@@ -81,7 +90,7 @@ class ExportParts:
         directory.mkdir(exist_ok=True)
         for left in directory.iterdir():
             left.unlink()
-        kept = _Kept(request, msgspec.Raw(plan.model_dump_json().encode()))
+        kept = _Kept(request, msgspec.Raw(plan.model_dump_json().encode()), _VERSION)
         _write_whole(directory / _PLAN, msgspec.json.encode(kept))
         return cls(directory, request, plan)
 
@@ -189,10 +198,10 @@ def _write_whole(path: Path, data: bytes) -> None:
     unfinished.replace(path)
 
 
-def _conflict(directory: Path, what: str) -> ConflictError:
-    return ConflictError(
-        f"the parts in {directory} {what}", fix="finish that export, or give --restart"
-    )
+def _conflict(
+    directory: Path, what: str, *, fix: str = "finish that export, or give --restart"
+) -> ConflictError:
+    return ConflictError(f"the parts in {directory} {what}", fix=fix)
 
 
 def _shown(request: ExportRequest) -> str:

@@ -18,6 +18,10 @@ PLAN: Final = {
             "min_offset": 0,
             "max_offset": 2200,
             "missing_rows": 0,
+            "topic_id": "9f2c51d07ab3e846-1044",
+            "broker_started_at": "2026-11-21T07:58:12.404Z",
+            "latest_stored_at": "2026-11-21T07:59:59.871Z",
+            "lost": None,
         }
     ],
     "partitions": [
@@ -30,6 +34,7 @@ PLAN: Final = {
                     "queue_id": 0,
                     "from_offset": 1000,
                     "to_offset": 2200,
+                    "topic_id": "9f2c51d07ab3e846-1044",
                 }
             ],
         }

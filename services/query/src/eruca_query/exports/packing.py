@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 from eruca.contract.exports import ExportPartition, ExportQueue, ExportRange
 from eruca.contract.limits import EXPORT_RANGE_COUNT_MAX
@@ -23,6 +24,10 @@ class QueueWish:
     start: int | None = None  # None: from the first one there
     from_offset: int | None = None  # where the time leads to from which on they are wanted
     to_offset: int | None = None  # the same for the time up to which; None: all there are
+    topic_id: str | None = None
+    broker_started_at: datetime | None = None
+    latest_stored_at: datetime | None = None
+    lost: str | None = None  # why the queue cannot go on where it was to, but at ``start``
 
     @property
     def missing_rows(self) -> int:
@@ -32,11 +37,7 @@ class QueueWish:
         return max(self.min_offset - self.start, 0)
 
     def taken(self) -> ExportQueue:
-        """Return what is taken of the queue.
-
-        A start beyond the queue's end stays what it is, with nothing to read: going back would
-        tell what is new there as if it had been read, or what was read as if it were new.
-        """
+        """Return what is taken of the queue."""
         first = max(self.min_offset, self.start or 0, self.from_offset or 0)
         last = self.max_offset if self.to_offset is None else min(self.max_offset, self.to_offset)
         return ExportQueue(
@@ -47,6 +48,10 @@ class QueueWish:
             min_offset=self.min_offset,
             max_offset=self.max_offset,
             missing_rows=self.missing_rows,
+            topic_id=self.topic_id,
+            broker_started_at=self.broker_started_at,
+            latest_stored_at=self.latest_stored_at,
+            lost=self.lost,
         )
 
 
@@ -88,4 +93,5 @@ def _part(whole: ExportRange, from_offset: int, to_offset: int) -> ExportRange:
         queue_id=whole.queue_id,
         from_offset=from_offset,
         to_offset=to_offset,
+        topic_id=whole.topic_id,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, Protocol
 
 from eruca.contract.errors import (
@@ -29,12 +29,14 @@ from eruca.contract.limits import (
     EXPORT_PARTITION_ROWS_DEFAULT,
     EXPORT_QUEUE_COUNT_MAX,
 )
-from eruca.contract.models import QueueOffsets
+from eruca.contract.models import QueueOffsets, TopicQueues
 from eruca.contract.queries import Missing
 from eruca_query.exports.packing import QueueWish, partitions_of
+from eruca_query.exports.positions import Resumed, another_topic, resumed
 from eruca_query.exports.topic_brokers import TopicBrokers
 
 _LOOKS_AT_ONCE: Final = 16  # requests for offsets by time that are under way
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _QUEUES_NAMED_MAX: Final = 32  # in one error
 
 
@@ -63,12 +65,20 @@ class QueueName(NamedTuple):
         return f"{self.broker_name}/{self.queue_id}"
 
 
+class StartPosition(NamedTuple):
+    """Where a queue is to start, and what proves that it holds what was read before that."""
+
+    offset: int
+    topic_id: str | None = None  # None: not known
+    latest_stored_at: datetime | None = None  # of the queue, when the offset was told
+
+
 @dataclass(frozen=True, slots=True)
 class PlanWish:
     """What a plan is asked for."""
 
     partition_rows: int = EXPORT_PARTITION_ROWS_DEFAULT
-    start: Mapping[QueueName, int] = field(default_factory=dict)
+    start: Mapping[QueueName, StartPosition] = field(default_factory=dict)
     from_time: datetime | None = None
     to_time: datetime | None = None
     missing: MissingRows = "refuse"
@@ -83,7 +93,8 @@ async def plan_export(
         BrokerUnreachableError: A broker with a share of it is away.
         TopicNotFoundError: Nobody has the topic, as far as can be told.
         QueueNotFoundError: A start names a queue that is not there.
-        RangeDeletedError: Retention has deleted messages from a start on.
+        RangeDeletedError: Retention has deleted messages from a start on; or the queue does not
+            hold what had been read before it.
         ValidationError: There are too many queues, or the partitions would be.
     """
     taken_at = datetime.now(UTC)
@@ -95,9 +106,9 @@ async def plan_export(
     if wish.missing == "refuse":
         names = sorted({*names, *(queue.broker_name for queue in wish.start)})
     queues = {
-        QueueName(broker_name, offsets.queue_id): offsets
-        for broker_name, its_queues in (await brokers.queues(names)).items()
-        for offsets in its_queues
+        QueueName(broker_name, offsets.queue_id): _Told(topic, offsets)
+        for broker_name, topic in (await brokers.queues(names)).items()
+        for offsets in topic.queues
     }
     if len(queues) > EXPORT_QUEUE_COUNT_MAX:
         raise ValidationError(
@@ -150,8 +161,15 @@ def _plan(
     )
 
 
+class _Told(NamedTuple):
+    """What a broker says of a topic, and of one of its queues."""
+
+    topic: TopicQueues
+    queue: QueueOffsets
+
+
 async def _wishes(
-    brokers: TopicBrokers, queues: Mapping[QueueName, QueueOffsets], wish: PlanWish
+    brokers: TopicBrokers, queues: Mapping[QueueName, _Told], wish: PlanWish
 ) -> list[QueueWish]:
     looks = asyncio.Semaphore(_LOOKS_AT_ONCE)
 
@@ -168,21 +186,56 @@ async def _wishes(
         async with looks:
             return await brokers.offset_at(*name, moment)
 
-    async def wish_of(name: QueueName, offsets: QueueOffsets) -> QueueWish:
+    async def resumed_at(
+        start: StartPosition, name: QueueName, topic: TopicQueues, offsets: QueueOffsets
+    ) -> Resumed | None:
+        known, read_to = start.topic_id, start.latest_stored_at
+        return resumed(
+            brokers.topic,
+            start.offset,
+            another=None if known is None else another_topic(topic.topic, known, topic.topic_id),
+            min_offset=offsets.min_offset,
+            max_offset=offsets.max_offset,
+            # Store times are whole milliseconds.
+            later_offset=await offset_at(name, offsets, read_to and read_to + _MILLISECOND),
+        )
+
+    async def wish_of(name: QueueName, topic: TopicQueues, offsets: QueueOffsets) -> QueueWish:
+        start = wish.start.get(name)
+        instead = None if start is None else await resumed_at(start, name, topic, offsets)
         return QueueWish(
             *name,
             min_offset=offsets.min_offset,
             max_offset=offsets.max_offset,
-            start=wish.start.get(name),
+            start=instead.offset if instead else start.offset if start else None,
+            topic_id=topic.topic_id,
+            broker_started_at=topic.broker_started_at,
+            latest_stored_at=offsets.latest_stored_at,
+            lost=instead and instead.reason,
             from_offset=await offset_at(name, offsets, wish.from_time),
             to_offset=await offset_at(name, offsets, wish.to_time),
         )
 
     names = sorted(queues)
-    return await asyncio.gather(*(wish_of(name, queues[name]) for name in names))
+    return await asyncio.gather(*(wish_of(name, *queues[name]) for name in names))
 
 
 def _refuse_missing(wishes: list[QueueWish]) -> None:
+    lost = [queue for queue in wishes if queue.lost is not None]
+    if lost:
+        first = lost[0]
+        more = f" (and {len(lost) - 1} more queues)" if len(lost) > 1 else ""
+        raise RangeDeletedError(
+            f"{first.broker_name}/{first.queue_id}: {first.lost}{more}",
+            errors=[
+                {
+                    "pointer": "/query/start",
+                    "detail": f"{queue.broker_name}/{queue.queue_id}: {queue.lost}",
+                }
+                for queue in lost[:_QUEUES_NAMED_MAX]
+            ],
+            fix="to go on with what is there now, plan with missing=skip",
+        )
     behind = [queue for queue in wishes if queue.missing_rows]
     if behind:
         rows = sum(queue.missing_rows for queue in behind)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from eruca.contract.errors import (
     QueueNotFoundError,
@@ -18,11 +18,14 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.exports import ExportRange
-from eruca.contract.models import QueueOffsets
+from eruca.contract.models import TopicQueues
 from eruca.contract.wire import PullStatus
+from eruca_query.exports.positions import another_topic
 from eruca_query.exports.topic_brokers import TopicBrokers
 from eruca_query.exports.workers.pool import ExportWorkers, RowsUnderWay
 from eruca_query.exports.workers.steps import RowForm
+
+T = TypeVar("T")
 
 _PAUSE_SECONDS: Final = 0.25  # between two tries
 _FAULTS_MAX: Final = 32  # ranges that one error points at
@@ -40,6 +43,7 @@ class RangeReader:
     """Reads ranges of one topic.
 
     Args:
+        topic: Its name.
         find: Finds the topic's brokers, as they are now.
         workers: Do the steps.
         ranges: What is read, in this order.
@@ -49,6 +53,7 @@ class RangeReader:
 
     def __init__(
         self,
+        topic: str,
         find: Callable[[], Awaitable[TopicBrokers]],
         workers: ExportWorkers,
         ranges: Sequence[ExportRange],
@@ -56,6 +61,7 @@ class RangeReader:
         *,
         patience_seconds: float,
     ) -> None:
+        self._topic = topic
         self._find = find
         self._workers = workers
         self._ranges = ranges
@@ -75,12 +81,7 @@ class RangeReader:
             BrokerUnreachableError: A broker is away.
         """
         brokers = await self._found()
-        offsets = {
-            (name, queue.queue_id): queue
-            for name, queues in (await brokers.queues(self._names)).items()
-            for queue in queues
-        }
-        check_ranges(brokers.topic, self._ranges, offsets)
+        check_ranges(self._topic, self._ranges, await brokers.queues(self._names))
 
     async def rows(self) -> AsyncGenerator[RangeRows, None]:
         """Yield the rows of all messages of the ranges, in order, as soon as those are there.
@@ -95,6 +96,10 @@ class RangeReader:
                 rows = await self._begin(a_range, offset)
                 offset += rows.count
                 yield rows
+        if any(a_range.topic_id is not None for a_range in self._ranges):
+            # A topic that was created again meanwhile has other messages under these offsets.
+            brokers = await self._patiently(lambda found: found.queues(self._names))
+            check_topics(self._topic, self._ranges, brokers)
 
     def close(self) -> None:
         """Give up all rows that nobody has been sent."""
@@ -102,10 +107,14 @@ class RangeReader:
             rows.forget()
 
     async def _begin(self, a_range: ExportRange, offset: int) -> RangeRows:
+        return await self._patiently(lambda brokers: self._begin_once(brokers, a_range, offset))
+
+    async def _patiently(self, asked: Callable[[TopicBrokers], Awaitable[T]]) -> T:
+        """Return what the brokers answer; wait for one that is away."""
         deadline = asyncio.get_running_loop().time() + self._patience_seconds
         while True:
             try:
-                return await self._begin_once(a_range, offset)
+                return await asked(await self._found())
             except UnavailableError as error:
                 pause = max(error.retry_after_seconds or 0.0, _PAUSE_SECONDS)
                 if asyncio.get_running_loop().time() + pause > deadline:
@@ -120,8 +129,9 @@ class RangeReader:
             self._brokers = found
         return self._brokers
 
-    async def _begin_once(self, a_range: ExportRange, offset: int) -> RangeRows:
-        brokers = await self._found()
+    async def _begin_once(
+        self, brokers: TopicBrokers, a_range: ExportRange, offset: int
+    ) -> RangeRows:
         step = brokers.step(
             a_range.broker_name,
             a_range.queue_id,
@@ -142,9 +152,13 @@ class RangeReader:
 def check_ranges(
     topic: str,
     ranges: Sequence[ExportRange],
-    queues: Mapping[tuple[str, int], QueueOffsets],
+    brokers: Mapping[str, TopicQueues],
 ) -> None:
-    """Raise what is wrong with *ranges*, pointing at each; *queues* are what there is."""
+    """Raise what is wrong with *ranges*, pointing at each; *brokers* say what there is."""
+    check_topics(topic, ranges, brokers)
+    queues = {
+        (name, queue.queue_id): queue for name, its in brokers.items() for queue in its.queues
+    }
     unknown: list[dict[str, str]] = []
     deleted: list[dict[str, str]] = []
     beyond: list[dict[str, str]] = []
@@ -167,6 +181,26 @@ def check_ranges(
     if beyond:
         raise ValidationError(
             _summary(beyond), errors=beyond[:_FAULTS_MAX], fix="ask for what a plan has told"
+        )
+
+
+def check_topics(
+    topic: str, ranges: Sequence[ExportRange], brokers: Mapping[str, TopicQueues]
+) -> None:
+    """Raise RangeDeletedError where *ranges* are of an earlier topic of this name."""
+    faults: list[dict[str, str]] = []
+    for index, a_range in enumerate(ranges):
+        known, now = a_range.topic_id, brokers.get(a_range.broker_name)
+        if known is not None and now is not None:
+            reason = another_topic(topic, known, now.topic_id)
+            if reason is not None:
+                detail = f"{a_range.broker_name}/{a_range.queue_id}: {reason}"
+                faults.append({"pointer": f"/query/range/{index}", "detail": detail})
+    if faults:
+        raise RangeDeletedError(
+            _summary(faults),
+            errors=faults[:_FAULTS_MAX],
+            fix="plan the export again; what the topic held before is gone",
         )
 
 

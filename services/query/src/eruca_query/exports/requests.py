@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Final
 
 import msgspec
@@ -19,34 +20,59 @@ from eruca.contract.exports import (
 from eruca.contract.limits import EXPORT_ROWS_MAX
 from eruca.contract.models import OFFSET_MAX
 from eruca_chassis.requests.negotiation import choose
-from eruca_query.exports.planner import QueueName
+from eruca_query.exports.planner import QueueName, StartPosition
 from eruca_query.exports.workers.steps import RowForm
 
 _OFFERED: Final = (ARROW_MEDIA_TYPE, NDJSON_MEDIA_TYPE)
 _COLUMN_NAMES: Final = tuple(column.name for column in EXPORT_COLUMNS)
 _QUEUE: Final = re.compile(r"([a-zA-Z0-9_.@-]{1,127})/([0-9]{1,10})\Z")
-_STARTS: Final = msgspec.json.Decoder(dict[str, Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]])
+_Offset = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
 
 
-def starts_of(text: str | None) -> dict[QueueName, int]:
+class _Position(msgspec.Struct, forbid_unknown_fields=True):
+    """A queue's start, with what proves it; see :mod:`eruca.contract.exports`."""
+
+    offset: _Offset
+    topic_id: Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[0-9a-f]+-[0-9]+$")] | None = (
+        None
+    )
+    latest_stored_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+
+
+_STARTS: Final = msgspec.json.Decoder(dict[str, _Offset | _Position])
+
+
+def starts_of(text: str | None) -> dict[QueueName, StartPosition]:
     """Return where each queue is to start, as a JSON object has it: ``{"broker-a/0": 1000}``.
+
+    Instead of an offset there may be an object, which proves it by what a plan told::
+
+        {"broker-a/0": {"offset": 1000, "topic_id": "9f2c51d0-1044",
+                        "latest_stored_at": "2026-11-21T08:00:09.871Z"}}
 
     Raises:
         ValidationError: It is no such object.
     """
     if text is None:
         return {}
-    starts: dict[QueueName, int] = {}
+    starts: dict[QueueName, StartPosition] = {}
     try:
         decoded = _STARTS.decode(text)
     except msgspec.DecodeError as error:
-        detail = f'{error}; write {{"broker-a/0": 1000}}; got {text[:80]!r}'
+        detail = (
+            f'{error}; write {{"broker-a/0": 1000}}, or in place of 1000 an object with offset, '
+            f"topic_id and latest_stored_at; got {text[:80]!r}"
+        )
         raise _refusal("start", detail) from None
-    for name, offset in decoded.items():
+    for name, start in decoded.items():
         match = _QUEUE.match(name)
         if match is None:
             raise _refusal("start", f"{name[:80]!r} is no queue; one is written BROKER/QUEUE")
-        starts[QueueName(match[1], int(match[2]))] = offset
+        starts[QueueName(match[1], int(match[2]))] = (
+            StartPosition(start)
+            if isinstance(start, int)
+            else StartPosition(start.offset, start.topic_id, start.latest_stored_at)
+        )
     return starts
 
 

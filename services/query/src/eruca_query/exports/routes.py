@@ -117,7 +117,10 @@ async def plan(
         Query(
             max_length=EXPORT_START_SIZE_MAX,
             description="JSON object of the offsets to start at, by queue; other queues start "
-            "with their first message",
+            "with their first message. In place of an offset there may be an object of `offset`, "
+            "`topic_id` and `latest_stored_at`, as an earlier plan told them: then a topic that "
+            "was created again, another log, and one that was restored from an older copy are "
+            "noticed",
             examples=['{"broker-a/0": 1000}'],
         ),
     ] = None,
@@ -127,7 +130,10 @@ async def plan(
     to: Annotated[Moment | None, Query(description="stored before this time")] = None,
     missing: Annotated[
         MissingRows,
-        Query(description="where messages behind a start have been deleted: 410, or go on"),
+        Query(
+            description="where messages behind a start have been deleted, or the topic is another "
+            "one: 410, or go on with what is there, and say so"
+        ),
     ] = "refuse",
 ) -> ExportPlan:
     """Fix what there is to read: of each queue a range of offsets, all taken at one moment.
@@ -176,7 +182,8 @@ async def export_records(
             alias="range",
             min_length=1,
             max_length=EXPORT_RANGE_COUNT_MAX,
-            description="BROKER/QUEUE:FROM-TO, from one offset up to, not including, the other; "
+            description="BROKER/QUEUE:FROM-TO, from one offset up to, not including, the other, "
+            "and @TOPIC_ID behind it as a plan has it; "
             f"together they may have {EXPORT_ROWS_MAX} rows",
             examples=[["broker-a/0:0-1000"]],
         ),
@@ -205,6 +212,7 @@ async def export_records(
     ranges = ranges_of(range_)
     form = form_of(request.headers.get("accept"), columns_of(columns), codec)
     reader = RangeReader(
+        topic,
         lambda: topic_brokers(exports.client, topic),
         exports.workers,
         ranges,

@@ -24,7 +24,7 @@ from eruca.contract.errors import (
     UnavailableError,
 )
 from eruca.contract.limits import PULL_COUNT_MAX
-from eruca.contract.models import QueueOffsets
+from eruca.contract.models import TopicQueues
 from eruca.contract.names import is_system_topic
 from eruca.core.routing.route_table import DEFAULT_NETWORK, MASTER_ID
 from eruca_query.exports.broker_errors import RETRY_AFTER_SECONDS, naming
@@ -69,7 +69,7 @@ class TopicBrokers:
             f"no live broker has topic {self.topic}", fix=TopicNotFoundError.fix_of(self.topic)
         )
 
-    async def queues(self, broker_names: list[str]) -> dict[str, list[QueueOffsets]]:
+    async def queues(self, broker_names: list[str]) -> dict[str, TopicQueues]:
         """Return what each queue on each of *broker_names* holds, of each broker at one moment.
 
         Raises:
@@ -77,7 +77,7 @@ class TopicBrokers:
             TopicNotFoundError: One does not have the topic; of a system topic: none has it.
         """
         outcomes = await asyncio.gather(*map(self._queues_of, broker_names), return_exceptions=True)
-        found: dict[str, list[QueueOffsets]] = {}
+        found: dict[str, TopicQueues] = {}
         ignorance: BaseException | None = None
         for name, outcome in zip(broker_names, outcomes, strict=True):
             if not isinstance(outcome, BaseException):
@@ -126,13 +126,12 @@ class TopicBrokers:
             form=form,
         )
 
-    async def _queues_of(self, broker_name: str) -> list[QueueOffsets]:
+    async def _queues_of(self, broker_name: str) -> TopicQueues:
         url = self._url(broker_name)
         with naming(broker_name):
-            answer = await self._client.context.broker_api.topic_queues(
+            return await self._client.context.broker_api.topic_queues(
                 url, self.topic, include_system=self._is_system
             )
-        return answer.queues
 
     def _url(self, broker_name: str) -> str:
         url = self._urls.get(broker_name)
