@@ -31,7 +31,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from eruca_chassis.connections.connections import HEAD_SIZE_MAX
+from eruca_chassis.connections.framing import HEAD_SIZE_MAX
 from support.openapi_documents import kept_document
 from support.processes import ServiceProcess
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from fastapi import APIRouter
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import JSON_CREATED, JSON_OK, BodyLimit, Exchange
@@ -22,6 +23,16 @@ LIMIT = BodyLimit(ManualBudget(1_000), 100, "parts_size_max")
 PATHS = ["/v1/parts", "/healthz", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/nothing"]
 
 
+router = APIRouter(prefix="/v1")
+
+
+@router.post("/whole/{name:path}", operation_id="whole")
+async def whole(name: str) -> str:
+    """Take a name with slashes."""
+    assert name == "a/b"
+    return name
+
+
 class Parts:
     """A service that counts what it was made to do."""
 
@@ -34,6 +45,7 @@ class Parts:
             summary="",
             description="",
             version="1",
+            routers=[router],
             lifespan=self._lifespan,
             hot=HotRoutes(
                 HotRoute("POST", "/v1/parts", self._make, admit=lambda e: e.expect_body(LIMIT)),
@@ -147,3 +159,66 @@ async def test_http_1_0_needs_no_host_and_is_asked_about_the_one_it_sends() -> N
             async with raw_connection(address) as (reader, writer):
                 writer.write(f"GET /healthz HTTP/1.0\r\n{host}\r\n".encode())
                 assert (await answer_of(reader))[0] == status
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://localhost/v1/parts", "localhost", 201),
+        ("http://localhost:10911/v1/parts", "evil.example", 201),  # the target's host counts
+        ("http://evil.example/v1/parts", "localhost", 421),
+        ("http://evil.example/v1/parts", "evil.example", 421),
+        ("http://user@localhost/v1/parts", "localhost", 400),
+        ("http://localhost/v1/parts", "localhost\r\nHost: localhost", 400),
+        ("/v1/p%61rts", "localhost", 201),
+        ("/v1/p%zzarts", "localhost", 400),
+        ("/v1/%ffparts", "localhost", 400),
+        ("/v1/parts?x=%", "localhost", 400),
+        ("/v1/parts?x=%ff", "localhost", 400),
+        ("/v1%2Fparts", "localhost", 422),
+        ("/v1/things/a%2fb", "localhost", 422),
+        ("/v1/whole/a%2fb", "localhost", 200),
+    ],
+)
+async def test_a_target_means_one_thing_or_is_refused(target: str, host: str, status: int) -> None:
+    head = f"POST {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1\r\n\r\nx".encode()
+    parts = Parts()
+    async with (
+        serving(parts.app(settings()), settings()) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        for _ in range(2):
+            writer.write(head)
+            answered, body = await answer_of(reader)
+            assert answered == status
+            if status >= 400:
+                assert json.loads(body)["fix"]
+        writer.write(post("Host: localhost"))
+        assert (await answer_of(reader))[0] == 201
+    assert parts.made == 1 + 2 * (status == 201)
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("https://localhost/v1/parts", 400),
+        ("ftp://localhost/v1/parts", 400),
+        ("http:///v1/parts", 400),
+        ("/v1/parts?x=1#there", 400),
+        ("/v1/parts#there", 400),
+        ("*", 400),
+        ("v1/parts", 400),
+    ],
+)
+async def test_what_is_no_target_ends_the_connection_with_a_problem(
+    target: str, status: int
+) -> None:
+    async with (
+        serving(Parts().app(settings()), settings()) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        writer.write(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        answered, body = await answer_of(reader)
+
+        assert (answered, json.loads(body)["code"]) == (status, "bad-request")
+        assert await reader.read() == b""

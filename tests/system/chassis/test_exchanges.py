@@ -464,7 +464,7 @@ async def test_a_refused_upload_is_read_to_its_end_before_the_connection_closes(
 
 async def test_a_path_in_an_unusual_form_is_answered_all_the_same(connection: Connection) -> None:
     reader, writer = connection
-    for path in (b"http://host/v1/say", b"/v1/s%61y", b"/v1/say?", b"/v1/say#part"):
+    for path in (b"http://localhost/v1/say", b"/v1/s%61y", b"/v1/say?"):
         writer.write(b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody" % path)
         assert (await answer_of(reader))[::2] == (200, b"body"), path
 

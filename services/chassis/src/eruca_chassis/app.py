@@ -37,6 +37,7 @@ from eruca.contract.errors import (
     error_of_problem,
 )
 from eruca_chassis.asgi import (
+    BODILESS,
     REQUEST_ID_HEADER,
     ClientGoneError,
     Handler,
@@ -69,6 +70,7 @@ from eruca_chassis.operations import TAG, operations_router
 from eruca_chassis.readiness import GATED_PREFIX, Readiness
 from eruca_chassis.requests.negotiation import check_not_encoded
 from eruca_chassis.requests.parameters import check_parameters
+from eruca_chassis.requests.targets import escaped_slash, has_escaped_slash
 from eruca_chassis.requests.validation import error_of_faults, unreadable_body
 
 Lifespan: TypeAlias = Callable[["ServiceApp"], AbstractAsyncContextManager[None]]
@@ -81,6 +83,7 @@ BODIES_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes of all such requests that are
 _PIECE_COST: Final = 64  # bytes of memory that each piece of a body takes beside its own
 
 _log = structlog.get_logger()
+_OF_BODIES: Final = (REQUEST_ID_HEADER, b"content-type", b"content-length")
 _ANSWERED: Final = "eruca.answered"  # in the scope, once an answer has begun
 
 
@@ -222,7 +225,14 @@ class ServiceApp(FastAPI):
         """Run *handle*, send what it raises as a problem, and return the status."""
         try:
             headers = joined_headers(scope["headers"])
-            self.guard.check(scope["method"], scope["http_version"], headers)
+            self.guard.check(
+                scope["method"],
+                scope.get("raw_path") or b"",
+                scope["query_string"],
+                scope["http_version"],
+                headers,
+            )
+            self._check_slashes(scope)
             if self.guard.cross_origin.allows(scope) and is_preflight(scope):
                 methods = self.allowed_methods(scope["path"])
                 return await send_preflight(send, methods, request_id(scope))
@@ -243,6 +253,15 @@ class ServiceApp(FastAPI):
             if _ANSWERED not in scope:
                 await send_problem(send, defect(), request_id(scope))
             return InternalError.status
+
+    def _check_slashes(self, scope: Scope) -> None:
+        """Refuse an escaped slash where no route takes one: decoded, it would divide the name."""
+        raw_path = scope.get("raw_path") or b""
+        if not has_escaped_slash(raw_path):
+            return
+        taking = (c for c in iter_route_contexts(self.routes) if c.path and ":path}" in c.path)
+        if not any(context.path_regex.match(scope["path"]) for context in taking):
+            raise escaped_slash(raw_path)
 
     def _is_gated(self, path: str) -> bool:
         """Tell whether a request waits until the service is ready."""
@@ -281,7 +300,8 @@ class ServiceApp(FastAPI):
             if message["type"] == "http.response.start":
                 status = message["status"]
                 scope[_ANSWERED] = True
-                headers = [h for h in message.get("headers", ()) if h[0] != REQUEST_ID_HEADER]
+                left_out = _OF_BODIES if status in BODILESS else (REQUEST_ID_HEADER,)
+                headers = [h for h in message.get("headers", ()) if h[0] not in left_out]
                 headers.append(request_id_header(identity))
                 message = {**message, "headers": headers}
             await send(message)

@@ -26,6 +26,7 @@ Handler: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[int]]
 
 REQUEST_ID_HEADER: Final = b"x-request-id"
 TRACEPARENT_HEADER: Final = b"traceparent"
+BODILESS: Final = frozenset({204, 304})  # statuses of answers that have no body to describe
 _REQUEST_ID_KEY = "eruca.request_id"  # in the scope, once decided
 _SANE_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}\Z")  # fit for a log line and a header
 # Version, trace id, the parent's id, flags. Versions after 00 may say more; ids are not all zeros.

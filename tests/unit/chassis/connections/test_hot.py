@@ -74,7 +74,6 @@ def test_a_found_path_is_its_template_filled_in(path: str, method: str) -> None:
         (b"/v1/things/a/parts", "a"),
         (b"/v1/things/a%20b%C3%BC/parts", "a bü"),
         (b"/v1/things/a+b/parts", "a+b"),
-        (b"/v1%2Fthings/a/parts", "a"),
     ],
 )
 def test_a_raw_path_is_decoded_and_found_the_same_the_second_time(path: bytes, thing: str) -> None:
@@ -87,6 +86,8 @@ def test_a_raw_path_is_decoded_and_found_the_same_the_second_time(path: bytes, t
     [
         b"http://host/v1/things/a/parts",
         b"/v1/things/a/parts#there",
+        b"/v1%2Fthings/a/parts",
+        b"/v1/things/a%2fb/parts",
         b"/v1/things/a#/parts",
         b"//v1/things/a/parts",
         b"/v1/things/\xc3\xbc/parts",

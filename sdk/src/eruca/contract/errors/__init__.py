@@ -15,7 +15,7 @@ Over HTTP an error is an RFC 9457 problem document (``application/problem+json``
 The tree::
 
     ErucaError
-    ├── RequestError              the request is wrong; repeating it is useless          4xx
+    ├── RequestError              the request is wrong; repeating it is useless     4xx, 501, 505
     │   ├── ValidationError           422 validation-failed
     │   │   └── FilterSyntaxError         filter-syntax
     │   ├── IdempotencyKeyReusedError 422 idempotency-key-reused
@@ -25,6 +25,10 @@ The tree::
     │   ├── UnsupportedMediaTypeError 415 unsupported-media-type
     │   ├── NotAcceptableError        406 not-acceptable
     │   ├── MethodNotAllowedError     405 method-not-allowed
+    │   ├── TargetTooLongError        414 target-too-long
+    │   ├── HeadTooLargeError         431 head-too-large
+    │   ├── TransferCodingError       501 transfer-coding-unsupported
+    │   ├── HttpVersionError          505 http-version-unsupported
     │   └── NotFoundError             404 not-found
     │       ├── TopicNotFoundError        topic-not-found
     │       ├── QueueNotFoundError        queue-not-found
@@ -149,13 +153,17 @@ from eruca.contract.errors.refusals import (
 )
 from eruca.contract.errors.requests import (
     FilterSyntaxError,
+    HeadTooLargeError,
+    HttpVersionError,
     IdempotencyKeyReusedError,
     MalformedBatchError,
     MalformedBodyError,
     MethodNotAllowedError,
     NotAcceptableError,
     RequestError,
+    TargetTooLongError,
     TooLargeError,
+    TransferCodingError,
     UnsupportedMediaTypeError,
     ValidationError,
 )
@@ -195,6 +203,8 @@ __all__ = [
     "ExpiredHandleError",
     "FilterSyntaxError",
     "GroupNotFoundError",
+    "HeadTooLargeError",
+    "HttpVersionError",
     "IdempotencyKeyReusedError",
     "InternalError",
     "KeyNotFoundError",
@@ -230,11 +240,13 @@ __all__ = [
     "StoreFailedError",
     "SubscriptionConflictError",
     "SystemTopicError",
+    "TargetTooLongError",
     "TimeoutExpiredError",
     "TooLargeError",
     "TopicNotFoundError",
     "TransactionIdInUseError",
     "TransactionNotFoundError",
+    "TransferCodingError",
     "TransportError",
     "UnavailableError",
     "UnknownHostError",

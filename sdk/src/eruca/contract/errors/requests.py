@@ -132,3 +132,39 @@ class MethodNotAllowedError(RequestError):
     status = 405
     title = "The method is not allowed here"
     default_fix = "use a method that the path takes; see /docs"
+
+
+class TargetTooLongError(RequestError):
+    """The request's path and query are longer than any that means something."""
+
+    code = "target-too-long"
+    status = 414
+    title = "The request's URL is too long"
+    default_fix = "ask for less at a time, or say it in the body where the operation has one"
+
+
+class HeadTooLargeError(RequestError):
+    """The request's headers, its trailers, or what frames its chunks exceed their limit."""
+
+    code = "head-too-large"
+    status = 431
+    title = "The request's headers are too large"
+    default_fix = "send fewer or shorter headers; the detail names the limit"
+
+
+class TransferCodingError(RequestError):
+    """The body comes in a transfer coding that no service undoes."""
+
+    code = "transfer-coding-unsupported"
+    status = 501
+    title = "The transfer coding is not implemented"
+    default_fix = "send the body as it is, with Content-Length or Transfer-Encoding: chunked"
+
+
+class HttpVersionError(RequestError):
+    """The request is of another version of HTTP than 1.1 and 1.0."""
+
+    code = "http-version-unsupported"
+    status = 505
+    title = "The version of HTTP is not supported"
+    default_fix = "speak HTTP/1.1"

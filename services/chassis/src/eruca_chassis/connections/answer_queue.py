@@ -81,6 +81,24 @@ class AnswerQueue:
         metrics.add(exchange.status or CLIENT_GONE_STATUS, now - exchange.started)
         self.ended_at = now
 
+    def drop(self, exchange: Exchange) -> None:
+        """Lose the last exchange, whose request does not arrive whole."""
+        if self.exchanges and self.exchanges[-1] is exchange:
+            self.exchanges.pop()
+            if exchange.lose():
+                self.end(exchange)
+
+    def lose_from_first_waiting(self) -> None:
+        """Lose the first exchange that waits, and all behind it, which have no turn then."""
+        exchanges = self.exchanges
+        kept: deque[Exchange] = deque()
+        while exchanges and not exchanges[0].is_waiting:
+            kept.append(exchanges.popleft())
+        lost, self.exchanges = exchanges, kept
+        for exchange in lost:
+            if exchange.lose():
+                self.end(exchange)
+
     def lose(self) -> None:
         """Lose the client of all exchanges."""
         exchanges, self.exchanges = self.exchanges, deque()

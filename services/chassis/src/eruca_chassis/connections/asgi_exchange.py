@@ -39,7 +39,7 @@ async def run_exchange(found: Found, scope: Scope, receive: Receive, send: Send)
         if not exchange.status and not exchange.is_lost:
             watch = asyncio.create_task(_notice_leaving(exchange, call, receive))
             await call.settled
-        if not exchange.is_lost:
+        if exchange.status:
             await _send_answer(exchange, send)
         return exchange.status or CLIENT_GONE_STATUS
     finally:
@@ -65,7 +65,8 @@ async def _bring_body(exchange: Exchange, receive: Receive) -> None:
 async def _notice_leaving(exchange: Exchange, call: _Call, receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    if exchange.lose():
+    # What only works goes on: the client may have done no more than to say that it sends no more.
+    if exchange.is_waiting and exchange.lose():
         call.answered(exchange)
 
 

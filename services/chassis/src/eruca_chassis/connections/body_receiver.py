@@ -71,6 +71,10 @@ class BodyReceiver(asyncio.BufferedProtocol):
         if self._body.filled(nbytes):
             self._done()
 
+    def eof_received(self) -> bool | None:
+        """Tell the connection."""
+        return self._connection.eof_received()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the connection."""
         self._connection.connection_lost(exc)

@@ -6,8 +6,8 @@ completed when its body is, and answered in its turn (:mod:`.answer_queue`). A r
 known from before (:mod:`.known_heads`), and that is there whole, does not even pass the parser; nor
 does the body of a large upload (:mod:`.body_receiver`). What is rare is left to uvicorn, and comes
 back as an ASGI call (:mod:`.asgi_exchange`): HTTP/1.0, Expect, an offered upgrade, a path in an
-unusual form, a page's request with its Origin, requests sent far ahead, and all that follows on a
-connection that is to be closed.
+unusual form, a page's request with its Origin, what the guard refuses (:mod:`eruca_chassis.guard`),
+and all that follows on a connection that is to be closed.
 
 *Whose turn it is.* The states of a connection, and what moves it on::
 
@@ -21,20 +21,25 @@ connection that is to be closed.
 - exchanges that are not ended and a request that uvicorn is at work on are never there at once;
 - a request is an exchange only where uvicorn has nothing to do, and none waits for it;
 - what waits in ``pipeline`` came behind the exchanges, and is begun when they all have ended;
+- at most ``AHEAD_MAX`` requests are begun or wait. Those behind them are held back as mere bytes,
+  and nothing more is read, until an answer has been sent;
+- a client that sends no more (a half-closed connection) is answered what is at work. What waits for
+  something ends, and so does all behind it: a client that has left looks the same;
 - in every state the connection may be *ending* (closed behind an answer that is decided on: what
   comes then is no exchange), *refused* (a last answer is written, what arrives is dropped,
   and :class:`.refusing.Lingering` has the transport) or lost.
 
 *The limits.* uvicorn parses, keeps connections alive, stops reading while 64 KiB of a body wait for
 the handler, and stops a handler from sending more while the last piece waits for the client. It
-also stops reading as soon as a request comes behind another, and who does not read is not told that
-the client has left; so reading goes on here until what waits is much. uvicorn does not bound: how
-long a request's head or body may take, how large a head is, how many requests are pipelined, how
-long an answer may stay unread, nor how many bytes of unread answers there are in all. And its own
-refusals are plain text. :class:`ServiceProtocol` mends these:
+also stops reading as soon as a request comes behind another. A service that does not read does not
+notice that its client leaves, so reading goes on here until what waits is much. uvicorn does not
+bound: how long a request's head or body may take, how large a head is, how many requests are
+pipelined, how long an answer may stay unread, nor how many bytes of unread answers there are in
+all. And its own refusals are plain text. :class:`ServiceProtocol` mends these:
 
-- *sizes* are counted as data arrives: bytes that complete neither a head nor a piece of body;
-- *refusals* are problems, and the client is given the time to read them (:mod:`.refusing`);
+- *sizes* are counted as data arrives, to the byte (:mod:`.framing`);
+- *refusals* are problems, told behind the answers to what came before. The client is given the time
+  to read them (:mod:`.refusing`);
 - *upgrades* offered with a body are ignored without losing the body, which uvicorn does (Java's
   client offers h2c with its first request; :mod:`.upgrades`);
 - *unread answers*, *times* and *rates* are watched over all connections
@@ -48,8 +53,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from time import monotonic
 from typing import Any, Final, cast
 
@@ -58,24 +65,34 @@ import structlog
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from eruca.contract.errors import ErucaError, TooLargeError
-from eruca_chassis.asgi import Scope, joined_headers, new_request_id, request_id
+from eruca.contract.errors import ErucaError, HeadTooLargeError, TargetTooLongError
+from eruca_chassis.asgi import (
+    Message,
+    Receive,
+    Scope,
+    Send,
+    joined_headers,
+    new_request_id,
+    request_id,
+    size_said,
+)
 from eruca_chassis.connections.answer_queue import AnswerQueue
 from eruca_chassis.connections.body_receiver import LARGE_BODY_SIZE_MIN, BodyReceiver, let_read
 from eruca_chassis.connections.connection_watch import Admission, ConnectionWatch, Unfinished
 from eruca_chassis.connections.exchange import Exchange, RequestHead
+from eruca_chassis.connections.framing import HEAD_SIZE_MAX, Framing, check_framing
 from eruca_chassis.connections.hot import HotRoutes
 from eruca_chassis.connections.known_heads import HEAD_END, KnownHeads
 from eruca_chassis.connections.lending import lending_by, lent_socket, unread_size
 from eruca_chassis.connections.parsing import new_parser, unreadable
+from eruca_chassis.connections.reading_flow import ReadingFlow
 from eruca_chassis.connections.refusing import Lingering, last_answer, refuse_connection
 from eruca_chassis.connections.upgrades import AfterUpgrade, head_for_body
 from eruca_chassis.guard import Guard
 from eruca_chassis.readiness import Readiness
+from eruca_chassis.requests.targets import host_of_target
 
-HEAD_SIZE_MAX: Final = 64 * 1024  # bytes of a request line with its headers, or of trailers
-AHEAD_MAX: Final = 64  # exchanges of one connection; a client further ahead is held back
-PIPELINE_MAX: Final = 256  # requests sent ahead of those; each costs about 2 KB
+AHEAD_MAX: Final = 64  # requests of one connection under way; a client further ahead waits
 SWEEP_SECONDS: Final = 1.0
 
 _BUFFERED_SIZE_MIN: Final = 16 * 1024  # bytes of a body that it matters to copy once less
@@ -94,7 +111,13 @@ class ServiceProtocol(HttpToolsProtocol):
     guard: Guard
 
     _idle_since = 0.0  # when it was made, or uvicorn's latest request ended; monotonic
-    _loose_size = 0  # bytes since a piece of body or the end of a message
+    url = b""  # of the request whose head arrives
+    _held_back = b""  # what has been read of requests that are not to begin yet
+    _is_resuming = False  # whether it is about to be looked at again
+    _is_half_closed = False  # whether the client sends no more
+    _refusal: ErucaError | None = None  # of what came last; told behind the answers before it
+    _refused_id: str | None = None  # of the request that is refused
+    _arriving: RequestResponseCycle | None = None  # uvicorn's, whose body is arriving
     _is_refused = False
     _is_ending = False  # whether the connection is closed behind an answer that is decided on
     _has_room = True  # whether it is one of connections_max
@@ -111,6 +134,8 @@ class ServiceProtocol(HttpToolsProtocol):
     ) -> None:
         """Take the connection; or, beyond the limit, only to say so."""
         super().connection_made(transport)
+        self.flow: ReadingFlow = ReadingFlow(transport)
+        self._framing = Framing()
         self._answers = AnswerQueue(transport, self.flow, self._closes_behind_answer)
         self._idle_since = monotonic()
         descriptor = transport.get_extra_info("socket").fileno()
@@ -131,29 +156,60 @@ class ServiceProtocol(HttpToolsProtocol):
     # --- What arrives -----------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser, and refuse what grows without coming to an end."""
-        if not self._is_amid:
-            data = self._without_known(data)
-            if not data:
+        """Begin the requests that arrive, as far as the client may be ahead of its answers."""
+        if self._refusal is not None:
+            return  # nothing behind what is refused is a request
+        if self._held_back:
+            self._held_back += data
+        else:
+            self._take(data)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio has it
+        """Answer what is at work, although the client sends no more; return whether there is any.
+
+        A client that has left altogether looks the same. So a request that waits for something
+        ends here, and so does one that has not arrived whole.
+        """
+        self._is_half_closed = True
+        if self._receiving is not None:
+            self._drop_receiving()
+        self._answers.lose_from_first_waiting()
+        asgi = self._asgi_request()
+        if asgi is not None:
+            asgi.message_event.set()  # see _run_app
+        return self._owes_answers()
+
+    def _take(self, data: bytes) -> None:
+        """Feed the parser piece by piece, and refuse what grows without coming to an end."""
+        start, size = 0, len(data)
+        while start < size:
+            if not self._is_amid:
+                if self._is_far_ahead():
+                    self._hold_back(data[start:])
+                    return
+                start = self._take_known(data, start)
+                if start == size:
+                    return
+            end = self._framing.next_end(data, start)
+            if end == start:
+                self.refuse(self._head_too_large())
                 return
-        self._loose_size += len(data)
-        while data and len(self.pipeline) <= PIPELINE_MAX:
-            try:
-                self.parser.feed_data(data)
-                break
-            except httptools.HttpParserUpgrade as upgrade:
-                data = self._without_upgrade(data[upgrade.args[0] :])
-            except httptools.HttpParserError as error:
-                is_small = self._loose_size <= HEAD_SIZE_MAX
-                self.refuse(unreadable(error) if is_small else _head_too_large())
+            if not self._feed(data if end - start == size else data[start:end]):
                 return
+            start = end
         receiving = self._receiving
         if receiving is not None and receiving.missing_size >= LARGE_BODY_SIZE_MIN:
             let_read(self.transport, BodyReceiver(self, receiving, self._received))
-        if self._loose_size > HEAD_SIZE_MAX:
-            self.refuse(_head_too_large())
-        elif len(self.pipeline) > PIPELINE_MAX:
-            self.cut("it sent more than PIPELINE_MAX requests ahead")
+
+    def _feed(self, piece: bytes) -> bool:
+        """Let the parser have a piece; return whether there may be more."""
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            self._ignore_upgrade()  # the piece ends where the head does
+        except httptools.HttpParserError as error:
+            self.refuse(unreadable(error))
+        return not self._is_refused and self._refusal is None
 
     def _received(self) -> None:
         """Go on behind a body that did not pass the parser."""
@@ -161,12 +217,11 @@ class ServiceProtocol(HttpToolsProtocol):
         self.parser = new_parser(self)
         self.on_message_complete()
 
-    def _without_known(self, data: bytes) -> bytes:
-        """Take the requests at the start of *data* whose heads are known and bodies whole.
+    def _take_known(self, data: bytes, start: int) -> int:
+        """Take requests from *start* on whose heads are known and bodies whole.
 
-        Returns what is left for the parser, which has no part in them.
+        Returns where what is left for the parser begins, which has no part in them.
         """
-        start = 0
         while self._takes_exchanges():
             head_end = data.find(HEAD_END, start)
             if head_end < 0:
@@ -190,12 +245,51 @@ class ServiceProtocol(HttpToolsProtocol):
             start = body_end
             if start == len(data):
                 break
-        return data[start:]
+        return start
+
+    def _is_far_ahead(self) -> bool:
+        """Tell whether the next request has to wait, unread, for an answer to one before it."""
+        ahead = len(self._answers.exchanges) + len(self.pipeline)
+        return ahead >= AHEAD_MAX
+
+    def _hold_back(self, data: bytes) -> None:
+        """Keep what has been read, and read no more: the client waits in its own buffers."""
+        if not self.transport.is_closing():
+            self._held_back = data
+            self.flow.hold()
+
+    def _go_on_reading(self) -> None:
+        """Take what was held back, as far as there is room again."""
+        self._is_resuming = False
+        data, self._held_back = self._held_back, b""
+        if not data or self._is_refused or self._is_ending or self.transport.is_closing():
+            return
+        self._take(data)
+        if not self._held_back and not self.transport.is_closing():
+            self.flow.release()
+
+    def _has_answered(self) -> None:
+        """See to what waits for an answer to be sent: requests that are held back, or the end."""
+        if self._held_back:
+            # Not at once: this may be called in the middle of what answers other requests, too.
+            if not self._is_resuming:
+                self._is_resuming = True
+                self.loop.call_soon(self._go_on_reading)
+        elif (self._refusal is not None or self._is_half_closed) and not self._owes_answers():
+            if self._refusal is not None:
+                self._refuse_now(self._refusal)
+            else:
+                self.loop.call_soon(self.transport.close)
+
+    def _owes_answers(self) -> bool:
+        has_waiting = bool(self._answers.exchanges or self.pipeline or self._held_back)
+        return has_waiting or self._asgi_request() is not None
 
     def on_message_begin(self) -> None:
         """Take the first byte of a request; uvicorn's part waits until it is uvicorn's."""
         self._is_amid = True
         self._unset_keepalive_if_required()
+        self._arriving = None
         self.url = b""
         self.headers = self._latest = []
 
@@ -205,7 +299,12 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Take the end of a head: the request goes one way or the other."""
-        exchange = self._new_exchange()
+        headers = joined_headers(self.headers)
+        check_framing(self.parser.get_http_version(), headers)
+        self._framing.head_ended(size_said(headers.get(b"content-length")) or 0)
+        if not self.url.startswith(b"/") or b"#" in self.url:
+            self._take_host_of_target()
+        exchange = self._new_exchange(headers)
         self._new_head = b""
         self._receiving = exchange
         if exchange is None:
@@ -213,9 +312,13 @@ class ServiceProtocol(HttpToolsProtocol):
         else:
             self._begin(exchange)
 
+    def on_chunk_header(self) -> None:
+        """Take the line in front of a chunk."""
+        self._framing.chunk_came()
+
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
-        self._loose_size = 0
+        self._framing.body_came(len(body))
         if self._receiving is not None:
             self._receiving.add(body)
         else:
@@ -224,13 +327,32 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Take the end of a request."""
-        self._loose_size = 0
+        self._framing.request_ended()
         self._is_amid = False
         exchange, self._receiving = self._receiving, None
         if exchange is None:
+            self._arriving = None
             super().on_message_complete()
         else:
             self._complete(exchange)
+
+    def _take_host_of_target(self) -> None:
+        """Let the host in the request's target stand for the one in its Host, as RFC 9112 has it.
+
+        Without a Host, or with several, the request is refused for that.
+        """
+        host = host_of_target(self.parser.get_method().decode(), self.url)
+        names = [name for name, _ in self.headers]
+        if host is not None and names.count(b"host") == 1:
+            self.headers[names.index(b"host")] = (b"host", host)
+
+    def _head_too_large(self) -> ErucaError:
+        if self._receiving is not None or self._arriving is not None:
+            detail = f"trailers or chunk extensions exceed head_size_max, {HEAD_SIZE_MAX} bytes"
+            return HeadTooLargeError(detail)
+        is_target = self._is_amid and 2 * len(self.url) > HEAD_SIZE_MAX
+        kind = TargetTooLongError if is_target else HeadTooLargeError
+        return kind(f"the request's head is larger than head_size_max, {HEAD_SIZE_MAX} bytes")
 
     # --- Exchanges --------------------------------------------------------------------------------
 
@@ -252,7 +374,7 @@ class ServiceProtocol(HttpToolsProtocol):
             or len(self._answers.exchanges) >= AHEAD_MAX
         )
 
-    def _new_exchange(self) -> Exchange | None:
+    def _new_exchange(self, headers: dict[bytes, bytes]) -> Exchange | None:
         """Return the exchange that the request is, or None where it is left to uvicorn."""
         if not self._takes_exchanges():
             return None
@@ -260,15 +382,14 @@ class ServiceProtocol(HttpToolsProtocol):
         method = parser.get_method()
         path, _, query = self.url.partition(b"?")
         found = self.hot.find_raw(method, path)
-        if found is None or b"#" in query:
+        if found is None:
             return None
-        headers = joined_headers(self.headers)
         is_usual = parser.get_http_version() == "1.1" and not parser.should_upgrade()
         if not is_usual or b"expect" in headers or b"origin" in headers:
             return None  # … what comes from a page, the application looks at more closely
         request = RequestHead(found, method.decode(), query, headers)
         try:
-            self.guard.check(request.method, "1.1", headers)
+            self.guard.check(request.method, path, query, "1.1", headers)
         except ErucaError:
             return None  # … and what the guard refuses: the application asks it, too, and says why
         exchange = Exchange(self, request, self.client)
@@ -293,6 +414,7 @@ class ServiceProtocol(HttpToolsProtocol):
     def _send_answers(self) -> None:
         if self._answers.send():
             self._go_on()
+        self._has_answered()
 
     def _closes_behind_answer(self) -> bool:
         """Tell whether the answer that begins, of the last exchange, is the connection's last."""
@@ -313,6 +435,12 @@ class ServiceProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
+
+    def _drop_receiving(self) -> None:
+        """Forget the exchange whose body does not arrive: it is the last one."""
+        exchange, self._receiving = self._receiving, None
+        assert exchange is not None
+        self._answers.drop(exchange)
 
     def _lose_requests(self) -> None:
         asgi = self._asgi_request()
@@ -338,6 +466,7 @@ class ServiceProtocol(HttpToolsProtocol):
         )
         was_paused = self.flow.read_paused  # for a body that waits
         super().on_headers_complete()
+        self._arriving = self.cycle
         if self.pipeline and not was_paused:
             self._read_on_behind_waiting()
 
@@ -349,7 +478,36 @@ class ServiceProtocol(HttpToolsProtocol):
             self._answers.ended_at = None  # uvicorn has a timer for an idle connection
             if self.watch.is_stopping and not self.pipeline:
                 cycle.keep_alive = False
-            super()._start_asgi_task(cycle, app)
+            super()._start_asgi_task(cycle, partial(self._run_app, app, cycle))
+
+    async def _run_app(
+        self,
+        app: Callable[[Scope, Receive, Send], Awaitable[None]],
+        cycle: RequestResponseCycle,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Run the application for one request; tell it that the client has left once it waits."""
+        is_whole = False  # the request
+
+        async def receive_or_end() -> Message:
+            nonlocal is_whole
+            if self._is_half_closed and (is_whole or cycle.more_body):
+                return {"type": "http.disconnect"}
+            message = await receive()
+            if self._is_half_closed and (is_whole or message.get("more_body", False)):
+                return {"type": "http.disconnect"}
+            is_whole = not message.get("more_body", False)
+            return message
+
+        try:
+            await app(scope, receive_or_end, send)
+        finally:
+            if self._is_half_closed and not cycle.response_complete:
+                cycle.disconnected = True  # or uvicorn would answer in the application's place
+                self.pipeline.clear()
+                self.transport.close()
 
     def on_response_complete(self) -> None:
         """Go on with what waits, or wait for the next request."""
@@ -357,6 +515,7 @@ class ServiceProtocol(HttpToolsProtocol):
         self._idle_since = monotonic()
         if self._is_amid and not self.cycle.more_body:
             self._unset_keepalive_if_required()  # the next has begun, and has its own time
+        self._has_answered()
 
     def _asgi_request(self) -> RequestResponseCycle | None:
         """Return the request that a handler of uvicorn's is at work on."""
@@ -364,9 +523,9 @@ class ServiceProtocol(HttpToolsProtocol):
         return None if begun is None or begun.response_complete else begun
 
     def _read_on_behind_waiting(self) -> None:
-        """Read on unless the requests that wait are many, or their bodies large."""
+        """Read on unless the bodies of the requests that wait are large."""
         waiting_size = sum(len(cycle.body) for cycle, _ in self.pipeline)
-        if len(self.pipeline) < AHEAD_MAX and waiting_size <= HIGH_WATER_LIMIT:
+        if waiting_size <= HIGH_WATER_LIMIT:
             self.flow.resume_reading()
         else:
             self.flow.pause_reading()
@@ -413,8 +572,8 @@ class ServiceProtocol(HttpToolsProtocol):
         if unread_size:
             read_size = self._answers.written_size - unread_size
             return Unfinished(unread_size, self._latest, read_size, is_counted=asgi is None)
-        if self._is_refused:
-            return None  # it has a timer of its own
+        if self._is_refused or self._refusal is not None:
+            return None  # it has a timer of its own, or waits for its turn
         if self._receiving is not None:
             return Unfinished(0, self._latest, self._receiving.received_size)
         has_enough = asgi is not None and (not asgi.more_body or self.flow.read_paused)
@@ -440,7 +599,7 @@ class ServiceProtocol(HttpToolsProtocol):
         is_busy = self._answers.exchanges or self.pipeline or self._asgi_request() is not None
         if is_busy or self._is_refused or self.transport.is_closing() or self.unread_size():
             return None
-        if self._is_amid and (self._latest is not None or self._loose_size):
+        if self._is_amid and (self._latest is not None or self._framing.has_begun):
             return None  # a request has begun to come
         return max(self._answers.ended_at or 0, self._idle_since)
 
@@ -454,19 +613,42 @@ class ServiceProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def refuse(self, error: ErucaError) -> None:
-        """Answer with a problem and close; or cut where an answer has begun."""
+        """Answer with a problem and close, in its turn; or cut where its answer has begun.
+
+        What came whole before is answered first.
+        """
+        receiving = self._receiving
+        if receiving is not None and not receiving.status:
+            self._refused_id = receiving.request_id
+            self._drop_receiving()
+        elif receiving is None and self._arriving is not None:
+            cycle = self._arriving
+            waiting = [(waiting, app) for waiting, app in self.pipeline if waiting is not cycle]
+            if len(waiting) < len(self.pipeline):
+                self._refused_id = request_id(cast("Scope", cycle.scope))
+                self.pipeline = deque(waiting)
+                self._arriving = None
+        comes_first = self._answers.exchanges or self._asgi_request() not in (None, self._arriving)
+        if comes_first and self._receiving is None:
+            self._refusal = error
+        else:
+            self._refuse_now(error)
+
+    def _refuse_now(self, error: ErucaError) -> None:
         if self.transport.is_closing() or self._has_begun_answer():
             self.cut(error.detail)
             return
+        self._refusal = None
         self.transport.write(last_answer(error, self._id_of_refused()))
         self.transport.write_eof()
         self._is_refused = True
         let_read(self.transport, Lingering(self, self.transport))
-        # What came first is answered by this, too: its handlers have no client any more.
         self._lose_requests()
 
     def _id_of_refused(self) -> str:
         """Return the id of the request under way; a new one where its head was not understood."""
+        if self._refused_id is not None:
+            return self._refused_id
         if self._receiving is not None:
             return self._receiving.request_id
         asgi = self._asgi_request()
@@ -481,14 +663,19 @@ class ServiceProtocol(HttpToolsProtocol):
         asgi = self._asgi_request()
         return asgi is not None and asgi.response_started
 
-    def _without_upgrade(self, rest: bytes) -> bytes:
-        """Ignore the upgrade that the request offers, and return what to parse next."""
+    def _ignore_upgrade(self) -> None:
+        """Go on behind the head of a request that offers an upgrade, as if it offered none."""
         head = head_for_body(self.headers)
-        if head:
-            self.cycle.more_body = True
-            self.cycle.message_event.clear()
-            self.parser = new_parser(AfterUpgrade(self))
-        return head + rest
+        if not head:
+            return
+        size = size_said(dict(self.headers).get(b"content-length")) or 0
+        self._framing.head_ended(size)
+        self._is_amid = True
+        self._arriving = self.cycle
+        self.cycle.more_body = True
+        self.cycle.message_event.clear()
+        self.parser = new_parser(AfterUpgrade(self))
+        self.parser.feed_data(head)
 
 
 def protocol_class(
@@ -503,10 +690,6 @@ def protocol_class(
         "guard": guard,
     }
     return type("ServedProtocol", (ServiceProtocol,), parts)
-
-
-def _head_too_large() -> TooLargeError:
-    return TooLargeError(f"the request's head is larger than {HEAD_SIZE_MAX} bytes")
 
 
 def _own_copy(data: bytes, start: int, end: int) -> bytes | bytearray:

@@ -38,6 +38,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from eruca.contract.errors import ErucaError, InternalError
 from eruca_chassis.asgi import (
+    BODILESS,
     REQUEST_ID_HEADER,
     TRACEPARENT_HEADER,
     ClientGoneError,
@@ -95,7 +96,7 @@ class AnswerHead:
     def __init__(self, status: int, *headers: Header) -> None:
         self.status = status
         self.headers = headers
-        self.has_body = status != HTTPStatus.NO_CONTENT
+        self.has_body = status not in BODILESS
         lines = [STATUS_LINE[status], *(b"%b: %b\r\n" % header for header in headers)]
         self._prefix = b"".join(lines)
 
@@ -189,9 +190,9 @@ class Exchange:
     """One hot request. Handlers read ``request`` and call the methods up to ``drive``."""
 
     __slots__ = (
-        "_budget", "_buffer", "_carrier", "_is_left", "_limit", "_paid", "_request_id", "_size",
-        "_taken", "chunks", "client", "closes", "head", "is_lost", "is_whole",
-        "on_lost", "pieces", "request", "size", "started", "status", "unsent",
+        "_budget", "_buffer", "_carrier", "_is_driven", "_is_left", "_limit", "_paid",
+        "_request_id", "_size", "_taken", "chunks", "client", "closes", "head", "is_lost",
+        "is_whole", "on_lost", "pieces", "request", "size", "started", "status", "unsent",
     )  # fmt: skip
 
     def __init__(
@@ -213,6 +214,7 @@ class Exchange:
         self.is_whole = False
         self.is_lost = False
         self.on_lost: Callable[[], object] | None = None
+        self._is_driven = False  # step by step: nothing is waited for
         self._is_left = False  # whether its carrier has ended it, the client having been lost
         self.status = 0  # 0: not answered yet
         self.head: AnswerHead | None = None
@@ -304,6 +306,7 @@ class Exchange:
 
     def drive(self, steps: Iterator[None]) -> None:
         """Take *steps*, of which the last answers, one per turn of the event loop."""
+        self._is_driven = True
         for _ in steps:
             turn = asyncio.get_running_loop().call_soon(self.resume, self.drive, steps)
             self.on_lost = turn.cancel
@@ -415,6 +418,11 @@ class Exchange:
             self.request.route.handle(self)
         except Exception as error:
             self.fail(error)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for something that its client's leaving ends."""
+        return self.on_lost is not None and not self._is_driven
 
     def lose(self) -> bool:
         """Note that the client is gone; tell whether nothing more will come of the exchange."""

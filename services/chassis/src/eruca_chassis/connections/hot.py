@@ -22,6 +22,7 @@ import httptools
 from eruca_chassis.connections.exchange import Exchange, Found
 from eruca_chassis.metrics import RouteMetrics
 from eruca_chassis.readiness import GATED_PREFIX
+from eruca_chassis.requests.targets import has_escaped_slash
 
 Step: TypeAlias = Callable[[Exchange], None]
 
@@ -135,6 +136,7 @@ class HotRoutes:
             return None
         try:
             is_plain = httptools.parse_url(path).path == path and path.isascii()
+            is_plain = is_plain and not has_escaped_slash(path)
         except httptools.HttpParserInvalidURLError:
             return None
         return self._match(method.decode(), unquote(path.decode())) if is_plain else None

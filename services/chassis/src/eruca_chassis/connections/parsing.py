@@ -18,6 +18,8 @@ def unreadable(error: httptools.HttpParserError) -> RequestError:
     """Return what is told of a request that the parser does not take."""
     # A URL that passes there may fail when it is taken apart, in a callback.
     cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
+    if isinstance(cause, RequestError):
+        return cause
     if isinstance(cause, httptools.HttpParserInvalidURLError):
         return RequestError(
             "the request's URL cannot be read",

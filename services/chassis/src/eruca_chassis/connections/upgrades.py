@@ -33,6 +33,10 @@ class ParserCallbacks(Protocol):
         """Take the end of a head."""
         ...
 
+    def on_chunk_header(self) -> None:
+        """Take the line in front of a chunk."""
+        ...
+
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
         ...
@@ -49,6 +53,7 @@ class AfterUpgrade:
         self._connection = connection
         self._head_is_ours = True
         self.on_body = connection.on_body
+        self.on_chunk_header = connection.on_chunk_header
         self.on_message_complete = connection.on_message_complete
 
     def on_message_begin(self) -> None:

@@ -1,0 +1,125 @@
+"""Where the requests of a connection begin and end, as far as limits need to know it.
+
+The parser finds out what a request says, but not at which byte it has: it takes whatever has
+arrived, several requests at a time. So it is fed in pieces. Each ends where a head ends, or a body,
+or what there is. Then a limit holds to the byte however a request arrives, and the connection can
+stop between two requests.
+
+That takes no parsing. A head, and a chunked body with its trailers, end with the first empty line
+that is not part of a chunk; an empty line inside a chunk only makes one more piece. The end of
+any other body is known from its head.
+
+What a client may send without a request to show for it:
+
+- a head of ``HEAD_SIZE_MAX`` bytes, empty lines in front of it included;
+- trailers, and the extensions of chunks, of as much. 16 bytes for each chunk and twice its data do
+  not count: a chunk of one byte is honest, a byte with a kilobyte of extension is not.
+
+Source: RFC 9112 sections 2.2, 6.3 and 7.1; the allowance for chunks is that of Go's net/http.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from eruca.contract.errors import HttpVersionError, RequestError, TransferCodingError
+from eruca_chassis.connections.known_heads import HEAD_END
+
+HEAD_SIZE_MAX: Final = 64 * 1024  # bytes of a request line with its headers; and of trailers
+_CHUNK_ALLOWANCE: Final = 16  # bytes around the data of one chunk that do not count
+_SHOWN_SIZE_MAX: Final = 80  # bytes of a refused value that are shown
+_SEAM_SIZE: Final = len(HEAD_END) - 1  # bytes of it that may be in the piece before
+
+
+def check_framing(http_version: str, headers: Mapping[bytes, bytes]) -> None:
+    """Refuse a head behind which the parser would read a body otherwise than its sender meant it.
+
+    Args:
+        http_version: As the parser has it.
+        headers: Names in lower case; several of one name joined by commas.
+
+    Raises:
+        HttpVersionError: It is not of HTTP/1.1 or 1.0.
+        TransferCodingError: The body is coded in more ways than in chunks.
+        RequestError: Nothing tells where the body ends: chunked is not its last coding, or it is of
+            HTTP/1.0, which knows no codings.
+    """
+    if http_version not in ("1.1", "1.0"):
+        raise HttpVersionError(f"the request is of HTTP/{http_version}")
+    codings = headers.get(b"transfer-encoding")
+    if codings is None:
+        return
+    if http_version == "1.0":
+        raise RequestError(
+            "HTTP/1.0 has no Transfer-Encoding", fix="send Content-Length, or speak HTTP/1.1"
+        )
+    names = [name.strip().lower() for name in codings.split(b",") if name.strip()]
+    shown = repr(codings[:_SHOWN_SIZE_MAX].decode("latin-1"))
+    if names.count(b"chunked") != 1 or names[-1] != b"chunked":
+        raise RequestError(
+            f"expected a Transfer-Encoding that ends in chunked, found {shown}",
+            fix=TransferCodingError.default_fix,
+        )
+    if len(names) > 1:
+        raise TransferCodingError(f"expected the Transfer-Encoding chunked, found {shown}")
+
+
+class Framing:
+    """The bytes of one connection, from where the parser was made."""
+
+    __slots__ = ("_body_left", "_size", "_tail")
+
+    def __init__(self) -> None:
+        self._size = 0  # bytes that count, of the head or of what frames a chunked body
+        self._body_left = 0  # bytes of a body whose size is announced
+        self._tail = b""  # of what was fed before: an empty line may have begun there
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a byte of the next head has come."""
+        return self._size > 0
+
+    def next_end(self, data: bytes, start: int) -> int:
+        """Return where the piece of *data* ends that begins at *start*; there, if it is too large.
+
+        It counts as fed from then on.
+        """
+        if self._body_left:
+            end = min(len(data), start + self._body_left)
+            self._body_left -= end - start
+            return end
+        end = min(self._empty_line_end(data, start), start + HEAD_SIZE_MAX - self._size)
+        self._size += end - start
+        last = data[max(start, end - len(HEAD_END)) : end]
+        if len(last) < len(HEAD_END):
+            last = (self._tail + last)[-len(HEAD_END) :]
+        self._tail = b"" if last == HEAD_END else last[-_SEAM_SIZE:]
+        return end
+
+    def head_ended(self, body_size: int) -> None:
+        """Note the end of a head, and the size of the body that it announces; 0: none is said."""
+        self._size = 0
+        self._body_left = body_size
+
+    def chunk_came(self) -> None:
+        """Note the line in front of a chunk."""
+        self._size = max(0, self._size - _CHUNK_ALLOWANCE)
+
+    def body_came(self, size: int) -> None:
+        """Note *size* bytes of a body."""
+        self._size = max(0, self._size - 3 * size)  # they were counted once
+
+    def request_ended(self) -> None:
+        """Note the end of a request."""
+        self._size = 0
+        self._body_left = 0
+
+    def _empty_line_end(self, data: bytes, start: int) -> int:
+        if self._tail:
+            seam = self._tail + data[start : start + _SEAM_SIZE]
+            found = seam.find(HEAD_END)
+            if found >= 0:
+                return start + found + len(HEAD_END) - len(self._tail)
+        found = data.find(HEAD_END, start)
+        return len(data) if found < 0 else found + len(HEAD_END)

@@ -1,0 +1,94 @@
+"""Request targets: which path, query and host a request names, and in which form.
+
+Source: RFC 9112 section 3.2, RFC 3986 section 2.1.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from eruca.contract.errors import RequestError, ValidationError
+
+_ABSOLUTE: Final = re.compile(rb"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<host>[^/?]*)")
+_BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_ESCAPED_SLASH: Final = re.compile(rb"%2[Ff]")
+_SHOWN_SIZE_MAX: Final = 80  # characters of a segment that are shown
+_HOW_TO_ESCAPE: Final = (
+    "write a character that a URL does not take as the %XX of its UTF-8, and a percent sign as %25"
+)
+
+
+def host_of_target(method: str, target: bytes) -> bytes | None:
+    """Return the host that *target* names; None where it is a path, as it usually is.
+
+    Raises:
+        RequestError: It is neither a path nor an ``http://`` URL; nor the ``*`` of OPTIONS.
+    """
+    if b"#" in target:
+        raise RequestError(
+            "a request's target has no fragment", fix="leave out the # and what follows it"
+        )
+    if target.startswith(b"/") or (target == b"*" and method == "OPTIONS"):
+        return None
+    absolute = _ABSOLUTE.match(target)
+    if absolute is None or absolute["scheme"].lower() != b"http":
+        raise RequestError(
+            "expected a path or an http:// URL as the request's target",
+            fix="ask for a path, such as /v1/status, over plain HTTP",
+        )
+    return absolute["host"]
+
+
+def check_path(path: bytes) -> None:
+    """Refuse a raw path that means nothing.
+
+    Raises:
+        RequestError: A percent sign begins no escape, or what is escaped is no UTF-8.
+    """
+    if b"%" in path:
+        _check_escapes(path, "path")
+
+
+def has_escaped_slash(path: bytes) -> bool:
+    """Tell whether a slash of a raw path is part of a segment; decoded, it would divide it."""
+    return _ESCAPED_SLASH.search(path) is not None
+
+
+def escaped_slash(path: bytes) -> ValidationError:
+    """Return the error for a raw path with a slash in a name that has none."""
+    segment = next(filter(_ESCAPED_SLASH.search, path.split(b"/")))
+    text = segment.decode("ascii", "replace")
+    shown = text if len(text) <= _SHOWN_SIZE_MAX else text[: _SHOWN_SIZE_MAX - 1] + "…"
+    return ValidationError.at(
+        "/path",
+        f"{shown} holds a slash (%2F), and no name at this path has one",
+        fix="use a name without a slash; where a slash divides the path, do not escape it",
+    )
+
+
+def check_query(query: bytes) -> None:
+    """Refuse a raw query that means nothing.
+
+    Raises:
+        RequestError: A percent sign begins no escape, or what is escaped is no UTF-8.
+    """
+    if b"%" in query:
+        _check_escapes(query, "query")
+
+
+def _check_escapes(raw: bytes, part: str) -> None:
+    broken = _BROKEN_ESCAPE.search(raw)
+    if broken is not None:
+        found = raw[broken.start() : broken.start() + 3].decode("latin-1")
+        raise RequestError(
+            f"expected two hexadecimal digits behind each % of the {part}, found {found!r}",
+            fix=_HOW_TO_ESCAPE,
+        )
+    try:
+        unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        raise RequestError(
+            f"what is escaped in the {part} is no UTF-8", fix=_HOW_TO_ESCAPE
+        ) from None
