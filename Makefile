@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 LINT := tests/contract/lint
 
-.PHONY: help up demo test check bench interop lint-openapi
+.PHONY: help up demo test check bench interop clients lint-openapi
 
 help:
 	@echo "make demo     real data through a local cluster and back; ends by itself"
@@ -25,6 +25,7 @@ help:
 	@echo "make check    format, lint, types, imports, unit tests: before each commit"
 	@echo "make bench    speed, as ratios to raw limits measured in the same run"
 	@echo "make interop  against Apache RocketMQ itself; needs Maven"
+	@echo "make clients  generate TypeScript, Go and Java clients and use them; needs Node.js, Go, Maven"
 	@echo "make lint-openapi  Spectral on the services' OpenAPI documents; needs Node.js"
 
 $(VENV)/bin/uv:
@@ -56,6 +57,9 @@ bench: $(VENV)/.synced
 
 interop: $(VENV)/.synced
 	@$(BIN)/python -m interop $(ARGS)
+
+clients: $(VENV)/.synced
+	@$(BIN)/python -m clients $(ARGS)
 
 $(LINT)/node_modules/.synced: $(LINT)/package-lock.json
 	npm ci --prefix $(LINT) --ignore-scripts --no-audit --no-fund --loglevel=error

@@ -317,7 +317,7 @@ async def _(stage: Stage) -> Changes:
 @SCENES.add("listTransactions", 200)
 @SCENES.add("getTransaction", 200)
 async def _(stage: Stage) -> Changes:
-    return {"transaction_id": await stage.begun(checks=1)}
+    return {"transaction_id": await stage.begun(checks=1), "producer_group": None}
 
 
 @SCENES.add("checkTransaction", 200)

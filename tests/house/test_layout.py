@@ -9,7 +9,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CHASSIS = ROOT / "services/chassis/src/eruca_chassis"
-PRODUCT = ("sdk/src", "services", "deploy", "testing", "demo", "bench", "interop", "examples")
+PRODUCT = (
+    "sdk/src",
+    "services",
+    "deploy",
+    "testing",
+    "demo",
+    "bench",
+    "interop",
+    "clients",
+    "examples",
+)
 DOMAIN_WORDS = re.compile(r"topic|broker|consumer|producer|offset|commit[ _]?log", re.IGNORECASE)
 CATCHES_ALL = {  # the outermost frames, which log with context and count
     "sdk/src/eruca/aio/transactions/check_loop.py",  # around the program's own function

@@ -7,7 +7,18 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("sdk", "services", "spark", "deploy", "testing", "demo", "bench", "interop", "examples")
+FOLDERS = (
+    "sdk",
+    "services",
+    "spark",
+    "deploy",
+    "testing",
+    "demo",
+    "bench",
+    "interop",
+    "clients",
+    "examples",
+)
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 DOCS = [

@@ -81,8 +81,10 @@ def examples_of(document: dict[str, Any]) -> Iterator[Example]:
                 continue
             values: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "header": {}}
             for parameter in operation.get("parameters", ()):
-                if "example" in parameter and parameter["in"] in values:
-                    values[parameter["in"]][parameter["name"]] = parameter["example"]
+                examples = [parameter.get("example"), *parameter["schema"].get("examples", ())]
+                chosen = next((e for e in examples if e is not None), None)
+                if chosen is not None and parameter["in"] in values:
+                    values[parameter["in"]][parameter["name"]] = chosen
             content = operation.get("requestBody", {}).get("content", {})
             body_type = next(iter(content), None)
             media = content.get(body_type, {})

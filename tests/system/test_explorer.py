@@ -135,6 +135,94 @@ async def test_choosing_another_service_shows_its_operations(
     assert_quiet(page, cluster)
 
 
+async def test_choosing_another_service_leaves_no_fragment_of_the_last_one(
+    cluster: LocalCluster, page: Page
+) -> None:
+    await page.open(f"{cluster.query_urls[0]}/docs?service=broker-a#/messages/sendMessages")
+    await page.wait_for(RESOLVED)
+
+    await page.evaluate(
+        "document.getElementById('service').value = 'namesrv';"
+        "document.getElementById('service').dispatchEvent(new Event('change'))"
+    )
+
+    title = "document.querySelector('.info .title')?.textContent"
+    await page.wait_for(f"{title}.includes('name server')")
+    assert await page.evaluate("location.hash") == ""
+    assert_quiet(page, cluster)
+
+
+@pytest.mark.parametrize(
+    ("fragment", "kept"),
+    [
+        ("#/messages/sendMessages", "#/messages/sendMessages"),
+        ("#/messages", "#/messages"),
+        ("#/messages/noSuchOperation", ""),
+        ("#/no%20such%20tag/sendMessages", ""),
+    ],
+)
+async def test_a_fragment_is_kept_only_where_it_leads_somewhere(
+    cluster: LocalCluster, page: Page, fragment: str, kept: str
+) -> None:
+    await page.open(f"{cluster.broker_urls['broker-a']}/docs{fragment}")
+
+    await page.text(".info .title")
+    await page.wait_for(f"location.hash === {kept!r}")
+    assert_quiet(page, cluster)
+
+
+@pytest.mark.parametrize(
+    ("phrase", "found"),
+    [
+        ("recall", {"recallScheduled"}),
+        ("DEAD LETTERS redrive", {"redriveDeadLetters"}),
+        ("/offsets:reset", {"resetOffsets"}),
+        ("no such words", set()),
+    ],
+)
+async def test_the_search_finds_operations_by_name_path_and_summary(
+    cluster: LocalCluster, page: Page, phrase: str, found: set[str]
+) -> None:
+    await page.open(f"{cluster.broker_urls['broker-a']}/docs")
+    await page.text(".info .title")
+
+    await page.evaluate(f"explorer.getSystem().layoutActions.updateFilter({phrase!r})")
+
+    shown = "[...document.querySelectorAll('.opblock')].map(o => o.id.split('-').at(-1))"
+    names = await page.wait_for(f"{shown}.length === {len(found)} && {shown}")
+    assert set(names) == found
+    assert_quiet(page, cluster)
+
+
+@pytest.mark.parametrize(("scheme", "is_dark"), [("dark", True), ("light", False)])
+async def test_the_page_is_as_dark_as_the_system(
+    cluster: LocalCluster, page: Page, scheme: str, is_dark: bool
+) -> None:
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    await page.command("Emulation.setEmulatedMedia", features=[feature])
+
+    await page.open(f"{cluster.broker_urls['broker-a']}/docs")
+    await page.text(".info .title")
+
+    background = "getComputedStyle(document.documentElement).backgroundColor"
+    assert (await page.evaluate(background) == "rgb(28, 32, 34)") is is_dark
+
+
+async def test_a_parameter_that_may_be_left_out_is_left_empty(
+    cluster: LocalCluster, page: Page
+) -> None:
+    """Or a first click would send an idempotency key that nobody chose."""
+    await page.open(f"{cluster.broker_urls['broker-a']}/docs#/messages/sendMessages")
+    await page.wait_for(RESOLVED)
+
+    rows = "[...document.querySelectorAll('.opblock.is-open tr[data-param-in=header]')]"
+    values = f"{rows}.map(row => [row.dataset.paramName, row.querySelector('input').value])"
+    headers = await page.wait_for(f"{values}.length && {values}")
+
+    assert dict(headers)["Idempotency-Key"] == ""
+    assert set(dict(headers).values()) == {""}
+
+
 async def test_every_service_has_a_page_of_its_own(cluster: LocalCluster, page: Page) -> None:
     for service in cluster.plan.services:
         if service in cluster.plan.queries:

@@ -12,11 +12,19 @@ token that is not the queue's latest nothing can be committed, released or sent 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
 
 from eruca.contract.limits import (
     CLIENT_ID_SIZE_MAX,
@@ -47,18 +55,23 @@ from eruca.contract.times import Instant
 
 
 def _kind_of_place(value: object) -> str | None:
-    """Tell which form of a place in a queue *value* is: a name, an offset, a time; None: none."""
+    """Tell whether *value* is written as a place's name or as a time; None: neither."""
     if isinstance(value, str) and value in ("earliest", "latest"):
         return "name"
-    if isinstance(value, str | datetime):
-        return "time"
-    return "offset" if isinstance(value, dict | ResetToOffset) else None
+    return "time" if isinstance(value, str | datetime) else None
 
 
-def _place(forms: str) -> Discriminator:
-    """Return what tells a place's forms apart; who writes it in none of them is told *forms*."""
+def _kind_of_target(value: object) -> str | None:
+    """Tell whether *value* is written as a place or as an offset; None: neither."""
+    if isinstance(value, dict | ResetToOffset):
+        return "offset"
+    return "place" if isinstance(value, str | datetime) else None
+
+
+def _one_of(kind_of: Callable[[object], str | None], forms: str) -> Discriminator:
+    """Choose a form by *kind_of*; the error for a value in none of them lists *forms*."""
     return Discriminator(
-        _kind_of_place,
+        kind_of,
         custom_error_type="place",
         custom_error_message=f"Input should be {forms}",
     )
@@ -90,11 +103,23 @@ MessageModel = Literal["clustering", "broadcasting"]
 ConsumeType = Literal["push", "pull"]
 FilterType = Literal["tag", "sql92"]
 StartReason = Literal["earliest", "latest", "time", "added", "since"]
-Start = Annotated[
+# One plain string in the OpenAPI document: an alternative of a name and a time, both strings, is
+# a type of its own to code generators, and the one they make for Java does not compile.
+_PLACE_SCHEMA = WithJsonSchema(
+    {"type": "string", "pattern": r"^(earliest|latest|[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt _].+)$"}
+)
+Place = Annotated[
     Annotated[Literal["earliest", "latest"], Tag("name")] | Annotated[Moment, Tag("time")],
-    _place('"earliest", "latest" or a time as in 2026-11-21T08:00:00Z'),
+    _one_of(_kind_of_place, '"earliest", "latest" or a time as in 2026-11-21T08:00:00Z'),
+    _PLACE_SCHEMA,
+]
+Start = Annotated[
+    Place,
     Field(
-        description="Where the group begins in a topic it meets for the first time.",
+        description=(
+            'Where the group begins in a topic it meets for the first time: "earliest", "latest" '
+            "or a time."
+        ),
         examples=["latest", "2026-11-21T08:00:00Z"],
     ),
 ]
@@ -159,7 +184,7 @@ class GroupConfig(Answer):
     """A group as one broker holds it."""
 
     group: str
-    start: Literal["earliest", "latest"] | Instant
+    start: Annotated[Literal["earliest", "latest"] | Instant, _PLACE_SCHEMA]
     retry_max_times: int
     retry_policy: RetryPolicy | None
     ordered: bool
@@ -459,10 +484,11 @@ class OffsetReset(Request):
 
     topic: TopicName
     to: Annotated[
-        Annotated[Literal["earliest", "latest"], Tag("name")]
-        | Annotated[ResetToOffset, Tag("offset")]
-        | Annotated[Moment, Tag("time")],
-        _place('"earliest", "latest", a time as in 2026-11-21T08:00:00Z or {"offset": 1000}'),
+        Annotated[Place, Tag("place")] | Annotated[ResetToOffset, Tag("offset")],
+        _one_of(
+            _kind_of_target,
+            '"earliest", "latest", a time as in 2026-11-21T08:00:00Z or {"offset": 1000}',
+        ),
     ] = Field(examples=["earliest", "2026-11-21T08:00:00Z", {"offset": 1_000}])
     queue_ids: Annotated[list[QueueId], Field(min_length=1, max_length=LOCK_COUNT_MAX)] | None = (
         Field(default=None, description="null: every queue of the topic on this broker")

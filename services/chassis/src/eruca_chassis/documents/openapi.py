@@ -5,7 +5,7 @@ Every operation can be refused by the chassis itself, so those problems are decl
 foreign site's page must not do, 422 where there is anything to check, as the query is in all of the
 API, 503 for what waits until the service is ready. FastAPI's own 422 schema, which is never sent,
 is removed. Examples are put where explorers look for them: beside the schema they are of, and not
-inside.
+inside. Forms that break code generators are rewritten (:mod:`~eruca_chassis.documents.portable`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from eruca.contract.errors import (
 )
 from eruca_chassis.cross_origin import HARMLESS_METHODS
 from eruca_chassis.documents.nulls import nulls_put_back, with_nulls
+from eruca_chassis.documents.portable import make_portable
 from eruca_chassis.documents.problems import PROBLEM_SCHEMA, problems
 
 _METHODS: Final = frozenset({"get", "put", "post", "delete", "patch", "head", "options"})
@@ -64,6 +65,7 @@ def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
             _declare(responses, str(status), response)
         _put_nulls_back(responses)
         operation["responses"] = dict(sorted(responses.items()))
+    make_portable(document)
     return document
 
 
@@ -104,7 +106,10 @@ def _put_nulls_back(responses: dict[str, Any]) -> None:
 
 def _put_examples_beside_schemas(operation: dict[str, Any]) -> None:
     contents = operation.get("requestBody", {}).get("content", {}).values()
-    for owner in (*operation.get("parameters", ()), *contents):
+    # Explorers put a parameter's example into their form. One that may be left out keeps its
+    # examples in the schema, or a first click would send an idempotency key that nobody chose.
+    required = (p for p in operation.get("parameters", ()) if p.get("required"))
+    for owner in (*required, *contents):
         found = owner["schema"].pop("examples", ())
         if len(found) == 1:
             owner["example"] = found[0]

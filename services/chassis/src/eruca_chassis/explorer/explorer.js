@@ -2,7 +2,7 @@
 //
 // What there is to choose from stands in the page, as {"services": [{"name", "url"}], "note"}; an
 // empty url is the service that served the page. The choice is the address's ?service=NAME, so that
-// a page can be linked to, and choosing loads the page anew: Swagger UI keeps answers by path, and
+// a page can be linked to. Choosing loads the page again: Swagger UI keeps answers by path, and
 // would otherwise show those of one service under another.
 "use strict";
 
@@ -22,11 +22,56 @@
   }
   choice.selectedIndex = shown;
   choice.addEventListener("change", () => {
-    location.search = new URLSearchParams({ service: choice.value });
+    // Without the fragment: it names an operation of the service that was shown before.
+    location.assign(`${location.pathname}?${new URLSearchParams({ service: choice.value })}`);
   });
   const note = notes.filter(Boolean).join(" ");
   document.getElementById("note").textContent = note;
   document.getElementById("choice").hidden = explored.services.length < 2 && !note;
+
+  // Swagger UI's own search compares tags alone, and in its letter case.
+  const searchOperations = () => ({
+    fn: {
+      opsFilter: (taggedOperations, phrase) => {
+        const words = phrase.toLowerCase().split(/\s+/).filter(Boolean);
+        const matches = (text) => words.every((word) => text.toLowerCase().includes(word));
+        const textOf = (tag, found) => [
+          tag,
+          found.get("path"),
+          found.get("method"),
+          ...["operationId", "summary"].map((name) => found.getIn(["operation", name])),
+        ].join(" ");
+        return taggedOperations
+          .map((group, tag) => group.update("operations", (operations) => (
+            operations.filter((found) => matches(textOf(tag, found)))
+          )))
+          .filter((group) => group.get("operations").size > 0);
+      },
+    },
+  });
+
+  const isDark = matchMedia("(prefers-color-scheme: dark)");
+  const followSystem = () => document.documentElement.classList.toggle("dark-mode", isDark.matches);
+  isDark.addEventListener("change", followSystem);
+  followSystem();
+
+  const decoded = (text) => {
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      return ""; // a percent sign that escapes nothing
+    }
+  };
+
+  // A fragment that leads nowhere would stay in the address, and in each link copied from it.
+  const dropStaleFragment = () => {
+    const [tag, name] = decoded(location.hash.slice(1)).split("/").filter(Boolean);
+    const operations = window.explorer.specSelectors.taggedOperations().getIn([tag, "operations"]);
+    const isNamed = (operation) => operation.getIn(["operation", "operationId"]) === name;
+    if (location.hash && !(operations && (name === undefined || operations.some(isNamed)))) {
+      history.replaceState(null, "", location.pathname + location.search);
+    }
+  };
 
   const { url } = explored.services[shown];
   window.explorer = SwaggerUIBundle({
@@ -35,6 +80,8 @@
     deepLinking: true,
     displayRequestDuration: true,
     filter: true,
+    plugins: [searchOperations],
+    onComplete: dropStaleFragment,
     tryItOutEnabled: true,
     validatorUrl: null, // or the page would ask a site elsewhere for a badge
   });

@@ -88,6 +88,17 @@ _STRUCTS: Final = (
     *TRANSACTION_STRUCTS,
 )
 _REF: Final = "#/components/schemas/"
+# Alternatives have names: of one without, Go's generator makes a type that encodes as nothing.
+_ALTERNATIVES: Final[Json] = {
+    "SendMessagesRequest": {
+        "description": "One message, or a batch.",
+        "anyOf": [{"$ref": _REF + "NewMessage"}, {"$ref": _REF + "NewMessages"}],
+    },
+    "SendMessagesAnswer": {
+        "description": "One message's receipt, or a batch's.",
+        "anyOf": [{"$ref": _REF + "SendReceipt"}, {"$ref": _REF + "SendReceipts"}],
+    },
+}
 _BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 
 _SEND_ERRORS: Final[tuple[type[ErucaError], ...]] = (
@@ -302,9 +313,7 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                 "required": True,
                 "content": {
                     JSON_MEDIA_TYPE: {
-                        "schema": {
-                            "anyOf": [{"$ref": _REF + "NewMessage"}, {"$ref": _REF + "NewMessages"}]
-                        },
+                        "schema": {"$ref": _REF + "SendMessagesRequest"},
                         "examples": {
                             "one": {"summary": "one message", "value": _MESSAGE_EXAMPLE},
                             "batch": {
@@ -331,12 +340,7 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                     "description": "Stored. A batch is answered with a list, in its order.",
                     "headers": _REPLAYED,
                     "content": _json(
-                        {
-                            "anyOf": [
-                                {"$ref": _REF + "SendReceipt"},
-                                {"$ref": _REF + "SendReceipts"},
-                            ]
-                        },
+                        {"$ref": _REF + "SendMessagesAnswer"},
                         _RECEIPT_EXAMPLE,
                     ),
                 },
@@ -512,6 +516,7 @@ def add_hot_operations(document: Json) -> None:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     _, components = msgspec.json.schema_components(_STRUCTS, ref_template=_REF + "{name}")
     schemas.update(components)
+    schemas.update(_ALTERNATIVES)
     paths = document.setdefault("paths", {})
     for path, item in (_OPERATIONS | TRANSACTION_OPERATIONS).items():
         paths.setdefault(path, {}).update(item)
