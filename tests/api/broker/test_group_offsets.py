@@ -8,8 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
+from eruca.contract.records import Host
 from eruca_broker.app import BrokerApp
-from support.brokers import rot, rot_beyond_reading
+from eruca_broker.core.batches.batch import batch_of_records
+from support.brokers import broker_of, record, rot, rot_beyond_reading
 from support.group_members import TestMember
 
 pytestmark = pytest.mark.anyio
@@ -63,17 +65,18 @@ async def test_what_is_unknown_is_null_and_what_is_consumed_has_no_age(
     assert (done["lag"], done["oldest_unconsumed_at"]) == (0, None)
 
 
-async def test_a_queue_that_is_there_no_more_does_not_hide_how_far_the_group_is_behind(
+async def test_a_queue_that_is_no_longer_read_counts_as_long_as_it_has_messages(
     member: TestMember, client: httpx.AsyncClient
 ) -> None:
-    await client.put("/topics/orders", json={"read_queue_count": 1, "write_queue_count": 1})
+    fewer_queues = {"read_queue_count": 1, "write_queue_count": 1}
+    assert (await client.put("/topics/orders?force=true", json=fewer_queues)).is_success
 
     fewer = (await client.get("/groups/g/offsets")).json()
     await client.delete("/topics/orders")
     deleted = (await client.get("/groups/g/offsets")).json()
 
-    assert [queue["lag"] for queue in fewer["offsets"]] == [3, None]
-    assert fewer["lag"] == 3
+    assert [queue["lag"] for queue in fewer["offsets"]] == [3, 3]
+    assert fewer["lag"] == 6
     assert deleted["lag"] is None
 
 
@@ -130,9 +133,10 @@ async def test_a_queue_whose_ends_are_damaged_is_listed_without_their_times(
 
 
 async def test_a_group_s_lag_in_its_retry_topic_counts_from_its_begin(
-    member: TestMember, client: httpx.AsyncClient
+    member: TestMember, client: httpx.AsyncClient, app: BrokerApp
 ) -> None:
-    await client.post("/topics/%25RETRY%25g/messages?queue_id=0", json={"body": {"text": "x"}})
+    retry = batch_of_records("%RETRY%g", 0, [record("%RETRY%g")])
+    await broker_of(app).store.append(retry, Host.parse("127.0.0.1", 10_911))
 
     offsets = (await client.get("/groups/g/offsets?topic=%25RETRY%25g")).json()
 

@@ -46,6 +46,22 @@ async def test_a_group_is_created_once_and_then_changed(client: httpx.AsyncClien
     assert (seen.json()["members"], seen.json()["subscriptions"]) == (0, [])
 
 
+async def test_what_is_not_named_of_a_groups_settings_stays_as_it_is(
+    client: httpx.AsyncClient,
+) -> None:
+    policy = {"kind": "customized", "delays_seconds": [1.0, 2.5]}
+    first = {"start": "earliest", "retry_max_times": 3, "retry_policy": policy}
+    await client.put("/groups/billing", json=first)
+
+    changed = (await client.put("/groups/billing", json={"ordered": True})).json()
+    unchanged = (await client.put("/groups/billing", json={})).json()
+    default = (await client.put("/groups/billing", json={"retry_policy": None})).json()
+
+    assert changed.items() >= (DEFAULTS | first | {"ordered": True}).items()
+    assert unchanged == changed
+    assert default == changed | {"retry_policy": None}
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -9,10 +9,15 @@ import httpx
 import pytest
 
 from eruca.contract.hashing import queue_of_hash, string_hash
-from support.brokers import client_of, open_broker
+from eruca.contract.records import Host
+from eruca_broker.app import BrokerApp
+from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.state.events import TopicPut
+from support.brokers import broker_of, client_of, open_broker, record
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
+HOST = Host.parse("127.0.0.1", 10_911)
 
 
 def order(version: int, **queues: int) -> dict[str, object]:
@@ -40,7 +45,47 @@ async def test_a_topic_is_created_once_and_changed_thereafter(client: httpx.Asyn
         "is_system": False,
     }
     assert changed.json() == read.json()
-    assert (read.json()["permission"], read.json()["ordered"]) == ("r", False)
+    assert (read.json()["permission"], read.json()["ordered"]) == ("r", True)
+    assert read.json()["write_queue_count"] == 2  # what is not named stays as it is
+
+
+@pytest.mark.parametrize(
+    ("named", "counts"),
+    [
+        ({}, (4, 4)),
+        ({"read_queue_count": 2}, (2, 2)),
+        ({"read_queue_count": 8}, (8, 4)),
+        ({"write_queue_count": 8}, (8, 8)),
+        ({"write_queue_count": 2}, (4, 2)),
+        ({"read_queue_count": 8, "write_queue_count": 1}, (8, 1)),
+    ],
+)
+async def test_a_new_topic_has_no_queue_to_write_to_that_nobody_reads(
+    client: httpx.AsyncClient, named: dict[str, int], counts: tuple[int, int]
+) -> None:
+    created = (await client.put("/topics/orders", json=named)).json()
+
+    assert (created["read_queue_count"], created["write_queue_count"]) == counts
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"read_queue_count": 2},
+        {"write_queue_count": 5},
+        {"read_queue_count": 2, "write_queue_count": 3},
+    ],
+)
+async def test_more_queues_to_write_to_than_to_read_are_refused(
+    client: httpx.AsyncClient, counts: dict[str, int]
+) -> None:
+    before = (await client.put("/topics/orders", json={})).json()
+
+    answer = await client.put("/topics/orders", json=counts)
+
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"][0]["pointer"] == "/body/write_queue_count"
+    assert (await client.get("/topics/orders")).json() == before
 
 
 async def test_an_order_config_stays_until_a_later_one_comes_or_order_is_given_up(
@@ -58,7 +103,9 @@ async def test_an_order_config_stays_until_a_later_one_comes_or_order_is_given_u
 
     async with open_broker(directory) as app, client_of(app) as client:
         assert (await client.get("/topics/orders")).json() == kept
-        given_up = await client.put("/topics/orders", json={})
+        unchanged = await client.put("/topics/orders", json={})
+        assert unchanged.json() == kept
+        given_up = await client.put("/topics/orders", json={"ordered": False})
         assert given_up.json()["order_config"] is None
 
 
@@ -124,9 +171,79 @@ async def test_fewer_queues_put_the_others_out_of_reach(client: httpx.AsyncClien
     ).status_code == 404
     assert (await client.get("/topics/orders/queues/2/messages?offset=0")).status_code == 200
     assert (await client.get("/topics/orders/queues/3/messages?offset=0")).status_code == 404
-    await client.put("/topics/orders", json={})
+    await client.put("/topics/orders", json={"read_queue_count": 4})
     again = await client.get("/topics/orders/queues/3/messages?offset=0")
     assert len(again.json()["messages"]) == 1
+
+
+async def send_forty(client: httpx.AsyncClient) -> None:
+    """Send ten messages to each queue of orders; group g has read three of each."""
+    for queue_id in range(4):
+        messages = [{"body": {"text": "x"}}] * 10
+        path = f"/topics/orders/messages?queue_id={queue_id}"
+        assert (await client.post(path, json={"messages": messages})).status_code == 201
+    commits = [{"topic": "orders", "queue_id": queue_id, "offset": 3} for queue_id in range(4)]
+    assert (await client.put("/groups/g/offsets", json={"offsets": commits})).is_success
+
+
+async def test_queues_that_a_group_has_still_to_read_are_not_taken_away(
+    client: httpx.AsyncClient,
+) -> None:
+    await send_forty(client)
+    before = (await client.get("/topics/orders")).json()
+    fewer = {"read_queue_count": 2, "write_queue_count": 2}
+
+    refused = await client.put("/topics/orders", json=fewer)
+    kept = (await client.get("/topics/orders")).json()
+    for queue_id in (2, 3):
+        done = [{"topic": "orders", "queue_id": queue_id, "offset": 10}]
+        await client.put("/groups/g/offsets", json={"offsets": done})
+    done_with = await client.put("/topics/orders", json=fewer)
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+    assert "14 messages" in refused.json()["detail"]
+    assert [error["detail"] for error in refused.json()["errors"]] == [
+        f"group 'g' has still to read 7 messages of queue {queue_id}" for queue_id in (2, 3)
+    ]
+    assert kept == before
+    assert (done_with.status_code, done_with.json()["read_queue_count"]) == (200, 2)
+
+
+async def test_what_a_group_has_not_read_of_queues_taken_by_force_counts_as_lag(
+    client: httpx.AsyncClient,
+) -> None:
+    await send_forty(client)
+
+    fewer = {"read_queue_count": 2, "write_queue_count": 2}
+    forced = await client.put("/topics/orders?force=true", json=fewer)
+
+    assert forced.status_code == 200, forced.text
+    for query in ("", "?topic=orders"):
+        offsets = (await client.get(f"/groups/g/offsets{query}")).json()
+        assert offsets["lag"] == 28
+        assert [its["lag"] for its in offsets["offsets"]] == [7, 7, 7, 7]
+
+
+@pytest.mark.parametrize("prefix", ["RETRY", "DLQ"])
+async def test_what_follows_a_group_is_not_deleted_before_it(
+    client: httpx.AsyncClient, app: BrokerApp, prefix: str
+) -> None:
+    name = f"%{prefix}%g"
+    await client.put("/groups/g", json={})
+    await broker_of(app).store.change(TopicPut(name, 1, 1, "rw"))
+    letters = batch_of_records(name, 0, [record(name)] * 5)
+    await broker_of(app).store.append(letters, HOST)
+    path = f"/topics/%25{prefix}%25g"
+
+    refused = await client.delete(path)
+    queues = (await client.get(f"{path}/queues")).json()["queues"]
+    await client.delete("/groups/g")
+    of_nobody = await client.delete(path)
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+    assert "follows group 'g', and holds 5 messages" in refused.json()["detail"]
+    assert queues[0]["max_offset"] == 5
+    assert of_nobody.status_code == (404 if prefix == "RETRY" else 204)  # retries go with it
 
 
 async def test_topics_are_listed_by_name_a_page_at_a_time(client: httpx.AsyncClient) -> None:

@@ -53,7 +53,7 @@ async def test_the_brokers_of_an_ordered_topic_agree_on_its_queues(
     assert await order_configs() == {"broker-a": both, "broker-b": both}
     await client.admin.delete_topic(name, broker_name="broker-a")
     assert await order_configs() == {"broker-b": order(3, b=3)}
-    await client.admin.create_topic(name)
+    await client.admin.create_topic(name, ordered=False)
     assert await order_configs() == {"broker-a": None, "broker-b": None}
 
 
@@ -85,7 +85,7 @@ async def test_creating_a_topic_again_changes_its_settings(
     assert len(await client.admin.queues(topic)) == 10
 
 
-async def test_a_queue_that_is_gone_does_not_hide_how_far_a_group_is_behind(
+async def test_a_queue_that_was_taken_away_by_force_counts_as_lag(
     client: eruca.AsyncClient, name: str
 ) -> None:
     await client.admin.create_topic(name, queue_count=2, broker_name="broker-a")
@@ -97,11 +97,11 @@ async def test_a_queue_that_is_gone_does_not_hide_how_far_a_group_is_behind(
     await client.admin.groups.commit(name, dict.fromkeys(queues, 0))
     assert (await client.admin.groups.lag(name)).lag == 2
 
-    await client.admin.create_topic(name, queue_count=1, broker_name="broker-a")
+    await client.admin.create_topic(name, queue_count=1, force=True, broker_name="broker-a")
 
     behind = await client.admin.groups.lag(name)
-    assert [behind.queues[queue].lag for queue in queues] == [1, None]
-    assert behind.lag == 1
+    assert [behind.queues[queue].lag for queue in queues] == [1, 1]
+    assert behind.lag == 2
 
 
 async def test_how_far_a_group_is_behind_that_has_never_read_is_unknown(
@@ -262,6 +262,46 @@ async def test_messages_are_found_by_key_or_unique_id_on_all_brokers(
     assert [m.message_id for m in by_id] == [results[3].message_id]
     assert len(await client.admin.messages_by_key(topic, "1", limit=3)) == 3
     assert await client.admin.messages_by_key(topic, "1", begin=datetime.now(UTC)) == []
+
+
+async def test_what_is_not_named_of_a_topic_or_a_group_stays_as_it_is(
+    client: eruca.AsyncClient, name: str
+) -> None:
+    admin = client.admin
+    policy = eruca.CustomizedRetryPolicy(delays_seconds=[1])
+    await admin.create_topic(name, queue_count=2, permission="r", ordered=True)
+    await admin.groups.create(name, start="earliest", retry_max_times=3, retry_policy=policy)
+
+    topics = await admin.create_topic(name, permission="rw")
+    groups = await admin.groups.create(name, ordered=True)
+    default = await admin.groups.create(name, retry_policy="rocketmq")
+
+    assert {(t.read_queue_count, t.write_queue_count) for t in topics.values()} == {(2, 2)}
+    assert {(t.permission, t.ordered) for t in topics.values()} == {("rw", True)}
+    assert {(g.start, g.retry_max_times, g.ordered) for g in groups.values()} == {
+        ("earliest", 3, True)
+    }
+    assert [g.retry_policy for g in groups.values()] == [policy, policy]
+    assert [g.retry_policy for g in default.values()] == [None, None]
+    assert {g.retry_max_times for g in default.values()} == {3}
+
+
+async def test_queues_that_a_group_has_still_to_read_go_only_by_force(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    admin = client.admin
+    async with client.producer() as producer:
+        await producer.send_many(eruca.Message(topic, "x", sharding_key=str(n)) for n in range(40))
+    queues = await admin.queues(topic)
+    await admin.groups.commit(topic, dict.fromkeys(queues, 0))
+
+    with pytest.raises(eruca.ConflictError, match="still to read"):
+        await admin.create_topic(topic, queue_count=1)
+    before = await admin.groups.lag(topic)
+    await admin.create_topic(topic, queue_count=1, force=True)
+    after = await admin.groups.lag(topic)
+
+    assert (before.lag, after.lag) == (40, 40)
 
 
 async def test_a_look_up_by_key_returns_all_of_every_broker(

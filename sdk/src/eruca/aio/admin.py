@@ -28,7 +28,7 @@ from eruca.contract.errors import (
     TransportError,
     ValidationError,
 )
-from eruca.contract.limits import KEY_QUERY_COUNT_MAX, LIST_LIMIT_MAX, QUEUE_COUNT_DEFAULT
+from eruca.contract.limits import KEY_QUERY_COUNT_MAX, LIST_LIMIT_MAX
 from eruca.contract.message_ids import UndecodableIdError, decode_offset_id
 from eruca.contract.messages import LogRecordView, PulledMessage
 from eruca.contract.models import (
@@ -85,11 +85,12 @@ class AsyncAdmin:
         self,
         topic: str,
         *,
-        queue_count: int = QUEUE_COUNT_DEFAULT,
+        queue_count: int | None = None,
         read_queue_count: int | None = None,
         write_queue_count: int | None = None,
-        permission: Permission = "rw",
-        ordered: bool = False,
+        permission: Permission | None = None,
+        ordered: bool | None = None,
+        force: bool = False,
         cluster: str | None = None,
         broker_name: str | None = None,
     ) -> dict[str, TopicConfig]:
@@ -98,12 +99,15 @@ class AsyncAdmin:
         Returns once the name server's route shows it there, if that takes no longer than a
         request may: a producer that starts now uses all of its queues.
 
+        Settings that are None stay as they are; of a new topic they are what is said below.
+
         Args:
             topic: Its name.
-            queue_count: Queues on each broker.
+            queue_count: Queues on each broker; 4.
             read_queue_count: Queues to read, where that differs.
             write_queue_count: Queues to write, where that differs.
-            permission: What may be done with it.
+            permission: What may be done with it; "rw".
+            force: Take queues away although groups have still to read their messages.
             ordered: Whether a sharding key keeps its queue while that queue's broker is away:
                 what is sent under it waits for that broker. Else keys are divided over the queues
                 of the brokers that live, so that one which comes or goes moves them.
@@ -112,17 +116,21 @@ class AsyncAdmin:
 
         Raises:
             BrokerNotFoundError: There is no such broker, or none at all.
+            ConflictError: Groups have still to read queues that would be taken away.
         """
         check_topic(topic)
+        named: dict[str, object] = {
+            "read_queue_count": queue_count if read_queue_count is None else read_queue_count,
+            "write_queue_count": queue_count if write_queue_count is None else write_queue_count,
+            "permission": permission,
+            "ordered": ordered,
+        }
         with checked_request():
-            settings = TopicSettings(
-                read_queue_count=queue_count if read_queue_count is None else read_queue_count,
-                write_queue_count=queue_count if write_queue_count is None else write_queue_count,
-                permission=permission,
-                ordered=ordered,
+            settings = TopicSettings.model_validate(
+                {name: value for name, value in named.items() if value is not None}
             )
         names = await self._masters.all(cluster, broker_name)
-        return await self.change_topic(topic, dict.fromkeys(names, settings))
+        return await self.change_topic(topic, dict.fromkeys(names, settings), force=force)
 
     async def change_topic(
         self,
@@ -130,6 +138,7 @@ class AsyncAdmin:
         settings: Mapping[str, TopicSettings],
         *,
         without: Collection[str] = (),
+        force: bool = False,
     ) -> dict[str, TopicConfig]:
         """Create *topic*, or change its settings, as :meth:`create_topic` does, on each as told.
 
@@ -138,14 +147,16 @@ class AsyncAdmin:
 
         Args:
             topic: Its name.
-            settings: What it is to be, by broker name. Their order config is made here.
+            settings: What it is to be, by broker name; fields that are not set stay as they are.
+                Their order config is made here.
             without: Brokers that are away and will not come back: their keys go elsewhere.
+            force: Take queues away although groups have still to read their messages.
 
         Raises:
             BrokerNotFoundError: One of *settings* is not there.
             ValidationError: One of *without* is there, or has no keys.
         """
-        return await self._topics.change(topic, settings, without)
+        return await self._topics.change(topic, settings, without, is_forced=force)
 
     async def delete_topic(
         self, topic: str, *, cluster: str | None = None, broker_name: str | None = None

@@ -34,7 +34,7 @@ from eruca.contract.groups import (
     RetryPolicy,
     SubscriptionMode,
 )
-from eruca.contract.limits import LIST_LIMIT_MAX, RETRY_TIMES_DEFAULT
+from eruca.contract.limits import LIST_LIMIT_MAX
 from eruca.contract.retries import DeadLetterDetail
 from eruca.core.checked_names import check_group
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
@@ -66,40 +66,46 @@ class AsyncGroupAdmin:
         self,
         group: str,
         *,
-        start: Literal["earliest", "latest"] | datetime = "latest",
-        retry_max_times: int = RETRY_TIMES_DEFAULT,
-        retry_policy: RetryPolicy | None = None,
-        ordered: bool = False,
-        consume_enabled: bool = True,
-        broadcast_enabled: bool = True,
-        subscription_mode: SubscriptionMode = "shared",
+        start: Literal["earliest", "latest"] | datetime | None = None,
+        retry_max_times: int | None = None,
+        retry_policy: RetryPolicy | Literal["rocketmq"] | None = None,
+        ordered: bool | None = None,
+        consume_enabled: bool | None = None,
+        broadcast_enabled: bool | None = None,
+        subscription_mode: SubscriptionMode | None = None,
         broker_name: str | None = None,
     ) -> dict[str, GroupConfig]:
-        """Create *group*, or replace its settings, on every broker; return it by broker name.
+        """Create *group*, or change its settings, on every broker; return it by broker name.
+
+        Settings that are None stay as they are; of a new group they are what is said below.
 
         Args:
             group: Its name.
-            start: Where it begins in a topic it meets for the first time.
-            retry_max_times: How often a message is retried before it is a dead letter.
+            start: Where it begins in a topic it meets for the first time; "latest".
+            retry_max_times: How often a message is retried before it is a dead letter; 16.
             retry_policy: Delays before retries, a :class:`eruca.CustomizedRetryPolicy` or
-                :class:`eruca.ExponentialRetryPolicy`; None for RocketMQ's.
-            ordered: Whether each queue is consumed in order.
-            consume_enabled: Whether members get anything.
-            broadcast_enabled: Whether members may be broadcasting.
-            subscription_mode: Whether members must subscribe to the same.
+                :class:`eruca.ExponentialRetryPolicy`; "rocketmq" for its delay levels.
+            ordered: Whether each queue is consumed in order; False.
+            consume_enabled: Whether members get anything; True.
+            broadcast_enabled: Whether members may be broadcasting; True.
+            subscription_mode: Whether members must subscribe to the same; "shared".
             broker_name: On this broker only.
         """
         check_group(group)
+        named: dict[str, object] = {
+            "start": start,
+            "retry_max_times": retry_max_times,
+            "retry_policy": retry_policy,
+            "ordered": ordered,
+            "consume_enabled": consume_enabled,
+            "broadcast_enabled": broadcast_enabled,
+            "subscription_mode": subscription_mode,
+        }
+        given = {name: value for name, value in named.items() if value is not None}
+        if retry_policy == "rocketmq":
+            given["retry_policy"] = None
         with checked_request():
-            settings = GroupSettings(
-                start=start,
-                retry_max_times=retry_max_times,
-                retry_policy=retry_policy,
-                ordered=ordered,
-                consume_enabled=consume_enabled,
-                broadcast_enabled=broadcast_enabled,
-                subscription_mode=subscription_mode,
-            )
+            settings = GroupSettings.model_validate(given)
         return await on_each(
             await self._masters.all(broker_name=broker_name),
             lambda url: self._masters.call(GroupConfig, "PUT", url, group_path(group), settings),

@@ -29,7 +29,12 @@ class TopicChanges:
         self._masters = masters
 
     async def change(
-        self, topic: str, settings: Mapping[str, TopicSettings], without: Collection[str] = ()
+        self,
+        topic: str,
+        settings: Mapping[str, TopicSettings],
+        without: Collection[str] = (),
+        *,
+        is_forced: bool = False,
     ) -> dict[str, TopicConfig]:
         """Do what :meth:`eruca.aio.admin.AsyncAdmin.change_topic` says."""
         check_topic(topic)
@@ -43,7 +48,8 @@ class TopicChanges:
         )
         for name in without:
             _check_given_up(topic, name, live, held)
-        topics: dict[str, TopicConfig | TopicSettings] = {**held, **settings}
+        named = {name: _with_what_is_held(its, held.get(name)) for name, its in settings.items()}
+        topics: dict[str, TopicConfig | TopicSettings] = {**held, **named}
         order = order_config_of(
             topics,
             latest_order_config(held),
@@ -59,11 +65,19 @@ class TopicChanges:
         }
 
         async def put(name: str) -> TopicConfig:
-            return await api.put_topic(live[name], topic, wanted[name])
+            return await api.put_topic(live[name], topic, wanted[name], is_forced=is_forced)
 
         configs = await on_each({name: name for name in wanted}, put)
         await self._context.routes.wait_until(topic, lambda route: _shows(route, configs))
         return {name: config for name, config in configs.items() if name in settings}
+
+
+def _with_what_is_held(settings: TopicSettings, held: TopicConfig | None) -> TopicSettings:
+    """Return a broker's settings of a topic: what it holds, and in its place what is named."""
+    if held is None:
+        return settings.with_fitting_counts()
+    kept = held.model_dump(include=_SETTINGS - settings.model_fields_set)
+    return settings.model_copy(update=kept)
 
 
 def _check_given_up(

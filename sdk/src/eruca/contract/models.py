@@ -166,10 +166,16 @@ class OrderConfig(Request):
 
 
 class TopicSettings(Request):
-    """What a user sets on a topic."""
+    """What a user sets on a topic; of one that is there, only what is named is changed."""
 
-    read_queue_count: QueueCount = QUEUE_COUNT_DEFAULT
-    write_queue_count: QueueCount = QUEUE_COUNT_DEFAULT
+    read_queue_count: QueueCount = Field(
+        default=QUEUE_COUNT_DEFAULT,
+        description="a new topic has as many as it has to write to, and no fewer than 4",
+    )
+    write_queue_count: QueueCount = Field(
+        default=QUEUE_COUNT_DEFAULT,
+        description="no more than `read_queue_count`, or messages would be out of reach",
+    )
     permission: Permission = "rw"
     ordered: bool = Field(
         default=False,
@@ -181,6 +187,17 @@ class TopicSettings(Request):
         description="Of an ordered topic. null leaves the one that is there; where there is none, "
         "keys are divided over the queues of the brokers that live.",
     )
+
+    def with_fitting_counts(self) -> TopicSettings:
+        """Return a new topic's settings: a count that is not named fits the one that is."""
+        named = self.model_fields_set
+        if "read_queue_count" not in named:
+            fitting = {"read_queue_count": max(self.read_queue_count, self.write_queue_count)}
+        elif "write_queue_count" not in named:
+            fitting = {"write_queue_count": min(self.read_queue_count, self.write_queue_count)}
+        else:
+            return self
+        return self.model_copy(update=fitting)
 
     @field_validator("order_config")
     @classmethod

@@ -129,6 +129,11 @@ def is_derived_topic(name: str) -> bool:
     return name.startswith((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX))
 
 
+def group_of_derived(name: str) -> str:
+    """Return the group whose retries or dead letters the topic *name* holds."""
+    return name.removeprefix(RETRY_TOPIC_PREFIX).removeprefix(DEAD_LETTER_TOPIC_PREFIX)
+
+
 def is_system_group(name: str) -> bool:
     """Tell whether *name* is reserved for the system's own consumers."""
     return name.startswith(SYSTEM_GROUP_PREFIX)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from eruca.aio.admin import AsyncAdmin
-from eruca.contract.limits import QUEUE_COUNT_DEFAULT
 from eruca.sync.portal import Portal
 
 if TYPE_CHECKING:
@@ -60,11 +59,12 @@ class Admin:
         self,
         topic: str,
         *,
-        queue_count: int = QUEUE_COUNT_DEFAULT,
+        queue_count: int | None = None,
         read_queue_count: int | None = None,
         write_queue_count: int | None = None,
-        permission: Permission = "rw",
-        ordered: bool = False,
+        permission: Permission | None = None,
+        ordered: bool | None = None,
+        force: bool = False,
         cluster: str | None = None,
         broker_name: str | None = None,
     ) -> dict[str, TopicConfig]:
@@ -73,12 +73,15 @@ class Admin:
         Returns once the name server's route shows it there, if that takes no longer than a
         request may: a producer that starts now uses all of its queues.
 
+        Settings that are None stay as they are; of a new topic they are what is said below.
+
         Args:
             topic: Its name.
-            queue_count: Queues on each broker.
+            queue_count: Queues on each broker; 4.
             read_queue_count: Queues to read, where that differs.
             write_queue_count: Queues to write, where that differs.
-            permission: What may be done with it.
+            permission: What may be done with it; "rw".
+            force: Take queues away although groups have still to read their messages.
             ordered: Whether a sharding key keeps its queue while that queue's broker is away:
                 what is sent under it waits for that broker. Else keys are divided over the queues
                 of the brokers that live, so that one which comes or goes moves them.
@@ -87,6 +90,7 @@ class Admin:
 
         Raises:
             BrokerNotFoundError: There is no such broker, or none at all.
+            ConflictError: Groups have still to read queues that would be taken away.
         """
         return self._portal.call(
             self._twin.create_topic,
@@ -96,12 +100,18 @@ class Admin:
             write_queue_count=write_queue_count,
             permission=permission,
             ordered=ordered,
+            force=force,
             cluster=cluster,
             broker_name=broker_name,
         )
 
     def change_topic(
-        self, topic: str, settings: Mapping[str, TopicSettings], *, without: Collection[str] = ()
+        self,
+        topic: str,
+        settings: Mapping[str, TopicSettings],
+        *,
+        without: Collection[str] = (),
+        force: bool = False,
     ) -> dict[str, TopicConfig]:
         """Create *topic*, or change its settings, as :meth:`create_topic` does, on each as told.
 
@@ -110,14 +120,18 @@ class Admin:
 
         Args:
             topic: Its name.
-            settings: What it is to be, by broker name. Their order config is made here.
+            settings: What it is to be, by broker name; fields that are not set stay as they are.
+                Their order config is made here.
             without: Brokers that are away and will not come back: their keys go elsewhere.
+            force: Take queues away although groups have still to read their messages.
 
         Raises:
             BrokerNotFoundError: One of *settings* is not there.
             ValidationError: One of *without* is there, or has no keys.
         """
-        return self._portal.call(self._twin.change_topic, topic, settings, without=without)
+        return self._portal.call(
+            self._twin.change_topic, topic, settings, without=without, force=force
+        )
 
     def delete_topic(
         self, topic: str, *, cluster: str | None = None, broker_name: str | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from eruca.aio.group_admin import AsyncGroupAdmin, GroupLag
-from eruca.contract.limits import RETRY_TIMES_DEFAULT
 from eruca.sync.portal import Portal, read_here
 
 if TYPE_CHECKING:
@@ -41,27 +40,29 @@ class GroupAdmin:
         self,
         group: str,
         *,
-        start: Literal["earliest", "latest"] | datetime = "latest",
-        retry_max_times: int = RETRY_TIMES_DEFAULT,
-        retry_policy: RetryPolicy | None = None,
-        ordered: bool = False,
-        consume_enabled: bool = True,
-        broadcast_enabled: bool = True,
-        subscription_mode: SubscriptionMode = "shared",
+        start: Literal["earliest", "latest"] | datetime | None = None,
+        retry_max_times: int | None = None,
+        retry_policy: RetryPolicy | Literal["rocketmq"] | None = None,
+        ordered: bool | None = None,
+        consume_enabled: bool | None = None,
+        broadcast_enabled: bool | None = None,
+        subscription_mode: SubscriptionMode | None = None,
         broker_name: str | None = None,
     ) -> dict[str, GroupConfig]:
-        """Create *group*, or replace its settings, on every broker; return it by broker name.
+        """Create *group*, or change its settings, on every broker; return it by broker name.
+
+        Settings that are None stay as they are; of a new group they are what is said below.
 
         Args:
             group: Its name.
-            start: Where it begins in a topic it meets for the first time.
-            retry_max_times: How often a message is retried before it is a dead letter.
+            start: Where it begins in a topic it meets for the first time; "latest".
+            retry_max_times: How often a message is retried before it is a dead letter; 16.
             retry_policy: Delays before retries, a :class:`eruca.CustomizedRetryPolicy` or
-                :class:`eruca.ExponentialRetryPolicy`; None for RocketMQ's.
-            ordered: Whether each queue is consumed in order.
-            consume_enabled: Whether members get anything.
-            broadcast_enabled: Whether members may be broadcasting.
-            subscription_mode: Whether members must subscribe to the same.
+                :class:`eruca.ExponentialRetryPolicy`; "rocketmq" for its delay levels.
+            ordered: Whether each queue is consumed in order; False.
+            consume_enabled: Whether members get anything; True.
+            broadcast_enabled: Whether members may be broadcasting; True.
+            subscription_mode: Whether members must subscribe to the same; "shared".
             broker_name: On this broker only.
         """
         return self._portal.call(

@@ -42,9 +42,11 @@ class BrokerApi:
         self._transport = transport
         self._timeout = timeout
 
-    async def put_topic(self, url: str, topic: str, settings: TopicSettings) -> TopicConfig:
+    async def put_topic(
+        self, url: str, topic: str, settings: TopicSettings, *, is_forced: bool = False
+    ) -> TopicConfig:
         """Create a topic or change its settings; return it."""
-        target = f"/v1/topics/{path_segment(topic)}"
+        target = target_of(f"/v1/topics/{path_segment(topic)}", force="true" if is_forced else None)
         return parsed(TopicConfig, await self._send("PUT", url, target, settings), url + target)
 
     async def get_topic(self, url: str, topic: str) -> TopicConfig:

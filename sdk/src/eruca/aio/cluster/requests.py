@@ -12,6 +12,8 @@ from pydantic import BaseModel
 
 from eruca.aio.http.transport import JSON_HEADER, HttpResponse, HttpTransport, problem_error
 from eruca.contract.errors import TransportError, ValidationError
+from eruca.contract.groups import GroupSettings
+from eruca.contract.models import TopicSettings
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -42,7 +44,15 @@ async def send_model(
     exclude_none: bool = False,
 ) -> HttpResponse:
     """Send a request whose body, if any, is a model, and return its answer; raise a refusal."""
-    text = "" if body is None else body.model_dump_json(by_alias=True, exclude_none=exclude_none)
+    text = ""
+    if body is not None:
+        # Only what is named is changed, and so only that is sent.
+        is_settings = isinstance(body, (GroupSettings, TopicSettings))
+        text = body.model_dump_json(
+            include=body.model_fields_set if is_settings else None,
+            by_alias=True,
+            exclude_none=exclude_none,
+        )
     answer = await transport.request(
         method,
         url,

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,7 +14,6 @@ from eruca.cli import silent_brokers
 from eruca.cli.asking import YesOption, confirmed
 from eruca.cli.changes import change_lines
 from eruca.cli.command import EXIT_FAILED, command
-from eruca.cli.commands.topics import masters
 from eruca.cli.group_lags import (
     LAG_HEADINGS,
     age_text,
@@ -101,11 +100,9 @@ async def create(
     Where it is there already, what is not named stays as it is. Exit code 1 when a broker is away,
     which is not told; it is done at the others.
     """
-    from eruca.aio.cluster.masters import on_each
     from eruca.contract.errors import GroupNotFoundError
-    from eruca.contract.groups import GroupSettings
 
-    options = {
+    options: dict[str, Any] = {
         "start": None if start is None else start_of_option(start),
         "retry_max_times": retries,
         "ordered": ordered,
@@ -118,16 +115,7 @@ async def create(
         with suppress(GroupNotFoundError):
             before = await client.admin.groups.get(group)
 
-        async def put(broker_name: str) -> GroupConfig:
-            held = before.get(broker_name)
-            kept = {name: getattr(held, name) for name in GroupSettings.model_fields if held}
-            configs = await client.admin.groups.create(
-                group, broker_name=broker_name, **kept | named
-            )
-            return configs[broker_name]
-
-        names = await masters(client)
-        configs = await on_each({name: name for name in names}, put)
+        configs = await client.admin.groups.create(group, **named)
         missed = await silent_brokers.missed(client)
     _show_configs(session, configs)
     for line in change_lines(group, _CONFIG_HEADINGS, _cells(before), _cells(configs)):

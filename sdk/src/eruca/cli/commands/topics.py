@@ -81,12 +81,19 @@ async def create(
     broker: BrokerOption = None,
     cluster: ClusterOption = None,
     yes: YesOption = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Take queues away although groups have still to read their messages."
+        ),
+    ] = False,
 ) -> int:
     """Create a topic on every broker, or change its settings there.
 
     Where it is there already, what is not named stays as it is. Messages in queues that are taken
-    away can no longer be read. In an ordered topic sharding keys are divided over its queues on all
-    brokers: where that changes, what was sent before may be read after what is sent now.
+    away can no longer be read: where a group has still to read some, it is refused. In an ordered
+    topic sharding keys are divided over its queues on all brokers: where that changes, what was
+    sent before may be read after what is sent now.
 
     Exit code 1 when a broker is away, which is not told; it is done at the others.
     """
@@ -105,7 +112,9 @@ async def create(
             name: _settings(before.get(name), queues, permission, ordered=ordered)
             for name in await masters(client, cluster=cluster, broker=broker)
         }
-        configs = await client.admin.change_topic(topic, settings, without=without or ())
+        configs = await client.admin.change_topic(
+            topic, settings, without=without or (), force=force
+        )
         for_all = cluster is None and broker is None
         missed = await silent_brokers.missed(client, without=without or ()) if for_all else ()
     _show_configs(session, configs)

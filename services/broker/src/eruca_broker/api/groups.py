@@ -40,7 +40,7 @@ Group = Annotated[GroupName, Path()]
 @router.put(
     "/{group}",
     operation_id="putGroup",
-    summary="Create a group or replace its settings",
+    summary="Create a group or change its settings",
     response_description="The group existed, and has these settings now.",
     responses=_CREATED
     | answer(group_examples.GROUP)
@@ -52,9 +52,10 @@ async def put_group(
     broker: TheBroker,
     response: Response,
 ) -> GroupConfig:
-    """Make the group have these settings, whether it exists (200) or not (201).
+    """Create the group (201), or change those of its settings that are named (200).
 
-    The answer comes once the change is durable; settings that are as they were change nothing.
+    What is not named stays as it is; a new group has the defaults. The answer comes once the change
+    is durable; settings that are as they were change nothing.
     `start` matters for topics that the group meets from now on. A group need not be created: it
     comes into being with the first member that joins, unless `ERUCA_BROKER_AUTO_CREATE_GROUPS` is
     false.

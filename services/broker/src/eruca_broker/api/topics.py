@@ -40,7 +40,7 @@ Topic = Annotated[TopicName, Path()]
 @router.put(
     "/{topic}",
     operation_id="putTopic",
-    summary="Create a topic or replace its settings",
+    summary="Create a topic or change its settings",
     response_description="The topic existed, and has these settings now.",
     responses=_CREATED
     | answer(examples.TOPIC)
@@ -53,20 +53,22 @@ async def put_topic(
     settings: Annotated[TopicSettings, Body(openapi_examples=examples.TOPIC_SETTINGS)],
     broker: TheBroker,
     response: Response,
+    *,
+    force: Annotated[
+        bool,
+        Query(description="take queues away although groups have still to read their messages"),
+    ] = False,
 ) -> TopicConfig:
-    """Make the topic have these settings, whether it exists (200) or not (201).
+    """Create the topic (201), or change those of its settings that are named (200).
 
-    The answer comes once the change is durable; settings that are as they were change nothing.
-    Name servers learn of it at once. With fewer queues than before, the messages of the others
-    stay stored but cannot be reached: lower `write_queue_count` first, let consumers finish, then
-    `read_queue_count`.
+    What is not named stays as it is; a new topic has the defaults. The answer comes once the change
+    is durable; settings that are as they were change nothing. Name servers learn of it at once.
 
-    In an `ordered` topic a sharding key keeps its queue while that queue's broker is away: what is
-    sent under it waits for that broker. So that all know which queues there are, each broker of the
-    topic is given the same `order_config`, with a version that grows with each change; an older one
-    than is here is refused (409). `eruca topic create --ordered` does that.
+    Queues that groups have still to read are not taken away (409, which names queues and counts):
+    lower `write_queue_count` first, let consumers finish, then lower `read_queue_count`. With
+    `force`, their messages stay stored and count as lag, but cannot be reached.
     """
-    known, is_new = await broker.topics.put(topic, settings)
+    known, is_new = await broker.topics.put(topic, settings, is_forced=force)
     if is_new:
         response.status_code = HTTPStatus.CREATED
     return topic_config(known)
@@ -88,14 +90,15 @@ async def get_topic(topic: Topic, broker: TheBroker) -> TopicConfig:
     operation_id="deleteTopic",
     summary="Delete a topic",
     status_code=HTTPStatus.NO_CONTENT,
-    responses=problems(TopicNotFoundError, SystemTopicError, DerivedTopicError, *WRITE_REFUSALS),
+    responses=problems(TopicNotFoundError, SystemTopicError, ConflictError, *WRITE_REFUSALS),
 )
 async def delete_topic(topic: Topic, broker: TheBroker) -> None:
     """Delete the topic here, with its queues and every group's offsets in them; final.
 
     The answer comes once the deletion is durable. Whoever is waiting for messages of the topic is
-    answered 404. Its records stay in the log until retention removes them. A topic of the same
-    name created later starts anew at offset 0.
+    answered 404. A group's retry or dead-letter topic follows its group, and is not deleted while
+    that is there (409). Its records stay in the log until retention removes them. A topic of the
+    same name created later starts anew at offset 0.
     """
     await broker.topics.delete(topic)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from eruca.contract import models
 from eruca.contract.errors import (
@@ -28,13 +28,18 @@ from eruca.contract.names import (
     TOPIC_NAME_FIX,
     NameFault,
     broker_topic_fault,
+    group_of_derived,
     is_derived_topic,
     is_system_topic,
 )
 from eruca_broker.core.state.events import TopicDeleted, TopicPut
 from eruca_broker.core.state.state import Topic
 from eruca_broker.core.state.topic_events import OrderConfig
+from eruca_broker.processors.standings import unread_count
 from eruca_broker.store.message_store import MessageStore
+
+UNREAD_TOLD_MAX: Final = 100  # queues of groups that one refusal names
+_KEPT: Final = ("read_queue_count", "write_queue_count", "permission", "ordered")
 
 
 class NamedQueue(Protocol):
@@ -102,21 +107,33 @@ class Topics:
         following = chosen[-1] if first + limit < len(names) else None
         return [topics[name] for name in chosen], following
 
-    async def put(self, name: str, settings: TopicSettings) -> tuple[Topic, bool]:
-        """Create a topic or replace its settings; durable on return.
+    async def put(
+        self, name: str, settings: TopicSettings, *, is_forced: bool = False
+    ) -> tuple[Topic, bool]:
+        """Create a topic, or change those of its settings that are named; durable on return.
 
         Returns the topic and whether it is new. Settings that are as they were change nothing.
-        Fewer queues than before leave the messages of the others stored and out of reach.
+
+        Args:
+            name: What it is called.
+            settings: What a new one has; of one that is there, what is named replaces what it has.
+            is_forced: Whether queues may be taken away that groups have still to read. Their
+                messages stay stored, and count as lag, but are out of reach.
 
         Raises:
+            ValidationError: It would have more queues to write to than to read.
             SystemTopicError: It is the system's, or follows a group.
             ConflictError: There are as many topics as are allowed, or the order config that is
-                there is newer.
+                there is newer, or groups have still to read a queue that would go.
         """
         self._refuse_system(name)
         check_topic_name(name)
         async with self._changing:
             known = self._store.state.topics.get(name)
+            settings = _with_what_is_not_named(settings, known)
+            _check_counts(settings)
+            if known is not None and not is_forced:
+                self._refuse_hiding(known, settings.read_queue_count)
             wanted = TopicPut(
                 name,
                 settings.read_queue_count,
@@ -136,8 +153,15 @@ class Topics:
         """Delete a topic with its queues and every group's offsets in them; durable on return.
 
         A topic of the same name created later starts anew at offset 0.
+
+        Raises:
+            SystemTopicError: It is the system's.
+            ConflictError: It follows a group that is there.
         """
-        self._refuse_system(name)
+        if is_derived_topic(name):
+            self._refuse_to_leave_group(name)
+        else:
+            self._refuse_system(name)
         await self.remove(name)
 
     async def remove(self, name: str) -> None:
@@ -246,6 +270,49 @@ class Topics:
                 f"not {queue_id}"
             )
 
+    def _refuse_hiding(self, topic: Topic, read_queue_count: int) -> None:
+        """Raise ConflictError where groups have still to read queues that would not be read."""
+        hidden = range(read_queue_count, topic.read_queue_count)
+        unread = [
+            (queue_id, group.name, count)
+            for queue_id in hidden
+            for group in self._store.state.groups.values()
+            if (count := unread_count(self._store, group, (topic.name, queue_id)))
+        ]
+        if unread:
+            total = sum(count for _, _, count in unread)
+            raise ConflictError(
+                f"topic {topic.name!r} keeps its {topic.read_queue_count} queues to read: in those "
+                f"that would go, groups have still to read {total} messages",
+                errors=[
+                    {
+                        "pointer": "/body/read_queue_count",
+                        "detail": f"group {group!r} has still to read {count} messages of queue "
+                        f"{queue_id}",
+                    }
+                    for queue_id, group, count in unread[:UNREAD_TOLD_MAX]
+                ],
+                fix="lower write_queue_count first, wait until the groups have read the queues, "
+                "then lower read_queue_count; or give force=true, and leave them unread",
+            )
+
+    def _refuse_to_leave_group(self, name: str) -> None:
+        group = group_of_derived(name)
+        if group in self._store.state.groups:
+            count = sum(
+                end - first
+                for first, end in (
+                    self._store.queues.range(name, queue_id)
+                    for queue_id in range(self._store.queues.count(name))
+                )
+            )
+            raise ConflictError(
+                f"topic {name!r} is not deleted: it follows group {group!r}, and holds {count} "
+                "messages",
+                fix=f"delete the group, and its retries with it: eruca group delete {group}; dead "
+                "letters stay until retention of the log removes them",
+            )
+
     def _kept_by_the_system(self, name: str) -> Topic | None:
         count = self._store.queues.count(name) if is_system_topic(name) else 0
         return Topic(name, count, count, "r") if count else None
@@ -269,6 +336,25 @@ class Topics:
             raise SystemTopicError(f"topic {name!r} belongs to the system")
         if is_derived_topic(name):
             raise DerivedTopicError.of(name)
+
+
+def _with_what_is_not_named(settings: TopicSettings, known: Topic | None) -> TopicSettings:
+    """Return all settings: what is not named is as it was, or a new topic's default."""
+    named = settings.model_fields_set
+    if known is not None:
+        held = {name: getattr(known, name) for name in _KEPT if name not in named}
+        return settings.model_copy(update=held)
+    return settings.with_fitting_counts()
+
+
+def _check_counts(settings: TopicSettings) -> None:
+    if settings.write_queue_count > settings.read_queue_count:
+        raise ValidationError.at(
+            "/body/write_queue_count",
+            f"{settings.write_queue_count} queues to write to are more than "
+            f"{settings.read_queue_count} to read: nobody would get what is sent to the others",
+            fix="set read_queue_count to as many, or to more",
+        )
 
 
 def topic_config(topic: Topic) -> TopicConfig:

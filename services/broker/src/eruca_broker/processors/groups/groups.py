@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from datetime import datetime
 
+from msgspec.structs import replace
+
 from eruca.contract.errors import ConflictError, GroupNotFoundError, PermissionDeniedError
 from eruca.contract.groups import GroupConfig, GroupSettings
 from eruca.contract.names import GROUP_NAME_FIX, broker_group_fault, is_system_group, retry_topic
@@ -70,7 +72,7 @@ class Groups:
         return [self.config(name) for name in chosen], following
 
     async def put(self, name: str, settings: GroupSettings) -> tuple[GroupConfig, bool]:
-        """Create a group or replace its settings; durable on return.
+        """Create a group, or change those of its settings that are named; durable on return.
 
         Returns the group and whether it is new. Settings that are as they were change nothing.
 
@@ -84,6 +86,9 @@ class Groups:
             wanted = settings_of(settings)
             if known is None:
                 self._check_room(name)
+            elif known.created_at_ms is not None:  # else only commits have named it
+                named = {field: getattr(wanted, field) for field in settings.model_fields_set}
+                wanted = replace(known.settings, **named)
             if known is None or known.created_at_ms is None or known.settings != wanted:
                 await self._work.changes.record(GroupPut(name, wanted, self._work.clock.now_ms()))
                 self._work.changed(name)

@@ -19,36 +19,15 @@ from typing import Final, NamedTuple, TypeAlias
 import structlog
 
 from eruca.contract.errors import UnavailableError
-from eruca.contract.names import retry_topic
 from eruca_broker.core.records.times import rfc3339
-from eruca_broker.core.state.group_state import Group, Queue
 from eruca_broker.processors.pacing import Pace
+from eruca_broker.processors.standings import Standing, queues_of, standing
 from eruca_broker.store.message_store import MessageStore
 
 LAGS_MAX: Final = 1_000  # of a group in a topic that are told at once; a line of text each
 LOSSES_TOLD_MAX: Final = 20  # lines of the log for one deletion
 
 _log = structlog.get_logger()
-
-
-class Standing(NamedTuple):
-    """Where a group stands in a queue of this broker."""
-
-    position: int | None  # the next offset it will read; None: it has not begun
-    first: int  # offset that is still there
-    end: int  # offset of the next message
-
-    @property
-    def lag(self) -> int | None:
-        """Messages it can still read; None where it has not begun."""
-        if self.position is None:
-            return None
-        return max(self.end - max(self.position, self.first), 0)
-
-    @property
-    def lost(self) -> int:
-        """Messages it has not read and that are gone."""
-        return 0 if self.position is None else max(self.first - self.position, 0)
 
 
 class TopicLag(NamedTuple):
@@ -69,23 +48,6 @@ class Unread(NamedTuple):
 
 UnreadByTopic: TypeAlias = Mapping[str, Mapping[str, Unread]]
 """By group, and then by topic."""
-
-
-def standing(store: MessageStore, group: Group, queue: Queue) -> Standing | None:
-    """Return where a group stands in a queue; None where the queue is not on this broker."""
-    name, queue_id = queue
-    topic = store.state.topics.get(name)
-    if topic is None or queue_id >= max(topic.read_queue_count, topic.write_queue_count):
-        return None
-    position = group.position(queue)
-    if position is None and name == retry_topic(group.name):
-        position = 0  # where every group begins in its own retry topic
-    return Standing(position, *store.queues.range(name, queue_id))
-
-
-def queues_of(group: Group) -> list[Queue]:
-    """Return the queues in which a group has anything, in order."""
-    return sorted(group.offsets.keys() | group.starts.keys() | group.locks.keys())
 
 
 class GroupLags:

@@ -35,10 +35,10 @@ from eruca_broker.core.records.times import moment, ms_not_before
 from eruca_broker.core.state import group_events as events
 from eruca_broker.core.state.group_state import Group, Queue
 from eruca_broker.processors.groups.groups import Groups
-from eruca_broker.processors.groups.lags import queues_of, standing
 from eruca_broker.processors.groups.queue_locks import HeldQueue, QueueLocks, check_ends
 from eruca_broker.processors.groups.views import start_position
 from eruca_broker.processors.groups.work import GroupWork
+from eruca_broker.processors.standings import queues_of, standing, unread_count
 from eruca_broker.processors.topics import Topics
 
 
@@ -62,6 +62,13 @@ class PositionsOfGroups:
         if topic is not None:
             queue_count = self._topics.get(topic).read_queue_count
             queues = [(topic, queue_id) for queue_id in range(queue_count)]
+            queues += [  # what the topic no longer has, and the group has still to read
+                queue
+                for queue in queues_of(group)
+                if queue[0] == topic
+                and queue[1] >= queue_count
+                and unread_count(self._store, group, queue)
+            ]
         else:
             queues = queues_of(group)
         offsets = [self._position(group, queue) for queue in queues]
