@@ -309,3 +309,29 @@ async def test_a_page_that_no_index_leads_to_is_read_from_few_chunks_at_a_time(
             page = await queried.get("/v1/messages", topic=TOPIC, tag="UA", limit=1)
 
     assert ids(page) == [last.message_id]
+
+
+async def test_a_unique_id_of_several_topics_is_told_apart_by_the_topic(queried: Queried) -> None:
+    async with queried.client.producer() as producer:
+        for topic in (TOPIC, "bills"):
+            message = eruca.Message(topic, f"of {topic}", message_id="order-17")
+            await producer.send(message)
+    path = "/v1/messages/order-17"
+    octets = {"accept": "application/octet-stream"}
+
+    found = {
+        topic: (await queried.get(path, topic=topic))["message"]["body"]
+        for topic in (TOPIC, "bills")
+    }
+    by_sdk = await queried.client.query.message("order-17", topic="bills")
+    first = await queried.get(path)
+    which = await queried.http.get(path, headers=octets)
+    body = await queried.http.get(path, params={"topic": "bills"}, headers=octets)
+    nowhere = await queried.http.get(path, params={"topic": "other"})
+
+    assert found == {topic: {"text": f"of {topic}"} for topic in (TOPIC, "bills")}
+    assert by_sdk.message.topic == "bills"
+    assert [place["topic"] for place in first["also_stored"]] == ["bills"]
+    assert (which.status_code, which.json()["errors"][0]["pointer"]) == (422, "/query/topic")
+    assert (body.status_code, body.text) == (200, "of bills")
+    assert nowhere.status_code == 404

@@ -40,14 +40,22 @@ class AsyncQuery:
     def __init__(self, context: ClientContext) -> None:
         self._instances = Instances(QUERY_SERVICE, context, timeout=ANSWER_SECONDS)
 
-    async def message(self, message_id: str) -> MessageFound:
+    async def message(self, message_id: str, *, topic: str | None = None) -> MessageFound:
         """Return the message with an offset id or a unique id.
+
+        Args:
+            message_id: Either id.
+            topic: Where it lies: a unique id may be that of messages in several topics. None: the
+                first that consumers saw; ``also_stored`` names the others.
 
         Raises:
             MessageNotFoundError: There is none.
             SearchIncompleteError: None was found, and not everything could be looked through.
         """
-        return await self._ask(MessageFound, "GET", f"/v1/messages/{path_segment(message_id)}")
+        if topic is not None:
+            check_topic(topic)
+        target = target_of(f"/v1/messages/{path_segment(message_id)}", topic=topic)
+        return await self._ask(MessageFound, "GET", target)
 
     async def timeline(self, message_id: str) -> Timeline:
         """Return what befell a message, and where groups stand with it; raises as ``message``."""

@@ -26,14 +26,19 @@ class Query:
         self._portal = portal
         self._twin = twin
 
-    def message(self, message_id: str) -> MessageFound:
+    def message(self, message_id: str, *, topic: str | None = None) -> MessageFound:
         """Return the message with an offset id or a unique id.
+
+        Args:
+            message_id: Either id.
+            topic: Where it lies: a unique id may be that of messages in several topics. None: the
+                first that consumers saw; ``also_stored`` names the others.
 
         Raises:
             MessageNotFoundError: There is none.
             SearchIncompleteError: None was found, and not everything could be looked through.
         """
-        return self._portal.call(self._twin.message, message_id)
+        return self._portal.call(self._twin.message, message_id, topic=topic)
 
     def timeline(self, message_id: str) -> Timeline:
         """Return what befell a message, and where groups stand with it; raises as ``message``."""

@@ -87,6 +87,10 @@ async def id_(
     message_id: Annotated[
         str, typer.Argument(metavar="ID", help="A unique id, as sending told it, or an offset id.")
     ],
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", "-t", help="Where it lies, if several topics have the id."),
+    ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Write its body as it was sent, and nothing else.")
     ] = False,
@@ -96,7 +100,7 @@ async def id_(
     Where several have the id it is the first that consumers saw; the others' places are listed.
     """
     async with session.client() as client:
-        found = await client.query.message(message_id)
+        found = await client.query.message(message_id, topic=topic)
     if raw:
         session.write_octets(found.message.octets())
         return

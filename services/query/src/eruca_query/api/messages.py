@@ -23,6 +23,7 @@ from eruca.contract.limits import (
     LIST_LIMIT_MAX,
 )
 from eruca.contract.models import OFFSET_MAX, Moment, TopicName
+from eruca.contract.names import is_derived_topic, is_system_topic
 from eruca.contract.queries import GroupFilter, MessageFound, MessageId, MessagePage, Timeline
 from eruca.contract.wire import OCTETS_MEDIA_TYPE
 from eruca_chassis.documents.openapi import answer
@@ -79,19 +80,29 @@ async def get_timeline(message_id: AMessageId, service: TheService) -> Timeline:
     ),
 )
 async def get_message(
-    request: Request, message_id: AMessageId, service: TheService
+    request: Request,
+    message_id: AMessageId,
+    service: TheService,
+    *,
+    topic: Annotated[
+        TopicName | None,
+        Query(description="where it lies: a unique id may be that of messages in several topics"),
+    ] = None,
 ) -> MessageFound | Response:
     """Return the message with an offset id or a unique id.
 
     What was acknowledged before the request is found. Several messages may have one unique id: the
-    first that consumers see is returned, and where the others lie. An id that is found nowhere is
-    answered 404, but 503 while something could not be looked through.
+    first that consumers see is returned, of `topic` if that is given, and where the others lie. An
+    id that is found nowhere is answered 404, but 503 while something could not be looked through.
 
-    As `application/octet-stream` it is the message's body as it was sent, and nothing else.
+    As `application/octet-stream` it is the message's body as it was sent, and nothing else. Where
+    messages of several topics have the id, `topic` must say which is meant (422).
     """
     media_type = choose(accept_of(request.headers), _OFFERED)
-    found = await service.search.by_id(message_id)
+    found = await service.search.by_id(message_id, topic=topic)
     if media_type == OCTETS_MEDIA_TYPE:
+        if topic is None and found.message.offset_message_id != message_id.upper():
+            _refuse_several_topics(found)
         return Response(found.message.octets(), media_type=OCTETS_MEDIA_TYPE)
     return found
 
@@ -188,6 +199,22 @@ async def find_messages(
         before=None if before is None else position_of(before),
     )
     return await service.pages.page(query, bodies=bodies)
+
+
+def _refuse_several_topics(found: MessageFound) -> None:
+    """Raise ValidationError where a body alone would not tell which message of an id it is of."""
+    places = [found.message, *found.also_stored]
+    topics = {
+        place.topic
+        for place in places
+        if not is_system_topic(place.topic) and not is_derived_topic(place.topic)
+    }
+    if len(topics) > 1:
+        raise _refused(
+            "topic",
+            f"messages of several topics have this id: {', '.join(sorted(topics))}",
+            fix="give topic as well, or the offset id of the one that is meant",
+        )
 
 
 def _refused(name: str, detail: str, *, fix: str) -> ValidationError:

@@ -60,8 +60,12 @@ class MessageSearch:
         self._numbers = numbers
         self._logs = logs
 
-    async def by_id(self, message_id: str) -> MessageFound:
+    async def by_id(self, message_id: str, *, topic: str | None = None) -> MessageFound:
         """Return the message with an offset id or a unique id.
+
+        Args:
+            message_id: Either id. A unique id is unique in its topic at best.
+            topic: Where it lies; None: the first that users see, in whichever topic.
 
         Raises:
             MessageNotFoundError: There is none.
@@ -69,14 +73,17 @@ class MessageSearch:
         """
         known = await self._logs.brokers()
         named, fault = await self.by_offset_id(message_id, known)
+        if named is not None and topic not in (None, named.message.topic):
+            named = None
         unique_id = message_id if named is None else named.message.unique_id
         copies, completeness = await self.copies(unique_id, known)
         if named is None:
             if fault is not None:
                 completeness.add(fault)
-            if not copies:
+            meant = [copy for copy in copies if topic in (None, copy.topic)]
+            if not meant:
                 raise not_found(message_id, completeness)
-            main = main_of(copies)
+            main = main_of(meant)
             [message] = await with_bodies(self._logs, [main])
         else:
             main, message = named.message, whole(named.message, named.record)
