@@ -45,7 +45,9 @@ class _Rooms:
 
 def _nearby(case: Case) -> AllocationStrategy:
     inner = _INNER[case["inner"]]
-    strategy = MachineRoomNearby(inner, _Rooms(case["broker_rooms"], case["consumer_rooms"]))
+    strategy = MachineRoomNearby(
+        inner, _Rooms(case["broker_rooms"] or {}, case["consumer_rooms"] or {})
+    )
     assert strategy.name == f"MACHINE_ROOM_NEARBY-{inner.name}"
     return strategy
 
@@ -139,7 +141,7 @@ def _pairs() -> dict[str, Callable[[Case], None]]:
         "allocate_averagely": (lambda _: Averagely(), "AVG"),
         "allocate_by_circle": (lambda _: AveragelyByCircle(), "AVG_BY_CIRCLE"),
         "allocate_by_machine_room": (
-            lambda case: ByMachineRoom(frozenset(case["rooms"])),
+            lambda case: ByMachineRoom(frozenset(case["rooms"] or ())),
             "MACHINE_ROOM",
         ),
         "allocate_consistent_hash": (

@@ -48,7 +48,7 @@ def run_batch_result(case: dict[str, Any]) -> None:
     for offset, times in case["batch"]:
         messages[offset].reconsume_times = times
     queue = filled(messages.values())
-    queue.remove([messages[offset] for offset in case["removed_from_queue_before"]])
+    queue.remove([messages[offset] for offset in case["removed_from_queue_before"] or ()])
     batch = [messages[offset] for offset, _ in case["batch"]]
     events: list[dict[str, Any]] = []
     done, failed = 0, 0
@@ -61,7 +61,7 @@ def run_batch_result(case: dict[str, Any]) -> None:
         level = case["delay_level_when_next_consume"]
         again = []
         for message in to_send_back(queue, batch[done:], case["message_model"].lower()):
-            fails = message.queue_offset in case["send_back_fails_for"]
+            fails = message.queue_offset in (case["send_back_fails_for"] or ())
             name = "send_back_failed" if fails else "send_back"
             events.append({"event": name, "offset": message.queue_offset, "delay_level": level})
             if fails:

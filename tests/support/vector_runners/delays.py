@@ -28,7 +28,7 @@ _TRANSACTION_FLAGS: Final = {
 
 def run_parse(case: dict[str, Any]) -> None:
     try:
-        levels = DelayLevels.parse(case["levels"])
+        levels = DelayLevels.parse(case["levels"] or "")
         is_ok, delays, max_level = True, levels.delays_ms, levels.max_level
     except DelayLevelsError as error:
         is_ok, delays, max_level = False, error.delays_ms, error.max_level
@@ -76,7 +76,7 @@ def run_timer(case: dict[str, Any]) -> None:
             original.topic,
             original.queue_id,
             level=case["level"],
-            properties=case["properties"],
+            properties=case["properties"] or {},
             sys_flag=0,
             levels=DelayLevels.parse(LEVELS_DEFAULT),
             now_ms=case["now_ms"],

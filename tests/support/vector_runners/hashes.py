@@ -41,7 +41,7 @@ def run_select_queue_by_hash(case: dict[str, Any]) -> None:
 
 
 def run_key_hash(case: dict[str, Any]) -> None:
-    assert index_hash(case["key"]) == case["expected"]
+    assert index_hash(case["key"] or "") == case["expected"]
 
 
 RUNNERS: Final[dict[str, Callable[[dict[str, Any]], None]]] = {

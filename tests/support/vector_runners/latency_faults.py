@@ -80,7 +80,7 @@ def run_timeline(case: dict[str, Any]) -> None:
 def run_select(case: dict[str, Any]) -> None:
     assert case["profile"] == "current"
     table = _table("current")
-    for fault in case["faults"]:
+    for fault in case["faults"] or ():
         latency = 0 if fault["available"] else _ISOLATED_MS
         table.update(fault["broker"], latency, _NOW, reachable=fault["reachable"])
     counter = Counter(case["counter_before"])
@@ -101,7 +101,7 @@ def run_select(case: dict[str, Any]) -> None:
 
 def run_select_once(case: dict[str, Any]) -> None:
     assert case["profile"] == "seed_4x"
-    table = _table_4x(case["faults"])
+    table = _table_4x(case["faults"] or [])
 
     queue, _ = choose_queue_4x(
         _queues(case),

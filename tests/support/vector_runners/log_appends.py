@@ -152,7 +152,7 @@ def _unstamped(record: Record, *, with_property_crc: bool) -> bytes:
 def _record(message: Case) -> Record:
     return Record(
         topic=message["topic"],
-        body=bytes.fromhex(message["body_hex"]),
+        body=bytes.fromhex(message["body_hex"] or ""),
         queue_id=message["queue_id"],
         flag=message["flag"],
         sys_flag=message["sys_flag"],
@@ -162,7 +162,7 @@ def _record(message: Case) -> Record:
         store_host=Host.parse(message["store_host"], message["store_port"]),
         reconsume_times=message["reconsume_times"],
         prepared_offset=message["prepared_transaction_offset"],
-        properties=encode_properties(message["properties"]),
+        properties=encode_properties(message["properties"] or {}),
     )
 
 

@@ -41,7 +41,7 @@ def run_record(case: dict[str, Any]) -> None:
 def _record(message: dict[str, Any]) -> Record:
     return Record(
         topic=message["topic"],
-        body=bytes.fromhex(message["body_hex"]),
+        body=bytes.fromhex(message["body_hex"] or ""),
         queue_id=message["queue_id"],
         flag=message["flag"],
         queue_offset=message["queue_offset"],
@@ -53,17 +53,17 @@ def _record(message: dict[str, Any]) -> Record:
         store_host=Host.parse(message["store_host"], message["store_port"]),
         reconsume_times=message["reconsume_times"],
         prepared_offset=message["prepared_transaction_offset"],
-        properties=encode_properties(message["properties"]),
+        properties=encode_properties(message["properties"] or {}),
         body_crc=message["body_crc"],
     )
 
 
 def run_body_crc(case: dict[str, Any]) -> None:
-    assert body_crc(bytes.fromhex(case["body_hex"])) == case["expected"]
+    assert body_crc(bytes.fromhex(case["body_hex"] or "")) == case["expected"]
 
 
 def run_properties_encode(case: dict[str, Any]) -> None:
-    text = encode_properties(case["properties"])
+    text = encode_properties(case["properties"] or {})
 
     assert text == case["expected_text"]
     assert text.encode().hex() == case["expected_hex"]
@@ -76,9 +76,9 @@ def run_properties_decode(case: dict[str, Any]) -> None:
 def run_batch_body(case: dict[str, Any]) -> None:
     encoded = b"".join(
         encode_client_message(
-            bytes.fromhex(message["body_hex"]),
+            bytes.fromhex(message["body_hex"] or ""),
             flag=message["flag"],
-            properties=encode_properties(message["properties"]),
+            properties=encode_properties(message["properties"] or {}),
         )
         for message in case["messages"]
     )
@@ -110,7 +110,7 @@ def run_offset_id(case: dict[str, Any]) -> None:
 def run_offset_id_decode(case: dict[str, Any]) -> None:
     got: dict[str, object]
     try:
-        decoded = decode_offset_id(case["id"])
+        decoded = decode_offset_id(case["id"] or "")
         got = {"ip": decoded.host.ip, "port": decoded.host.port, "offset": decoded.log_offset}
     except UndecodableIdError:
         got = {"error": "undecodable"}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from eruca.contract.names import RETRY_TOPIC_PREFIX, dead_letter_topic
+from eruca.contract.names import RETRY_TOPIC_PREFIX
 from eruca.contract.properties import (
+    DELAY,
     ORIGIN_MESSAGE_ID,
     RETRY_TOPIC,
     decode_properties,
@@ -26,7 +27,7 @@ from eruca_broker.core.records.scheduled import LEVELS, delivered, destination_o
 
 GROUP: Final = "GID_a"  # all cases are of this group …
 TOPIC: Final = "TopicTest"  # … and of messages to this topic
-RESEND_LEVEL: Final = 5  # that the consumer's message had in the cases of client_retry_send
+RESEND_LEVEL: Final = 5  # which RocketMQ's client gave the messages of client_retry_send
 
 
 def run_send_back(case: dict[str, Any]) -> None:
@@ -88,8 +89,16 @@ def run_client_retry_send(case: dict[str, Any]) -> None:
         is_orderly=case["group_has_live_queue_lock"],
     )
 
-    assert (dead_letter_topic(GROUP) if is_dead else topic) == case["expected_topic"]
-    assert (0 if is_dead else RESEND_LEVEL) == case["expected_delay_level"]
+    sent = {RETRY_TOPIC: TOPIC, DELAY: str(RESEND_LEVEL)}
+    raw = encode_record(Record(topic=topic, body=b"body", properties=encode_properties(sent)))
+    if is_dead:
+        origin = Origin(TOPIC, 0, 0, "MID")
+        raw = dead_letter_of(raw, GROUP, origin, reconsume_times=0, reason="failed", error=None)
+    stored = decode_record(raw)
+
+    assert stored.topic == case["expected_topic"]
+    level = decode_properties(stored.properties).get(DELAY, "0")
+    assert int(level) == case["expected_delay_level"]
 
 
 def run_customized_policy(case: dict[str, Any]) -> None:

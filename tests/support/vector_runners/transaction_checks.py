@@ -27,8 +27,12 @@ from eruca_broker.core.records.scheduled import Destination
 from eruca_txn_checker.core.check_rules import CheckRules, Verdict, immunity_ms_of, verdict
 
 OP_PULL_COUNT: Final = 32  # op messages read at a time
+WAIT_COUNT_MAX: Final = 60  # RocketMQ's passes end after 60 s, and each wait takes one
 V4_HOST: Final = Host.from_text("127.0.0.1:1")
 V6_HOST: Final = Host.from_text("[::1]:1")
+_INT_MAX: Final = 2**31 - 1
+_LONG_MAX: Final = 2**63 - 1
+_NO_NUMBER: Final = -1  # what RocketMQ reads where a property is no number
 GROUP: Final = "PGROUP"  # all half messages of the cases are of one group
 
 
@@ -80,6 +84,7 @@ class CheckPass:
             elif outcome == "more ops":
                 ops = self.read_ops()
                 self.waits += not ops
+                assert self.waits <= WAIT_COUNT_MAX, "nothing that this pass waits for can come"
                 continue
             at += 1
         self.offset = at
@@ -88,7 +93,7 @@ class CheckPass:
     def look(self, at: int, ops: list[dict[str, Any]]) -> str:
         """Decide about the half message at *at*."""
         half = replace(self.halves[at])  # counting changes what is stored only if it is put back
-        checks = None if half.check_times is None else int(half.check_times)
+        checks = None if half.check_times is None else _number(half.check_times, _INT_MAX)
         own = immunity_ms_of(half.immunity_seconds, self.rules)
         result = verdict(half.age_ms, checks=checks, own_immunity_ms=own, rules=self.rules)
         if checks is None or checks < self.rules.checks_max:
@@ -98,7 +103,10 @@ class CheckPass:
             return "next"
         if half.store_age_ms <= 0 or result is Verdict.IMMUNE:
             return "stop"
-        if result is Verdict.IMMUNE_BY_WISH:
+        first = half.prepared_queue_offset
+        # With a note that is no offset RocketMQ does not put the copy back, and asks at once.
+        is_postponed = first is None or _number(first, _LONG_MAX) != _NO_NUMBER
+        if result is Verdict.IMMUNE_BY_WISH and is_postponed:
             return self.postpone(at, half)
         immunity_ms = self.rules.timeout_ms if own is None else own
         newest_ms = -ops[-1]["age_ms"] if ops else 0  # after the start of the pass
@@ -117,8 +125,8 @@ class CheckPass:
     def postpone(self, at: int, half: Half) -> str:
         """Put an immune half message back, unless an op message is known for its first copy."""
         first = half.prepared_queue_offset
-        if first is not None and int(first) in self.finished_by:
-            self.finish(int(first))
+        if first is not None and (known := _number(first, _LONG_MAX)) in self.finished_by:
+            self.finish(known)
             return "next"
         half.prepared_queue_offset = str(at) if first is None else first
         self.act("requeue_immune", half, new_half_offset=self.append(half))
@@ -164,6 +172,14 @@ class CheckPass:
             self.offset = done
 
 
+def _number(text: str, largest: int) -> int:
+    """Return what Java reads: a whole number within its type's bounds; -1 for any other text."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits.isdecimal() or not -largest - 1 <= (number := int(text)) <= largest:
+        return _NO_NUMBER
+    return number
+
+
 def run_pass(case: dict[str, Any]) -> None:
     played = CheckPass(case)
 
@@ -186,7 +202,7 @@ def run_prepare(case: dict[str, Any]) -> None:
             sys_flag=sys_flag,
             born_host=V6_HOST if SysFlag.BORN_HOST_V6 in sys_flag else V4_HOST,
             store_host=V6_HOST if SysFlag.STORE_HOST_V6 in sys_flag else V4_HOST,
-            properties=encode_properties(case["properties"]),
+            properties=encode_properties(case["properties"] or {}),
         )
     )
 
