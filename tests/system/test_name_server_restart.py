@@ -11,16 +11,17 @@ import pytest
 import eruca
 from eruca_deploy.cluster import LocalCluster
 from support.command_line import Eruca
+from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
 
-SMALL = {"ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024)}
+SMALL = {
+    "ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024),
+    "ERUCA_BROKER_HEARTBEAT_SECONDS": "0.5",
+}
 NAMESRV = "namesrv-1"
+AWAY = (eruca.NoRouteError, eruca.SendFailedError)
 LISTS = ("/v1/topics", "/v1/brokers", "/v1/clusters")
-
-
-def keyed(text: str) -> eruca.Message:
-    return eruca.Message("orders", text, sharding_key="k1")
 
 
 @pytest.fixture
@@ -29,13 +30,15 @@ async def cluster() -> AsyncIterator[LocalCluster]:
         yield cluster
 
 
-async def send(cluster: LocalCluster, text: str, *, within: float) -> eruca.SendResult:
+async def send(
+    cluster: LocalCluster, text: str, *, within: float, topic: str = "orders"
+) -> eruca.SendResult:
     """Send by a client that knows nothing yet."""
     async with (
         eruca.AsyncClient(cluster.namesrv_urls, timeout=60) as client,
         client.producer(send_timeout=within) as producer,
     ):
-        return await producer.send(keyed(text))
+        return await producer.send(eruca.Message(topic, text, sharding_key="k1"))
 
 
 async def order_at_b(cluster: LocalCluster) -> eruca.SendResult:
@@ -43,6 +46,20 @@ async def order_at_b(cluster: LocalCluster) -> eruca.SendResult:
     async with eruca.AsyncClient(cluster.namesrv_urls, timeout=60) as client:
         await client.admin.create_topic("orders", ordered=True, broker_name="broker-b")
     return await send(cluster, "1", within=60)
+
+
+async def heard_of_a(cluster: LocalCluster, *, times: int) -> None:
+    """Wait until broker-a has told the name server so often that it lives."""
+
+    async def last_seen() -> str:
+        listed = (await http.get(f"{cluster.namesrv_urls[0]}/v1/brokers")).json()["brokers"]
+        seen: str = listed[0]["brokers"][0]["last_seen_at"]
+        return seen
+
+    async with httpx.AsyncClient() as http:
+        for _ in range(times):
+            before = await last_seen()
+            await until_told(last_seen, before.__ne__)
 
 
 def topics_of_a(cluster: LocalCluster) -> list[str]:
@@ -74,19 +91,28 @@ async def test_no_topic_is_made_on_the_word_of_a_name_server_that_has_lost_its_f
     cluster: LocalCluster,
 ) -> None:
     first = await order_at_b(cluster)
+    await heard_of_a(cluster, times=2)  # it has been told what broker-b has, and tells it on
     await cluster.kill("broker-b")
     await cluster.stop_one(NAMESRV)
     (cluster.plan.namesrvs[0].directory / "kv.json").unlink()
     await cluster.restart(NAMESRV)
 
     async with httpx.AsyncClient(base_url=cluster.namesrv_urls[0]) as http:
-        answers = [await http.get(path) for path in ("/v1/topics/orders/route", *LISTS)]
+        answers = [await http.get(path) for path in ("/v1/topics/trains/route", *LISTS)]
+        route = await until_told(
+            lambda: http.get("/v1/topics/orders/route"), lambda answer: answer.status_code == 200
+        )
     with pytest.raises(eruca.NameServerSettlingError):
+        await send(cluster, "2", within=1, topic="trains")
+    with pytest.raises(
+        (eruca.NoRouteError, eruca.SendFailedError), match="broker-b, which is away"
+    ):
         await send(cluster, "2", within=5)
 
     for answer in answers:
         assert (answer.status_code, answer.json()["code"]) == (503, "name-server-settling")
         assert int(answer.headers["retry-after"]) >= 1
+    assert route.json()["order_config"] == "broker-b:4"
     assert topics_of_a(cluster) == []
     waiting = asyncio.create_task(send(cluster, "2", within=120))
     await cluster.restart("broker-b")

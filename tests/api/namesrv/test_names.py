@@ -86,6 +86,8 @@ async def test_a_registered_broker_is_in_its_topics_routes(client: httpx.AsyncCl
         "broker_id": 0,
         "needs_topics": False,
         "order_topics": {},
+        "ordered_topics": {},
+        "ordered_topics_digest": answer.json()["ordered_topics_digest"],
     }
 
     route = await client.get("/v1/topics/flights/route")

@@ -285,3 +285,41 @@ async def test_an_entry_that_is_not_a_brokers_says_nothing_of_any_topic(
             )
             assert put.status_code == 200
             assert (await client.get("/v1/topics/orders/route")).status_code == 404
+
+
+HEARSAY = {"broker-b": '{"orders": [1, "broker-b:4"]}', "broker-c": "not an entry"}
+
+
+async def test_one_that_starts_is_told_of_ordered_topics_by_brokers_that_were_told_of_them(
+    clock: ManualClock,
+) -> None:
+    topics = {"topics": [], "ordered_topics": HEARSAY}
+    async with just_started(clock) as client:
+        early = await client.put("/v1/brokers/broker-a/0", json=told("broker-a") | topics)
+        route = await client.get("/v1/topics/orders/route")
+        clock.advance(SETTLE_SECONDS_DEFAULT)
+        late = (await client.put("/v1/brokers/broker-a/0", json=told("broker-a"))).json()
+        digest = {"ordered_topics_digest": late["ordered_topics_digest"]}
+        again = (await client.put("/v1/brokers/broker-a/0", json=told("broker-a") | digest)).json()
+
+    assert early.json()["ordered_topics"] is None
+    assert route.json()["order_config"] == "broker-b:4"
+    assert late["ordered_topics"] == HEARSAY
+    assert again["ordered_topics"] is None
+    assert again["ordered_topics_digest"] == late["ordered_topics_digest"]
+
+
+async def test_hearsay_says_nothing_against_a_broker_that_lives_and_nothing_later(
+    clock: ManualClock,
+) -> None:
+    topics = {"topics": [], "ordered_topics": HEARSAY}
+    async with just_started(clock) as client:
+        await register(client, "broker-b")
+        await client.put("/v1/brokers/broker-a/0", json=told("broker-a") | topics)
+        clock.advance(SETTLE_SECONDS_DEFAULT)
+        alive = await client.get("/v1/topics/orders/route")
+        await client.delete("/v1/brokers/broker-b/0")
+        await client.put("/v1/brokers/broker-a/0", json=told("broker-a") | topics)
+        late = await client.get("/v1/topics/orders/route")
+
+    assert (alive.status_code, late.status_code) == (404, 404)

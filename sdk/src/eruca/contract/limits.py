@@ -88,6 +88,7 @@ LIST_LIMIT_DEFAULT: Final = 100
 
 KEY_QUERY_COUNT_MAX: Final = 64  # messages one key look-up returns; RocketMQ's maxMsgsNumBatch
 
+ORDERED_BROKER_COUNT_MAX: Final = 10_000  # brokers whose ordered topics are remembered
 ORDER_BROKER_COUNT_MAX: Final = 64  # brokers over which an ordered topic's keys are divided
 BROKER_TOPIC_COUNT_MAX: Final = 100_000  # topics that one broker can register
 

@@ -35,6 +35,7 @@ from eruca.contract.limits import (
     GROUP_SIZE_MAX,
     KV_VALUE_SIZE_MAX,
     ORDER_BROKER_COUNT_MAX,
+    ORDERED_BROKER_COUNT_MAX,
     PULL_COUNT_DEFAULT,
     PULL_COUNT_MAX,
     PULL_QUEUE_COUNT_MAX,
@@ -327,6 +328,15 @@ class BrokerRegistration(Request):
         | None
     ) = None
     expiry_seconds: Annotated[float, Field(ge=1, le=600, allow_inf_nan=False)] = 120.0
+    ordered_topics: dict[BrokerName, str] | None = Field(
+        default=None,
+        max_length=ORDERED_BROKER_COUNT_MAX,
+        description="what name servers have said of other brokers' ordered topics, for one that "
+        "has just started",
+    )
+    ordered_topics_digest: Annotated[str, Field(max_length=64)] | None = Field(
+        default=None, description="the one that came with what this name server said last"
+    )
 
 
 class RegistrationResult(Answer):
@@ -336,6 +346,12 @@ class RegistrationResult(Answer):
     broker_id: int
     needs_topics: bool = Field(description="the version differs: register again, with topics")
     order_topics: dict[str, str] = Field(description="the KV namespace ORDER_TOPIC_CONFIG")
+    ordered_topics: dict[str, str] | None = Field(
+        default=None,
+        description="the KV namespace ERUCA_ORDERED_TOPICS, to be kept for name servers that "
+        "start; null: as the broker has it, or not whole yet",
+    )
+    ordered_topics_digest: str | None = Field(default=None, description="of `ordered_topics`")
 
 
 class BrokerAddress(Answer):

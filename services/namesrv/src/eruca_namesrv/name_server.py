@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -141,6 +141,7 @@ class NameServer:
         self, broker_name: str, broker_id: int, registration: BrokerRegistration
     ) -> RegistrationResult:
         """Take in a broker's registration or heartbeat."""
+        is_settling = self.settling_seconds > 0  # before: this may be the last one waited for
         self.expire()
         registered = self.table.register(
             broker_name,
@@ -161,11 +162,21 @@ class NameServer:
         self._changed(registered.changed_topics)
         if broker_id == MASTER_ID and registration.topics is not None:
             await self._remember_ordered(broker_name, registration.topics)
+        if is_settling and registration.ordered_topics:
+            live = {broker.broker_name for broker in self.table.brokers()}
+            await self._kept_ordered(
+                broker_name, self._ordered.absorb(registration.ordered_topics, live=live)
+            )
+        # While it settles it knows less than the broker may.
+        digest = None if self.settling_seconds else self._ordered.digest
+        is_known = digest == registration.ordered_topics_digest
         return RegistrationResult(
             broker_name=broker_name,
             broker_id=broker_id,
             needs_topics=registered.needs_topics,
             order_topics=self.kv.entries(ORDER_NAMESPACE),
+            ordered_topics=None if digest is None or is_known else self._ordered.entries(),
+            ordered_topics_digest=digest,
         )
 
     def _has_registered(self, broker_name: str) -> None:
@@ -177,8 +188,11 @@ class NameServer:
                     self._waking.wake(places)  # of what is still unknown: that is sure now
 
     async def _remember_ordered(self, broker_name: str, topics: Iterable[TopicConfig]) -> None:
+        await self._kept_ordered(broker_name, self._ordered.remember(broker_name, topics))
+
+    async def _kept_ordered(self, broker_name: str, keeping: Awaitable[None]) -> None:
         try:
-            await self._ordered.remember(broker_name, topics)
+            await keeping
         except ErucaError as error:  # the broker is registered all the same
             _log.warning("ordered topics not remembered", broker=broker_name, why=str(error))
         finally:

@@ -9,13 +9,18 @@ They are kept in the key-value table, an entry per broker, as RocketMQ keeps its
 they are on the disk where the table is, they can be seen, and what is said of a broker that will
 not come back can be deleted. Routes are not kept: where a broker is, only the broker tells.
 
+And they are told to all brokers, which tell them to a name server that has just started: so they
+outlive one whose table is in memory, while any broker lives. Later it takes no such hearsay, or
+what an operator deletes would come back.
+
 As long as a live broker has the topic, its word counts, and nothing of this does.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final, TypeAlias
 
@@ -36,6 +41,7 @@ class OrderedTopics:
     def __init__(self, kv: KvTable) -> None:
         self._kv = kv
         self._known: _Orders = {}  # the highest version of each
+        self.digest = ""  # of the entries
         self.read()
 
     def order_config(self, topic: str) -> str | None:
@@ -56,7 +62,7 @@ class OrderedTopics:
             if config.order_config is not None
         }
         text = json.dumps(orders, ensure_ascii=False, sort_keys=True) if orders else None
-        if text == self._kv.entries(ORDERED_TOPICS_NAMESPACE).get(broker_name):
+        if text == self.entries().get(broker_name):
             return
         if text is not None:
             await self._kv.put(ORDERED_TOPICS_NAMESPACE, broker_name, text)
@@ -64,10 +70,25 @@ class OrderedTopics:
             with suppress(KeyNotFoundError):  # somebody was faster
                 await self._kv.delete(ORDERED_TOPICS_NAMESPACE, broker_name)
 
+    async def absorb(self, entries: Mapping[str, str], *, live: Collection[str]) -> None:
+        """Keep what a broker was told of others that neither live nor have an entry.
+
+        Raises:
+            TooLargeError, UnavailableError: As :meth:`remember` does.
+        """
+        for broker_name in entries.keys() - self.entries().keys() - set(live):
+            await self._kv.put(ORDERED_TOPICS_NAMESPACE, broker_name, entries[broker_name])
+
+    def entries(self) -> dict[str, str]:
+        """Return the table's entries: what each broker has said, by name."""
+        return self._kv.entries(ORDERED_TOPICS_NAMESPACE)
+
     def read(self) -> frozenset[str]:
         """Take in what the table holds now; return the topics of which it says something else."""
         before, known = self._known, _Orders()
-        for text in self._kv.entries(ORDERED_TOPICS_NAMESPACE).values():
+        entries = self.entries()
+        self.digest = hashlib.blake2b(json.dumps(entries).encode(), digest_size=16).hexdigest()
+        for text in entries.values():
             for topic, order in _orders_of(text).items():
                 known[topic] = max(order, known.get(topic, order))
         self._known = known

@@ -44,6 +44,7 @@ class NameServer:
         self.status = 200
         self.is_silent = False
         self.needs_topics = False
+        self.ordered_topics: dict[str, str] | None = None
         self.url = ""
 
     @property
@@ -81,6 +82,8 @@ class NameServer:
                         "broker_id": 0,
                         "needs_topics": self.needs_topics,
                         "order_topics": {},
+                        "ordered_topics": self.ordered_topics,
+                        "ordered_topics_digest": str(hash(str(self.ordered_topics))),
                     }
                 ).encode()
                 self.needs_topics = False
@@ -279,3 +282,19 @@ async def test_name_servers_that_do_not_answer_refuse_nobody() -> None:
         await broker.registration.first_outcomes()
 
         assert broker.registration.refusal is None
+
+
+async def test_what_one_name_server_says_of_other_brokers_ordered_topics_all_are_told() -> None:
+    async with name_servers(2) as [first, second]:
+        first.ordered_topics = {"broker-a": "its own", "broker-b": "of another"}
+        async with registering(first.url, second.url) as broker:
+            await first.registered(2)
+            await second.registered(1)
+
+            second.needs_topics = True
+            broker.registration.topics_changed()
+
+            await second.told_topics(2)
+
+    assert second.with_topics[-1]["ordered_topics"] == {"broker-b": "of another"}
+    assert first.registrations[-1]["ordered_topics_digest"] is not None

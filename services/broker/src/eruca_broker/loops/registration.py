@@ -8,6 +8,9 @@ this broker, unless another has taken its place there.
 A name server refuses a broker whose name another one has there. One that is refused, and registered
 nowhere, must not work: no consumer would see what it is sent (:attr:`Registration.refusal`).
 
+Name servers say which topics of other brokers are ordered, and are told it when they have just
+started (``eruca_namesrv.ordered_topics``): one that is away cannot tell them itself.
+
 Source: RocketMQ 5.3, ``BrokerController.registerBrokerAll``, ``BrokerOuterAPI``.
 """
 
@@ -74,11 +77,13 @@ class Registration:
         self._http = httpx.AsyncClient(
             transport=Carrier(), timeout=REGISTRATION_SECONDS_MAX, trust_env=False
         )
+        ordered: dict[str, dict[str, str]] = {}
         self._peers = [
             _Peer(
                 registrant,
                 url,
                 self._http,
+                ordered,
                 topics=topics,
                 version=version,
                 clock=clock,
@@ -138,6 +143,7 @@ class _Peer:
         registrant: Registrant,
         url: str,
         http: httpx.AsyncClient,
+        ordered: dict[str, dict[str, str]],
         *,
         topics: Callable[[], list[TopicConfig]],
         version: Callable[[], int],
@@ -156,6 +162,8 @@ class _Peer:
         self._url = url
         self._resource = f"{url}/v1/brokers/{registrant.broker_name}/{registrant.broker_id}"
         self._http = http
+        self._ordered = ordered  # what each name server has said, by its URL
+        self._ordered_digest: str | None = None
         self._topics = topics
         self._version = version
         self._clock = clock
@@ -208,6 +216,8 @@ class _Peer:
             data_version=self._version(),
             topics=self._topics() if with_topics else None,
             expiry_seconds=registrant.expiry_seconds,
+            ordered_topics=self._ordered_elsewhere() if with_topics else None,
+            ordered_topics_digest=self._ordered_digest,
         )
         self._has_asked = True
         response = await self._http.put(
@@ -219,7 +229,18 @@ class _Peer:
             raise _conflict(response)
         if response.status_code != HTTPStatus.OK:
             raise _refusal(response)
-        return RegistrationResult.model_validate_json(response.content)
+        result = RegistrationResult.model_validate_json(response.content)
+        if result.ordered_topics is not None:
+            self._ordered[self._url] = result.ordered_topics
+            self._ordered_digest = result.ordered_topics_digest
+        return result
+
+    def _ordered_elsewhere(self) -> dict[str, str] | None:
+        """Return what is known of other brokers' ordered topics, this name server's word first."""
+        said = [self._ordered.get(self._url, {}), *self._ordered.values()]
+        known = {name: text for entries in reversed(said) for name, text in entries.items()}
+        known.pop(self._registrant.broker_name, None)
+        return known or None
 
     def _failed(self, fault: str) -> None:
         self.is_registered = False

@@ -25,6 +25,8 @@ REGISTERED: Final[dict[str, Any]] = {
     "broker_id": 0,
     "needs_topics": False,
     "order_topics": {"flights": "broker-a:8"},
+    "ordered_topics": {},
+    "ordered_topics_digest": "1f6a0c3d9b5e4f7281a6b3c4d5e6f708",
 }
 BROKERS: Final = {
     "brokers": [
