@@ -682,7 +682,7 @@ async def test_what_is_unfinished_where_nobody_reads_any_more_does_not_keep_the_
     await orders.send("red and out of reach", queue_id=1, tag="red")
     assert len(await orders.receive()) == 2
     fewer = {"read_queue_count": 1, "write_queue_count": 1}
-    assert (await client.put("/topics/orders", json=fewer)).is_success
+    assert (await client.put("/topics/orders?force=true", json=fewer)).is_success
     await orders.send("red", queue_id=0, tag="red")
 
     assert texts(await orders.receive(filter="red")) == ["red"]
