@@ -16,6 +16,7 @@ from random import Random
 import anyio
 import pytest
 
+from eruca.contract.errors import UnavailableError
 from eruca_broker.core.state.events import CommittedOffset, OffsetsCommitted, TopicDeleted, TopicPut
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.recovery.projection_recovery import Walker
@@ -88,9 +89,19 @@ def expected(left: Path, tmp_path_factory: pytest.TempPathFactory) -> Answers:
 async def answers_of(directory: Path) -> Answers:
     store = await MessageStore.open(directory, SETTINGS, CLOCK)
     try:
-        return all_answers(store)
+        return await mended_answers(store)
     finally:
         await store.close()
+
+
+async def mended_answers(store: MessageStore) -> Answers:
+    """Ask until nothing is being rebuilt: what is not known meanwhile is said, never guessed."""
+    for _ in range(20):
+        try:
+            return all_answers(store)
+        except UnavailableError:
+            await store.mend_projections()
+    raise AssertionError("projections are not mended")
 
 
 def lose(directory: Path, names: tuple[str, ...]) -> None:
@@ -178,11 +189,7 @@ async def test_a_damaged_projection_is_noticed_whichever_file_it_is(
         shutil.rmtree(copy)
 
 
-@pytest.mark.parametrize("left", ["stopped"], indirect=True)
-async def test_a_flipped_bit_is_noticed_after_an_orderly_stop(
-    directory: Path, expected: Answers, tmp_path: Path
-) -> None:
-    """After a kill nothing tells it from what was written: RocketMQ's files have no checksums."""
+async def test_a_flipped_bit_is_noticed(directory: Path, expected: Answers, tmp_path: Path) -> None:
     random = Random(11)
     for path in projection_files(directory):
         copy = Path(shutil.copytree(directory, tmp_path / "copy"))
@@ -272,6 +279,7 @@ async def test_after_a_crash_a_queue_that_lost_its_file_has_what_lies_before_the
 
     for _ in range(2):
         store = await MessageStore.open(tmp_path, SETTINGS, CLOCK)
+        await mended_answers(store)
         assert store.queues.range("orders", 0) == (0, 20)
         assert store.queues.range("orders", 1) == (0, 20)
         await store.close()

@@ -18,6 +18,7 @@ from eruca_chassis.loops import BackgroundLoop
 FLUSH_SECONDS: Final = 0.5  # RocketMQ's flushIntervalCommitLog
 CHECKPOINT_SECONDS: Final = 5.0  # bounds what recovery walks beyond a segment
 CONFIG_SECONDS: Final = 1.0  # RocketMQ taking over after a crash would not know a newer topic
+MEND_SECONDS: Final = 0.5  # a damaged queue's readers wait for it
 RETENTION_SECONDS: Final = 10.0  # RocketMQ's cleanResourceInterval
 
 
@@ -41,6 +42,7 @@ class Upkeep:
             BackgroundLoop("flush", self._flush, period_seconds=FLUSH_SECONDS),
             BackgroundLoop("segments", self._prepare_next, period_seconds=FLUSH_SECONDS),
             BackgroundLoop("checkpoint", self._checkpoint, period_seconds=CHECKPOINT_SECONDS),
+            BackgroundLoop("projections", store.mend_projections, period_seconds=MEND_SECONDS),
             BackgroundLoop("config", self._save_config, period_seconds=CONFIG_SECONDS),
             BackgroundLoop("retention", retention.step, period_seconds=RETENTION_SECONDS),
         ]

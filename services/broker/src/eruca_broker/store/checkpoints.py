@@ -15,6 +15,7 @@ import errno
 from functools import partial
 from pathlib import Path
 
+from eruca_broker.store.config.projection_marks import Marks, write_marks
 from eruca_broker.store.files.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from eruca_broker.store.files.refusals import SCARCITY_FIXES
 from eruca_broker.store.files.unflushed import Unflushed
@@ -43,11 +44,13 @@ class Checkpoints:
             OSError: They could not be flushed, now or before; the last checkpoint stands.
         """
         queues, index = self._queues.take_unflushed(), self._index.take_unflushed()
+        marks = Marks(flushed_offset, self._queues.marks(), self._index.marks())
         if self._has_lost_pages:
             raise OSError(errno.EIO, "a projection could not be flushed before")
         await finished_in_thread(partial(self._flush, queues, index))
         # The index counts for RocketMQ, which must not believe a file without its slots; here it
         # says itself how far it has come.
+        await finished_in_thread(partial(write_marks, self._directory, marks))
         saved = self._index.saved_timestamp
         reached = Checkpoint(timestamp, timestamp, saved, flushed_offset, flushed_offset)
         await finished_in_thread(partial(write_checkpoint, self._directory, reached))

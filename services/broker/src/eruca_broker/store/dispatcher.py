@@ -15,7 +15,8 @@ Source: RocketMQ 5.3, ``DefaultMessageStore.ReputMessageService``, ``CommitLogDi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import errno
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -24,7 +25,13 @@ import numpy as np
 from eruca.contract.hashing import tags_code
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.core.messages.record_columns import Int64Array, RecordColumns, TopicColumn
-from eruca_broker.core.consume_queue_entry import ENTRY, Entries, build_entries, view_entries
+from eruca_broker.core.consume_queue_entry import (
+    ENTRY,
+    Entries,
+    build_entries,
+    log_ends,
+    view_entries,
+)
 from eruca_broker.core.index.backlog import KeyBacklog
 from eruca_broker.core.log.recovery import MAX_OFFSET, walk
 from eruca_broker.core.properties.found import KEY_DTYPE, FoundProperties, Keys, find_properties
@@ -36,7 +43,7 @@ from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import KEY_INDEX, Key, Lag, ProjectionError
-from eruca_broker.store.queues.queue_files import DamagedQueueError
+from eruca_broker.store.queues.queue_files import DamagedQueueError, MisplacedRecordError
 
 INDEX_BACKLOG_MAX: Final = 2_048  # records the key index may be behind before it must catch up
 INDEX_BACKLOG_SIZE_MAX: Final = 2 * 1024 * 1024  # … and bytes of their keys, in memory
@@ -55,6 +62,9 @@ class Dispatcher:
         self.indexed_offset = log.min_offset  # everything before it is in the key index
         self.lagging: dict[Key, Lag] = {}  # what could not be written; see KEY_INDEX
         self._backlog = KeyBacklog()
+        self.known_to = 0  # log offset before which a start knows that queues lack nothing
+        self._known_ends: dict[Key, int] = {}  # of the queues of which that is so, as it walks
+        self.rebuilding: dict[Key, int] = {}  # damaged queues, and which offset was their end
         self.shortage: OSError | None = None  # why keys could not be indexed at the start
         self._kept_to = -1  # log offset of the last record whose keys are kept because of that
         self._waiting: list[bytes] = []  # entries of messages that wait for their time
@@ -111,6 +121,28 @@ class Dispatcher:
         """Let a deleted topic's queues lag no more: there is nothing they lack."""
         for key in [key for key in self.lagging if key[0] == topic]:
             del self.lagging[key]
+            self.rebuilding.pop(key, None)
+
+    def rebuild_damaged(self, begin_of: Callable[[str], int]) -> None:
+        """Delete queues that have been found damaged; they lag from their beginning on.
+
+        Args:
+            begin_of: Tells from which log offset on a topic's records count.
+        """
+        for key, fault in list(self._queues.damaged.items()):
+            self.rebuilding[key] = self._queues.noted_end(*key)
+            first = max(begin_of(key[0]), self._log.min_offset)
+            self._queues.delete(*key)
+            self.lagging[key] = Lag(first, DamagedQueueError(f"it is rebuilt: {fault}"))
+
+    def rebuild_index(self, name: str) -> None:
+        """Let the key index, of which file *name* was dropped, catch up with what that held."""
+        first = max(self._index.resume_offset or 0, self._log.min_offset)
+        lag = self.lagging.get(KEY_INDEX)
+        if lag is None or first < lag.log_offset:
+            error = OSError(errno.EIO, f"its file {name} is damaged, and is rebuilt")
+            self.lagging[KEY_INDEX] = Lag(first, error)
+        self._backlog.clear()
 
     @property
     def lacking_from(self) -> int:
@@ -142,6 +174,10 @@ class Dispatcher:
                 if failed[key].log_offset > self.lagging[key].log_offset:
                     self.lagging[key] = failed[key]
             elif position >= self.queued_offset:
+                end = self.rebuilding.pop(key, 0)
+                queue = self._queues.queue(*key) if end else None
+                if queue is not None and queue.max_offset < end:
+                    queue.begin(end)  # all it had has expired
                 del self.lagging[key]
         if KEY_INDEX not in self.lagging and not self._backlog.count:
             self.indexed_offset = self.queued_offset
@@ -211,7 +247,9 @@ class Dispatcher:
             # Queues of a deleted topic must not swallow records of its successor.
             rows = slice(first, row + 1)
             self._put_entries(columns, base_offset, topics, codes, rows, foreign_end=foreign_end)
-            self._delete_topic_of(columns, row)
+            if base_offset + int(columns.starts[row]) >= self.known_to:
+                self._delete_topic_of(columns, row)
+            self._known_ends.clear()
             first = row + 1
         rows = slice(first, None)
         self._put_entries(columns, base_offset, topics, codes, rows, foreign_end=foreign_end)
@@ -259,12 +297,41 @@ class Dispatcher:
         for first, last in pairwise([0, *(breaks + 1).tolist(), len(order)]):
             if first < last:
                 key = topics.names[int(topic_numbers[first])], int(queue_ids[first])
+                if self._is_known(key, int(offsets[first]), entries[first:last]):
+                    continue
                 queue, log_offset = self._queues.queue(*key), int(entries["log_offset"][first])
                 is_first = not offsets[first] and log_offset < foreign_end
                 if is_first and 0 < queue.max_physical_offset <= log_offset:
                     self._queues.delete(*key)
                     queue = self._queues.queue(*key)
                 queue.put_run(int(offsets[first]), entries[first:last])
+
+    def _is_known(self, key: Key, first: int, entries: Entries) -> bool:
+        """Tell whether a queue has *entries*, from *first* on, by what was noted of it.
+
+        Raises:
+            MisplacedRecordError: The records contradict that, or one another.
+        """
+        mark = self._queues.noted(*key)
+        log_end = int(log_ends(entries[-1:])[0])
+        if mark is None or log_end > mark.log_end:
+            self._known_ends.pop(key, None)
+            return False
+        end = first + len(entries)
+        follows = not first or self._known_ends.get(key, first) == first
+        if (
+            not follows
+            or end > mark.max_offset
+            or (log_end == mark.log_end) != (end == mark.max_offset)
+        ):
+            log_offset = int(entries["log_offset"][0])
+            raise MisplacedRecordError(
+                f"{key[0]}/{key[1]}: the record at {log_offset} has queue offset {first}, which"
+                " does not follow",
+                log_offset,
+            )
+        self._known_ends[key] = end
+        return True
 
     def _foreign_end(self) -> int:
         """Return the log offset of the first event in the queues: what precedes it RocketMQ wrote.

@@ -67,7 +67,7 @@ from eruca_broker.store.log_reader import LogRead, LogReader
 from eruca_broker.store.projections import Projection, Projections
 from eruca_broker.store.queue_reader import QueueReader
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
-from eruca_broker.store.queues.lagging import KEY_INDEX, index_failed
+from eruca_broker.store.queues.lagging import KEY_INDEX, index_failed, index_unproved
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 from eruca_broker.store.recovery.recovery import Recovered, make_durable, recover
 from eruca_broker.store.retention import Retention
@@ -83,6 +83,7 @@ logger = structlog.get_logger(__name__)
 
 ABORT_NAME: Final = "abort"
 LOG_ID_SIZE: Final = 8  # bytes of chance: two logs of one broker's name never share an id
+_OPENED_COUNT: Final = 100  # queues that are opened in one go after a crash: some ms
 
 Arrivals = Callable[[Sequence[tuple[str, int]]], None]
 
@@ -126,7 +127,10 @@ class MessageStore:
         )
         self._index_follower = IndexFollower(recovered.dispatcher)
         self._projections = Projections(
-            self._dispatcher, self._consume_queues, caught_up=lambda queues: self.on_arrival(queues)
+            self._dispatcher,
+            self._consume_queues,
+            caught_up=lambda queues: self.on_arrival(queues),
+            begin_of=self._begin_of,
         )
         self._checkpoints = Checkpoints(directory, self._consume_queues, self._index)
         self._saving_config = asyncio.Lock()
@@ -368,6 +372,8 @@ class MessageStore:
         """
         if (lag := self._dispatcher.lagging.get(KEY_INDEX)) is not None:
             raise index_failed(lag.error)
+        if self._index.has_unproved(begin_ms, end_ms):
+            raise index_unproved()
         if since_offset is None:
             known = self.state.topics.get(topic)
             since_offset = known.created_at if known else 0
@@ -476,6 +482,20 @@ class MessageStore:
             # Encoding, too: with many groups that takes much longer than the copy.
             await finished_in_thread(partial(config_snapshots.save, self.directory, snapshot))
 
+    async def mend_projections(self) -> None:
+        """Prove and mend some of what a crash may have damaged, and what was found to be.
+
+        Raises:
+            OSError, DamagedQueueError: Not possible now.
+        """
+        self._consume_queues.open_some(_OPENED_COUNT)
+        while (prove := self._index.prove_next()) is not None:
+            damaged = await finished_in_thread(prove)
+            if self._index.proved(damaged):
+                self._dispatcher.rebuild_index(str(damaged))
+        if self._consume_queues.damaged or KEY_INDEX in self._dispatcher.lagging:
+            await self._projections.retry()
+
     async def prepare_next_segment(self) -> None:
         """Make the next segment once the current one is half full, away from the loop."""
         if (
@@ -561,12 +581,22 @@ class MessageStore:
         self._lock.release()
 
     async def _leave_in_order(self) -> None:
+        while self._consume_queues.has_unopened:
+            self._consume_queues.open_some(_OPENED_COUNT)
+            await asyncio.sleep(0)
+            if self._consume_queues.damaged:
+                await self._projections.retry()
         await self.checkpoint()
         self._index.save()
         await self.save_config()
         self._save_delay_offsets()
         write_digests(self.directory, self._consume_queues, self._index)
         (self.directory / ABORT_NAME).unlink(missing_ok=True)
+
+    def _begin_of(self, topic: str) -> int:
+        """Return the log offset from which on a topic's records are those of the topic there is."""
+        known = self.state.topics.get(topic)
+        return known.created_at if known else 0
 
     def _save_delay_offsets(self) -> None:
         delay_offsets.save(self.directory, self._consume_queues, self.timers.rows())

@@ -40,6 +40,7 @@ class Projections:
         dispatcher: Writes them.
         queues: Know which of them are damaged.
         caught_up: Told the queues that lagged and lack nothing any more.
+        begin_of: Tells from which log offset on a topic's records count.
     """
 
     def __init__(
@@ -48,10 +49,12 @@ class Projections:
         queues: ConsumeQueues,
         *,
         caught_up: Callable[[Sequence[Key]], None],
+        begin_of: Callable[[str], int],
     ) -> None:
         self._dispatcher = dispatcher
         self._queues = queues
         self._tell_caught_up = caught_up
+        self._begin_of = begin_of
         self._catching_up = asyncio.Lock()
 
     def feed(self, appended: Sequence[Appended], end_offset: int) -> UnavailableError | None:
@@ -86,6 +89,7 @@ class Projections:
         """
         async with self._catching_up:
             self._queues.held.settle()
+            self._dispatcher.rebuild_damaged(self._begin_of)
             late = set(self._dispatcher.lagging)
             for _ in self._dispatcher.catch_up():
                 await asyncio.sleep(0)
@@ -103,6 +107,7 @@ class Projections:
         queues = [(lag.log_offset, lag.reason) for key, lag in lagging.items() if key != KEY_INDEX]
         if (held := self._queues.held.error) is not None:
             queues.append((end, reason_of(held)))
+        queues += [(end, damage) for damage in self._queues.damaged.values()]
         queues += [(end, damage) for damage in self._queues.distrusted.values()]
         index = lagging.get(KEY_INDEX)
         return [

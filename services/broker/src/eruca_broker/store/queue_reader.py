@@ -24,7 +24,7 @@ from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.property_scan import SCAN_RECORDS_MAX, SCAN_WORK_MAX, ScanLimits, scan
 from eruca_broker.store.pull_slices import take, take_found
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
-from eruca_broker.store.queues.lagging import queue_failed
+from eruca_broker.store.queues.lagging import Key, ProjectionError, queue_failed
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 
 SCAN_COUNT_MAX: Final = 16_384  # entries one pull with tags looks at before it answers
@@ -111,7 +111,7 @@ class QueueReader:
         try:
             return self._range(topic, queue_id)
         except (OSError, DamagedQueueError) as error:
-            raise queue_failed((topic, queue_id), error) from error
+            raise self._failed((topic, queue_id), error) from error
 
     def lag_of(self, topic: str, queue_id: int) -> UnavailableError | None:
         """Return why a queue lacks messages that are in the log; None where it does not."""
@@ -171,7 +171,7 @@ class QueueReader:
         except OutsideLogError as error:
             raise self._queues.distrust(topic, queue_id, f"an entry is wrong: {error}") from error
         except (OSError, DamagedQueueError) as error:
-            raise queue_failed((topic, queue_id), error) from error
+            raise self._failed((topic, queue_id), error) from error
         return QueueRead(
             PullStatus.FOUND if taken.slices else PullStatus.NO_MATCHED_MESSAGE,
             offset + taken.end,
@@ -200,7 +200,7 @@ class QueueReader:
                 timestamp_ms, upper=upper, store_time_of=self._log_reader.store_timestamp
             )
         except (OSError, DamagedQueueError) as error:
-            raise queue_failed((topic, queue_id), error) from error
+            raise self._failed((topic, queue_id), error) from error
         return min(max(found, lowest), highest)
 
     def stored_at_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
@@ -217,7 +217,7 @@ class QueueReader:
         except RecordNotFoundError as error:
             fault = error.detail
         except (OSError, DamagedQueueError) as error:
-            fault = queue_failed((topic, queue_id), error).detail
+            fault = self._failed((topic, queue_id), error).detail
         _log.error(
             "a damaged message does not tell its time",
             topic=topic,
@@ -236,9 +236,17 @@ class QueueReader:
         try:
             return self._queues.queue(topic, queue_id).entry(queue_offset).log_offset
         except (OSError, DamagedQueueError) as error:
-            raise queue_failed((topic, queue_id), error) from error
+            raise self._failed((topic, queue_id), error) from error
+
+    def _failed(self, key: Key, error: ProjectionError) -> UnavailableError:
+        """Return what is said of a queue whose files failed; a damaged one is rebuilt soon."""
+        if isinstance(error, DamagedQueueError) and key not in self._dispatcher.rebuilding:
+            self._queues.note_damage(*key, str(error))
+        return queue_failed(key, error)
 
     def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
+        if (topic, queue_id) in self._dispatcher.rebuilding:
+            raise DamagedQueueError("it is rebuilt from the log")  # its end is not known yet
         queue = self._queues.existing(topic, queue_id)
         if queue is None or queue.min_offset == queue.max_offset:
             end = max(queue.max_offset if queue else 0, self._ended_at(topic, queue_id))

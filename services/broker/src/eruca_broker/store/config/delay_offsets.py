@@ -86,8 +86,8 @@ def save(directory: Path, queues: ConsumeQueues, pending: TimerRows) -> None:
     """
     ids = np.sort(pending[:, 1])
     table = {
-        str(level_of_queue(queue_id)): _first_pending(queue, ids)
-        for topic, queue_id, queue in queues.items()
+        str(level_of_queue(queue_id)): _first_pending(queues.queue(topic, queue_id), ids)
+        for topic, queue_id in queues
         if topic == SCHEDULE_TOPIC
     }
     path = directory / _PATH

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import structlog
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from eruca_broker.core.index.chains import Slots, chain
@@ -55,8 +56,17 @@ class Added(NamedTuple):
     """What one call added, for :meth:`IndexFile.take_back`."""
 
     header: IndexHeader  # before
+    entries_crc: int  # …
     hashes: KeyHashes
     previous: NDArray[np.int32]
+
+
+class IndexMark(NamedTuple):
+    """What a checkpoint notes of an index file: it began so when it was flushed."""
+
+    index_count: int  # number behind its last entry
+    entries_crc: int  # CRC-32 of the entries
+    digest: int | None  # … of all of it, once it is full and sealed
 
 
 class IndexFile:
@@ -68,6 +78,7 @@ class IndexFile:
         slots: The slot table; None where it is in the file and nothing can be added.
         is_flushed: Whether nothing has changed since the last flush was begun.
         digest: Of a full file, once it is known.
+        entries_crc: CRC-32 of the entries, as they were put; known while the slots are.
         is_damaged: Whether a chain has been found broken.
         hash_slots: How many slots it has.
     """
@@ -80,6 +91,7 @@ class IndexFile:
         self.slots: Slots | None = None
         self.is_flushed = True
         self.digest: int | None = None
+        self.entries_crc = 0
         self.is_damaged = False
         self.hash_slots = hash_slots
         self._max_entries = max_entries
@@ -138,6 +150,11 @@ class IndexFile:
         return file
 
     @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return file_size(self.hash_slots, self._max_entries)
+
+    @property
     def room(self) -> int:
         """How many entries still fit."""
         return self._max_entries - self.header.index_count
@@ -162,8 +179,9 @@ class IndexFile:
             # RocketMQ counts the first entry's seconds from its predecessor's end.
             seconds = seconds_since(header.begin_timestamp, begin)
             view_entries(entries)["seconds"][0] = seconds
-        added = Added(header, hashes, previous)
+        added = Added(header, self.entries_crc, hashes, previous)
         self._write(memoryview(entries), added)
+        self.entries_crc = crc32(memoryview(entries), self.entries_crc)
         self.header = header.grown(
             len(hashes),
             used,
@@ -179,7 +197,11 @@ class IndexFile:
         is_oldest = added.previous < added.header.index_count  # of those added to its slot
         slots = added.hashes[is_oldest] % self.hash_slots
         self.slots[slots] = added.previous[is_oldest]
-        self.header = added.header
+        self.header, self.entries_crc = added.header, added.entries_crc
+
+    def mark(self) -> IndexMark:
+        """Return what is to be noted of the file once it is flushed."""
+        return IndexMark(self.header.index_count, self.entries_crc, self.digest)
 
     def entry(self, number: int) -> IndexEntry:
         """Return entry *number*."""
@@ -226,10 +248,12 @@ class IndexFile:
         slots = np.zeros(self.hash_slots, np.int32)
         used_slots = 0
         last_offset = -1
+        entries_crc = 0
         descriptor = self._open_files.descriptor(self.path)
         for first, data in index_pages.entry_chunks(
             descriptor, self.hash_slots, self.header.index_count
         ):
+            entries_crc = crc32(data, entries_crc)
             rows = view_entries(data)
             hashes = rows["key_hash"].astype(np.int32)
             offsets = rows["log_offset"].astype(np.int64)
@@ -244,7 +268,7 @@ class IndexFile:
             self.header = self.header._replace(used_slots=used_slots)
         elif self.header.used_slots != used_slots:
             raise DamagedIndexError(f"{self.path}: {used_slots} slots are in use, {self.header}")
-        self.slots = slots
+        self.slots, self.entries_crc = slots, entries_crc
 
     def cut(self, log_offset: int) -> None:
         """Remove the entries of records at or behind *log_offset*; the first one stays.

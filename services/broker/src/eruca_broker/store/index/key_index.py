@@ -17,7 +17,7 @@ Source: RocketMQ 5.3, ``IndexService``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import tzinfo
 from pathlib import Path
@@ -35,11 +35,18 @@ from eruca_broker.core.index.layout import (
 )
 from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.index import look_ups
-from eruca_broker.store.index.index_file import Added, DamagedIndexError, IndexFile, KeyHashes
+from eruca_broker.store.index.index_file import (
+    Added,
+    DamagedIndexError,
+    IndexFile,
+    IndexMark,
+    KeyHashes,
+)
 from eruca_chassis.directories import make_directory, sync_directory
 
 TIMESTAMP_MAX: Final = (1 << 63) - 1  # ms
 _OPEN_FILES_MAX: Final = 16  # descriptors; one file holds twenty million keys
+PROVED_SIZE_MAX: Final = 1 << 30  # bytes of full files that a start proves after a crash
 _UNSEALED_MAX: Final = 2  # full files whose 20 MB of slots may wait in memory for the next flush
 
 Int64Array = NDArray[np.int64]
@@ -95,6 +102,7 @@ class KeyIndex:
     Attributes:
         damaged: Files that were dropped when it was opened.
         resume_offset: Log offset from which records must be put again because of that, or None.
+        unproved: Digest by name of the full files that nobody has proved since a crash.
     """
 
     def __init__(
@@ -110,6 +118,7 @@ class KeyIndex:
         self._files: list[IndexFile] = []  # oldest first
         self._is_directory_flushed = True
         self._taken = UnflushedIndex(None, [])
+        self.unproved: dict[str, int] = {}
         self._is_end_complete = False  # no key of the record at end_offset is missing
 
     @classmethod
@@ -122,6 +131,7 @@ class KeyIndex:
         zone: tzinfo | None = None,
         limit: int | None = None,
         digests: Mapping[str, int] | None = None,
+        marks: Mapping[str, IndexMark] | None = None,
     ) -> KeyIndex:
         """Open the index in *directory*, which is created if need be.
 
@@ -133,12 +143,15 @@ class KeyIndex:
             limit: After a crash, the log offset up to which the index had been flushed: entries
                 of records behind it are removed. None after an orderly close.
             digests: What :meth:`digests` returned at that close, to find damage by.
+            marks: What :meth:`marks` returned for *limit*, to find damage by after a crash.
         """
         make_directory(directory)
         index = cls(str(directory), hash_slots, max_entries, zone)
         index._load(digests)
         if limit is not None:
             index.truncate(limit)
+            if marks is not None:
+                index._prove(marks)
         return index
 
     @property
@@ -238,6 +251,13 @@ class KeyIndex:
             if header.begin_timestamp <= end:
                 yield from look_ups.candidates(file, key_hash, begin, end)
 
+    def has_unproved(self, begin: int, end: int) -> bool:
+        """Tell whether a look-up from *begin* to *end*, in ms, meets a file that is not proved."""
+        return any(
+            _name(file) in self.unproved and file.header.overlaps(begin, end)
+            for file in (self._files if self.unproved else ())
+        )
+
     def truncate(self, log_offset: int) -> None:
         """Remove the entries of records at or behind *log_offset*."""
         kept = [
@@ -304,6 +324,32 @@ class KeyIndex:
             found[_name(file)] = file.compute_digest() if file.digest is None else file.digest
         return found
 
+    def marks(self) -> dict[str, IndexMark]:
+        """Return what is to be noted of each file by its name, for :meth:`open` after a crash.
+
+        A file that is known to be damaged has no mark, so it is dropped there.
+        """
+        return {_name(file): file.mark() for file in self._files if not file.is_damaged}
+
+    def prove_next(self) -> Callable[[], str | None] | None:
+        """Return what proves a file that nobody has proved since a crash; None where all are.
+
+        It may be called in another thread. What it returns goes to :meth:`proved`.
+        """
+        if not self.unproved:
+            return None
+        name, digest = next(iter(self.unproved.items()))
+        file = next(file for file in self._files if _name(file) == name)
+        return lambda: None if file.compute_digest() == digest else name
+
+    def proved(self, damaged: str | None) -> bool:
+        """Note what :meth:`prove_next` has found; tell whether records must be put again."""
+        if damaged is None:
+            self.unproved.pop(next(iter(self.unproved)), None)
+            return False
+        self._drop_from(damaged, "its content has changed")
+        return True
+
     def save(self) -> None:
         """Flush everything, slots included: the files are then as RocketMQ leaves them.
 
@@ -319,6 +365,42 @@ class KeyIndex:
     def close(self) -> None:
         """Close all files. Nothing is flushed."""
         self._open_files.close()
+
+    def _prove(self, marks: Mapping[str, IndexMark]) -> None:
+        """Drop the first file that is not what was noted of it, and all behind it.
+
+        The newest are proved now, as many as fit into ``PROVED_SIZE_MAX``; others stay *unproved*.
+        """
+        names = [_name(file) for file in self._files]
+        missing = [n for n, mark in marks.items() if mark.index_count > 1 and n not in names]
+        room = PROVED_SIZE_MAX
+        for file in list(reversed(self._files)):
+            name = _name(file)
+            mark = marks.get(name)
+            if mark is not None and file.slots is None and mark.digest is not None:
+                file.entries_crc = mark.entries_crc
+                room -= file.size
+                if room < 0 and file.header.index_count == mark.index_count:
+                    self.unproved[name] = mark.digest
+                    continue
+            if (fault := _fault_of(file, mark)) is not None:
+                self._drop_from(name, fault)
+        if missing and (first := min(missing)) <= max(names, default=""):
+            self._drop_from(first, "it is missing")
+        elif missing:
+            self.damaged.append(DamagedFile(min(missing), "it is missing"))
+            self._resume_from_end()
+
+    def _drop_from(self, name: str, reason: str) -> None:
+        """Drop a damaged file with all behind it."""
+        self.damaged.append(DamagedFile(name, reason))
+        while self._files and _name(self._files[-1]) >= name:
+            file = self._files.pop()
+            self.unproved.pop(_name(file), None)
+            self._delete(file)
+        self._is_end_complete = self._has_entries()
+        self._resume_from_end()
+        self._reopen_last()
 
     def _with_room(self, timestamp: int, done: list[tuple[IndexFile, Added | None]]) -> IndexFile:
         """Return the newest file, or a new one, which is then noted as *done*."""
@@ -417,6 +499,23 @@ class KeyIndex:
 
     def _has_entries(self) -> bool:
         return any(file.header.index_count > 1 for file in self._files[-2:])
+
+
+def _fault_of(file: IndexFile, mark: IndexMark | None) -> str | None:
+    """Return how a file differs from what was noted of it, or None."""
+    if mark is None or mark.index_count < file.header.index_count:
+        return "no checkpoint knows its entries"
+    if file.slots is None and mark.digest is not None:
+        file.digest = mark.digest
+        return None if file.compute_digest() == mark.digest else "its content has changed"
+    try:
+        if file.slots is None:  # full, and sealed since
+            file.load_slots()
+            file.is_flushed = False
+    except DamagedIndexError as error:
+        return str(error)
+    is_same = (file.header.index_count, file.entries_crc) == mark[:2]
+    return None if is_same else "its entries have changed"
 
 
 def _name(file: IndexFile) -> str:

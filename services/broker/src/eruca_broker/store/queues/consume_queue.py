@@ -18,9 +18,10 @@ is an error here, not a line in the log.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+from isal.isal_zlib import crc32
 
 from eruca_broker.core.consume_queue_entry import (
     ENTRY,
@@ -38,12 +39,26 @@ from eruca_broker.core.offset_search import partition_point
 from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.files.unflushed import Unflushed
 from eruca_broker.store.queues.held_entries import HeldEntries
-from eruca_broker.store.queues.queue_files import MisplacedRecordError, QueueFiles
+from eruca_broker.store.queues.queue_files import (
+    DamagedQueueError,
+    MisplacedRecordError,
+    QueueFiles,
+)
 
 ENTRIES_PER_FILE: Final = 300_000  # RocketMQ's mappedFileSizeConsumeQueue / 20
 
 _NO_LIMIT: Final = 1 << 63
 _TIMELESS_MAX: Final = 1_000  # damaged records in a row that are passed for one that tells its time
+
+
+class QueueMark(NamedTuple):
+    """What a checkpoint notes of a queue: its files began so when it was flushed."""
+
+    topic: str
+    queue_id: int
+    max_offset: int
+    log_end: int  # log offset behind the last entry's record
+    files: tuple[tuple[int, int], ...]  # (number, CRC-32 of its entries), ascending
 
 
 class ConsumeQueue:
@@ -55,15 +70,22 @@ class ConsumeQueue:
         max_offset: Queue offset the next entry gets.
         changed_from: The lowest queue offset whose bytes may have changed since it was opened;
             ``max_offset`` or more where none have but files were deleted; None if all is as it was.
+        crcs: CRC-32 of each file's entries by its number, as they were put; None: not known.
+        is_mark_due: Whether it has changed since its last :class:`QueueMark`.
     """
 
-    __slots__ = ("_cut_at", "_last_end", "changed_from", "files", "max_offset", "min_offset")
+    __slots__ = (
+        *("_cut_at", "_last_end", "changed_from", "crcs"),
+        *("files", "is_mark_due", "max_offset", "min_offset"),
+    )
 
     def __init__(self, files: QueueFiles) -> None:
         self.files = files
         self.min_offset = 0
         self.max_offset = 0
         self.changed_from: int | None = None
+        self.crcs: dict[int, int] | None = None
+        self.is_mark_due = True
         self._last_end = 0  # log offset behind the last entry's record; 0 without one
         self._cut_at = 0  # what a cut that left nothing was told
 
@@ -118,6 +140,7 @@ class ConsumeQueue:
         files.discover()
         if files.last < files.first:
             self.min_offset = self.max_offset = self._last_end = 0
+            self.crcs = {}
             return
         end = _NO_LIMIT if limit is None else limit
 
@@ -144,6 +167,48 @@ class ConsumeQueue:
         self.min_offset = partition_point(
             start, self.max_offset, lambda offset: self.entry(offset).is_filler
         )
+
+    def recover_marked(self, mark: QueueMark, min_log_offset: int) -> None:
+        """Go on from what a checkpoint has noted of the queue; what came later is put again.
+
+        The last file is proved now, each other one when it is first read.
+
+        Args:
+            mark: What was noted.
+            min_log_offset: Where the log begins.
+
+        Raises:
+            DamagedQueueError: The files are not what was noted.
+        """
+        files = self.files
+        files.discover()
+        noted = dict(mark.files)
+        if not noted or not min(noted) <= files.first <= max(noted) <= files.last:
+            raise DamagedQueueError(f"{files.directory}: files are missing")
+        last = max(noted)
+        files.expect({n: crc for n, crc in noted.items() if n >= files.first}, mark.max_offset)
+        files.prove(last)
+        files.cut(mark.max_offset)
+        self.max_offset, self._last_end = mark.max_offset, mark.log_end
+        self.crcs = {number: crc for number, crc in noted.items() if number >= files.first}
+        self._note_change(self.max_offset)
+        start = files.first * files.entries_per_file
+        self.min_offset = partition_point(
+            start, self.max_offset, lambda offset: self.entry(offset).is_filler
+        )
+        has_lost = files.first > min(noted) and self.min_offset == start < self.max_offset
+        # Retention deletes no file whose successor begins with a record that is there.
+        if has_lost and self.entry(start).log_offset >= min_log_offset:
+            raise DamagedQueueError(f"{files.directory}: its first entries are missing")
+        self.correct_min(min_log_offset)
+
+    def mark(self, topic: str, queue_id: int) -> QueueMark | None:
+        """Return what is to be noted of the queue once it is flushed; None: it is not known."""
+        if self.crcs is None:
+            return None
+        files = self.files
+        noted = tuple((n, self.crcs[n]) for n in range(files.first, files.last + 1))
+        return QueueMark(topic, queue_id, self.max_offset, self._last_end, noted)
 
     def entry(self, queue_offset: int) -> Entry:
         """Return one entry; *queue_offset* lies in an existing file."""
@@ -205,6 +270,8 @@ class ConsumeQueue:
 
     def truncate(self, log_offset: int) -> None:
         """Remove the entries of records at or behind *log_offset*."""
+        if self._last_end <= log_offset:
+            return
         files = self.files
 
         def stays(offset: int) -> bool:
@@ -215,6 +282,7 @@ class ConsumeQueue:
         if end == self.max_offset:
             return
         files.cut(end)
+        self.crcs = None
         self._note_change(end)
         self._cut_at = log_offset
         self._set_end(end if files.last >= files.first else 0)
@@ -286,9 +354,11 @@ class ConsumeQueue:
         files = self.files
         files.cut(0)  # padding of an earlier beginning
         self.changed_from = 0
+        self.crcs = {}
         padding = memoryview(FILLER * (first - start))
         while padding:
             written = files.write(start, padding)
+            self._add_to_crc(start, padding[: written * ENTRY_SIZE])
             start += written
             padding = padding[written * ENTRY_SIZE :]
         self.min_offset = self.max_offset = first
@@ -297,12 +367,25 @@ class ConsumeQueue:
         self._note_change(self.max_offset)
         while data:
             count = self.files.write(self.max_offset, data)
+            self._add_to_crc(self.max_offset, data[: count * ENTRY_SIZE])
             self.max_offset += count
             log_offset, size, _ = ENTRY.unpack_from(data, (count - 1) * ENTRY_SIZE)
             self._last_end = log_offset + size
             data = data[count * ENTRY_SIZE :]
 
+    def _add_to_crc(self, queue_offset: int, data: memoryview) -> None:
+        """Take note of entries that were written, all into one file."""
+        if self.crcs is not None:
+            per_file = self.files.entries_per_file
+            while data:  # held ones may go over a file's end
+                number, index = divmod(queue_offset, per_file)
+                some = data[: (per_file - index) * ENTRY_SIZE]
+                self.crcs[number] = crc32(some, self.crcs.get(number, 0) if index else 0)
+                queue_offset += len(some) // ENTRY_SIZE
+                data = data[len(some) :]
+
     def _note_change(self, queue_offset: int) -> None:
+        self.is_mark_due = True
         if self.changed_from is None or queue_offset < self.changed_from:
             self.changed_from = queue_offset
 

@@ -29,7 +29,7 @@ from eruca.contract.errors import UnavailableError
 from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.files.unflushed import Unflushed
-from eruca_broker.store.queues.consume_queue import ENTRIES_PER_FILE, ConsumeQueue
+from eruca_broker.store.queues.consume_queue import ENTRIES_PER_FILE, ConsumeQueue, QueueMark
 from eruca_broker.store.queues.held_entries import HeldEntries
 from eruca_broker.store.queues.lagging import Key, queue_damaged, reason_of
 from eruca_broker.store.queues.queue_check import (
@@ -77,6 +77,11 @@ class ConsumeQueues:
         self.held = HeldEntries()
         self._queues: dict[Key, ConsumeQueue | None] = dict.fromkeys(_list(directory))
         self._digests: dict[Key, QueueDigest] = {}  # of what has been verified
+        self._marks: dict[Key, QueueMark] = {}  # of what is flushed
+        self._unopened: set[Key] = set()  # since a crash; their marks tell what they are
+        self._limit = 0  # log offset up to which those tell it
+        self.min_log_offset = 0  # where the log begins
+        self.damaged: dict[Key, str] = {}  # found so when they were opened or read since a crash
         self._distrusted: dict[Key, str] = {}  # with what was found wrong
         self._left_over: set[str] = set()  # deleted topics whose files may still be there
 
@@ -179,7 +184,8 @@ class ConsumeQueues:
     def truncate(self, log_offset: int) -> None:
         """Remove, in all queues, the entries of records at or behind *log_offset*."""
         for key in self:
-            self.queue(*key).truncate(log_offset)
+            if not (key in self._unopened and self._limit <= log_offset):
+                self.queue(*key).truncate(log_offset)
 
     def delete_expired(self, min_log_offset: int) -> Iterator[int]:
         """Move each queue's minimum to the log's, delete files it has passed; yield how many.
@@ -202,6 +208,86 @@ class ConsumeQueues:
                     raise
                 self.distrust(*key, reason_of(error))
             yield deleted
+
+    def trust(
+        self, marks: Iterable[QueueMark], limit: int, min_log_offset: int
+    ) -> list[DamagedQueue]:
+        """Believe what a checkpoint has noted, after a crash; each queue is proved when used.
+
+        Args:
+            marks: What was noted of each queue.
+            limit: Log offset up to whose records they had their entries.
+            min_log_offset: Where the log begins.
+
+        Returns:
+            The queues whose files are missing.
+        """
+        self._marks = {mark[:2]: mark for mark in marks}
+        self._limit, self.min_log_offset = limit, min_log_offset
+        self._unopened = set(self._queues)
+        lost = sorted(self._marks.keys() - self._queues.keys())
+        return [DamagedQueue(*key, "its files are missing") for key in lost]
+
+    def end_of(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset that a queue's next entry gets, without opening its files.
+
+        Raises:
+            DamagedQueueError: Its files cannot be what was written.
+        """
+        key = (topic, queue_id)
+        if key in self._unopened:  # without a mark it was made since, for records that are gone
+            mark = self._marks.get(key)
+            return 0 if mark is None else mark.max_offset
+        queue = self.existing(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def noted_end(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset that a damaged queue's next entry gets, as was noted."""
+        mark, queue = self._marks.get((topic, queue_id)), self._queues.get((topic, queue_id))
+        return max(mark.max_offset if mark else 0, queue.max_offset if queue else 0)
+
+    def note_damage(self, topic: str, queue_id: int, fault: str) -> None:
+        """Note that a queue has been found damaged, to be rebuilt."""
+        if (topic, queue_id) not in self.damaged:
+            self.damaged[topic, queue_id] = fault
+            _log.error("a consume queue is damaged and is rebuilt from the log", fault=fault)
+
+    def noted(self, topic: str, queue_id: int) -> QueueMark | None:
+        """Return what was noted of a queue that has not been opened since a crash, else None."""
+        key = (topic, queue_id)
+        return self._marks.get(key) if key in self._unopened else None
+
+    def marks(self) -> list[QueueMark]:
+        """Return what is to be noted of all queues once they are flushed."""
+        for key, queue in self._queues.items():
+            if queue is not None and queue.is_mark_due and key not in self._distrusted:
+                if (mark := queue.mark(*key)) is None:
+                    self._marks.pop(key, None)
+                else:
+                    self._marks[key] = mark
+                queue.is_mark_due = False
+        return list(self._marks.values())
+
+    def note_files(self) -> None:
+        """Read the files of all queues, so that each has a mark from now on; takes its time."""
+        for key, queue in self._queues.items():
+            if queue is not None and queue.crcs is None and key not in self._distrusted:
+                queue.crcs = dict(file_digests(queue.files, queue.max_offset, {}))
+
+    def open_some(self, count: int) -> None:
+        """Open queues that nobody has used since a crash, so that what it left behind is removed.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        for key in list(self._unopened)[:count]:
+            with suppress(DamagedQueueError):  # which is noted, and rebuilt
+                self.queue(*key)
+
+    @property
+    def has_unopened(self) -> bool:
+        """Whether there are queues that nobody has used since a crash."""
+        return bool(self._unopened)
 
     def take_unflushed(self) -> Unflushed:
         """Return what must be flushed for all entries up to now to be durable.
@@ -267,6 +353,9 @@ class ConsumeQueues:
 
     def _forget(self, key: Key) -> None:
         self._digests.pop(key, None)
+        self._marks.pop(key, None)
+        self._unopened.discard(key)
+        self.damaged.pop(key, None)
         self._distrusted.pop(key, None)
 
     def _delete_files(self, topic: str) -> None:
@@ -283,6 +372,8 @@ class ConsumeQueues:
     def _open(self, key: Key, limit: int | None = None) -> ConsumeQueue:
         if key[0] in self._left_over:  # or it would begin with another topic's entries
             self._delete_files(key[0])
+        if key in self._unopened:
+            return self._open_marked(key)
         queue = ConsumeQueue.open(
             self._path(*key),
             entries_per_file=self._entries_per_file,
@@ -291,6 +382,29 @@ class ConsumeQueues:
             limit=limit,
             holding=self.held,
         )
+        known = self._digests.get(key)
+        if known is not None and known.max_offset == queue.max_offset:
+            queue.crcs = dict(known.files)
+        self._queues[key] = queue
+        return queue
+
+    def _open_marked(self, key: Key) -> ConsumeQueue:
+        if key in self.damaged:
+            raise DamagedQueueError(self.damaged[key])
+        files = self._files(key)
+        queue = ConsumeQueue(files)
+        mark = self._marks.get(key)
+        try:
+            if mark is not None:
+                queue.recover_marked(mark, self.min_log_offset)
+            else:  # it was made since
+                queue.recover(self._limit)
+                if queue.max_offset:
+                    raise DamagedQueueError(f"{files.directory}: no checkpoint knows its entries")
+        except DamagedQueueError as error:
+            self.note_damage(*key, str(error))
+            raise
+        self._unopened.discard(key)
         self._queues[key] = queue
         return queue
 
@@ -311,12 +425,15 @@ class ConsumeQueues:
         return QueueDigest(*key, queue.max_offset, files)
 
     def _discover(self, key: Key) -> QueueFiles:
-        files = QueueFiles(
+        files = self._files(key)
+        files.discover()
+        return files
+
+    def _files(self, key: Key) -> QueueFiles:
+        return QueueFiles(
             self._path(*key),
             *(self._entries_per_file, self._open_files, self._unflushed, self.held),
         )
-        files.discover()
-        return files
 
 
 def _list(directory: Path) -> Iterator[Key]:

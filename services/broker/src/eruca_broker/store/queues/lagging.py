@@ -64,6 +64,15 @@ def queue_damaged(key: Key, fault: str) -> UnavailableError:
     )
 
 
+def index_unproved() -> UnavailableError:
+    """Return what whoever looks for a key is told while the index is still to be proved."""
+    return UnavailableError(
+        "the key index is being proved after a crash, so it is not known to be complete",
+        fix="try again: a gigabyte takes some seconds",
+        retry_after_seconds=1.0,
+    )
+
+
 def index_failed(error: ProjectionError) -> UnavailableError:
     """Return what whoever looks for a key is told while the index does not know all."""
     return UnavailableError(

@@ -12,6 +12,9 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
+from typing import Final
+
+from isal.isal_zlib import crc32
 
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
 from eruca_broker.store.files.open_files import OpenFiles
@@ -20,6 +23,7 @@ from eruca_broker.store.queues.held_entries import HeldEntries
 from eruca_chassis.directories import DIRECTORY_MODE
 
 _NAME_SIZE = 20  # digits
+_PROVED_COUNT: Final = 65_536  # entries read together when all are
 
 
 class DamagedQueueError(Exception):
@@ -41,6 +45,8 @@ class QueueFiles:
     """
 
     __slots__ = (
+        "_expected",
+        "_expected_end",
         "_held",
         "_held_from",
         "_holding",
@@ -69,6 +75,8 @@ class QueueFiles:
         self._open_files = open_files
         self._unflushed = unflushed
         self._holding = holding or HeldEntries()
+        self._expected: dict[int, int] = {}  # CRC-32 by number, of files not read since a crash
+        self._expected_end = 0  # queue offset behind the entries they are of
         self._held: bytearray | None = None  # entries that are in no file yet
         self._held_from = 0  # queue offset of the first of them
         self._path_number = -2  # no file has it
@@ -115,6 +123,27 @@ class QueueFiles:
         self.first, self.last = first, last
         if sizes[f"{last * self.file_size:020d}"] < self.file_size:
             self._lengthen(self.path(last))
+
+    def expect(self, crcs: dict[int, int], end: int) -> None:
+        """Believe files only once their entries up to queue offset *end* have these CRCs."""
+        self._expected, self._expected_end = crcs, end
+
+    def prove(self, number: int) -> None:
+        """Compare a file with what is expected of it, if anything is.
+
+        Raises:
+            DamagedQueueError: It differs.
+        """
+        if number not in self._expected:
+            return
+        first = number * self.entries_per_file
+        count = min(self.entries_per_file, self._expected_end - first)
+        crc = 0
+        for index in range(0, count, _PROVED_COUNT):
+            crc = crc32(self._read_raw(number, index, min(_PROVED_COUNT, count - index)), crc)
+        if crc != self._expected[number]:
+            raise DamagedQueueError(f"{self.path(number)}: entries have changed")
+        del self._expected[number]
 
     def read(self, queue_offset: int, count: int) -> bytes:
         """Return the bytes of *count* entries, all of which lie in existing files, or are held."""
@@ -249,6 +278,11 @@ class QueueFiles:
         return number
 
     def _read(self, number: int, index: int, count: int) -> bytes:
+        if number in self._expected:
+            self.prove(number)
+        return self._read_raw(number, index, count)
+
+    def _read_raw(self, number: int, index: int, count: int) -> bytes:
         descriptor = self._open_files.descriptor(self.path(number))
         data = os.pread(descriptor, count * ENTRY_SIZE, index * ENTRY_SIZE)
         if len(data) < count * ENTRY_SIZE:

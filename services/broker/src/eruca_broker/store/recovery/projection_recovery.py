@@ -17,6 +17,7 @@ import structlog
 
 from eruca_broker.core.log.recovery import MAX_OFFSET, walk
 from eruca_broker.store.config.projection_digests import Digests
+from eruca_broker.store.config.projection_marks import Marks, delete_marks
 from eruca_broker.store.dispatcher import Dispatcher, keyed_offsets
 from eruca_broker.store.files.checkpoint import (
     Checkpoint,
@@ -25,6 +26,7 @@ from eruca_broker.store.files.checkpoint import (
     write_checkpoint,
 )
 from eruca_broker.store.files.refusals import is_scarcity
+from eruca_broker.store.index.index_file import IndexMark
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
@@ -83,6 +85,7 @@ class Walker:
     def rebuild(self) -> Walked:
         """Make all consume queues anew, from the log alone: up to where its records contradict."""
         limit = MAX_OFFSET
+        self.dispatcher.known_to = 0
         while True:
             for key in self.queues:
                 self.queues.delete(*key)
@@ -96,8 +99,7 @@ class Walker:
 
 def lacks(queues: ConsumeQueues, key: tuple[str, int], end: int) -> bool:
     """Tell whether a queue has fewer entries than the state says."""
-    queue = queues.existing(*key)
-    return queue is None or queue.max_offset < end
+    return key not in queues or queues.end_of(*key) < end
 
 
 def lacks_begin(queues: ConsumeQueues, key: tuple[str, int]) -> bool:
@@ -105,13 +107,22 @@ def lacks_begin(queues: ConsumeQueues, key: tuple[str, int]) -> bool:
     return queues.queue(*key).min_offset > 0
 
 
+class Opened(NamedTuple):
+    """The projections, and from where on they lack something."""
+
+    queues: ConsumeQueues
+    key_index: KeyIndex
+    start: int  # log offset from which the log must be walked
+    known_to: int  # … before which all queues are known to lack nothing; 0: none is
+
+
 def open_projections(
     directory: Path,
     settings: StoreSettings,
     log: CommitLog,
     promises: Checkpoint,
-    digests: Digests | None,
-) -> tuple[ConsumeQueues, KeyIndex, int]:
+    noted: Digests | Marks | None,
+) -> Opened:
     """Open queues and index, without what cannot be believed; tell where the walk must start.
 
     Args:
@@ -119,7 +130,8 @@ def open_projections(
         settings: Their sizes.
         log: The log, whose end is not known yet.
         promises: What the last checkpoint says.
-        digests: Of the files after an orderly stop; None after any other.
+        noted: Digests of the files after an orderly stop, else their marks at a checkpoint; None
+            where there are neither.
     """
     queues = ConsumeQueues(
         directory / "consumequeue",
@@ -127,7 +139,18 @@ def open_projections(
         open_files_max=settings.open_files_max,
     )
     queues.held.is_allowed = True
-    if digests is None:
+    damaged: list[DamagedQueue] = []
+    known_to = 0
+    if isinstance(noted, Digests):
+        start = trusted = promises.projected_offset
+        damaged = queues.verify(noted.queues, log_end=trusted)
+        index = _open_index(directory, settings, digests=noted.index)
+    elif noted is not None:
+        known_to = noted.log_offset
+        start = trusted = log.segment_start(max(known_to - 1, 0))  # proved once more
+        damaged = queues.trust(noted.queues, known_to, log.min_offset)
+        index = _open_index(directory, settings, limit=known_to, marks=noted.index)
+    else:
         start = trusted = _trusted_offset(log, promises)
         damaged = _check_after_crash(queues, trusted, log.min_offset)
         index = _open_index(directory, settings, limit=trusted)
@@ -135,12 +158,8 @@ def open_projections(
             logger.warning("key index lacks a file and is rebuilt from there", log_offset=lacking)
             index.truncate(lacking)
         start = min(start, log.segment_start(index.end_offset))
-    else:
-        start = trusted = promises.projected_offset
-        damaged = queues.verify(digests.queues, log_end=trusted)
-        index = _open_index(directory, settings, digests=digests.index)
     if damaged or not len(queues):
-        start = log.min_offset
+        start, known_to = log.min_offset, 0
     elif index.resume_offset is not None:
         start = min(start, log.segment_start(index.resume_offset))
     if start < trusted:
@@ -148,7 +167,7 @@ def open_projections(
     for queue in damaged:
         logger.warning("consume queue is rebuilt from the log", **queue._asdict())
         queues.delete(queue.topic, queue.queue_id)
-    return queues, index, start
+    return Opened(queues, index, start, known_to)
 
 
 def retract(directory: Path) -> None:
@@ -156,6 +175,7 @@ def retract(directory: Path) -> None:
 
     How far the log is flushed stays so; where no checkpoint says it, none is made that would.
     """
+    delete_marks(directory)
     promises = read_checkpoint(directory)
     if promises is not None:
         try:
@@ -172,6 +192,7 @@ def _open_index(
     *,
     limit: int | None = None,
     digests: Mapping[str, int] | None = None,
+    marks: Mapping[str, IndexMark] | None = None,
 ) -> KeyIndex:
     index = KeyIndex.open(
         directory / "index",
@@ -179,6 +200,7 @@ def _open_index(
         max_entries=settings.index_entries,
         limit=limit,
         digests=digests,
+        marks=marks,
     )
     for file in index.damaged:
         logger.warning("key index file is rebuilt from the log", **file._asdict())
@@ -205,6 +227,7 @@ def _check_after_crash(
     for key in queues:
         if key not in damaged and _may_lack_its_begin(queues.queue(*key), min_log_offset):
             damaged[key] = DamagedQueue(*key, "its first entries are missing")
+    queues.note_files()
     return list(damaged.values())
 
 

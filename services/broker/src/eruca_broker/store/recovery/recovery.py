@@ -45,6 +45,7 @@ from eruca_broker.core.state.state import BrokerState
 from eruca_broker.core.state.timers import PendingTimers
 from eruca_broker.store.config import config_snapshots, delay_offsets
 from eruca_broker.store.config.projection_digests import take_digests
+from eruca_broker.store.config.projection_marks import Marks, delete_marks, read_marks
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.files.checkpoint import (
     CHECKPOINT_NAME,
@@ -134,21 +135,26 @@ def _recover(
     is_orderly = stopped_cleanly and checkpoint is not None and flushed <= log.allocated_offset
     found = take_digests(directory)
     digests = found if is_orderly else None
-    queues, index, start = open_projections(directory, settings, log, promises, digests)
+    marks = _marks_of(directory, log, checkpoint, settings) if digests is None else None
+    queues, index, start, known_to = open_projections(
+        directory, settings, log, promises, digests or marks
+    )
     opened.callback(queues.close)
     opened.callback(index.close)
     dispatcher = Dispatcher(log, queues, index)
+    dispatcher.known_to = known_to
     walker = Walker(log, queues, dispatcher, flushed if checkpoint else log.allocated_offset)
-    known = {key for key in queues if digests is None and queues.queue(*key).max_offset}
+    known = {key for key in queues if digests is None and queues.end_of(*key)}
+    durable = max(flushed, known_to) if checkpoint else _surely_durable(log)
     walked = _walked(directory, walker, start)
-    durable = flushed if checkpoint else _surely_durable(log)
     if walked.end < durable:
         _give_up(directory, walked.end, durable, is_damage_cut=settings.is_damage_cut)
     end = _settle_end(log, queues, walked, flushed, is_orderly=is_orderly)
     doubted_from = _flush_end(directory, log, end, checkpoint)
     index.truncate(end)
-    for _ in queues.delete_expired(log.min_offset):
-        pass
+    if marks is None:  # else each queue is brought there when it is opened
+        for _ in queues.delete_expired(log.min_offset):
+            pass
     index.delete_expired(log.min_offset)
     last_store_timestamp = max(walked.timestamp, promises.log_timestamp)
     folded_state = partial(
@@ -157,7 +163,11 @@ def _recover(
         may_be_foreign=not is_orderly,
         was_rocketmqs=was_rocketmqs,
     )
-    folded = folded_state()
+    try:
+        folded = folded_state()
+    except DamagedQueueError as error:
+        logger.warning("the state's queues are damaged and are rebuilt", reason=str(error))
+        folded = _rebuild_queues(directory, walker, end, folded_state)
     ends = folded.state.queue_ends.items()
     begun = (key for key in queues if key not in known)
     if digests is None and (
@@ -214,6 +224,21 @@ def _take_checkpoint(directory: Path) -> tuple[Checkpoint | None, bool]:
         delay_offsets.load(directory)
     delete_checkpoint(directory)  # nor may one be there that says nothing had been flushed
     return None, was_rocketmqs
+
+
+def _marks_of(
+    directory: Path, log: CommitLog, checkpoint: Checkpoint | None, settings: StoreSettings
+) -> Marks | None:
+    """Return what the last checkpoint has noted of the projections' files; None: nothing of use.
+
+    Then it is deleted, for files may be cut to less than it tells.
+    """
+    if checkpoint is not None and checkpoint.queues_timestamp and not settings.is_damage_cut:
+        marks = read_marks(directory)
+        if marks is not None and log.min_offset <= marks.log_offset <= log.allocated_offset:
+            return marks
+    delete_marks(directory)
+    return None
 
 
 def _flush_end(

@@ -106,7 +106,7 @@ class StateSnapshots:
             # A queue that cannot be read must not keep the log from going on: its messages tell
             # its end, and where there are none any more, what the state knew of it.
             with suppress(OSError, DamagedQueueError):
-                end = self._queues.queue(topic, queue_id).max_offset
+                end = self._queues.end_of(topic, queue_id)
                 ends[topic, queue_id] = max(end, ends.get((topic, queue_id), 0))
         ends.update(writer.known_next_offsets())
         for (topic, queue_id), offset in ends.items():

@@ -1,0 +1,214 @@
+"""After a kill projections are believed as far as a checkpoint noted them, and proved when used.
+
+What turns out to be something else is rebuilt from the log while the store is open; until then
+nobody is told that anything is complete.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from eruca.contract.errors import UnavailableError
+from eruca_broker.core.state.events import TopicDeleted, TopicPut
+from eruca_broker.store.config.projection_marks import NAME, read_marks
+from eruca_broker.store.files.open_files import OpenFiles
+from eruca_broker.store.index import key_index
+from eruca_broker.store.message_store import MessageStore
+from support.clocks import ManualClock
+from support.stores import abandon, all_answers, batch, small_settings
+
+pytestmark = pytest.mark.anyio
+SETTINGS = small_settings(file_entries=16)
+CLOCK = ManualClock()
+Answers = dict[str, object]
+
+
+async def opened(directory: Path) -> MessageStore:
+    return await MessageStore.open(directory, SETTINGS, CLOCK)
+
+
+async def killed(directory: Path, *, queue_count: int = 3, rounds: int = 20) -> Answers:
+    """Leave a store that was killed a little after a checkpoint; return its answers."""
+    store = await opened(directory)
+    await store.change(TopicPut("orders", queue_count, queue_count, "rw"))
+    for number in range(rounds * queue_count):
+        CLOCK.advance(1)
+        bodies = [b"%d-%d" % (number, part) for part in range(2)]
+        await store.append(batch("orders", number % queue_count, bodies, keys=f"all k{number % 3}"))
+    await store.checkpoint()
+    await store.append(batch("orders", 0, [b"after the checkpoint"], keys="all"))
+    answers = all_answers(store)
+    await abandon(store)
+    return answers
+
+
+async def mended(store: MessageStore) -> Answers:
+    """Return the store's answers once it has mended what it has found."""
+    for _ in range(20):
+        try:
+            return all_answers(store)
+        except UnavailableError:
+            await store.mend_projections()
+    raise AssertionError("it is not mended")
+
+
+def change(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0x10
+    path.write_bytes(data)
+
+
+async def test_a_start_after_a_kill_opens_the_queues_that_were_written_since_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await killed(tmp_path, queue_count=100, rounds=2)
+    touched: set[str] = set()
+    descriptor = OpenFiles.descriptor
+
+    def note(self: OpenFiles, path: str) -> int:
+        touched.add(Path(path).parent.name if "consumequeue/orders/" in path else "")
+        return descriptor(self, path)
+
+    monkeypatch.setattr(OpenFiles, "descriptor", note)
+    store = await opened(tmp_path)
+
+    assert touched - {""} == {"0"}
+    assert [store._consume_queues.end_of("orders", q) for q in (0, 1, 99)] == [5, 4, 4]
+    assert touched - {""} == {"0"}
+    await store.close()
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["closed file", "open file"])
+async def test_a_damaged_queue_file_is_found_when_it_is_read_and_rebuilt_meanwhile(
+    tmp_path: Path, number: int
+) -> None:
+    answers = await killed(tmp_path)
+    change(sorted((tmp_path / "consumequeue" / "orders" / "1").iterdir())[number], 100)
+    store = await opened(tmp_path)
+
+    with pytest.raises(UnavailableError, match="entries have changed"):
+        store.queues.read("orders", 1, 16 * number, max_count=1, max_bytes=1)
+    assert "changed" in str(store.projections()[0].failure)
+    assert store.queues.range("orders", 2) == (0, 40)  # another one is not concerned
+    await store.mend_projections()
+
+    assert all_answers(store) == answers
+    assert store.projections()[0].failure is None
+    receipt = await store.append(batch("orders", 1, [b"goes on"]))
+    assert receipt.queue_offset == 40
+    await store.close()
+
+
+async def test_nothing_is_appended_to_a_queue_whose_end_is_not_known(tmp_path: Path) -> None:
+    await killed(tmp_path)
+    for path in (tmp_path / "consumequeue" / "orders" / "1").iterdir():
+        path.unlink()
+    store = await opened(tmp_path)
+
+    with pytest.raises(UnavailableError):
+        await store.append(batch("orders", 1, [b"where to?"]))
+    await store.mend_projections()
+
+    assert (await store.append(batch("orders", 1, [b"there"]))).queue_offset == 40
+    await store.close()
+
+
+async def test_queues_that_nobody_reads_are_proved_as_well(tmp_path: Path) -> None:
+    answers = await killed(tmp_path)
+    change(sorted((tmp_path / "consumequeue" / "orders" / "2").iterdir())[-1], 3)
+    store = await opened(tmp_path)
+
+    await store.mend_projections()
+
+    assert all_answers(store) == answers
+    await store.close()
+
+
+async def test_a_queue_of_a_topic_that_was_made_anew_is_rebuilt_without_its_predecessor(
+    tmp_path: Path,
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    await store.append(batch("orders", 0, [b"old"] * 3, keys="all"))
+    await store.change(TopicDeleted("orders"))
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    await store.append(batch("orders", 0, [b"new"] * 2, keys="all"))
+    await store.checkpoint()
+    answers = all_answers(store)
+    await abandon(store)
+    [path] = (tmp_path / "consumequeue" / "orders" / "0").iterdir()
+    change(path, 5)
+    store = await opened(tmp_path)
+
+    assert await mended(store) == answers
+    assert store.queues.range("orders", 0) == (0, 2)
+    await store.close()
+
+
+@pytest.mark.parametrize("proved_size", [0, 1 << 30], ids=["in the background", "at the start"])
+@pytest.mark.parametrize("part", ["header", "slots", "entries"])
+async def test_damage_to_any_file_of_the_key_index_loses_no_hit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, proved_size: int
+) -> None:
+    answers = await killed(tmp_path / "store")
+    monkeypatch.setattr(key_index, "PROVED_SIZE_MAX", proved_size)
+    position = {"header": 20, "slots": 45, "entries": 40 + 16 * 4 + 50}[part]
+    files = sorted((tmp_path / "store" / "index").iterdir())
+    assert len(files) > 2
+    for file in files:
+        copy = Path(shutil.copytree(tmp_path / "store", tmp_path / "copy"))
+        change(copy / "index" / file.name, position)
+
+        store = await opened(copy)
+        assert await mended(store) == answers, file
+        await store.close()
+
+        shutil.rmtree(copy)
+
+
+async def test_a_look_up_waits_until_the_index_is_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = await killed(tmp_path)
+    monkeypatch.setattr(key_index, "PROVED_SIZE_MAX", 0)
+    store = await opened(tmp_path)
+
+    with pytest.raises(UnavailableError, match="being proved"):
+        store.by_key("orders", "all", max_count=10, begin_ms=0, end_ms=2**62)
+    await store.mend_projections()
+
+    assert all_answers(store) == answers
+    await store.close()
+
+
+@pytest.mark.parametrize("damage", ["missing", "changed", "cut", "empty"])
+async def test_damaged_marks_are_as_good_as_none(tmp_path: Path, damage: str) -> None:
+    answers = await killed(tmp_path)
+    path = tmp_path / "config" / NAME
+    assert read_marks(tmp_path) is not None
+    match damage:
+        case "missing":
+            path.unlink()
+        case "changed":
+            change(path, 200)
+        case _:
+            path.write_bytes(b"" if damage == "empty" else path.read_bytes()[:-40])
+    store = await opened(tmp_path)
+
+    assert all_answers(store) == answers
+    await store.checkpoint()
+    assert read_marks(tmp_path) is not None
+    await store.close()
+
+
+async def test_marks_are_not_believed_of_a_store_that_rocketmq_has_had(tmp_path: Path) -> None:
+    answers = await killed(tmp_path)
+    (tmp_path / "checkpoint").write_bytes(bytes(4_096))
+    shutil.rmtree(tmp_path / "consumequeue" / "orders" / "0")
+    store = await opened(tmp_path)
+
+    assert all_answers(store) == answers
+    await store.close()
