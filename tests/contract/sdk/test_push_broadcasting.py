@@ -188,6 +188,28 @@ async def test_a_topic_that_is_deleted_holds_up_no_other_and_is_read_anew_from_i
     assert sorted(map(int, gatherer.texts)) == list(range(90))
 
 
+async def test_a_topic_that_was_created_again_while_the_member_was_away_is_read_whole(
+    client: eruca.AsyncClient, topic: str, tmp_path: Path
+) -> None:
+    """It holds as many messages, and more, under the offsets that the member has kept."""
+    gatherer = Gatherer()
+    first = member(client, topic, gatherer, tmp_path)
+    async with first:
+        await until(lambda: len(first.assignment) == 4)
+        await until_begun(first)
+        await send(client, topic, range(40))
+        await gatherer.until_count(40)
+    await client.admin.delete_topic(topic)
+    await client.admin.create_topic(topic, queue_count=2)
+    await send(client, topic, range(40, 120))
+
+    gatherer = Gatherer()
+    async with member(client, topic, gatherer, tmp_path):
+        await gatherer.until_count(80)
+
+    assert sorted(map(int, gatherer.texts)) == list(range(40, 120))
+
+
 async def test_a_queue_that_goes_and_comes_back_is_read_on_where_it_was_left(
     client: eruca.AsyncClient, topic: str, tmp_path: Path
 ) -> None:

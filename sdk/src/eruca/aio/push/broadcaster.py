@@ -11,17 +11,20 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from eruca.aio.cluster.routes import Routes
 from eruca.aio.push.background import Background
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.aio.push.membership import Membership
 from eruca.aio.push.offset_file import OffsetFile
 from eruca.aio.push.reader import Reader
-from eruca.aio.push.rounds import KnownQueues, Rounds
+from eruca.aio.push.rounds import LOOK_SECONDS, KnownQueues, Rounds
 from eruca.contract.errors import ErucaError
 from eruca.core.consuming.push_settings import PushSettings
 from eruca.core.messages.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from eruca.aio.cluster.client_context import ClientContext
 
 _logger = logging.getLogger(__name__)
 
@@ -32,7 +35,7 @@ class Broadcaster:
     Args:
         settings: The consumer's.
         topics: What it subscribes to.
-        routes: The client's.
+        context: The client's.
         reader: Reads the queues.
         offsets: Where it was left.
         background: Runs what goes on in the background.
@@ -43,7 +46,7 @@ class Broadcaster:
         settings: PushSettings,
         topics: Iterable[str],
         *,
-        routes: Routes,
+        context: ClientContext,
         reader: Reader,
         offsets: OffsetFile,
         background: Background,
@@ -56,7 +59,8 @@ class Broadcaster:
         self._held: dict[MessageQueue, HeldQueue] = {}
         self._met: set[str] = set()  # topics whose queues have been seen: others come later
         self._began_at = datetime.now(UTC)
-        self._rounds = Rounds(topics, routes, self._round)
+        self._context = context
+        self._rounds = Rounds(topics, context.routes, self._round)
 
     @property
     def held(self) -> Mapping[MessageQueue, HeldQueue]:
@@ -106,13 +110,36 @@ class Broadcaster:
             held = self._held.pop(queue)
             self._offsets.note(held)
             self._reader.drop(held)
-        fresh = [self._hold(queue) for queue in sorted(wanted - self._held.keys())]
+        topic_ids = await self._topic_ids(sorted(wanted - self._held.keys()))
+        fresh = [self._hold(queue, topic_id) for queue, topic_id in topic_ids.items()]
         self._met |= {queue.topic for queue in wanted}
         self._held |= {held.queue: held for held in fresh}
         if fresh:
             await self._reader.begin(fresh)
 
-    def _hold(self, queue: MessageQueue) -> HeldQueue:
+    async def _topic_ids(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, str | None]:
+        """Return the ids of the queues' topics, of those whose brokers answer.
+
+        The others are looked for again: whether their offsets still count is not known yet.
+        """
+        by_broker: dict[tuple[str, str], list[MessageQueue]] = {}
+        for queue in queues:
+            by_broker.setdefault((queue.broker_name, queue.topic), []).append(queue)
+        topic_ids: dict[MessageQueue, str | None] = {}
+        for (broker_name, topic), its in by_broker.items():
+            try:
+                url = (await self._context.routes.subscribe_view(topic)).url_of(its[0])
+                told = await self._context.broker_api.topic_queues(url, topic)
+            except ErucaError as error:
+                _logger.warning("queues at %s are not read just now: %s", broker_name, error)
+                asyncio.get_running_loop().call_later(LOOK_SECONDS, self._rounds.ask)
+            else:
+                topic_ids |= dict.fromkeys(its, told.topic_id)
+        return topic_ids
+
+    def _hold(self, queue: MessageQueue, topic_id: str | None) -> HeldQueue:
+        if self._offsets.forget_another(queue, topic_id):
+            return self._reader.hold(queue, None, start="earliest")
         return self._reader.hold(
             queue,
             self._offsets.offsets.get(queue),

@@ -2,7 +2,12 @@
 
 ``DIRECTORY/CLIENT_ID/GROUP/offsets.json``::
 
-    {"offsets": [{"topic": "flights", "broker_name": "broker-a", "queue_id": 0, "offset": 17}, …]}
+    {"offsets": [{"topic": "flights", "broker_name": "broker-a", "queue_id": 0, "offset": 17,
+                  "topic_id": "9f2c51d07ab3e846-1044"}, …]}
+
+An offset counts for the topic whose id stands beside it: one that was deleted and created again, or
+that lies in another log, has other messages under the same offsets. Files of earlier versions do
+not tell; their offsets are taken for the topic of now, with a warning.
 
 Crash rule: a new file is written and flushed beside the old one, the old one becomes ``.bak``, and
 the new one takes its place. Where the file cannot be read, ``.bak`` is; where neither can, the
@@ -35,6 +40,7 @@ class _Entry(msgspec.Struct):
     broker_name: str
     queue_id: int
     offset: int
+    topic_id: str | None = None  # None: not known
 
 
 class _Content(msgspec.Struct):
@@ -61,7 +67,44 @@ class OffsetFile:
         self._lock = asyncio.Lock()
         self._path = folder / "offsets.json"
         self._backup = folder / "offsets.json.bak"
-        self.offsets: dict[MessageQueue, int] = _read(self._path) or _read(self._backup) or {}
+        entries = _read(self._path) or _read(self._backup) or []
+        queues = [MessageQueue(one.topic, one.broker_name, one.queue_id) for one in entries]
+        self.offsets = {queue: one.offset for queue, one in zip(queues, entries, strict=True)}
+        self._topic_ids = {queue: one.topic_id for queue, one in zip(queues, entries, strict=True)}
+
+    def forget_another(self, queue: MessageQueue, topic_id: str | None) -> bool:
+        """Forget a queue's offset if it is of another topic than the one of now; tell whether.
+
+        Args:
+            queue: Which.
+            topic_id: Of its topic now; None: its broker does not tell.
+        """
+        known, offset = self._topic_ids.get(queue), self.offsets.get(queue)
+        if topic_id is None:
+            return False
+        self._topic_ids[queue] = topic_id
+        if offset is None or known == topic_id:
+            return False
+        if known is None:
+            _logger.warning(
+                "%s does not say of which topic offset %d of %s is: it is taken for the one there "
+                "is now",
+                self._path,
+                offset,
+                queue,
+            )
+            return False
+        _logger.warning(
+            "the topic of %s was deleted and created again, or its broker has another log (its id "
+            "is %s, not %s): what the earlier one held from offset %d on is lost, and the new one "
+            "is read from its first message",
+            queue,
+            topic_id,
+            known,
+            offset,
+        )
+        del self.offsets[queue]
+        return True
 
     def note(self, held: HeldQueue) -> None:
         """Keep how far a queue has come that is not read any more; written by the next store."""
@@ -76,7 +119,10 @@ class OffsetFile:
         """
         async with self._lock:  # one writer at a time, to its end: they use the same names
             self.offsets |= {held.queue: offset for held, offset in offsets.items()}
-            entries = [_Entry(*queue, offset) for queue, offset in sorted(self.offsets.items())]
+            entries = [
+                _Entry(*queue, offset, self._topic_ids.get(queue))
+                for queue, offset in sorted(self.offsets.items())
+            ]
             try:
                 content = msgspec.json.encode(_Content(entries))
                 writing = asyncio.get_running_loop().run_in_executor(None, self._write, content)
@@ -102,7 +148,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _read(path: Path) -> dict[MessageQueue, int] | None:
+def _read(path: Path) -> list[_Entry] | None:
     try:
         content = msgspec.json.decode(path.read_bytes(), type=_Content)
     except FileNotFoundError:
@@ -110,4 +156,4 @@ def _read(path: Path) -> dict[MessageQueue, int] | None:
     except (OSError, *UNREADABLE) as error:
         _logger.warning("%s cannot be read: %s", path, error)
         return None
-    return {MessageQueue(e.topic, e.broker_name, e.queue_id): e.offset for e in content.offsets}
+    return content.offsets

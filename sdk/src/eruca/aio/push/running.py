@@ -275,7 +275,7 @@ class RunningConsumer:
             self._division = Broadcaster(
                 settings,
                 self._every_topic,
-                routes=context.routes,
+                context=context,
                 reader=self._reader,
                 offsets=file,
                 background=self._background,

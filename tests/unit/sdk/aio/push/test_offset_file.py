@@ -52,6 +52,34 @@ async def test_a_write_that_nobody_waits_for_any_more_ends_before_the_next_begin
     assert OffsetFile(tmp_path, "client", "billing").offsets == {QUEUE: 2}
 
 
+async def test_an_offset_counts_for_its_topic_only(tmp_path: Path) -> None:
+    file = OffsetFile(tmp_path, "client", "billing")
+    assert not file.forget_another(QUEUE, "9f2c-1")
+    file.offsets[QUEUE] = 17
+    await file.store({})
+
+    again = OffsetFile(tmp_path, "client", "billing")
+    assert not again.forget_another(QUEUE, "9f2c-1")
+    assert not again.forget_another(QUEUE, None)
+    assert again.offsets == {QUEUE: 17}
+    assert again.forget_another(QUEUE, "9f2c-77")
+    assert again.offsets == {}
+    assert not again.forget_another(QUEUE, "9f2c-77")
+
+
+async def test_an_offset_of_an_earlier_version_is_taken_for_the_topic_of_now_aloud(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = OffsetFile(tmp_path, "client", "billing")
+    file.offsets[QUEUE] = 17
+    await file.store({})
+
+    again = OffsetFile(tmp_path, "client", "billing")
+    assert not again.forget_another(QUEUE, "9f2c-1")
+    assert "does not say of which topic offset 17" in caplog.text
+    assert again.forget_another(QUEUE, "9f2c-77")
+
+
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"offsets": [{"topic": "order\xff"}]}'])
 async def test_where_the_file_is_damaged_the_one_before_it_counts(
     tmp_path: Path, damage: bytes
