@@ -39,7 +39,7 @@ WRITER_OPTIONS: Final[Mapping[str, str]] = {
 # Spark gives the process that plans batches 10 s to start, and fails the query on a machine that is
 # too busy for that. Nothing has happened by then: the query can simply be started again.
 _SLOW_START: Final = "Python worker failed to connect back"
-_STARTS_MAX: Final = 4
+_STARTS_MAX: Final = 12  # two minutes; a machine that is still too busy then has another trouble
 _LOOK_SECONDS: Final = 0.1  # between two looks: less than from one batch to the next
 
 
