@@ -92,9 +92,10 @@ def prepare_environment(environment: MutableMapping[str, str], *, is_local: bool
         JavaError: There is no Java to run on.
     """
     environment["JAVA_HOME"] = str(find_java_home(environment))
+    python = worker_python(environment)
     # Elsewhere executors have this path only if it is that of an installed Python.
-    python = worker_python(environment) if is_local else sys.executable
-    environment.setdefault("PYSPARK_PYTHON", python)
-    environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    environment.setdefault("PYSPARK_PYTHON", python if is_local else sys.executable)
+    # Sources that Spark finds by their name are planned by this one, beside the driver.
+    environment.setdefault("PYSPARK_DRIVER_PYTHON", python)
     if is_local:
         environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -67,6 +67,7 @@ def test_a_python_that_was_chosen_stays_and_a_cluster_has_the_installed_one(tmp_
         environment = {"XDG_CACHE_HOME": str(tmp_path), **_java()}
         prepare_environment(environment, is_local=is_local)
         assert (environment["PYSPARK_PYTHON"] == sys.executable) is not is_local
+        assert environment["PYSPARK_DRIVER_PYTHON"] != sys.executable
 
 
 def _java() -> dict[str, str]:
