@@ -252,6 +252,17 @@ async def test_the_secret_is_told_once_and_kept_when_none_is_given(checked: Chec
     assert shown.json()["secret"] is None
 
 
+async def test_what_is_not_named_of_a_webhook_stays_as_it_is(checked: Checked) -> None:
+    body = {"url": "https://orders.example.com/checks"}
+    await checked.http.put(PATH, json=body | {"timeout_seconds": 7.5, "enabled": False})
+
+    kept = (await checked.http.put(PATH, json=body)).json()
+    enabled = (await checked.http.put(PATH, json=body | {"enabled": True})).json()
+
+    assert (kept["timeout_seconds"], kept["enabled"]) == (7.5, False)
+    assert (enabled["timeout_seconds"], enabled["enabled"]) == (7.5, True)
+
+
 @pytest.mark.parametrize(
     "url",
     [

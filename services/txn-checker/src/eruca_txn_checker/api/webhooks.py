@@ -56,9 +56,11 @@ async def set_webhook(
     `"unknown"`. `webhook-id` is the check's id, the same at every attempt; the answer may also be
     given later, to `/v1/checks/{check_id}`.
 
-    201 where the group had none. `secret` is in this answer alone, if it was set or made now.
+    201 where the group had none; else what is not named stays as it is. `secret` is in this answer
+    alone, if it was set or made now.
     """
     _check_url(settings, checker.settings.webhook_reach)
+    named = settings.model_fields_set  # what is not named stays as it is
     made = secret_of(secrets.token_bytes(SECRET_SIZE))
     async with checker.instance.database.transaction() as connection:
         row, is_new = await put_webhook(
@@ -67,8 +69,8 @@ async def set_webhook(
             url=str(settings.url),
             secret=settings.secret,
             new_secret=made,
-            timeout_seconds=settings.timeout_seconds,
-            is_enabled=settings.enabled,
+            timeout_seconds=settings.timeout_seconds if "timeout_seconds" in named else None,
+            is_enabled=settings.enabled if "enabled" in named else None,
             now_ms=checker.clock.now_ms(),
         )
     checker.webhooks.wake()

@@ -9,6 +9,7 @@ from sqlalchemy import delete, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from eruca.contract.limits import WEBHOOK_TIMEOUT_SECONDS_DEFAULT
 from eruca_txn_checker.projection.tables import webhooks
 
 ERROR_SIZE_MAX: Final = 500  # characters of a failure that are kept
@@ -45,38 +46,43 @@ async def put_webhook(
     url: str,
     secret: str | None,
     new_secret: str,
-    timeout_seconds: float,
-    is_enabled: bool,
+    timeout_seconds: float | None,
+    is_enabled: bool | None,
     now_ms: int,
 ) -> tuple[WebhookRow, bool]:
     """Set a group's webhook; return it, and whether it is new.
+
+    What is None stays as it was.
 
     Args:
         connection: A transaction.
         producer_group: Whose.
         url: Where it is.
-        secret: What signs; None: as before.
+        secret: What signs.
         new_secret: … where there was none before.
-        timeout_seconds: For an answer.
-        is_enabled: Whether it is called.
+        timeout_seconds: For an answer; of a new one the default.
+        is_enabled: Whether it is called; a new one is.
         now_ms: The time.
     """
     statement = insert(webhooks).values(
         producer_group=producer_group,
         url=url,
         secret=secret or new_secret,
-        timeout_seconds=timeout_seconds,
-        is_enabled=is_enabled,
+        timeout_seconds=timeout_seconds or WEBHOOK_TIMEOUT_SECONDS_DEFAULT,
+        is_enabled=is_enabled is not False,
         updated_ms=now_ms,
     )
+    held = webhooks.c
     put = await connection.execute(
         statement.on_conflict_do_update(
             index_elements=["producer_group"],
             set_={
                 "url": url,
-                "secret": webhooks.c.secret if secret is None else secret,
-                "timeout_seconds": timeout_seconds,
-                "is_enabled": is_enabled,
+                "secret": held.secret if secret is None else secret,
+                "timeout_seconds": held.timeout_seconds
+                if timeout_seconds is None
+                else timeout_seconds,
+                "is_enabled": held.is_enabled if is_enabled is None else is_enabled,
                 "updated_ms": now_ms,
                 "last_error": None,
             },
