@@ -8,8 +8,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import pydantic
 import pytest
+from pydantic import TypeAdapter
 
+from eruca import Message
+from eruca.contract.errors import ValidationError
+from eruca.contract.groups import ClientId
+from eruca.contract.models import BrokerName
 from support.brokers import JSON, client_of, open_broker
 
 pytestmark = pytest.mark.anyio
@@ -108,3 +114,34 @@ async def test_whoever_misnames_a_topic_is_told_what_names_are_made_of(
     assert (refused.status_code, problem["code"]) == (422, "validation-failed")
     assert problem["detail"] == "topic: 'a b' has a character that is not allowed"
     assert problem["fix"] == "use up to 127 letters, digits, %, |, _ and -"
+
+
+@pytest.mark.parametrize("name", [".", "..", "..."])
+async def test_an_id_of_dots_alone_is_refused_where_it_is_made(
+    client: httpx.AsyncClient, name: str
+) -> None:
+    """In a path it would name another resource, so nobody could ask for it."""
+    message = {"body": {"text": "x"}, "message_id": name}
+    half = {"topic": "orders", "producer_group": "g", "message": message}
+    for path, body in (
+        ("/topics/orders/messages", message),
+        ("/topics/orders/messages", {"messages": [message]}),
+        ("/transactions", half),
+    ):
+        refused = await client.post(path, json=body)
+
+        assert refused.status_code == 422, refused.text
+        assert "message_id" in refused.json()["errors"][0]["pointer"]
+    octets = await client.post(
+        f"/topics/orders/messages?message_id={name}",
+        content=b"x",
+        headers={"content-type": "application/octet-stream"},
+    )
+    assert octets.status_code == 422, octets.text
+    with pytest.raises(ValidationError):
+        Message("orders", b"x", message_id=name)
+    with pytest.raises(pydantic.ValidationError):
+        TypeAdapter(ClientId).validate_python(name)
+    with pytest.raises(pydantic.ValidationError):
+        TypeAdapter(BrokerName).validate_python(name)
+    assert TypeAdapter(ClientId).validate_python(f"{name}a{name}")

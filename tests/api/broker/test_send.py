@@ -533,3 +533,35 @@ async def test_a_body_in_pieces_is_put_together(client: httpx.AsyncClient) -> No
     sent = await client.post("/topics/orders/messages", content=pieces(), headers=JSON)
 
     assert sent.status_code == 201
+
+
+TWICE = (
+    '{"body": {"text": "x"}, "tag": "a", "tag": "b"}',
+    '{"body": {"text": "x", "text": "y"}}',
+    '{"body": {"text": "x"}, "properties": {"k": "v", "k": "w"}}',
+    '{"body": {"json": {"k": {"a": 1, "a": 2}}}}',
+    '{"body": {"j\\u0073on": [{"a": 1, "a": 2}]}}',
+)
+
+
+@pytest.mark.parametrize("message", TWICE)
+async def test_a_member_given_twice_is_refused_and_nothing_is_stored(
+    client: httpx.AsyncClient, app: BrokerApp, message: str
+) -> None:
+    end = broker_of(app).store.log_max_offset
+    half = f'{{"topic": "orders", "producer_group": "g", "message": {message}}}'
+    for path, body in (
+        ("/topics/orders/messages", message),
+        ("/topics/orders/messages", f'{{"messages": [{{"body": {{"text": "1"}}}}, {message}]}}'),
+        ("/transactions", half),
+        ("/pull", '{"queues": [{"topic": "orders", "queue_id": 0, "offset": 0, "offset": 1}]}'),
+        ("/groups/g/deliveries", '{"topic": "orders", "max_count": 1, "max_count": 2}'),
+    ):
+        refused = await client.post(path, content=body.encode(), headers=JSON)
+
+        assert (refused.status_code, refused.json()["code"]) == (400, "malformed-body"), path
+        assert "twice" in refused.json()["detail"]
+        assert refused.json()["fix"]
+    group = await client.put("/groups/g", content=b'{"retry_max": 1, "retry_max": 2}', headers=JSON)
+    assert (group.status_code, group.json()["code"]) == (400, "malformed-body")
+    assert broker_of(app).store.log_max_offset == end

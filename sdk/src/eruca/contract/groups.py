@@ -82,7 +82,8 @@ ClientId = Annotated[
     Field(
         min_length=1,
         max_length=CLIENT_ID_SIZE_MAX,
-        pattern=r"^[a-zA-Z0-9_.@#:|%-]+$",
+        # Not dots alone, which are another place in a URL's path.
+        pattern=r"^[a-zA-Z0-9_.@#:|%-]*[a-zA-Z0-9_@#:|%-][a-zA-Z0-9_.@#:|%-]*$",
         description="Names one process (or consumer) of the group.",
         examples=["10.1.2.3@4711#1"],
     ),

@@ -47,7 +47,7 @@ class Body(Struct, frozen=True, forbid_unknown_fields=True):
     base64: str | UnsetType = UNSET  # stored decoded
 
 
-class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
+class NewMessage(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A message to send."""
 
     body: Body
@@ -55,7 +55,11 @@ class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
     keys: list[Key] = []
     properties: Annotated[dict[str, str], Meta(max_length=USER_PROPERTY_COUNT_MAX)] = {}
     sharding_key: Annotated[str, Meta(min_length=1)] | None = None  # same key, same queue
-    message_id: Annotated[str, Meta(min_length=1, max_length=255)] | None = None  # unique id
+    # The unique id; not dots alone, which are another place in a URL's path.
+    message_id: (
+        Annotated[str, Meta(min_length=1, max_length=255, extra_json_schema={"pattern": r"[^.]"})]
+        | None
+    ) = None
     flag: Annotated[int, Meta(ge=-(2**31), lt=2**31)] = 0  # the application's own
     # At most one of the three. A time that has passed delays nothing.
     deliver_at: Annotated[datetime, Meta(tz=True)] | None = None  # RFC 3339, to the millisecond
@@ -66,7 +70,7 @@ class NewMessage(Struct, frozen=True, forbid_unknown_fields=True):
     delay_level: Annotated[int, Meta(ge=1, le=DELAY_LEVEL_MAX)] | None = None  # 1 s … 2 h
 
 
-class NewMessages(Struct, frozen=True, forbid_unknown_fields=True):
+class NewMessages(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A batch: stored as a whole or not at all, in one queue."""
 
     messages: Annotated[list[NewMessage], Meta(min_length=1, max_length=BATCH_COUNT_MAX)]
@@ -158,7 +162,9 @@ class FoundMessages(Struct, frozen=True):
     next_cursor: str | None = None  # null: there are no more
 
 
-class QueuePosition(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class QueuePosition(
+    Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
+):
     """One queue of a multi-queue pull."""
 
     topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_SIZE_MAX + 128)]

@@ -101,7 +101,14 @@ GroupName = Annotated[
     ),
 ]
 BrokerName = Annotated[
-    str, Field(min_length=1, max_length=127, pattern=r"^[a-zA-Z0-9_.@-]+$", examples=["broker-a"])
+    str,
+    Field(
+        min_length=1,
+        max_length=127,
+        # Not dots alone, which are another place in a URL's path.
+        pattern=r"^[a-zA-Z0-9_.@-]*[a-zA-Z0-9_@-][a-zA-Z0-9_.@-]*$",
+        examples=["broker-a"],
+    ),
 ]
 ClusterName = Annotated[
     str, Field(min_length=1, max_length=127, pattern=r"^[a-zA-Z0-9_.-]+$", examples=["eruca"])

@@ -19,7 +19,8 @@ from eruca.contract.limits import (
 )
 
 NAME_PATTERN: Final = r"^[%|a-zA-Z0-9_-]+$"
-KV_NAME_PATTERN: Final = r"^[a-zA-Z0-9_%|@.:-]+$"  # of a namespace or key at the name server
+# Of a namespace or key at the name server; dots alone are another place in a URL's path.
+KV_NAME_PATTERN: Final = r"^[a-zA-Z0-9_%|@.:-]*[a-zA-Z0-9_%|@:-][a-zA-Z0-9_%|@.:-]*$"
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_TOPIC_PREFIX: Final = "%DLQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"

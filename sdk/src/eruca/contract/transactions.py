@@ -44,7 +44,8 @@ from eruca.contract.names import NAME_PATTERN
 from eruca.contract.times import Instant
 from eruca.contract.transaction_events import Decider, Outcome
 
-TRANSACTION_ID_PATTERN: Final = r"^[^\s/\x00-\x1f\x7f]+$"
+# Not dots alone, which are another place in a URL's path.
+TRANSACTION_ID_PATTERN: Final = r"^[^\s/\x00-\x1f\x7f]*[^\s/.\x00-\x1f\x7f][^\s/\x00-\x1f\x7f]*$"
 TEXT_PATTERN: Final = r"^[^\x00]+$"
 """Of reasons and the like: not every database stores the character 0."""
 
@@ -83,7 +84,9 @@ _Group = Annotated[str, Meta(min_length=1, max_length=GROUP_SIZE_MAX, pattern=NA
 # --- The broker: beginning and deciding (msgspec: these are hot) ----------------------------------
 
 
-class NewTransaction(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class NewTransaction(
+    Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
+):
     """A half message to store.
 
     The transaction's id is the message's ``message_id``, or one that the broker makes. Beginning
@@ -114,7 +117,7 @@ class TransactionReceipt(Struct, frozen=True, kw_only=True):
     repeated: bool = False
 
 
-class Decide(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Decide(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """Commit or roll back, as the path says."""
 
     # As when it was begun; only an operator may leave it out.

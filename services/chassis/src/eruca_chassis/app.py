@@ -68,6 +68,7 @@ from eruca_chassis.listening import Address
 from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
 from eruca_chassis.operations import TAG, operations_router
 from eruca_chassis.readiness import GATED_PREFIX, Readiness
+from eruca_chassis.requests.json_members import check_members
 from eruca_chassis.requests.negotiation import check_not_encoded
 from eruca_chassis.requests.parameters import check_parameters
 from eruca_chassis.requests.targets import escaped_slash, has_escaped_slash
@@ -143,7 +144,7 @@ class ServiceApp(FastAPI):
             redoc_url=None,
             redirect_slashes=False,  # a redirect would be an answer without a problem document
             strict_content_type=False,  # a body without a content type is taken for JSON
-            dependencies=[Depends(check_parameters)],
+            dependencies=[Depends(check_parameters), Depends(check_members)],
             generate_unique_id_function=lambda route: route.name,
             exception_handlers={
                 ErucaError: _on_error,

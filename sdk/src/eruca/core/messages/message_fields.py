@@ -163,6 +163,10 @@ def check_message_id(message_id: str) -> None:
             f"message_id: {_shown(message_id)} holds a blank or more than"
             f" {MESSAGE_ID_SIZE_MAX} characters"
         )
+    if not message_id.strip("."):  # in a URL's path it would mean another place
+        raise ValidationError(
+            f"message_id: {_shown(message_id)} is dots alone", fix="add a letter or a digit"
+        )
 
 
 def check_flag(flag: int) -> None:

@@ -7,6 +7,7 @@ the request is answered, which includes waiting for the disk.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -14,9 +15,13 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from eruca.contract.errors import MalformedBodyError, ValidationError
+from eruca.contract.messages import NewMessage, NewMessages
+from eruca.contract.transactions import NewTransaction
 from eruca_chassis.budget import Budget
+from eruca_chassis.requests.json_members import check_members_once
 
 _T = TypeVar("_T")
+_RAW_MEMBER: Final = b'"json"'  # of a message's body, which stays as it came
 _PLACE: Final = re.compile(r" - at `\$(.*)`$")
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]*)`")
@@ -64,11 +69,11 @@ def decode_json(decoder: msgspec.json.Decoder[_T], body: bytes | bytearray, exam
         example: The least that the operation takes; whoever sends anything else is shown it.
 
     Raises:
-        MalformedBodyError: It is not JSON.
+        MalformedBodyError: It is not JSON, or gives a member twice.
         ValidationError: It is not of the shape the operation takes; ``errors`` says where.
     """
     try:
-        return decoder.decode(body)
+        understood = decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _fault(str(error), decoder.type, example) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -76,6 +81,29 @@ def decode_json(decoder: msgspec.json.Decoder[_T], body: bytes | bytearray, exam
             f"the body is not JSON: {error}",
             fix=f"send one JSON value, in UTF-8, such as {example}",
         ) from error
+    check_members_once(body, understood)
+    if _RAW_MEMBER in body:
+        for raw in _raw_values(understood):
+            _check_raw(raw)
+    return understood
+
+
+def _raw_values(understood: object) -> Iterator[msgspec.Raw]:
+    """Yield the JSON values that stay as they came: messages' bodies."""
+    if isinstance(understood, NewTransaction):
+        understood = understood.message
+    messages = understood.messages if isinstance(understood, NewMessages) else (understood,)
+    for message in messages:
+        if isinstance(message, NewMessage) and isinstance(message.body.json, msgspec.Raw):
+            yield message.body.json
+
+
+def _check_raw(raw: msgspec.Raw) -> None:
+    try:
+        understood = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return  # refused where the message is made of it, which knows its place
+    check_members_once(bytes(raw), understood)
 
 
 def place_of(message: str) -> tuple[str, str]:

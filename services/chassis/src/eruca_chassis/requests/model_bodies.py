@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from pydantic import TypeAdapter
 from pydantic import ValidationError as ModelError
 
+from eruca_chassis.requests.json_members import parse_json
 from eruca_chassis.requests.validation import error_of_faults, unreadable_body
 
 _MISSING: Final = {"type": "missing", "loc": ("body",), "msg": "Field required"}
@@ -35,13 +36,13 @@ class ModelBody(Generic[_T]):
         """Return what *body* says.
 
         Raises:
-            MalformedBodyError: It is not JSON.
+            MalformedBodyError: It is not JSON, or gives a member twice.
             ValidationError: It is not what the operation takes; ``errors`` says where.
         """
         if not body:
             raise error_of_faults([_MISSING], None, self._example)
         try:
-            return self._adapter.validate_python(json.loads(body))
+            return self._adapter.validate_python(parse_json(body))
         except json.JSONDecodeError as error:
             fault = {
                 "type": "json_invalid",

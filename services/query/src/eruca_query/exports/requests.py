@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from eruca.contract.errors import ErucaError, ValidationError
+from eruca.contract.errors import ErucaError, MalformedBodyError, ValidationError
 from eruca.contract.exports import (
     ARROW_MEDIA_TYPE,
     EXPORT_COLUMNS,
@@ -19,6 +19,7 @@ from eruca.contract.exports import (
 )
 from eruca.contract.limits import EXPORT_ROWS_MAX
 from eruca.contract.models import OFFSET_MAX
+from eruca_chassis.requests.json_members import check_members_once
 from eruca_chassis.requests.negotiation import choose
 from eruca_query.exports.planner import QueueName, StartPosition
 from eruca_query.exports.workers.steps import RowForm
@@ -29,7 +30,7 @@ _QUEUE: Final = re.compile(r"([a-zA-Z0-9_.@-]{1,127})/([0-9]{1,10})\Z")
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
 
 
-class _Position(msgspec.Struct, forbid_unknown_fields=True):
+class _Position(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A queue's start, with what proves it; see :mod:`eruca.contract.exports`."""
 
     offset: _Offset
@@ -58,7 +59,8 @@ def starts_of(text: str | None) -> dict[QueueName, StartPosition]:
     starts: dict[QueueName, StartPosition] = {}
     try:
         decoded = _STARTS.decode(text)
-    except msgspec.DecodeError as error:
+        check_members_once(text.encode(), decoded)
+    except (msgspec.DecodeError, MalformedBodyError) as error:
         detail = (
             f'{error}; write {{"broker-a/0": 1000}}, or in place of 1000 an object with offset, '
             f"topic_id and latest_stored_at; got {text[:80]!r}"

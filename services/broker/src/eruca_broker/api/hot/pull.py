@@ -86,7 +86,9 @@ _T = TypeVar("_T")
 Rendering: TypeAlias = Generator[None, None, _T]  # each step is a stretch of work
 
 
-class MultiPullRequest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class MultiPullRequest(
+    Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
+):
     """A pull of many queues in one request; the limits are of the answer as a whole."""
 
     queues: Annotated[list[QueuePosition], Meta(min_length=1, max_length=PULL_QUEUE_COUNT_MAX)]

@@ -204,6 +204,9 @@ def stored_properties(message: NewMessage, unique_id: str, pointer: str) -> byte
         count += 1
     if message.message_id is not None and message.message_id.split() != [message.message_id]:
         raise _fault(f"{pointer}/message_id", "it holds a blank")
+    if message.message_id is not None and not message.message_id.strip("."):
+        # In a URL's path it would mean another place.
+        raise _fault(f"{pointer}/message_id", "it is dots alone; add a letter or a digit")
     text += f"{_UNIQUE}{unique_id}{_END}"
     # Each property brings one of either separator; any more stand inside a name or a value.
     if text.count(names.NAME_SEPARATOR) != count or text.count(names.PROPERTY_SEPARATOR) != count:
