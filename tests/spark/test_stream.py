@@ -79,3 +79,27 @@ def test_a_stream_has_no_end(spark: SparkSession, service: ExportService, tmp_pa
 
     with pytest.raises(PySparkException, match="a stream has no end"):
         stream(spark, service, tmp_path, endingTimestamp="2026-11-21T00:00:00.090Z")
+
+
+def test_a_topic_that_was_created_again_is_an_error_or_read_whole(
+    spark: SparkSession, service: ExportService, tmp_path: Path
+) -> None:
+    """It holds more messages than were read of the earlier one: its offsets look like new ones."""
+    assert stream(spark, service.hold("orders", {0: 1_400}), tmp_path) == [1_400]
+    service.create_again("orders", {0: 1_600})
+
+    told = r"created again .* from offset 1400 on is lost; the new one has messages 0 to 1599"
+    with pytest.raises(PySparkException, match=told):
+        stream(spark, service, tmp_path)
+    assert stream(spark, service, tmp_path, failOnDataLoss="false") == [1_600]
+    assert stream(spark, service, tmp_path) == []
+
+
+def test_a_checkpoint_of_another_topic_is_refused(
+    spark: SparkSession, service: ExportService, tmp_path: Path
+) -> None:
+    service.hold("orders", {0: 10}).hold("payments", {0: 10})
+    assert stream(spark, service, tmp_path) == [10]
+
+    with pytest.raises(PySparkException, match="the checkpoint is of orders, which the stream of"):
+        stream(spark, service, tmp_path, topic="payments")
