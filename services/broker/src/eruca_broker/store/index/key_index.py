@@ -332,7 +332,7 @@ class KeyIndex:
         return {_name(file): file.mark() for file in self._files if not file.is_damaged}
 
     def prove_next(self) -> Callable[[], str | None] | None:
-        """Return what proves a file that nobody has proved since a crash; None where all are.
+        """Return a function that proves the next file since a crash; None where all are proved.
 
         It may be called in another thread. What it returns goes to :meth:`proved`.
         """

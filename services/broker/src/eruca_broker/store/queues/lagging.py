@@ -65,7 +65,7 @@ def queue_damaged(key: Key, fault: str) -> UnavailableError:
 
 
 def index_unproved() -> UnavailableError:
-    """Return what whoever looks for a key is told while the index is still to be proved."""
+    """Return the error of a look-up by key while the index is still to be proved."""
     return UnavailableError(
         "the key index is being proved after a crash, so it is not known to be complete",
         fix="try again: a gigabyte takes some seconds",
