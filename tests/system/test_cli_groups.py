@@ -73,7 +73,9 @@ def test_creating_a_group_again_changes_at_each_broker_only_what_is_named(
             broadcast_enabled=False,
             retry_policy=CustomizedRetryPolicy(delays_seconds=[1]),
         )
-        client.admin.groups.create("g-again", retry_max_times=5, broker_name="broker-b")
+        client.admin.groups.create(
+            "g-again", start="latest", retry_max_times=5, broker_name="broker-b"
+        )
 
     done = command("group", "create", "g-again", "--disabled")
 
