@@ -7,6 +7,7 @@ bound of its own that is meant for users, such as the time-out of an HTTP client
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any, Final
@@ -42,7 +43,7 @@ def be_patient() -> None:
     """
     os.environ["ERUCA_TIMEOUT_SECONDS"] = str(PATIENCE_SECONDS)
     for function, name in _TIME_OUTS:
-        defaults = function.__kwdefaults__
+        defaults = inspect.unwrap(function).__kwdefaults__
         assert defaults is not None
         assert name in defaults
         defaults[name] = PATIENCE_SECONDS

@@ -79,6 +79,10 @@ def instrument(client: AnyClient, *, tracer_provider: TracerProvider | None = No
     Raises:
         ValidationError: The client's spans go to another provider already.
     """
+    from eruca.sync.client import Client  # late: async programs need none of it
+
+    if not isinstance(client, AsyncClient | Client):
+        raise ValidationError(f"client: {client!r:.60} is no client of eruca's")
     if client in _instrumented:
         if _meant(tracer_provider) is not _meant(_instrumented[client]):
             raise ValidationError(

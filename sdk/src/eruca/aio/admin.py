@@ -45,6 +45,7 @@ from eruca.contract.models import (
 )
 from eruca.contract.recall_handles import RecallHandle
 from eruca.contract.records import PORT_MAX, Host
+from eruca.core.checked_arguments import checked_calls
 from eruca.core.checked_names import check_topic
 from eruca.core.checked_numbers import check_above_zero
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
 
 
+@checked_calls()
 class AsyncAdmin:
     """Administration of one cluster; made by :attr:`eruca.AsyncClient.admin`."""
 

@@ -26,6 +26,7 @@ from eruca.aio.producer import (
 )
 from eruca.aio.pull_consumer import AsyncPullConsumer
 from eruca.contract.limits import INVISIBLE_SECONDS_DEFAULT, SESSION_SECONDS_DEFAULT
+from eruca.core.checked_arguments import checked_calls
 from eruca.core.client_settings import ClientSettings
 from eruca.core.consuming.flow_control import COUNT_MAX_DEFAULT, SIZE_MAX_DEFAULT, SPAN_MAX_DEFAULT
 from eruca.core.consuming.orderly_result import SUSPEND_SECONDS_DEFAULT
@@ -71,6 +72,7 @@ CHECK_CONCURRENCY_DEFAULT: Final = 16
 DECISION_TIMEOUT_DEFAULT: Final = 5.0  # seconds, all attempts together
 
 
+@checked_calls()
 class AsyncClient:
     """A client of one cluster.
 

@@ -36,7 +36,8 @@ from eruca.contract.groups import (
 )
 from eruca.contract.limits import LIST_LIMIT_MAX
 from eruca.contract.retries import DeadLetterDetail
-from eruca.core.checked_names import check_group
+from eruca.core.checked_arguments import checked_calls
+from eruca.core.checked_names import check_group, check_own_group
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class GroupLag:
     queues: Mapping[MessageQueue, CommittedOffset]
 
 
+@checked_calls()
 class AsyncGroupAdmin:
     """Consumer groups of one cluster; made by :attr:`AsyncAdmin.groups`."""
 
@@ -91,7 +93,7 @@ class AsyncGroupAdmin:
             subscription_mode: Whether members must subscribe to the same; "shared".
             broker_name: On this broker only.
         """
-        check_group(group)
+        check_own_group(group)
         named: dict[str, object] = {
             "start": start,
             "retry_max_times": retry_max_times,

@@ -36,7 +36,8 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.hashing import queue_of_hash, string_hash
-from eruca.core.checked_names import check_group
+from eruca.core.checked_arguments import check_argument, checked_calls
+from eruca.core.checked_names import check_own_group
 from eruca.core.checked_numbers import check_count, check_range, checked_seconds
 from eruca.core.messages.message import Message
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
@@ -65,6 +66,7 @@ LANES_MAX: Final = 4_096  # beyond it, lanes that are not in use are dropped
 _logger = logging.getLogger(__name__)
 
 
+@checked_calls(but=("send", "submit", "send_oneway"))
 class AsyncProducer:
     """Sends messages; made by :meth:`eruca.AsyncClient.producer`.
 
@@ -88,7 +90,7 @@ class AsyncProducer:
         idempotent: bool = False,
     ) -> None:
         if group is not None:
-            check_group(group)
+            check_own_group(group)
         check_range("linger_ms", linger_ms, 0)
         check_count("max_in_flight", max_in_flight, 1)
         check_count("buffer_max_bytes", buffer_max_bytes, 1)
@@ -145,6 +147,8 @@ class AsyncProducer:
             TimeoutExpiredError: The deadline passed before there was an attempt.
             RefusedError, RequestError: The broker will not have it.
         """
+        if message.__class__ is not Message:
+            check_argument("message", message, Message)
         if timeout is not None:
             return await self._send_within(timeout, message, queue, selector, selector_arg)
         if queue is None and selector is None and message.sharding_key is None:
@@ -329,6 +333,7 @@ class AsyncProducer:
         selector_arg: SelectorArgument,
     ) -> SendFuture | None:
         """Submit *message* if nothing has to be waited for, which is nearly always."""
+        _check_target(message, queue, selector)
         if queue is not None or selector is not None or message.sharding_key is not None:
             view = self._context.routes.cached_publish_view(message.topic)
             if view is None or not view.queues:
@@ -367,6 +372,7 @@ class AsyncProducer:
         selector: QueueSelector | None,
         selector_arg: SelectorArgument,
     ) -> SendResult:
+        _check_target(message, queue, selector)
         deadline = asyncio.get_running_loop().time() + checked_seconds(timeout, "timeout")
         try:
             async with asyncio.timeout_at(deadline):
@@ -392,6 +398,9 @@ class AsyncProducer:
         Each topic's route may take so many *seconds*.
         """
         everything = list(messages)
+        if {message.__class__ for message in everything} != {Message}:
+            for index, message in enumerate(everything):
+                check_argument(f"messages[{index}]", message, Message)
         topics = {message.topic for message in everything}
         is_keyed = {message.sharding_key for message in everything} != {None}
         views: dict[str, PublishView] = {}
@@ -455,6 +464,20 @@ class AsyncProducer:
                 is_idempotent=self._is_idempotent,
             )
         return self._sender
+
+
+def _check_target(
+    message: Message, queue: MessageQueue | None, selector: QueueSelector | None
+) -> None:
+    """Raise ValidationError for what is no message, or cannot say where it is to go."""
+    if message.__class__ is not Message:
+        check_argument("message", message, Message)
+    if queue is not None:
+        checked_queue(queue)
+    if selector is not None and not callable(selector):
+        raise ValidationError(
+            f"selector: {selector!r:.60} is not a function", fix="such as eruca.by_hash"
+        )
 
 
 def queue_of(

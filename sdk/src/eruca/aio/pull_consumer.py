@@ -34,6 +34,7 @@ from eruca.aio.cluster.outages import Outages
 from eruca.aio.http.ownership import Ownership
 from eruca.aio.pulling.assignment import Assignment
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
+from eruca.core.checked_arguments import checked_calls
 from eruca.core.checked_numbers import check_count, check_wait
 from eruca.core.consuming.handed_batch import HandedBatch
 from eruca.core.consuming.pull_flow import QueueFlow
@@ -55,6 +56,7 @@ _LOOK_AGAIN_SECONDS: Final = 1.0  # for a topic that is waited for
 _logger = logging.getLogger(__name__)
 
 
+@checked_calls()
 class AsyncPullConsumer:
     """Reads queues; made by :meth:`eruca.AsyncClient.pull_consumer`.
 
@@ -104,7 +106,8 @@ class AsyncPullConsumer:
 
         Args:
             max_count: How many at most.
-            wait: Seconds to wait for the first; 0 for only what is held ready.
+            wait: Seconds to wait for the first; 0 for only what is held ready. The first call
+                waits up to 30 seconds longer while no broker is registered: it may be restarting.
 
         Raises:
             TopicNotFoundError: A topic does not exist.

@@ -43,6 +43,7 @@ from eruca.aio.local_address import local_address
 from eruca.aio.push.running import RunningConsumer
 from eruca.aio.stop_signals import stop_on_signals
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
+from eruca.core.checked_arguments import checked_calls
 from eruca.core.consuming.handler_shape import Handler, handler_shape
 from eruca.core.consuming.handler_table import HandlerTable
 from eruca.core.consuming.push_settings import PushSettings
@@ -61,6 +62,7 @@ _BROADCASTING_NAME: Final = "DEFAULT"  # RocketMQ's instance name: offsets must 
 _logger = logging.getLogger(__name__)
 
 
+@checked_calls(but=("run", "stop_soon"))
 class AsyncPushConsumer:
     """Consumes as a member of a group; made by :meth:`eruca.AsyncClient.push_consumer`.
 
@@ -164,6 +166,8 @@ class AsyncPushConsumer:
 
     async def start(self) -> None:
         """Join the group and begin; queues come as the other members hand them over.
+
+        Brokers that are away may be restarting: they are waited for up to 30 seconds.
 
         Raises:
             ValidationError: There is no handler.

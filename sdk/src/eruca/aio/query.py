@@ -24,6 +24,7 @@ from eruca.contract.queries import (
     RebuildRequest,
     Timeline,
 )
+from eruca.core.checked_arguments import checked_calls
 from eruca.core.checked_names import check_group, check_topic
 from eruca.core.routing.services import QUERY_SERVICE
 
@@ -34,6 +35,7 @@ ANSWER_SECONDS: Final = 20.0  # it may have to look through much, and ask broker
 M = TypeVar("M", bound=BaseModel)
 
 
+@checked_calls()
 class AsyncQuery:
     """Asks the query services of a client's cluster; made by :attr:`eruca.AsyncClient.query`."""
 

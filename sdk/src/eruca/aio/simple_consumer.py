@@ -40,6 +40,7 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.limits import DELIVERY_COUNT_MAX, HANDLE_COUNT_MAX
+from eruca.core.checked_arguments import check_argument, checked_calls
 from eruca.core.checked_numbers import check_count, check_wait
 from eruca.core.consuming.receiving import Failures, ReceiveRounds
 from eruca.core.consuming.simple_settings import (
@@ -75,6 +76,7 @@ class _Target(NamedTuple):
         return f"{self.topic} from {self.broker_name}"
 
 
+@checked_calls(but=("handling",))
 class AsyncSimpleConsumer:
     """Receives messages and finishes each by itself; made by :meth:`AsyncClient.simple_consumer`.
 
@@ -128,7 +130,7 @@ class AsyncSimpleConsumer:
         loop = asyncio.get_running_loop()
         rounds: ReceiveRounds[_Target] = ReceiveRounds(loop.time() + wait, self._failures)
         while True:
-            targets = await self._targets()
+            targets = await self._targets(wait)
             await self._warn_of_unused_start(targets)
             self._failures.keep_only(targets)
             found = await self._ask_in_turn(targets, rounds, max_count, seconds)
@@ -224,6 +226,9 @@ class AsyncSimpleConsumer:
 
         Acknowledged where the block ends well; given up where it raises.
         """
+        from eruca.core.consuming.delivery import Delivery  # late, as where they are made
+
+        check_argument("delivery", delivery, Delivery)
         return AsyncHandling(self, delivery)
 
     async def close(self) -> None:
@@ -261,8 +266,10 @@ class AsyncSimpleConsumer:
             )
         return self._api_made
 
-    async def _targets(self) -> list[_Target]:
+    async def _targets(self, wait: float) -> list[_Target]:
         """Return the brokers to ask, for each topic, the next one in turn first.
+
+        While none is registered at all, one is waited for up to *wait* seconds.
 
         Raises:
             TopicNotFoundError: A topic does not exist.
@@ -270,7 +277,7 @@ class AsyncSimpleConsumer:
         """
         targets: list[_Target] = []
         for topic in self._settings.subscriptions:
-            view = await self._context.routes.subscribe_view_of_new(topic)
+            view = await self._context.routes.subscribe_view_of_new(topic, patience_seconds=wait)
             names = dict.fromkeys(queue.broker_name for queue in view.queues)
             targets += [_Target(topic, name) for name in names]
         if not targets:
@@ -372,9 +379,12 @@ class AsyncSimpleConsumer:
 
 
 def _by_broker(deliveries: Delivery | Iterable[Delivery]) -> dict[str, list[Delivery]]:
+    from eruca.core.consuming.delivery import Delivery  # late, as where they are made
+
     several = deliveries if isinstance(deliveries, Iterable) else (deliveries,)
     by_broker: defaultdict[str, list[Delivery]] = defaultdict(list)
     for delivery in several:
+        check_argument("deliveries", delivery, Delivery)
         by_broker[delivery.broker_name].append(delivery)
     return by_broker
 

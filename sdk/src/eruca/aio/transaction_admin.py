@@ -23,6 +23,7 @@ from eruca.contract.transactions import (
     TransactionDetail,
     TransactionSummary,
 )
+from eruca.core.checked_arguments import checked_calls
 from eruca.core.checked_names import check_group
 from eruca.core.routing.services import TXN_CHECKER
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 FORGET_SECONDS: Final = 20.0  # it may have to wait for what is being written
 
 
+@checked_calls()
 class AsyncTransactionAdmin:
     """Transactions of one cluster; made by :attr:`AsyncAdmin.transactions`."""
 

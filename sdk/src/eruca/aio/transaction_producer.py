@@ -33,6 +33,7 @@ from eruca.aio.transactions.checkers import Checkers
 from eruca.aio.transactions.decisions import Decisions
 from eruca.aio.transactions.half_sender import HalfSender
 from eruca.contract.errors import ClosedError, ErucaError, ValidationError
+from eruca.core.checked_arguments import checked_calls
 from eruca.core.checked_numbers import checked_seconds
 from eruca.core.failure_text import text_of_error
 from eruca.core.messages.message import Message
@@ -196,6 +197,7 @@ class AsyncTransaction:
                 error.add_note(f"transaction {self.transaction_id} is left to the checker")
 
 
+@checked_calls()
 class AsyncTransactionProducer:
     """Sends messages in transactions; made by :meth:`eruca.AsyncClient.transaction_producer`.
 
@@ -267,6 +269,8 @@ class AsyncTransactionProducer:
             AlreadyDecidedError: The broker has had another decision before.
             ErucaError: As for sending; or the broker refuses the decision.
         """
+        if not callable(execute):
+            raise ValidationError(f"execute: {execute!r:.60} is not a function")
         async with self.transaction(
             message,
             queue=queue,

@@ -55,6 +55,25 @@ SYSTEM_TOPICS: Final = frozenset(
     }
 )
 
+# Made by every RocketMQ broker, or the default names of its clients and tools, which nobody chose.
+SYSTEM_GROUPS: Final = frozenset(
+    {
+        "DEFAULT_CONSUMER",
+        "DEFAULT_PRODUCER",
+        "TOOLS_CONSUMER",
+        "SCHEDULE_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "__MONITOR_CONSUMER",
+        "CLIENT_INNER_PRODUCER",
+        "SELF_TEST_P_GROUP",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+    }
+)
+
 # Java's Character.isWhitespace: unlike Python's, without the no-break spaces and U+0085.
 _JAVA_WHITESPACE: Final = "".join(
     c for c in map(chr, range(0x3001)) if c.isspace() and c not in "\x85\xa0\u2007\u202f"
@@ -136,8 +155,8 @@ def group_of_derived(name: str) -> str:
 
 
 def is_system_group(name: str) -> bool:
-    """Tell whether *name* is reserved for the system's own consumers."""
-    return name.startswith(SYSTEM_GROUP_PREFIX)
+    """Tell whether *name* is reserved: the system's own, or a default that nobody chose."""
+    return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def retry_topic(group: str) -> str:

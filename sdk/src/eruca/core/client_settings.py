@@ -17,6 +17,7 @@ from typing import Final
 
 from eruca.contract.errors import ValidationError
 from eruca.contract.urls import checked_url
+from eruca.core.checked_arguments import check_argument
 from eruca.core.checked_numbers import checked_seconds
 
 NAMESRV_URLS_DEFAULT: Final = "http://127.0.0.1:9876"
@@ -47,6 +48,7 @@ class ClientSettings:
         Raises:
             ValidationError: A value cannot be used; the error says where it came from.
         """
+        check_argument("network", network, str | None)
         urls, source = namesrv_urls, "namesrv_urls"
         if urls is None:
             urls = environment.get("ERUCA_NAMESRV_URLS") or NAMESRV_URLS_DEFAULT
@@ -66,10 +68,13 @@ def checked_urls(
     urls: str | Iterable[str], source: str, what: str, *, such_as: str
 ) -> tuple[str, ...]:
     """Return the URLs of services, each once; *source* and *what* are for the error."""
+    check_argument(source, urls, str | Iterable[str])
     if isinstance(urls, str):
         urls = urls.split(URL_SEPARATOR)
     checked = []
-    for url in (part.strip().rstrip("/") for part in urls):
+    for part in urls:
+        check_argument(source, part, str)
+        url = part.strip().rstrip("/")
         if not url:
             continue
         try:

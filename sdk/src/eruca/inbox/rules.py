@@ -22,7 +22,8 @@ from typing import Any, Final, Literal, TypeVar
 
 from eruca.contract.errors import ValidationError
 from eruca.contract.limits import MESSAGE_ID_SIZE_MAX
-from eruca.core.checked_names import check_group
+from eruca.core.checked_arguments import check_argument
+from eruca.core.checked_names import check_own_group
 from eruca.core.consuming.consume_status import ConsumeStatus
 from eruca.core.messages.received_message import ReceivedMessage
 
@@ -87,7 +88,9 @@ class InboxRules:
     def __init__(
         self, group: str, *, table: str = TABLE_DEFAULT, keep: timedelta = KEEP_DEFAULT
     ) -> None:
-        check_group(group)
+        check_own_group(group)
+        check_argument("table", table, str)
+        check_argument("keep", keep, timedelta)
         if not _TABLE_NAME.fullmatch(table):
             raise ValidationError(
                 f"table: {table!r} is no name in small letters, digits and underscores",

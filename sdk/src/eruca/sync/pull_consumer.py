@@ -54,7 +54,8 @@ class PullConsumer:
 
         Args:
             max_count: How many at most.
-            wait: Seconds to wait for the first; 0 for only what is held ready.
+            wait: Seconds to wait for the first; 0 for only what is held ready. The first call
+                waits up to 30 seconds longer while no broker is registered: it may be restarting.
 
         Raises:
             TopicNotFoundError: A topic does not exist.

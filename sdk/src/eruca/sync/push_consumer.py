@@ -95,6 +95,8 @@ class PushConsumer:
     def start(self) -> None:
         """Join the group and begin; queues come as the other members hand them over.
 
+        Brokers that are away may be restarting: they are waited for up to 30 seconds.
+
         Raises:
             ValidationError: There is no handler.
             TopicNotFoundError: A topic does not exist, and is not waited for.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from eruca.aio.transaction_producer import AsyncTransaction, AsyncTransactionProducer
+from eruca.contract.errors import ValidationError
 from eruca.core.producing.transactions import verdict_of
 from eruca.sync.portal import Portal
 
@@ -156,6 +157,8 @@ class TransactionProducer:
             AlreadyDecidedError: The broker has had another decision before.
             ErucaError: As for sending; or the broker refuses the decision.
         """
+        if not callable(execute):
+            raise ValidationError(f"execute: {execute!r:.60} is not a function")
         with self.transaction(
             message,
             queue=queue,

@@ -577,14 +577,17 @@ async def test_where_nothing_is_stored_for_a_time_the_rest_of_many_fails_untried
 
 
 async def test_of_many_the_error_says_of_what_was_not_tried_that_it_was_not() -> None:
-    gate = Gate()
-    client, _ = client_of(gate, queue_count=500)
+    turns = itertools.count()
+
+    async def broker(request: Request) -> HttpResponse:
+        if next(turns):
+            await asyncio.Event().wait()  # only the first is answered
+        return receipt_answer(request)
+
+    client, _ = client_of(broker, queue_count=500)
     async with client, client.producer(send_timeout=0.5, retries=0) as producer:
-        sending = asyncio.create_task(producer.send_many(keyed(2_000)))
-        await until(partial(gate.holds, BULK_IN_FLIGHT_MAX))
-        gate.open()
         with pytest.raises(eruca.PartialSendError) as partial_error:
-            await sending
+            await producer.send_many(keyed(2_000))
 
     details = {str(outcome) for outcome in partial_error.value.outcomes}
     assert any(detail.startswith("not tried: no batch was stored for 0.5 s") for detail in details)
@@ -861,9 +864,13 @@ async def test_a_number_is_no_queue_to_send_to() -> None:
     client, hot = client_of(storing)
     async with client, client.producer() as producer:
         for send in (producer.send, producer.submit):
-            with pytest.raises(ValidationError, match="3 is no MessageQueue"):
+            with pytest.raises(
+                ValidationError, match=r"3 is (no |not an object of eruca\.)MessageQueue"
+            ):
                 await send(message(), queue=3)  # type: ignore[arg-type]
-        with pytest.raises(ValidationError, match="3 is no MessageQueue"):
+        with pytest.raises(
+            ValidationError, match=r"3 is (no |not an object of eruca\.)MessageQueue"
+        ):
             await producer.send_many([message(), message()], queue=3)  # type: ignore[arg-type]
 
     assert hot.requests == []
@@ -874,10 +881,10 @@ async def test_a_number_is_no_queue_to_send_to() -> None:
     [
         ("linger_ms", float("nan"), "linger_ms: nan is not 0 or more"),
         ("linger_ms", float("inf"), "linger_ms: inf is not 0 or more"),
-        ("batch_max_count", 1.5, "batch_max_count: 1.5 is no whole number"),
+        ("batch_max_count", 1.5, "batch_max_count: 1.5 is not a whole number"),
         ("batch_max_bytes", 0, "batch_max_bytes: 0 is not from 1 to"),
         ("max_in_flight", 0, "max_in_flight: 0 is not 1 or more"),
-        ("max_in_flight", float("nan"), "max_in_flight: nan is no whole number"),
+        ("max_in_flight", float("nan"), "max_in_flight: nan is not a whole number"),
         ("buffer_max_bytes", 0, "buffer_max_bytes: 0 is not 1 or more"),
         ("compression_threshold", -1, "compression_threshold: -1 is not 0 or more"),
         ("retries", -1, "retries: -1 is not 0 or more"),

@@ -63,6 +63,7 @@ REFRESH_GAP_SECONDS: Final = 1.0  # between two requests for one topic that fail
 TOPICS_MAX: Final = 10_000  # routes kept; a program that makes up topics does not grow for ever
 
 NEW_TOPIC_SECONDS: Final = 1.0  # how long a topic may be known to its brokers only
+BROKERS_AWAY_SECONDS: Final = 30.0  # how long a consumer waits for brokers that restart
 _AUTO_VIEW_SECONDS: Final = 1.0  # how long the queues of a topic yet to be created are assumed
 _LOOK_AGAIN_SECONDS: Final = 0.1  # for a route that is about to appear
 _FETCHES_AT_ONCE: Final = 8  # of the background refresh
@@ -148,21 +149,36 @@ class Routes:
         """
         return (await self._cached(topic)).subscribe
 
-    async def subscribe_view_of_new(self, topic: str) -> SubscribeView:
+    async def subscribe_view_of_new(
+        self, topic: str, *, patience_seconds: float = BROKERS_AWAY_SECONDS
+    ) -> SubscribeView:
         """Return where messages of *topic*, which may just have been created, may be read.
 
+        While no broker at all is registered they may be restarting: they are waited for.
+
         Raises:
-            TopicNotFoundError: For a moment no name server has known it.
+            TopicNotFoundError: For a moment no name server has known it; or for so many
+                *patience_seconds*, where no broker is registered.
             NameServersUnreachableError: No name server answered.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + NEW_TOPIC_SECONDS
+        look_until = loop.time() + NEW_TOPIC_SECONDS
+        give_up_at = loop.time() + patience_seconds
+        was_alone = False
         while True:
             try:
                 return await self.subscribe_view(topic)
             except TopicNotFoundError:
-                if loop.time() >= deadline:
-                    raise
+                now = loop.time()
+                if now >= look_until:
+                    if now >= give_up_at:
+                        raise
+                    is_alone = not await self._has_brokers()
+                    if not (is_alone or was_alone):
+                        raise
+                    # One that has come meanwhile gets the time that a new topic gets.
+                    was_alone = is_alone
+                    look_until = now + NEW_TOPIC_SECONDS
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def consumers_view(self, topic: str, *, waits: bool) -> SubscribeView | None:
@@ -289,6 +305,13 @@ class Routes:
                 return view
             self._name_servers.rotate()  # it may have started just now; perhaps the next one knows
         raise error
+
+    async def _has_brokers(self) -> bool:
+        """Tell whether a name server knows any live broker; raises as the views do."""
+        answer = await self._name_servers.request("GET", "/v1/brokers", timeout=self._timeout)
+        if answer.status != 200:
+            raise problem_error(answer, "list of brokers")
+        return bool(parsed(BrokerList, answer, "list of brokers").brokers)
 
     async def _fetch(self, topic: str, *, is_whole: bool = False) -> None:
         """Fetch a route; those who want the same one wait for the same request."""

@@ -10,10 +10,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eruca.aio.cluster.group_api import GroupApi
 from eruca.aio.cluster.group_start import warn_of_unused_start
+from eruca.aio.cluster.routes import BROKERS_AWAY_SECONDS
 from eruca.aio.push.background import Background
 from eruca.aio.push.broadcaster import Broadcaster
 from eruca.aio.push.commits import BrokerOffsets, Commits
@@ -28,7 +29,14 @@ from eruca.aio.push.retry_limit import RetryLimit
 from eruca.aio.push.send_backs import SendBacks
 from eruca.aio.push.standby import Standby
 from eruca.aio.push.url_book import UrlBook
-from eruca.contract.errors import ErucaError, NoRouteError, ValidationError
+from eruca.contract.errors import (
+    ErucaError,
+    NoRouteError,
+    TimeoutExpiredError,
+    TransportError,
+    UnavailableError,
+    ValidationError,
+)
 from eruca.contract.groups import Heartbeat
 from eruca.contract.groups import Subscription as SubscriptionModel
 from eruca.contract.names import retry_topic
@@ -36,9 +44,14 @@ from eruca.core.consuming.handler_table import HandlerTable
 from eruca.core.consuming.push_settings import PushSettings
 from eruca.core.filters.tag_expression import SUBSCRIBE_ALL, TAG_TYPE, Subscription
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
+from eruca.core.pauses import doubled
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
+
+_START_AGAIN_SECONDS: Final = 0.1  # before they are asked again; doubles
+_START_AGAIN_SECONDS_MAX: Final = 1.0
+_AWAY: Final = (TransportError, TimeoutExpiredError, UnavailableError, NoRouteError)
 
 _logger = logging.getLogger(__name__)
 
@@ -123,9 +136,7 @@ class RunningConsumer:
     async def start(self) -> None:
         """Join, and begin."""
         self._standby.start()
-        if brokers := await self._find_brokers():
-            await self._warn_of_unused_start(brokers)
-            await self._membership.join(brokers)
+        await self._join()
         self._wire()
         self._stop_listening = self._context.routes.on_change(self._on_route_change)
         assert self._division is not None
@@ -195,6 +206,33 @@ class RunningConsumer:
             await self._commits.flush()
         except ErucaError as error:
             _logger.info("the last offsets are not committed: %s", error)
+
+    async def _join(self) -> None:
+        """Join at the brokers of the topics; wait for them as long as a restart takes.
+
+        One that answers is enough: the others are joined in the background.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + BROKERS_AWAY_SECONDS
+        pause = _START_AGAIN_SECONDS
+        while True:
+            try:
+                if brokers := await self._find_brokers():
+                    await self._warn_of_unused_start(brokers)
+                    await self._membership.join(brokers)
+                return
+            except _AWAY as error:
+                if loop.time() + pause > deadline:
+                    raise
+                if pause == _START_AGAIN_SECONDS:
+                    _logger.warning(
+                        "the consumer of %s cannot start yet, and tries again for %g s: %s",
+                        self._settings.group,
+                        BROKERS_AWAY_SECONDS,
+                        error,
+                    )
+            await asyncio.sleep(pause)
+            pause = doubled(pause, 1, _START_AGAIN_SECONDS_MAX)
 
     async def _warn_of_unused_start(self, brokers: Iterable[str]) -> None:
         """Say that the group began before, if it did; joining makes it."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from eruca.contract.errors import ValidationError
+from eruca.contract.limits import SUBSCRIPTION_COUNT_MAX
 from eruca.core.checked_names import check_topic
 from eruca.core.filters.sql92 import Sql92Filter
 from eruca.core.filters.subscription_filter import Filter, sql, subscription_of
@@ -66,13 +67,20 @@ class HandlerTable:
         if filter_type == "sql92" and not isinstance(expression, Sql92Filter):
             expression = sql(expression or "")
         subscription = subscription_of(expression)
-        others = self._by_topic.setdefault(topic, [])
+        if topic not in self._by_topic and len(self._by_topic) >= SUBSCRIPTION_COUNT_MAX:
+            raise ValidationError(
+                f"topic: {topic} would be one more than the {SUBSCRIPTION_COUNT_MAX} topics that a"
+                " consumer may subscribe to",
+                fix="divide the topics among consumers of several groups",
+            )
+        others = self._by_topic.get(topic, [])
         is_by_tag = subscription.expression_type == TAG_TYPE
         if others and not (is_by_tag and others[0].subscription.expression_type == TAG_TYPE):
             raise ValidationError(
                 f"topic: {topic} has a handler already, and only tags tell several apart"
             )
-        others.append(Registration(function, subscription, is_async, takes_context))
+        registration = Registration(function, subscription, is_async, takes_context)
+        self._by_topic[topic] = [*others, registration]
 
     def subscription(self, topic: str) -> Subscription:
         """Return what all handlers of *topic* want of it together."""

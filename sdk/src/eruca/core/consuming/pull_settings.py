@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from eruca.contract.errors import ValidationError
-from eruca.core.checked_names import check_group, check_topic
+from eruca.core.checked_names import check_own_group, check_topic
 from eruca.core.checked_numbers import check_count, check_range
 from eruca.core.consuming.pull_positions import (
     OUT_OF_RANGE_POLICIES,
@@ -62,7 +62,7 @@ class PullSettings:
             ValidationError: A value is not allowed, or two do not go together.
         """
         if group is not None:
-            check_group(group)
+            check_own_group(group)
         named = tuple(dict.fromkeys(checked_queue(queue, "queues") for queue in queues))
         several = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
         if bool(several) == bool(named):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from eruca.contract import names
 from eruca.contract.errors import ValidationError
 from eruca.contract.limits import (
     CLIENT_ID_SIZE_MAX,
@@ -17,7 +16,7 @@ from eruca.contract.limits import (
     SESSION_SECONDS_MIN,
 )
 from eruca.core.allocation import AllocationStrategy, Averagely
-from eruca.core.checked_names import check_group
+from eruca.core.checked_names import check_own_group
 from eruca.core.checked_numbers import check_above_zero, check_count, check_range
 from eruca.core.consuming.flow_control import COUNT_MAX_DEFAULT, SIZE_MAX_DEFAULT, SPAN_MAX_DEFAULT
 from eruca.core.consuming.orderly_result import SUSPEND_SECONDS_DEFAULT
@@ -79,9 +78,7 @@ class PushSettings:
 
     def __post_init__(self) -> None:
         """Check the values, and which of them go together."""
-        check_group(self.group)
-        if names.is_system_group(self.group):
-            raise ValidationError(f"group: {self.group!r} is one of the system's own")
+        check_own_group(self.group)
         if self.message_model not in ("clustering", "broadcasting"):
             raise ValidationError(
                 f"message_model: {self.message_model!r} is neither clustering nor broadcasting"

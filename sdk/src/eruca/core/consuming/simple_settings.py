@@ -9,7 +9,7 @@ from typing import Final, Literal, Self
 
 from eruca.contract.errors import ValidationError
 from eruca.contract.limits import INVISIBLE_SECONDS_MAX, INVISIBLE_SECONDS_MIN
-from eruca.core.checked_names import check_group, check_topic
+from eruca.core.checked_names import check_own_group, check_topic
 from eruca.core.checked_numbers import check_range
 from eruca.core.consuming.pull_settings import check_aware
 from eruca.core.filters.sql92 import Sql92Filter
@@ -44,7 +44,7 @@ class SimpleSettings:
         Raises:
             ValidationError: A value is not allowed, or two do not go together.
         """
-        check_group(group)
+        check_own_group(group)
         several = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
         if not several:
             raise ValidationError("topics: none is given")

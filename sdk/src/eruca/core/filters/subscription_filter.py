@@ -9,16 +9,18 @@ from __future__ import annotations
 from typing import Final, Literal, TypeAlias
 
 from eruca.contract.errors import ValidationError
+from eruca.contract.limits import FILTER_SIZE_MAX
 from eruca.core.filters.sql92 import Sql92Filter, compile_sql92
 from eruca.core.filters.tag_expression import (
     TAG_TYPE,
     Subscription,
     TagExpressionError,
-    parse_tag_expression,
+    checked_tag_expression,
 )
 
 SQL92_TYPE: Final = "SQL92"  # RocketMQ's name
 Filter: TypeAlias = str | Sql92Filter
+_FIX: Final = 'such as "a || b", or "*"; a condition over properties is eruca.sql("price > 20")'
 
 
 def sql(condition: str) -> Sql92Filter:
@@ -40,15 +42,26 @@ def subscription_of(filter: Filter | None) -> Subscription:
     Raises:
         ValidationError: A text names no tag.
     """
+    if filter is not None and not isinstance(filter, str | Sql92Filter):
+        raise ValidationError(
+            f"filter: {filter!r:.80} is neither a text nor eruca.sql(…)", fix=_FIX
+        )
+    if filter is not None and len(_text_of(filter)) > FILTER_SIZE_MAX:
+        raise ValidationError(
+            f"filter: {len(_text_of(filter))} characters exceed the {FILTER_SIZE_MAX} allowed"
+        )
     if isinstance(filter, Sql92Filter):
         return Subscription(filter.expression, expression_type=SQL92_TYPE)
     try:
-        return parse_tag_expression(filter)
+        return checked_tag_expression(filter)
     except TagExpressionError as error:
-        fix = 'such as "a || b", or "*"; a condition over properties is eruca.sql("price > 20")'
-        raise ValidationError(f"filter: {error}", fix=fix) from error
+        raise ValidationError(f"filter: {error}", fix=_FIX) from error
 
 
 def filter_type(subscription: Subscription) -> Literal["tag", "sql92"]:
     """Return what a broker calls the kind of a subscription's expression."""
     return "tag" if subscription.expression_type == TAG_TYPE else "sql92"
+
+
+def _text_of(filter: Filter) -> str:
+    return filter if isinstance(filter, str) else filter.expression

@@ -73,6 +73,33 @@ def parse_tag_expression(expression: str | None) -> Subscription:
     return Subscription(expression, tags, frozenset(map(tags_code, tags)))
 
 
+def checked_tag_expression(expression: str | None) -> Subscription:
+    """Return what *expression* subscribes to, as :func:`parse_tag_expression` does.
+
+    RocketMQ takes a single ``|`` for a part of a tag. No message has such a tag, so that a slip of
+    the pen would be a subscription to nothing.
+
+    Raises:
+        TagExpressionError: It names no tag, or one that no message can have.
+    """
+    subscription = parse_tag_expression(expression)
+    if subscription.expression == SUBSCRIBE_ALL:
+        return subscription
+    if not subscription.tags:
+        raise TagExpressionError("expression_blank", f"{expression!r} names no tag")
+    for tag in sorted(subscription.tags):
+        if "|" in tag:
+            meant = " || ".join(filter(None, map(str.strip, str(expression).split("|"))))
+            raise TagExpressionError(
+                "single_bar", f"{expression!r} has a single |; tags are separated by ||: {meant!r}"
+            )
+        if not tag.isprintable():
+            raise TagExpressionError(
+                "unprintable_tag", f"{expression!r} has a control character, which no tag can hold"
+            )
+    return subscription
+
+
 def parse_subscription(expression: str | None, expression_type: str | None) -> Subscription:
     """Return what *expression* of a type subscribes to; no type means TAG.
 

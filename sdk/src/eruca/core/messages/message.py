@@ -127,6 +127,15 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         ) -> None: ...
 
     def __post_init__(self) -> None:
+        try:
+            if self._is_plain():
+                return
+        except TypeError:
+            pass  # a topic or a tag that cannot be looked up is no text: said below
+        self._check()
+
+    def _is_plain(self) -> bool:
+        """Tell whether this is one of many alike, whose fields need no closer look."""
         keys: object = self.keys
         body = self.body
         if (
@@ -144,7 +153,7 @@ class Message(_Details, frozen=True, gc=False, eq=False):
             and self._text is None  # else it is made of another, by msgspec.structs.replace
         ):
             if keys == ():
-                return
+                return True
             if (
                 isinstance(keys, str)
                 and 0 < len(keys) <= PLAIN_TEXT_SIZE_MAX
@@ -153,8 +162,8 @@ class Message(_Details, frozen=True, gc=False, eq=False):
                 and " " not in keys
             ):
                 force_setattr(self, "keys", (keys,))
-                return
-        self._check()
+                return True
+        return False
 
     def _check(self) -> None:
         """Check field by field, and bring everything into the form that is kept."""

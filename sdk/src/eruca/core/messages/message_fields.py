@@ -44,11 +44,15 @@ _ID_ROOM: Final = 64  # bytes left for an id that is made when the message is se
 _VALUE_SHOWN: Final = 60  # characters of a wrong value that an error repeats
 
 
-@lru_cache(maxsize=4096)
 def check_destination(topic: str) -> None:
     """Raise what keeps a client from sending to *topic*."""
     if not isinstance(topic, str):
-        raise ValidationError(f"topic: {topic!r} is not a text", fix="give the topic's name")
+        raise ValidationError(f"topic: {_shown(topic)} is not a text", fix="give the topic's name")
+    _check_destination(topic)
+
+
+@lru_cache(maxsize=4096)
+def _check_destination(topic: str) -> None:
     if names.is_derived_topic(topic):
         raise DerivedTopicError.of(topic)
     if (fault := names.client_topic_fault(topic)) is not None:
@@ -108,6 +112,11 @@ def checked_keys(keys: object) -> tuple[str, ...]:
 
 def checked_properties(properties: Mapping[str, str]) -> Mapping[str, str]:
     """Return a copy of the application's own properties."""
+    if not isinstance(properties, Mapping):
+        raise ValidationError(
+            f"properties: {_shown(properties)} is no mapping of texts",
+            fix='such as {"city": "Rome"}',
+        )
     if len(properties) > USER_PROPERTY_COUNT_MAX:
         raise ValidationError(
             f"properties: {len(properties)} of them exceed the {USER_PROPERTY_COUNT_MAX} allowed"
@@ -124,9 +133,15 @@ def checked_properties(properties: Mapping[str, str]) -> Mapping[str, str]:
     return checked
 
 
-@lru_cache(maxsize=1024)
 def head_of_tag(tag: str) -> str:
     """Return the stored text of a tag, which properties begin with."""
+    if not isinstance(tag, str):
+        _check_text(tag, "tag", "use a short word, or None")
+    return _head_of_tag(tag)
+
+
+@lru_cache(maxsize=1024)
+def _head_of_tag(tag: str) -> str:
     _check_text(tag, "tag", "use a short word, or None")
     if "|" in tag or tag != tag.strip() or not tag.isprintable():
         raise ValidationError(
@@ -248,7 +263,9 @@ def _text_fault(text: str) -> str | None:
     if not text.strip():
         return "is blank"
     if NAME_SEPARATOR in text or PROPERTY_SEPARATOR in text:
-        return "holds U+0001 or U+0002, which part properties"
+        return "holds U+0001 or U+0002, which separate properties"
+    if "\0" in text:
+        return "holds U+0000, which ends texts elsewhere"
     try:
         text.encode()
     except UnicodeEncodeError:

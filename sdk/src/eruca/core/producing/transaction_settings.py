@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from eruca.contract.errors import ValidationError
 from eruca.contract.limits import CHECK_IMMUNITY_SECONDS_MAX, CHECKS_TAKEN_MAX
-from eruca.core.checked_names import check_group
+from eruca.core.checked_names import check_own_group
 from eruca.core.checked_numbers import check_count, check_range, checked_seconds
 from eruca.core.producing.transactions import HalfMessage, TransactionCheck, Verdict
 from eruca.core.routing.latency_fault import LatencyProfile
@@ -54,7 +54,7 @@ class TransactionSettings:
         Raises:
             ValidationError: One cannot be used; the error says which, and where it came from.
         """
-        check_group(group)
+        check_own_group(group)
         if check is not None and not callable(check):
             raise ValidationError(f"check: {check!r} is no function")
         check_count("check_concurrency", check_concurrency, 1, CHECKS_TAKEN_MAX)

@@ -29,7 +29,7 @@ from eruca_broker.core.records.new_messages import (
 V4 = Host.parse("10.1.2.3", 4567)
 V6 = Host.parse("2001:db8::1", 4567)
 
-texts = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1).filter(
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00\x01\x02"), min_size=1).filter(
     lambda text: text.strip() != ""
 )
 words = texts.map(lambda text: "".join(text.split())).filter(bool)

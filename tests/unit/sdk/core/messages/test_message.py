@@ -25,7 +25,7 @@ from eruca.contract.records import Record, encode_record
 from eruca.core.messages.message import Message
 
 plain_texts = st.text(
-    st.characters(blacklist_characters="\x01\x02", blacklist_categories=["Cs"]), min_size=1
+    st.characters(blacklist_characters="\x00\x01\x02", blacklist_categories=["Cs"]), min_size=1
 ).filter(str.strip)
 
 

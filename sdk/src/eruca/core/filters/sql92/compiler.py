@@ -45,13 +45,21 @@ class Sql92Filter:
             return False
 
 
-@lru_cache(CACHE_SIZE)
 def compile_sql92(expression: str) -> Sql92Filter:
     """Return the compiled filter.
 
     Raises:
         FilterSyntaxError: It is none; says where, and where possible what to write instead.
     """
+    if not isinstance(expression, str):
+        raise FilterSyntaxError(
+            f"condition: {expression!r:.60} is not a text", fix='such as "price > 20"'
+        )
+    return _compiled(expression)
+
+
+@lru_cache(CACHE_SIZE)
+def _compiled(expression: str) -> Sql92Filter:
     if len(expression) > FILTER_SIZE_MAX:
         raise FilterSyntaxError(
             f"filter: it has {len(expression)} characters, {FILTER_SIZE_MAX} are the most",

@@ -19,7 +19,7 @@ from eruca.core.filters.tag_expression import (
     SUBSCRIBE_ALL,
     Subscription,
     TagExpressionError,
-    parse_tag_expression,
+    checked_tag_expression,
 )
 
 FilterType: TypeAlias = Literal["tag", "sql92"]
@@ -66,7 +66,7 @@ def parse_filter(expression: str, filter_type: FilterType = "tag") -> MessageFil
 @lru_cache(_CACHE_SIZE)
 def _tags(expression: str) -> MessageFilter:
     try:
-        return MessageFilter(parse_tag_expression(expression))
+        return MessageFilter(checked_tag_expression(expression))
     except TagExpressionError as error:
         raise FilterSyntaxError(
             f"filter: {error}", position=0, excerpt=expression[:32], fix='such as "a || b", or "*"'

@@ -211,6 +211,8 @@ def stored_properties(message: NewMessage, unique_id: str, pointer: str) -> byte
     # Each property brings one of either separator; any more stand inside a name or a value.
     if text.count(names.NAME_SEPARATOR) != count or text.count(names.PROPERTY_SEPARATOR) != count:
         raise _fault(pointer, "tag, keys, ids and properties may not hold U+0001 or U+0002")
+    if "\0" in text:
+        raise _fault(pointer, "tag, keys, ids and properties may not hold U+0000")
     encoded = text.encode()
     if len(encoded) > PROPERTIES_SIZE_MAX:
         raise TooLargeError(

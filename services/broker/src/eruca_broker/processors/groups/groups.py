@@ -130,7 +130,7 @@ class Groups:
             ConflictError: There are as many groups as are allowed.
         """
         known = self._work.store.state.groups.get(name)
-        if known is None:
+        if known is None or is_system_group(name):
             check_group_name(name)
             if not self._auto_create:
                 return self.get(name)

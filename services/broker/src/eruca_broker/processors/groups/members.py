@@ -32,7 +32,7 @@ from eruca.contract.groups import (
 )
 from eruca.contract.names import retry_topic
 from eruca.core.filters.sql92 import compile_sql92
-from eruca.core.filters.tag_expression import TagExpressionError, parse_tag_expression
+from eruca.core.filters.tag_expression import TagExpressionError, checked_tag_expression
 from eruca_broker.core.consuming.membership import Admission, Beat, Session
 from eruca_broker.core.records.times import moment, ms_of
 from eruca_broker.core.state.events import Event
@@ -337,7 +337,7 @@ def check_filters(subscriptions: Sequence[Subscription]) -> None:
             if subscription.filter_type == "sql92":
                 compile_sql92(subscription.filter)
             else:
-                parse_tag_expression(subscription.filter)
+                checked_tag_expression(subscription.filter)
         except (FilterSyntaxError, TagExpressionError) as fault:
             error = fault if isinstance(fault, FilterSyntaxError) else FilterSyntaxError(str(fault))
             pointer = f"/body/subscriptions/{index}/filter"

@@ -25,18 +25,6 @@ from eruca_broker.core.state.group_events import (
 )
 from eruca_broker.core.state.group_state import DEFAULT_SETTINGS, Group
 
-# Every RocketMQ broker lists them; it makes them itself, and no user means them.
-ROCKETMQ_GROUPS: Final = frozenset(
-    {
-        "SELF_TEST_C_GROUP",
-        "TOOLS_CONSUMER",
-        "FILTERSRV_CONSUMER",
-        "CID_ONSAPI_PULL",
-        "CID_ONSAPI_PERMISSION",
-        "CID_ONSAPI_OWNER",
-        "CID_ONS-HTTP-PROXY",
-    }
-)
 _MULTIPLIER_MAX: Final = 100.0  # as the API takes it
 
 
@@ -69,7 +57,7 @@ def group_puts(file: Mapping[str, Any], known: Mapping[str, Group]) -> Iterator[
     version = file.get("dataVersion") or {}
     at = int(version.get("timestamp") or 0)
     for name, fields in file.get("subscriptionGroupTable", {}).items():
-        if name in ROCKETMQ_GROUPS or is_system_group(name):
+        if is_system_group(name):  # every RocketMQ broker lists its own, and no user means them
             continue
         name.encode()  # an unpaired surrogate would fit into no record
         before = known[name].settings if name in known else DEFAULT_SETTINGS

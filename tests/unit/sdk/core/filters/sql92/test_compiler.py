@@ -18,6 +18,7 @@ from eruca.core.filters.sql92 import (
     Sql92Filter,
     compile_sql92,
 )
+from eruca.core.filters.sql92.compiler import _compiled
 
 Properties = dict[str, str]
 Oracle = Callable[[Properties], Any]
@@ -263,4 +264,4 @@ def test_size_and_cache_are_bounded() -> None:
     assert compile_sql92(text) is compile_sql92(text)
     with pytest.raises(FilterSyntaxError, match="4097"):
         compile_sql92(f"{text} ")
-    assert compile_sql92.cache_info().maxsize == CACHE_SIZE
+    assert _compiled.cache_info().maxsize == CACHE_SIZE

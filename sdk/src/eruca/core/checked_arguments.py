@@ -1,0 +1,207 @@
+"""Arguments of public calls, refused by name where they are of another type than is declared.
+
+A class that is decorated by :func:`checked_calls` has each of its public methods compare what it is
+given with its own annotations. So what a program got wrong is said where it is wrong, in one way,
+and not by whatever trips over it first. Limits and meanings are checked by the calls themselves.
+
+Methods on the way of every message are left out: they check what they are given themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+from numbers import Integral, Real
+from types import GenericAlias, NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
+
+from eruca.contract.errors import ValidationError
+
+C = TypeVar("C", bound=type)
+
+_NAMES: Final[dict[Any, str]] = {
+    str: "a text (str)",
+    bytes: "bytes",
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    datetime: "a time (datetime)",
+    NoneType: "None",
+}
+
+
+class _Parameter(NamedTuple):
+    name: str
+    kind: Any
+
+
+def checked_calls(*, but: Collection[str] = ()) -> Callable[[C], C]:
+    """Return a decorator that has a class check the arguments of its public methods, *but* some."""
+
+    def decorate(checked_class: C) -> C:
+        for name, member in list(vars(checked_class).items()):
+            if inspect.isfunction(member) and not name.startswith("_") and name not in but:
+                setattr(checked_class, name, _checked(member))
+        return checked_class
+
+    return decorate
+
+
+def check_argument(name: str, value: object, kind: object) -> None:
+    """Raise ValidationError if *value* is not of the type *kind*; *name* is for the error."""
+    if _fits(value, kind):
+        return
+    fix = f"give {name} as {_said(kind)}"
+    if isinstance(value, Mapping) and (of_items := _mapping_kind(kind)) is not None:
+        for item in value.values():
+            if not _fits(item, of_items):
+                raise ValidationError(f"{name}: {item!r:.60} is not {_said(of_items)}", fix=fix)
+    raise ValidationError(f"{name}: {value!r:.60} is not {_said(kind)}", fix=fix)
+
+
+def _mapping_kind(kind: Any) -> Any:  # noqa: ANN401
+    """Return what the values of a mapping are to be; None where none is allowed."""
+    for one in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
+        origin = get_origin(one)
+        if isinstance(origin, type) and issubclass(origin, Mapping):
+            return get_args(one)[1]
+    return None
+
+
+def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(function)
+
+    @functools.cache  # at the first call: what annotations name may be loaded late
+    def parameters() -> tuple[_Parameter, ...]:
+        return tuple(_parameters(function, signature))
+
+    def check(*args: Any, **options: Any) -> None:  # noqa: ANN401
+        try:
+            given = signature.bind(*args, **options).arguments
+        except TypeError:
+            return  # a call that does not fit is Python's to refuse
+        for parameter in parameters():
+            if parameter.name in given:
+                check_argument(parameter.name, given[parameter.name], parameter.kind)
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def call_async(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+            check(*args, **options)
+            return await function(*args, **options)
+
+        return call_async
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:  # noqa: ANN401
+        check(*args, **options)
+        return function(*args, **options)
+
+    return call
+
+
+def _parameters(function: Callable[..., Any], signature: inspect.Signature) -> Iterator[_Parameter]:
+    for name, parameter in list(signature.parameters.items())[1:]:
+        kind = _resolved(function, parameter.annotation)
+        if kind is Any or parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            kind = GenericAlias(tuple, (kind, ...))
+        yield _Parameter(name, kind)
+
+
+def _resolved(function: Callable[..., Any], annotation: object) -> Any:  # noqa: ANN401
+    """Return what an annotation means; Any where a name in it is there for type checkers only."""
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, vars(sys.modules[function.__module__]))
+    except NameError:
+        return Any
+
+
+def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return _fits(value, get_args(kind)[0])
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in get_args(kind))
+    if origin is Literal:
+        return isinstance(value, str | int) and value in get_args(kind)
+    if kind is None or kind is NoneType:
+        return value is None
+    if kind is float:
+        return isinstance(value, Real)
+    if kind is int:
+        return isinstance(value, Integral)
+    if kind is Any or isinstance(kind, TypeVar):
+        return True
+    if origin is not None and isinstance(origin, type):
+        return _fits_generic(value, origin, get_args(kind))
+    return not isinstance(kind, type) or _is_instance(value, kind)
+
+
+def _fits_generic(value: object, origin: type, arguments: tuple[Any, ...]) -> bool:
+    if issubclass(origin, Mapping):
+        return isinstance(value, Mapping) and all(
+            _fits(key, arguments[0]) and _fits(item, arguments[1]) for key, item in value.items()
+        )
+    if not _is_instance(value, origin):
+        return False
+    if issubclass(origin, Iterable) and arguments:
+        if isinstance(value, str | bytes):
+            return False  # its characters are not meant
+        if isinstance(value, list | tuple | set | frozenset | dict):  # others are read but once
+            return all(_fits(item, arguments[0]) for item in value)
+    return True
+
+
+def _is_instance(value: object, kind: type) -> bool:
+    try:
+        return isinstance(value, kind)
+    except TypeError:
+        return True  # a protocol that cannot be asked
+
+
+def _said(kind: Any) -> str:  # noqa: ANN401
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(map(_said, arguments)))
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, arguments))}"
+    if kind is None:
+        return "None"
+    if (name := _NAMES.get(kind)) is not None:
+        return name
+    if origin is not None and isinstance(origin, type):
+        if issubclass(origin, Mapping):
+            return f"a mapping from {_said(arguments[0])} to {_said(arguments[1])}"
+        if issubclass(origin, Iterable):
+            return f"a list of {_plural(arguments[0])}" if arguments else "a list"
+        return "a function" if origin.__name__ == "Callable" else str(kind)
+    if not isinstance(kind, type):
+        return str(kind)
+    of_ours = "eruca." if kind.__module__.startswith("eruca.") else ""
+    return f"an object of {of_ours}{kind.__name__}"
+
+
+def _plural(kind: Any) -> str:  # noqa: ANN401
+    if kind is str:
+        return "texts"
+    if kind is int:
+        return "whole numbers"
+    return f"{kind.__name__} objects" if isinstance(kind, type) else str(kind)
