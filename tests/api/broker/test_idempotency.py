@@ -468,3 +468,49 @@ async def test_a_replay_is_answered_while_writes_are_refused(
     broker_of(app).store.refusal = None
     assert (await send(client, PAID, '"order-18"')).status_code == 201
     assert await stored(client) == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "is_same"),
+    [
+        ('{"a": 1, "b": [true, null]}', '{ "b":[true,null], "a":1 }', True),
+        ('{"a": 100}', '{"a": 1e2}', True),
+        ('{"a": 1}', '{"a": 1.0}', True),
+        ('{"a": 0}', '{"a": -0.0}', True),
+        ('"A"', '"\\u0041"', True),
+        ('"\\u00fc/"', '"ü\\/"', True),
+        ("[1, 2]", "[2, 1]", False),
+        ('{"a": 1}', '{"a": true}', False),
+        ('{"a": 1}', '{"a": "1"}', False),
+        ('{"a": null}', "{}", False),
+        ("0.1", "0.10000000000000000001", False),
+        ("9007199254740993", "9007199254740992", False),
+        ("1e400", "1e401", False),
+    ],
+)
+async def test_two_spellings_of_one_json_value_are_the_same(
+    client: httpx.AsyncClient, first: str, again: str, is_same: bool
+) -> None:
+    headers = {"content-type": "application/json", "idempotency-key": "k-1"}
+    path = "/topics/orders/messages"
+    sent, repeated = [
+        await client.post(path, content=f'{{"body": {{"json": {text}}}}}', headers=headers)
+        for text in (first, again)
+    ]
+
+    assert sent.status_code == 201, sent.text
+    if is_same:
+        assert (repeated.status_code, repeated.json()) == (201, sent.json())
+        assert repeated.headers["idempotent-replayed"] == "true"
+    else:
+        assert (repeated.status_code, repeated.json()["code"]) == (422, "idempotency-key-reused")
+        assert "its body" in repeated.json()["detail"]
+
+
+async def test_a_text_that_looks_like_json_is_no_json(client: httpx.AsyncClient) -> None:
+    path, headers = "/topics/orders/messages", {"idempotency-key": "k-1"}
+    await client.post(path, json={"body": {"json": {"a": 1}}}, headers=headers)
+
+    for text in ('{"a":1}', '{"a": 1}'):
+        other = await client.post(path, json={"body": {"text": text}}, headers=headers)
+        assert (other.status_code, other.json()["code"]) == (422, "idempotency-key-reused")

@@ -23,6 +23,7 @@ from support.brokers import (
     open_broker,
     record,
 )
+from support.delivery_clients import DeliveryClient
 
 pytestmark = pytest.mark.anyio
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -70,18 +71,77 @@ async def test_a_message_is_pulled_from_where_send_said_it_is(client: httpx.Asyn
     ("body", "comes_back"),
     [
         ({"text": "plain"}, {"text": "plain"}),
-        ({"json": {"a": [1, 2.50]}}, {"text": '{"a":[1,2.5]}'}),
-        ({"json": None}, {"text": "null"}),
+        ({"json": {"a": [1, 2.50]}}, {"json": {"a": [1, 2.5]}}),
+        ({"json": None}, {"json": None}),
+        ({"json": "17"}, {"json": "17"}),
+        ({"json": 2**80}, {"json": 2**80}),
+        ({"text": '{"a": 1}'}, {"text": '{"a": 1}'}),
         ({"base64": "cGxhaW4="}, {"text": "plain"}),
         ({"base64": "/wA="}, {"base64": "/wA="}),
     ],
 )
-async def test_a_body_comes_back_as_text_where_it_is_utf_8(
-    client: httpx.AsyncClient, body: dict[str, Any], comes_back: dict[str, str]
+async def test_a_body_comes_back_as_what_it_was_sent_or_as_text_where_it_is_utf_8(
+    client: httpx.AsyncClient, body: dict[str, Any], comes_back: dict[str, Any]
 ) -> None:
     sent = await client.post("/topics/orders/messages", json={"body": body})
+    place = sent.json()
 
-    assert (await pulled(client, sent.json()))["body"] == comes_back
+    found = await pulled(client, place)
+    feed = await client.get(
+        f"/log/records/{place['log_offset']}", headers={"accept": "application/json"}
+    )
+
+    assert found["body"] == feed.json()["message"]["body"] == comes_back
+    assert found["properties"] == {}
+
+
+async def test_a_json_body_is_stored_without_white_space_and_otherwise_as_it_came(
+    client: httpx.AsyncClient,
+) -> None:
+    value = '{ "b" : [1.50, 1e2 ,\n\t-0],  "a":"\\u0041 x y" }'
+    sent = await client.post(
+        "/topics/orders/messages", content=f'{{"body": {{"json": {value}}}}}', headers=JSON
+    )
+
+    octets = await client.get(
+        f"/log/records/{sent.json()['log_offset']}", headers={"accept": "application/octet-stream"}
+    )
+
+    assert octets.text == '{"b":[1.50,1e2,-0],"a":"\\u0041 x y"}'
+
+
+async def test_a_json_body_comes_back_so_by_every_way(client: httpx.AsyncClient) -> None:
+    consumer = DeliveryClient(client)
+    await consumer.create()
+    value = {"flight": 1545, "legs": [None, True, 1.5]}
+    path = "/topics/orders/messages?queue_id=0"
+    await client.post(path, json={"messages": [{"body": {"json": value}, "keys": ["k"]}]})
+
+    [delivered] = await consumer.receive()
+    pulled_many = await client.post(
+        "/pull", json={"queues": [{"topic": "orders", "queue_id": 0, "offset": 0}]}
+    )
+    by_key = await client.get("/topics/orders/messages", params={"key": "k"})
+
+    bodies = [
+        delivered["message"]["body"],
+        pulled_many.json()["queues"][0]["answer"]["messages"][0]["body"],
+        by_key.json()["messages"][0]["body"],
+    ]
+    assert bodies == [{"json": value}] * 3
+
+
+async def test_a_body_that_says_it_is_json_and_is_not_comes_back_as_text(
+    client: httpx.AsyncClient,
+) -> None:
+    properties = "ERUCA_BODY_FORMAT\x01json\x02"  # as a producer of records may say by itself
+    content = batch([record("orders", b"{", queue_id=0, properties=properties)])
+    sent = await client.post("/topics/orders/queues/0/records", content=content, headers=RECORDS)
+    assert sent.status_code == httpx.codes.CREATED, sent.text
+
+    found = await pulled(client, {"topic": "orders", **sent.json()})
+
+    assert found["body"] == {"text": "{"}
 
 
 @pytest.mark.parametrize("kind", ["one", "batch", "octets"])

@@ -171,6 +171,26 @@ async def test_the_trace_in_which_a_transaction_began_goes_with_its_message(
     assert message["properties"] == trace
 
 
+async def test_a_json_body_is_one_when_it_is_committed_and_begins_again_however_it_is_spelt(
+    client: httpx.AsyncClient,
+) -> None:
+    content = (
+        '{"topic": "payments", "queue_id": 1, "producer_group": "orders", "message": '
+        '{"message_id": "t-1", "body": {"json": %s}}}'
+    )
+    headers = {"content-type": "application/json"}
+    begun, again, other = [
+        await client.post("/transactions", content=content % value, headers=headers)
+        for value in ('{"a": 1, "b": 2}', '{"b":2.0,"a":1}', '{"a": 1}')
+    ]
+    await done(client, "t-1", "commit")
+
+    [message] = await pull(client)
+
+    assert (begun.status_code, again.status_code, other.status_code) == (201, 200, 409)
+    assert message["body"] == {"json": {"a": 1, "b": 2}}
+
+
 async def test_a_rolled_back_message_is_never_seen(client: httpx.AsyncClient) -> None:
     receipt = await begin(client)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eruca.cli.shown_messages import one_line, time_text
+from eruca.cli.shown_messages import body_line, one_line, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,8 +52,7 @@ def body_text(message: WholeMessage) -> str:
     """Return a message's body as text, or why there is none."""
     if message.body is None:
         return f"no body: {_NO_BODY[message.body_missing or 'not_asked']}"
-    text = message.body.get("text")
-    return str(text) if text is not None else f"base64:{message.body.get('base64', '')}"
+    return body_line(message.body)
 
 
 def message_row(message: WholeMessage, *, bodies: bool) -> Sequence[object]:

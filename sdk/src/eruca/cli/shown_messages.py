@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -39,12 +41,29 @@ def message_document(message: ReceivedMessage) -> dict[str, object]:
     }
 
 
-def body_document(body: bytes) -> dict[str, str]:
-    """Return a body as the contract does: text where it is UTF-8, else base64."""
+def body_document(body: bytes, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return a body as the contract does: JSON where it was sent so, else text, else base64."""
+    import json
+
+    from eruca.contract.properties import BODY_FORMAT, JSON_FORMAT
+
     try:
+        if properties.get(BODY_FORMAT) == JSON_FORMAT:
+            with suppress(ValueError, RecursionError):  # then it is shown as it is
+                return {"json": json.loads(body)}
         return {"text": body.decode()}
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(body).decode()}
+
+
+def body_line(body: Mapping[str, Any]) -> str:
+    """Return a body, as the contract has it, as people are shown it."""
+    import json
+
+    if "json" in body:
+        return json.dumps(body["json"], ensure_ascii=False, separators=(",", ":"))
+    text: str | None = body.get("text")
+    return f"base64:{body.get('base64', '')}" if text is None else text
 
 
 def time_text(moment: datetime) -> str:
@@ -67,16 +86,16 @@ def message_line(message: ReceivedMessage) -> Text:
     if "unreadable" in body:
         line.append(one_line(f"unreadable: {body['unreadable']}"), "red")
     else:
-        line.append(one_line(body.get("text") or f"base64:{body.get('base64', '')}"))
+        line.append(one_line(body_line(body)))
     return line
 
 
-def _body_of(message: ReceivedMessage) -> dict[str, str]:
+def _body_of(message: ReceivedMessage) -> dict[str, Any]:
     """Return its body, or why that cannot be read: others are waiting to be shown behind it."""
     from eruca.contract.errors import DamagedMessageError
 
     try:
-        return body_document(message.body)
+        return body_document(message.body, message.system_properties)
     except DamagedMessageError as error:
         return {"unreadable": error.detail if error.fix is None else f"{error.detail}; {error.fix}"}
 

@@ -4,14 +4,18 @@ These structs are the hot path's JSON: msgspec decodes, checks and encodes them 
 OpenAPI schemas come from the same structs.
 
 A body names its own form: exactly one of ``text``, ``json`` and ``base64``. Nothing is guessed on
-the way in; on the way out a body that is UTF-8 comes as ``text``, any other as ``base64``.
+the way in. On the way out a body that was sent as ``json`` comes as ``json``: the reserved property
+``ERUCA_BODY_FORMAT`` says so. Any other that is UTF-8 comes as ``text``, the rest as ``base64``.
 """
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from eruca.contract.instant_texts import InstantText
@@ -43,7 +47,7 @@ class Body(Struct, frozen=True, forbid_unknown_fields=True):
     """A message's body: exactly one of the three."""
 
     text: str | UnsetType = UNSET  # stored as UTF-8
-    json: Raw | UnsetType = UNSET  # stored as the JSON text it came as
+    json: Raw | UnsetType = UNSET  # stored as its JSON text, without white space between tokens
     base64: str | UnsetType = UNSET  # stored decoded
 
 
@@ -110,15 +114,32 @@ class BatchReceipt(Struct, frozen=True, kw_only=True):
 
 
 class PulledBody(Struct, frozen=True, omit_defaults=True):
-    """A body on its way out: ``text`` where it is UTF-8, else ``base64``.
+    """A body on its way out: ``json`` where it was sent so, ``text`` where it is UTF-8.
+
+    Else ``base64``.
 
     ``compression`` is there only where the broker could not undo it: ``base64`` then holds the
     compressed bytes, in the format it names (``lz4``, ``zstd``, ``zlib``).
     """
 
     text: str | None = None
+    json: Raw | UnsetType = UNSET
     base64: str | None = None
     compression: str | None = None
+
+    def octets(self) -> bytes:
+        """Return the bytes, as they are stored."""
+        if self.json is not UNSET:
+            return bytes(self.json)
+        if self.text is not None:
+            return self.text.encode()
+        return b64decode(self.base64 or "", validate=True)
+
+    def line(self) -> str:
+        """Return the body as people are shown it."""
+        if self.json is not UNSET:
+            return bytes(self.json).decode()
+        return f"base64:{self.base64}" if self.text is None else self.text
 
 
 class PulledMessage(Struct, frozen=True, kw_only=True):
@@ -206,3 +227,9 @@ class LogAnswer(Struct, frozen=True, kw_only=True):
     next_offset: int
     min_offset: int
     max_offset: int
+
+
+def as_builtins(message: Struct) -> Any:  # noqa: ANN401 - a JSON value
+    """Return what *message* is in JSON, as dicts, lists and texts."""
+    # By way of JSON: what a body holds as JSON is not taken apart otherwise.
+    return json.loads(msgspec.json.encode(message))

@@ -45,6 +45,8 @@ RETRY_REASON: Final = "ERUCA_RETRY_REASON"
 RETRY_ERROR: Final = "ERUCA_RETRY_ERROR"
 DEAD_REASON: Final = "ERUCA_DEAD_REASON"
 DEAD_ERROR: Final = "ERUCA_DEAD_ERROR"
+BODY_FORMAT: Final = "ERUCA_BODY_FORMAT"  # what the body was sent as, where that is not octets …
+JSON_FORMAT: Final = "json"  # … a JSON value
 
 TRACE_CONTEXT: Final = frozenset(("traceparent", "tracestate"))
 """What tells in which trace a message was sent, as W3C has it: no part of what it says."""
@@ -65,6 +67,7 @@ RESERVED: Final = frozenset((
     "CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__", "TRANSACTION_CHECK_TIMES",
     "INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "REDIRECT", "TRACE_CONTEXT",
     ORIGIN_QUEUE_ID, ORIGIN_OFFSET, RETRY_REASON, RETRY_ERROR, DEAD_REASON, DEAD_ERROR,
+    BODY_FORMAT,
 ))
 # fmt: on
 

@@ -18,6 +18,7 @@ from base64 import b64decode
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
+import msgspec
 from pydantic import Field
 
 from eruca.contract.errors import (
@@ -118,7 +119,7 @@ class WholeMessage(StoredMessage):
     """A message with its body."""
 
     body: dict[str, Any] | None = Field(
-        description="as a pull returns it: `text`, or `base64`; null: see `body_missing`",
+        description="as a pull returns it: `json`, `text` or `base64`; null: see `body_missing`",
         examples=[{"text": "paid"}],
     )
     body_missing: BodyMissing | None
@@ -129,7 +130,7 @@ class WholeMessage(StoredMessage):
     system_properties: dict[str, Any] | None
 
     def octets(self) -> bytes:
-        """Return the body as it was sent.
+        """Return the body as it was sent; one that was sent as JSON as a text of that value.
 
         Raises:
             RecordNotFoundError: Retention has deleted it.
@@ -148,6 +149,8 @@ class WholeMessage(StoredMessage):
                 f"{where} is compressed ({self.body['compression']}), which the broker cannot undo",
                 fix="take it as JSON; body.compression says how it is to be undone",
             )
+        if "json" in self.body:
+            return msgspec.json.encode(self.body["json"])
         if "text" in self.body:
             text: str = self.body["text"]
             return text.encode()

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.cli.shown_messages import body_document, message_document, message_line, one_line
+from eruca.cli.shown_messages import (
+    body_document,
+    body_line,
+    message_document,
+    message_line,
+    one_line,
+)
 from eruca.contract.records import Record, encode_record
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.messages.received_message import ReceivedMessage
@@ -32,11 +38,25 @@ def test_no_text_moves_the_cursor_or_changes_a_colour(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "document"),
-    [(b"text", {"text": "text"}), ("ü".encode(), {"text": "ü"}), (b"\xff\x00", {"base64": "/wA="})],
+    ("body", "is_json", "document", "line"),
+    [
+        (b"text", False, {"text": "text"}, "text"),
+        ("ü".encode(), False, {"text": "ü"}, "ü"),
+        (b"\xff\x00", False, {"base64": "/wA="}, "base64:/wA="),
+        (b'{"a": [1]}', False, {"text": '{"a": [1]}'}, '{"a": [1]}'),
+        ('{"a": "ü"}'.encode(), True, {"json": {"a": "ü"}}, '{"a":"ü"}'),
+        (b"null", True, {"json": None}, "null"),
+        (b"{", True, {"text": "{"}, "{"),
+        (b"\xff", True, {"base64": "/w=="}, "base64:/w=="),
+    ],
 )
-def test_a_body_is_text_where_it_is_utf_8(body: bytes, document: dict[str, str]) -> None:
-    assert body_document(body) == document
+def test_a_body_is_shown_as_what_it_was_sent(
+    body: bytes, is_json: bool, document: dict[str, object], line: str
+) -> None:
+    properties = {"ERUCA_BODY_FORMAT": "json"} if is_json else {}
+
+    assert body_document(body, properties) == document
+    assert body_line(document) == line
 
 
 def test_what_cannot_be_read_says_so_in_place_of_its_body() -> None:

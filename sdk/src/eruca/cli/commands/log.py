@@ -115,7 +115,7 @@ async def _records(
 def _show(session: Session, found: LogRecord) -> None:
     from datetime import UTC, datetime
 
-    from eruca.cli.shown_messages import body_document, one_line, time_text
+    from eruca.cli.shown_messages import body_document, body_line, one_line, time_text
     from eruca.contract.properties import KEYS, TAGS
 
     record = found.decode()
@@ -134,17 +134,17 @@ def _show(session: Session, found: LogRecord) -> None:
                 "prepared_offset": record.prepared_offset,
                 "stored_at": stored_at,
                 "properties": properties,
-                "body": body_document(record.body),
+                "body": body_document(record.body, properties),
             }
         )
         return
-    body = body_document(record.body)
+    body = body_document(record.body, properties)
     words = [
         stored_at,
         f"{found.broker_name}:{found.log_offset}+{found.size}",
         f"{record.topic}/{record.queue_id}@{record.queue_offset}",
         f"[{properties[TAGS]}]" if TAGS in properties else "",
         properties.get(KEYS, ""),
-        body.get("text") or f"base64:{body.get('base64', '')}",
+        body_line(body),
     ]
     session.show_text(one_line(" ".join(filter(None, words))))

@@ -47,13 +47,13 @@ async def show(
     if session.is_json:
         session.show_json(message)
         return
-    import msgspec
+    from eruca.contract.messages import as_builtins
 
-    fields = msgspec.to_builtins(message)
-    body = fields.pop("body")
+    fields = as_builtins(message)
+    del fields["body"]
     session.show_record((_heading(name), _plain(value)) for name, value in fields.items())
     session.show_text("")
-    session.show_text(body.get("text") or f"base64:{body.get('base64', '')}")
+    session.show_text(message.body.line())
 
 
 async def find(
@@ -95,7 +95,7 @@ async def find(
                 message.offset_message_id,
                 message.tag,
                 ",".join(message.keys),
-                one_line(message.body.text or f"base64:{message.body.base64}"),
+                one_line(message.body.line()),
             )
             for message in found
         ),

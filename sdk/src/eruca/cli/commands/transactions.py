@@ -115,9 +115,9 @@ async def show(
     session.show_table(["at", "event", "by", "what"], map(_history_row, detail.history))
     if detail.message is not None:
         session.show_text("")
-        body = detail.message["body"]
-        text = body.get("text")
-        session.show_text(text if text is not None else f"base64:{body.get('base64', '')}")
+        from eruca.cli.shown_messages import body_line
+
+        session.show_text(body_line(detail.message["body"]))
 
 
 async def commit(

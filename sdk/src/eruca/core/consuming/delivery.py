@@ -7,11 +7,11 @@ answer does not tell, the system's own properties.
 
 from __future__ import annotations
 
-from base64 import b64decode
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec import UNSET
 
 from eruca.contract import properties as names
 from eruca.contract.messages import PulledBody, PulledMessage
@@ -106,14 +106,14 @@ def _properties(message: PulledMessage) -> dict[str, str]:
         names.SHARDING_KEY: message.sharding_key,
         names.UNIQ_KEY: message.message_id,
     }
+    if message.body.json is not UNSET:
+        told[names.BODY_FORMAT] = names.JSON_FORMAT
     return message.properties | {name: text for name, text in told.items() if text}
 
 
 def _stored_body(body: PulledBody) -> tuple[bytes, int]:
     """Return the body's bytes and the flags that say how they are compressed."""
-    content = (
-        b64decode(body.base64 or "", validate=True) if body.text is None else body.text.encode()
-    )
+    content = body.octets()
     if body.compression is None:
         return content, 0
     return content, int(SysFlag.COMPRESSED) | _FORMATS.get(body.compression, 0)

@@ -24,7 +24,13 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from eruca.contract.limits import PROPERTIES_SIZE_MAX
-from eruca.contract.properties import NAME_SEPARATOR, PROPERTY_SEPARATOR, UNIQ_KEY
+from eruca.contract.properties import (
+    BODY_FORMAT,
+    JSON_FORMAT,
+    NAME_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    UNIQ_KEY,
+)
 from eruca.contract.records import V1_TOPIC_SIZE_MAX
 from eruca.core.messages.message_fields import (
     KEYS_NAME,
@@ -47,6 +53,7 @@ _RECORD_ROOM: Final = 192  # bytes left for a record's fields and an id made whe
 _PLAIN_ROOM: Final = _RECORD_ROOM + V1_TOPIC_SIZE_MAX + 2 * PLAIN_TEXT_SIZE_MAX  # but the body
 _UNIQ_KEY_NAME: Final = f"{UNIQ_KEY}{NAME_SEPARATOR}"
 BEFORE_ID: Final = f"{PROPERTY_SEPARATOR}{_UNIQ_KEY_NAME}"  # between a key and the unique id
+_JSON_MARK: Final = f"{BODY_FORMAT}{NAME_SEPARATOR}{JSON_FORMAT}{PROPERTY_SEPARATOR}"
 _KNOWN_MAX: Final = 4_096  # topics, and tags, that are remembered as sound
 
 # What plain messages may have; only ever added to, so threads may share them.
@@ -76,6 +83,7 @@ class _Details(msgspec.Struct, frozen=True, gc=False, eq=False, kw_only=True):
     delay_seconds: float | None = None
     delay_level: int | None = None
     _text: PropertiesText | None = None  # of a message that is not plain
+    _is_json: bool = False  # whether the body was made of a JSON value
 
 
 # The field itself: by its name a message hands out a copy.
@@ -150,6 +158,7 @@ class Message(_Details, frozen=True, gc=False, eq=False):
             and self.deliver_at is None
             and self.delay_seconds is None
             and self.delay_level is None
+            and not self._is_json
             and self._text is None  # else it is made of another, by msgspec.structs.replace
         ):
             if keys == ():
@@ -175,6 +184,8 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         head += keys_text(keys) + _UNIQ_KEY_NAME
         properties = checked_properties(_given_properties(self) or {})
         tail = PROPERTY_SEPARATOR + tail_text(self.sharding_key, properties)
+        if self._is_json:
+            tail += _JSON_MARK
         check_flag(self.flag)
         if self.message_id is not None:
             check_message_id(self.message_id)
@@ -222,7 +233,7 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         """Return a message whose body is *value* as JSON.
 
         *value* is anything msgspec encodes (dicts, lists, dataclasses, Structs, datetimes …) or a
-        pydantic model.
+        pydantic model. Who reads the message over HTTP gets the value, and no text.
         """
         to_json = getattr(value, "model_dump_json", None)
         body = to_json() if callable(to_json) else msgspec.json.encode(value)
@@ -238,6 +249,7 @@ class Message(_Details, frozen=True, gc=False, eq=False):
             deliver_at=deliver_at,
             delay_seconds=delay_seconds,
             delay_level=delay_level,
+            _is_json=True,  # type: ignore[call-arg]  # nobody else may say so
         )
 
     @property  # type: ignore[misc]

@@ -20,10 +20,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-import msgspec
 import structlog
 
 from eruca.contract.errors import DeadLetterNotFoundError, RecordNotFoundError
+from eruca.contract.messages import as_builtins
 from eruca.contract.names import dead_letter_topic, is_derived_topic
 from eruca.contract.properties import DEAD_ERROR, DEAD_REASON, UNIQ_KEY
 from eruca.contract.records import DamagedRecordError, Record, decode_record
@@ -136,7 +136,7 @@ class DeadLetters:
             )
         message = render(letter.record, body_room=_BODY_ROOM).message
         shown = self._shown(group, letter)
-        return DeadLetterDetail(**shown.model_dump(), message=msgspec.to_builtins(message))
+        return DeadLetterDetail(**shown.model_dump(), message=as_builtins(message))
 
     async def redrive(
         self, group: str, request: Redrive, stretch: Stretch

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Final
 
-import msgspec
+from msgspec import UNSET
 
-from eruca.contract.messages import LogRecordView
+from eruca.contract.messages import LogRecordView, as_builtins
 from eruca.contract.queries import BodyMissing, WholeMessage
 from eruca_query.core.found_messages import FoundMessage
 from eruca_query.searching.broker_logs import BrokerLogs, Fault
@@ -29,7 +29,7 @@ def whole(found: FoundMessage, record: LogRecordView | Fault | None) -> WholeMes
     message = record.message
     return WholeMessage(
         **_fields(found),
-        body=msgspec.to_builtins(message.body),
+        body=as_builtins(message.body),
         body_missing=None,
         properties=message.properties,
         sharding_key=message.sharding_key,
@@ -85,7 +85,8 @@ def _body_size(record: LogRecordView | Fault | None) -> int:
     if not isinstance(record, LogRecordView):
         return 0
     body = record.message.body
-    return len(body.text or "") + len(body.base64 or "")
+    json_size = 0 if body.json is UNSET else len(bytes(body.json))
+    return len(body.text or "") + len(body.base64 or "") + json_size
 
 
 def _is_same(found: FoundMessage, record: LogRecordView | Fault | None) -> bool:

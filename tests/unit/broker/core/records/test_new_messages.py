@@ -10,7 +10,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from eruca.contract.errors import TooLargeError, ValidationError
 from eruca.contract.limits import BODY_SIZE_MAX
@@ -89,6 +89,8 @@ def test_what_is_encoded_is_sound_and_decodes_to_what_was_sent(
         assert properties.pop("TAGS", None) == message.tag
         assert split_keys(properties.pop("KEYS", None)) == message.keys
         assert properties.pop("__SHARDINGKEY", None) == message.sharding_key
+        is_json = message.body.json is not UNSET
+        assert properties.pop("ERUCA_BODY_FORMAT", None) == ("json" if is_json else None)
         assert properties == message.properties
 
 

@@ -62,7 +62,7 @@ MESSAGE: Final = {
     "keys": ["UA1545"],
     "sharding_key": "N14228",
     "properties": {},
-    "body": {"text": '{"flight":1545,"origin":"EWR"}'},
+    "body": {"json": {"flight": 1545, "origin": "EWR"}},
     "flag": 0,
     "reconsume_times": 0,
     "born_at": "2026-11-21T08:00:00.121Z",

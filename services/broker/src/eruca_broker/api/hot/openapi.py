@@ -259,11 +259,12 @@ _REPLAYED: Final = {
     }
 }
 _UNDER_A_KEY: Final = (
-    "With an `Idempotency-Key` that was used before, nothing is stored again: the same content is "
-    "answered with the first receipts and `Idempotent-Replayed: true`, any other with 422 "
-    "`idempotency-key-reused`. While the first is on its way, a second waits for it. This holds on "
-    "one broker, for one topic, within the broker's `idempotency_window_seconds` (a day by "
-    "default), and never longer than retention keeps the messages."
+    "With an `Idempotency-Key` that was used before, nothing is stored again: the same content, of "
+    "JSON the same value, is answered with the first receipts and `Idempotent-Replayed: true`, any "
+    "other with 422 `idempotency-key-reused`. While the first is on its way, a second waits for "
+    "it. This holds on one broker, for one topic, within the broker's "
+    "`idempotency_window_seconds` (a day by default), and never longer than "
+    "retention keeps the messages."
 )
 
 
@@ -291,6 +292,9 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                 "it sends under a key.\n\n"
                 f"As `{OCTETS_MEDIA_TYPE}` the body is one message's body as it is, and what JSON "
                 "has beside it is said in the query, under the same names.\n\n"
+                "A body sent as `json` is stored without the white space between its tokens, and "
+                "comes back as `json`. A `traceparent` of the request, with its `tracestate`, "
+                "becomes a property of its messages, unless they have one.\n\n"
                 f"{_UNDER_A_KEY} The key becomes the message's id; the messages of a batch get "
                 "`KEY-0`, `KEY-1` … Where they bring ids, the first one's must be the key.\n\n"
                 "Messages of one `sharding_key` always go to the same queue; without one the "

@@ -61,6 +61,7 @@ _SAID_NAMES: Final = frozenset(
         names.TAGS,
         names.KEYS,
         names.SHARDING_KEY,
+        names.BODY_FORMAT,
         names.DELAY,
         names.TIMER_DELAY_MS,
         names.TIMER_DELIVER_MS,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
+import msgspec
 from isal import isal_zlib
 from msgspec import UNSET
 
@@ -37,9 +38,15 @@ from eruca.contract.records import (
 
 _TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."  # RocketMQ strips these before it stores
 
-_TAG, _KEYS, _SHARDING_KEY, _UNIQUE = (
+_TAG, _KEYS, _SHARDING_KEY, _UNIQUE, _BODY_FORMAT = (
     name + names.NAME_SEPARATOR
-    for name in (names.TAGS, names.KEYS, names.SHARDING_KEY, names.UNIQ_KEY)
+    for name in (
+        names.TAGS,
+        names.KEYS,
+        names.SHARDING_KEY,
+        names.UNIQ_KEY,
+        names.BODY_FORMAT,
+    )
 )
 _END: Final = names.PROPERTY_SEPARATOR
 
@@ -161,7 +168,7 @@ def _named_bytes(body: Body, pointer: str) -> bytes:
     if text is not UNSET:
         raw = text.encode()
     elif json is not UNSET:
-        raw = bytes(json)
+        raw = msgspec.json.format(bytes(json), indent=-1)
         try:
             raw.decode()
         except UnicodeDecodeError as error:
@@ -201,6 +208,9 @@ def stored_properties(message: NewMessage, unique_id: str, pointer: str) -> byte
         if not message.sharding_key.strip():
             raise _fault(f"{pointer}/sharding_key", "it is blank")
         text += f"{_SHARDING_KEY}{message.sharding_key}{_END}"
+        count += 1
+    if message.body.json is not UNSET:
+        text += f"{_BODY_FORMAT}{names.JSON_FORMAT}{_END}"
         count += 1
     if message.message_id is not None and message.message_id.split() != [message.message_id]:
         raise _fault(f"{pointer}/message_id", "it holds a blank")

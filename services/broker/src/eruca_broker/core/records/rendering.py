@@ -1,7 +1,8 @@
 """From the log to JSON: a stored record as a client without the SDK sees it.
 
-A body that was compressed is shown uncompressed where it is zlib's and within the room the caller
-has left; any other stays as it is stored, in base64, and ``body.compression`` names its format.
+A body that was sent as JSON is shown as that value. One that was compressed is shown uncompressed
+where it is zlib's and within the room the caller has left; any other stays as it is stored, in
+base64, and ``body.compression`` names its format.
 Text that a producer wrote as something other than UTF-8 is shown with U+FFFD in its place, so that
 one odd record never makes a queue unreadable.
 """
@@ -16,6 +17,7 @@ from eruca.contract import properties as names
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import LogRecordView, PulledBody, PulledMessage
 from eruca.contract.records import COMPRESSION_MASK, Host, Record, SysFlag
+from eruca_broker.core.records.json_bodies import json_text
 from eruca_broker.core.records.times import rfc3339
 
 _FORMATS: Final = {
@@ -53,7 +55,9 @@ def render(record: Record, *, body_room: int) -> Rendered:
             for name, value in properties.items()
             if name not in names.RESERVED
         },
-        body=_pulled_body(body, compression),
+        body=_pulled_body(
+            body, compression, is_json=properties.get(names.BODY_FORMAT) == names.JSON_FORMAT
+        ),
         flag=record.flag,
         reconsume_times=record.reconsume_times,
         born_at=rfc3339(record.born_timestamp),
@@ -101,7 +105,9 @@ def plain_body(record: Record, body_room: int) -> tuple[bytes, str | None]:
     return (plain, None) if decompressor.eof else (record.body, compression)
 
 
-def _pulled_body(body: bytes, compression: str | None) -> PulledBody:
+def _pulled_body(body: bytes, compression: str | None, *, is_json: bool) -> PulledBody:
+    if is_json and compression is None and (value := json_text(body)) is not None:
+        return PulledBody(json=value)
     if compression is None:
         try:
             return PulledBody(text=body.decode())

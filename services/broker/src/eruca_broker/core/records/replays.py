@@ -3,9 +3,9 @@
 A key is the identity of what is sent under it: a single message's id, and of a batch the ids
 ``KEY-0``, ``KEY-1`` … or, where its messages bring their own, the first one's. So nothing is noted
 about a key: what it did is found again by that id, and compared with what is asked now. The same
-is the same body, flag, tag, keys and properties, and the same delay. When a message was born, by
-whom it was sent, in which trace and, unless it is asked for, in which queue it lies, makes no
-difference.
+is the same body, flag, tag, keys and properties, and the same delay; of a JSON body it is the same
+value, however that is spelt. When a message was born, by whom it was sent, in which trace and,
+unless it is asked for, in which queue it lies, makes no difference.
 
 A send under a key is in one of these states::
 
@@ -32,6 +32,7 @@ from eruca.contract.errors import ValidationError
 from eruca.contract.messages import NewMessage
 from eruca.contract.names import SCHEDULE_TOPIC
 from eruca.contract.records import COMPRESSION_MASK, Record, RecordLayout, SysFlag, layout_of
+from eruca_broker.core.records.json_bodies import is_same_json
 from eruca_broker.core.records.new_messages import body_bytes, stored_properties
 from eruca_broker.core.records.scheduled import DELAYED_TOPICS, LEVELS, WAITING_NAMES, delivery_time
 from eruca_broker.core.records.times import ms_not_before
@@ -47,6 +48,7 @@ _SHOWN: Final = {
     names.TAGS: "its tag",
     names.KEYS: "its keys",
     names.SHARDING_KEY: "its sharding_key",
+    names.BODY_FORMAT: "the form of its body",
 }
 
 
@@ -85,7 +87,7 @@ def _without(properties: dict[str, str], left_out: frozenset[str]) -> dict[str, 
 
 def difference(stored: Content, wanted: Content) -> str | None:
     """Return what of a message is not as it was stored, in words; None where all of it is."""
-    if (stored.body, stored.compression) != (wanted.body, wanted.compression):
+    if stored.compression != wanted.compression or not is_same_body(stored, wanted):
         return "its body"
     if stored.flag != wanted.flag:
         return "its flag"
@@ -95,6 +97,16 @@ def difference(stored: Content, wanted: Content) -> str | None:
         if stored.properties.get(name) != wanted.properties.get(name):
             return _SHOWN.get(name, f"its property {name!r}")
     return None
+
+
+def is_same_body(stored: Content, wanted: Content) -> bool:
+    """Tell whether two bodies say the same; of JSON that is the value, however it is spelt."""
+    if stored.body == wanted.body:
+        return True
+    formats = (stored.properties.get(names.BODY_FORMAT), wanted.properties.get(names.BODY_FORMAT))
+    return formats == (names.JSON_FORMAT, names.JSON_FORMAT) and is_same_json(
+        stored.body, wanted.body
+    )
 
 
 def is_same_record(stored: memoryview, wanted: memoryview) -> bool:

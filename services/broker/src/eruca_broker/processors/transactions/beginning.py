@@ -32,6 +32,7 @@ from eruca_broker.core.records.half_messages import (
     said_properties,
 )
 from eruca_broker.core.records.new_messages import body_bytes, stored_properties
+from eruca_broker.core.records.replays import Content, difference
 from eruca_broker.core.records.scheduled import PropertiesTooLargeError
 from eruca_broker.core.records.times import ms_not_before, rfc3339
 from eruca_broker.processors.send_message import Draft, Sender
@@ -213,11 +214,9 @@ def _is_message_of(half: Record, message: NewMessage, transaction_id: str) -> bo
     """Tell whether the half message says what *message* says."""
     text = stored_properties(message, transaction_id, _POINTER).decode()
     said = said_properties(text) | _delay_of(message)
-    return (half.body, half.flag, said_properties(half.properties)) == (
-        body_bytes(message.body, _POINTER),
-        message.flag,
-        said,
-    )
+    stored = Content(half.body, 0, half.flag, said_properties(half.properties))
+    wanted = Content(body_bytes(message.body, _POINTER), 0, message.flag, said)
+    return difference(stored, wanted) is None
 
 
 def _delay_of(message: NewMessage) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from eruca.contract.errors import RecordNotFoundError, TransactionNotFoundError
+from eruca.contract.messages import as_builtins
 from eruca.contract.transaction_events import (
     TransactionBegun,
     TransactionCarried,
@@ -172,7 +173,7 @@ class TransactionViews:
             record = self._store.record(log_offset)
         except RecordNotFoundError:
             return None
-        shown: dict[str, Any] = msgspec.to_builtins(render(record, body_room=_BODY_ROOM).message)
+        shown: dict[str, Any] = as_builtins(render(record, body_room=_BODY_ROOM).message)
         return shown
 
     def _committed(self, ended: Ended) -> CommittedMessage | None:
