@@ -145,3 +145,10 @@ async def test_an_id_of_dots_alone_is_refused_where_it_is_made(
     with pytest.raises(pydantic.ValidationError):
         TypeAdapter(BrokerName).validate_python(name)
     assert TypeAdapter(ClientId).validate_python(f"{name}a{name}")
+
+
+async def test_an_answer_without_content_describes_none(client: httpx.AsyncClient) -> None:
+    deleted = await client.delete("/topics/orders")
+
+    assert (deleted.status_code, deleted.content) == (204, b"")
+    assert deleted.headers.keys() == {"x-request-id"}
