@@ -7,7 +7,7 @@ from typing import Final
 
 from bench.load import request
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
-from eruca.contract.records import Record, encode_record
+from eruca.contract.records import Record, encode_unstamped
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 
 TOPIC: Final = "bench"
@@ -20,7 +20,7 @@ def records(count: int, *, queue_id: int = 0, first: int = 0) -> list[bytes]:
     """Return encoded records, ready for a broker to stamp."""
     body = os.urandom(BODY_SIZE)
     return [
-        encode_record(
+        encode_unstamped(
             Record(
                 topic=TOPIC,
                 body=body,

@@ -24,7 +24,7 @@ from bench.load import request
 from bench.report import Report
 from bench.servers import MALLOC, Server, broker, name_server
 from eruca.contract.properties import TAGS, UNIQ_KEY, encode_properties
-from eruca.contract.records import Record, encode_record
+from eruca.contract.records import Record, encode_unstamped
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 
 _QUEUES: Final = 4
@@ -128,7 +128,7 @@ def _filters(report: Report, seconds: float) -> None:
 
 def _with_properties(first: int) -> bytes:
     records = [
-        encode_record(
+        encode_unstamped(
             Record(
                 topic=TOPIC,
                 body=b"x" * 200,

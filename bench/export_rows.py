@@ -74,7 +74,8 @@ def _record(offset: int) -> bytes:
             log_offset=offset * 400,
             store_host=_HOST,
             properties=encode_properties(properties),
-        )
+        ),
+        with_checksum=True,
     )
 
 

@@ -29,7 +29,7 @@ from bench.read_model import until_read
 from bench.report import Report
 from bench.spark_process import HEAP_MIB, Peak, SparkProcess, peak_of, spark_process
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
-from eruca.contract.records import Record, encode_record
+from eruca.contract.records import Record, encode_unstamped
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 from eruca_deploy.cluster import LocalCluster
 
@@ -329,7 +329,7 @@ async def _fill(http: httpx.AsyncClient, broker: str, rows: int) -> None:
 def _batch(queue: int, number: int) -> list[bytes]:
     chosen = random.Random(_BATCHES * queue + number)
     return [
-        encode_record(
+        encode_unstamped(
             Record(
                 topic=TOPIC,
                 queue_id=queue,

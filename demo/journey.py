@@ -134,6 +134,11 @@ async def pull_flights(
     return timing
 
 
+def _text_of(message: eruca.PulledMessage) -> str:
+    """Return a message's body; nothing where it is damaged, or no text."""
+    return "" if message.body is None else message.body.text or ""
+
+
 async def find_flight(admin: eruca.AsyncAdmin, flight: Flight, result: eruca.SendResult) -> Found:
     """Look for a flight by where it is stored, by which message it is, and by its number."""
     record = await admin.message_by_offset_id(result.offset_message_id)
@@ -142,9 +147,9 @@ async def find_flight(admin: eruca.AsyncAdmin, flight: Flight, result: eruca.Sen
     return Found(
         flight,
         result,
-        by_offset_id=record.message.body.text or "",
-        by_unique_id=[message.body.text or "" for message in same_id],
-        by_key=[message.body.text or "" for message in same_number],
+        by_offset_id=_text_of(record.message),
+        by_unique_id=[_text_of(message) for message in same_id],
+        by_key=[_text_of(message) for message in same_number],
     )
 
 

@@ -227,6 +227,14 @@ def _message_in_records(message: eruca.ReceivedMessage) -> Message:
 
 def _message_in_json(row: PulledMessage) -> Message:
     body = row.body
+    assert row.damage is None, row
+    assert body is not None
+    assert row.offset_message_id is not None
+    assert row.flag is not None
+    assert row.born_at is not None
+    assert row.born_host is not None
+    assert row.stored_at is not None
+    assert row.store_host is not None
     return Message(
         topic=row.topic,
         queue_id=row.queue_id,

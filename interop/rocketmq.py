@@ -113,4 +113,6 @@ class RocketMq:
             "enablePropertyFilter": "true",
             "flushDiskType": "ASYNC_FLUSH",
             "enabledAppendPropCRC": str(self._property_checksums).lower(),
+            # … and believes no record of the log that does not match it.
+            "forceVerifyPropCRC": str(self._property_checksums).lower(),
         }

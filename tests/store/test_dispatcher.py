@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
-from eruca.contract.records import Record, encode_record
+from eruca.contract.records import Record, encode_unstamped
 from eruca.contract.wire import encode_batch
 from eruca_broker.core.batches.batch import Batch, batch_of_records, check_batch
 from eruca_broker.core.state.events import TopicPut
@@ -47,7 +47,7 @@ def properties(kind: str, number: int) -> str:
 
 def batch_of(kind: str, count: int, sizes: str, topic: str, is_from_outside: bool) -> Batch:
     encoded = [
-        encode_record(
+        encode_unstamped(
             Record(
                 topic=topic,
                 body=b"x" * (20 if sizes == "one size" else number % 23 + 1),

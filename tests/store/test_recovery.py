@@ -11,7 +11,14 @@ import pytest
 
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.properties import encode_properties
-from eruca.contract.records import Host, Record, RecordLayout, encode_record, layout_of
+from eruca.contract.records import (
+    Host,
+    Record,
+    decode_record,
+    encode_record,
+    encode_unstamped,
+    layout_of,
+)
 from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.state.events import TopicPut
 from eruca_broker.store.dispatcher import Dispatcher
@@ -49,7 +56,7 @@ async def fill(directory: Path) -> None:
     await store.change(TopicPut("orders", 1, 1, "rw"))
     for number in range(0, COUNT, 50):
         records = [
-            encode_record(
+            encode_unstamped(
                 Record(
                     topic="orders",
                     body=b"%d" % index,
@@ -178,12 +185,16 @@ async def test_a_damaged_record_of_the_state_is_found_after_an_orderly_stop_too(
 
 
 def misplace(directory: Path, body: bytes, place: int) -> None:
-    """Let a record in the log tell another place in its queue."""
+    """Let a record in the log, which is sound, tell another place in its queue."""
     for segment in sorted((directory / "commitlog").iterdir()):
         data = bytearray(segment.read_bytes())
         if (at := data.find(body)) >= 0:
-            at += RecordLayout.QUEUE_OFFSET - layout_of(0).body
-            data[at : at + 8] = place.to_bytes(8)
+            at -= layout_of(0).body
+            record = decode_record(data, at)
+            properties = encode_properties(record.property_map())
+            data[at : at + record.size] = encode_record(
+                replace(record, queue_offset=place, properties=properties), with_checksum=True
+            )
             segment.write_bytes(data)
             return
     raise AssertionError(body)

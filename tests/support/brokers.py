@@ -17,7 +17,7 @@ from eruca.contract.records import (
     SysFlag,
     body_crc,
     decode_record,
-    encode_record,
+    encode_unstamped,
     layout_of,
 )
 from eruca.contract.wire import BATCH_MAGIC, BATCH_PREAMBLE, RECORDS_MEDIA_TYPE
@@ -108,7 +108,7 @@ def record(topic: str, body: bytes = b"body", **fields: Any) -> bytes:  # noqa: 
 
     *fields* are those of ``Record``, whose types they have.
     """
-    return encode_record(Record(topic=topic, body=body, **fields))
+    return encode_unstamped(Record(topic=topic, body=body, **fields))
 
 
 def batch(

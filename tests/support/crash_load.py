@@ -16,7 +16,7 @@ from typing import Self
 import httpx
 
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
-from eruca.contract.records import Record, encode_record
+from eruca.contract.records import Record, encode_unstamped
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 from support.log_model import Key, LogModel
 
@@ -209,7 +209,7 @@ class Load:
 
 def _record(queue_id: int, body: bytes) -> bytes:
     properties = encode_properties({UNIQ_KEY: _key(body), TAGS: "records", KEYS: "every"})
-    return encode_record(
+    return encode_unstamped(
         Record(topic=RECORDS_TOPIC, body=body, queue_id=queue_id, properties=properties)
     )
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from eruca.contract.properties import encode_properties, split_keys
-from eruca.contract.records import Host, Record
+from eruca.contract.records import (
+    CHECKSUM_ROOM,
+    Buffer,
+    Host,
+    Record,
+    body_crc,
+    decode_record,
+)
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -35,6 +44,14 @@ RECORDS = st.builds(
     prepared_offset=INT64,
     properties=PROPERTIES.map(encode_properties),
 )
+
+
+def decode_draft(raw: Buffer, start: int = 0) -> Record:
+    """Return a record that is still to be stamped, without the room for its checksum."""
+    record = decode_record(raw, start, check_crc=False)
+    assert record.properties.endswith(CHECKSUM_ROOM), record.properties
+    assert record.body_crc == body_crc(record.body)
+    return replace(record, properties=record.properties.removesuffix(CHECKSUM_ROOM))
 
 
 def example_record(*, topic: str = "orders", body: bytes = b"a body") -> Record:

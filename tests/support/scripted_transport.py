@@ -12,8 +12,9 @@ import msgspec
 from eruca.aio.http.transport import HttpResponse
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ErucaError, TimeoutExpiredError
 from eruca.contract.messages import BatchReceipt
-from eruca.contract.records import Buffer, Record, decode_record
+from eruca.contract.records import Buffer, Record
 from eruca.contract.wire import batch_extent, batch_sizes
+from support.records import decode_draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Request:
         count, position = batch_extent(self.body)
         records = []
         for size in batch_sizes(self.body, count):
-            records.append(decode_record(self.body, position))
+            records.append(decode_draft(self.body, position))
             position += size
         return records
 

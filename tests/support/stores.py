@@ -14,7 +14,7 @@ import structlog
 
 from eruca.contract.hashing import tags_code
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
-from eruca.contract.records import Host, Record, encode_record
+from eruca.contract.records import Host, Record, encode_unstamped
 from eruca_broker.core.batches.batch import Batch, batch_of_records
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode, StoreSettings
@@ -52,7 +52,7 @@ def message(
     """Return a record as a producer lays it out."""
     properties = {TAGS: tag, KEYS: keys, UNIQ_KEY: unique_key}
     stored = encode_properties({name: text for name, text in properties.items() if text})
-    return encode_record(Record(topic=topic, body=body, queue_id=queue_id, properties=stored))
+    return encode_unstamped(Record(topic=topic, body=body, queue_id=queue_id, properties=stored))
 
 
 def batch(topic: str, queue_id: int, bodies: Sequence[bytes], **properties: str | None) -> Batch:

@@ -1223,10 +1223,22 @@ async def test_a_message_that_tells_another_place_than_its_own_holds_up_no_other
     await orders.send("first", "rotten", "last")
     rot_queue_offset(app, b"rotten", place)
 
-    assert texts(await orders.receive()) == ["first", "last"]
+    handed_out = [one for _ in range(3) for one in await orders.receive()]
+
+    assert [one["message"]["queue_offset"] for one in handed_out] == [0, 1, 2]
+    assert texts([handed_out[0], handed_out[2]]) == ["first", "last"]
+    assert_damaged(handed_out[1])
 
 
-async def test_a_message_that_has_rotted_is_handed_out_as_it_is_and_leaves_no_dead_letter(
+def assert_damaged(delivery: dict[str, Any]) -> None:
+    """Assert that a message has nothing but its place, and what is wrong with it."""
+    message = delivery["message"]
+    assert message["damage"]
+    assert (message["body"], message["properties"], message["keys"]) == (None, {}, [])
+    assert message["log_offset"] > 0
+
+
+async def test_a_message_that_has_rotted_is_handed_out_as_damaged_and_leaves_no_dead_letter(
     app: BrokerApp, client: httpx.AsyncClient
 ) -> None:
     orders = DeliveryClient(client)
@@ -1234,11 +1246,12 @@ async def test_a_message_that_has_rotted_is_handed_out_as_it_is_and_leaves_no_de
     await orders.send("rotten", "sound")
     rot(app, b"rotten")
 
-    handed_out = await orders.receive()
+    handed_out = [*await orders.receive(), *await orders.receive()]
     given_up = await orders.nack(*handed_out)
     letters = await client.get("/groups/billing/dead-letters")
 
-    assert texts(handed_out) == ["sotten", "sound"]
+    assert_damaged(handed_out[0])
+    assert texts(handed_out[1:]) == ["sound"]
     assert given_up.is_success, given_up.text
     assert len(letters.json()["dead_letters"]) == 1
     assert (await orders.receive(), rotten_count(app)) == ([], 1)
@@ -1258,12 +1271,13 @@ async def test_what_cannot_be_read_any_more_when_its_time_is_over_holds_up_none_
 
     handed_out = [one for _ in range(3) for one in await orders.receive(1)]
 
-    assert texts(handed_out) == ["second", "third"]
+    assert_damaged(handed_out[0])
+    assert texts(handed_out[1:]) == ["second", "third"]
     assert (await orders.ack(*handed_out)).is_success
     assert await orders.committed() == 3
 
 
-async def test_who_waits_gets_what_is_behind_a_message_that_cannot_be_read_any_more(
+async def test_who_waits_gets_a_message_that_cannot_be_read_any_more_as_damaged(
     app: BrokerApp, orders: DeliveryClient, clock: ManualClock
 ) -> None:
     await orders.send("rotten", "second")
@@ -1273,8 +1287,10 @@ async def test_who_waits_gets_what_is_behind_a_message_that_cannot_be_read_any_m
 
     async with asyncio.timeout(PATIENCE_SECONDS):
         [one] = await orders.receive(1, wait_seconds=30)
+        [other] = await orders.receive(1, wait_seconds=30)
 
-    assert texts([one]) == ["second"]
+    assert_damaged(one)
+    assert texts([other]) == ["second"]
 
 
 @pytest.mark.parametrize("is_given_up", [False, True], ids=["not acknowledged", "given up"])

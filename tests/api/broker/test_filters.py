@@ -61,7 +61,7 @@ async def test_what_meets_the_condition_comes_in_either_form(client: httpx.Async
     assert bytes(pulled.records).count(b"price\x0110\x02") == 0
 
 
-async def test_a_message_that_cannot_be_read_any_more_meets_none_and_hides_no_other(
+async def test_a_message_that_is_damaged_passes_every_filter_and_is_marked(
     app: BrokerApp, client: httpx.AsyncClient
 ) -> None:
     for text in ("first", "rotten", "last"):
@@ -69,9 +69,14 @@ async def test_a_message_that_cannot_be_read_any_more_meets_none_and_hides_no_ot
         await client.post("/topics/orders/messages", params={"queue_id": 0}, json=message)
     rot_beyond_reading(app, b"rotten")
 
-    answer = await client.get(QUEUE, params=asking("price > 20"))
+    pulls = [
+        (await client.get(QUEUE, params=asking("price > 20", offset))).json() for offset in range(3)
+    ]
 
-    assert (texts(answer.json()), answer.json()["next_offset"]) == (["first", "last"], 3)
+    assert [pull["status"] for pull in pulls] == ["found", "damaged", "found"]
+    assert [pull["next_offset"] for pull in pulls] == [1, 2, 3]
+    assert (texts(pulls[0]), texts(pulls[2])) == (["first"], ["last"])
+    assert (await client.get(QUEUE, params=asking("price > 50"))).json()["status"] == "damaged"
 
 
 async def test_where_nothing_meets_it_the_answer_says_how_far_it_got(

@@ -259,7 +259,7 @@ async def test_keys_with_one_hash_are_told_apart(client: httpx.AsyncClient) -> N
 
     found = (await client.get("/topics/orders/messages?key=BB")).json()
 
-    assert found == {"messages": [], "is_complete": True, "next_cursor": None}
+    assert found == {"messages": [], "is_complete": True, "next_cursor": None, "damaged": []}
 
 
 @pytest.mark.parametrize("limit", [1, 3, 64, None])
@@ -383,15 +383,20 @@ async def test_a_cursor_that_no_look_up_gave_is_refused(
     assert answer.json()["errors"][0]["pointer"] == "/query/cursor"
 
 
-async def test_a_message_that_has_rotted_is_found_as_it_is(
-    client: httpx.AsyncClient, app: BrokerApp
+@pytest.mark.parametrize("damage", [rot, rot_beyond_reading, rot_head])
+async def test_a_search_that_meets_a_damaged_message_is_not_complete(
+    client: httpx.AsyncClient, app: BrokerApp, damage: Callable[[BrokerApp, bytes], None]
 ) -> None:
-    await put(client, "rotten", keys=["k"])
-    rot(app, b"rotten")
+    await put(client, "sound", keys=["k"])
+    receipt = await put(client, "rotten", keys=["k"])
+    damage(app, b"rotten")
 
-    [found] = (await client.get("/topics/orders/messages?key=k")).json()["messages"]
+    found = (await client.get("/topics/orders/messages?key=k")).json()
 
-    assert (found["queue_offset"], found["body"]["text"][1:]) == (0, "otten")
+    assert [message["body"]["text"] for message in found["messages"]] == ["sound"]
+    assert not found["is_complete"]
+    [damaged] = found["damaged"]
+    assert damaged["log_offset"] == receipt["log_offset"]
 
 
 async def test_a_search_answer_ends_where_it_would_be_too_large(client: httpx.AsyncClient) -> None:

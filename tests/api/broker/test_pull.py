@@ -608,7 +608,7 @@ async def test_a_pull_of_many_that_cannot_be_answered_points_at_why(
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (status, pointer)
 
 
-async def test_in_json_a_message_that_cannot_be_read_any_more_holds_up_none_behind_it(
+async def test_in_json_a_message_that_cannot_be_read_any_more_is_marked_and_holds_up_none(
     app: BrokerApp, client: httpx.AsyncClient
 ) -> None:
     await put(client, "first", "damaged", "last")
@@ -619,17 +619,15 @@ async def test_in_json_a_message_that_cannot_be_read_any_more_holds_up_none_behi
         file.write(b"\x55")  # the highest byte of the body's size
     await client.put("/groups/billing", json={"start": "earliest"})
 
-    pulled = await client.get(QUEUE, params={"offset": 0})
-    handed_out = await client.post(
-        "/groups/billing/deliveries", json={"topic": "orders", "max_count": 10}
-    )
+    pulls = [(await client.get(QUEUE, params={"offset": offset})).json() for offset in range(3)]
 
-    assert pulled.status_code == 200, pulled.text
-    assert texts(pulled.json()) == ["first", "last"]
-    assert pulled.json()["next_offset"] == 3
-    assert handed_out.status_code == 200, handed_out.text
-    deliveries = handed_out.json()["deliveries"]
-    assert [one["message"]["body"]["text"] for one in deliveries] == ["first", "last"]
+    assert [pull["status"] for pull in pulls] == ["found", "damaged", "found"]
+    assert [pull["next_offset"] for pull in pulls] == [1, 2, 3]
+    assert (texts(pulls[0]), texts(pulls[2])) == (["first"], ["last"])
+    [damaged] = pulls[1]["messages"]
+    assert (damaged["queue_offset"], damaged["body"]) == (1, None)
+    assert damaged["log_offset"] + damaged["size"] == pulls[2]["messages"][0]["log_offset"]
+    assert damaged["damage"]
 
 
 async def test_a_queue_that_lags_is_pointed_at_and_does_not_hold_up_the_others(

@@ -10,7 +10,15 @@ import httpx
 import pytest
 
 from eruca.contract.limits import BATCH_COUNT_MAX, BODY_SIZE_MAX, PROPERTIES_SIZE_MAX
-from eruca.contract.records import MAGIC_BLANK, Record, RecordLayout, decode_record, encode_record
+from eruca.contract.records import (
+    CHECKSUM_ROOM,
+    MAGIC_BLANK,
+    Record,
+    RecordLayout,
+    decode_record,
+    encode_record,
+    encode_unstamped,
+)
 from eruca.contract.wire import BATCH_BODY_SIZE_MAX, RECORDS_MEDIA_TYPE, decode_pull
 from eruca_broker.app import BrokerApp
 from support.brokers import IPV6_STORE_HOST, RECORDS, batch, broker_of, record, with_field
@@ -20,6 +28,7 @@ pytestmark = pytest.mark.anyio
 PATH: Final = "/topics/orders/queues/1/records"
 BODY_SIZE_AT: Final = 84
 TOPIC_AT: Final = 88 + len(b"body")
+PROPERTIES_AT: Final = TOPIC_AT + 1 + len(b"orders")
 
 
 def good(body: bytes = b"body", **fields: object) -> bytes:
@@ -54,7 +63,7 @@ async def test_a_batch_is_stored_with_the_brokers_fields_stamped(
     stored = await pull_records(client)
     log_offset = receipt["log_offset"]
     for number, found in enumerate(stored):
-        assert (found.body, found.properties) == (b"m%d" % number, f"TAGS\x01t{number}\x02")
+        assert (found.body, found.property_map()) == (b"m%d" % number, {"TAGS": f"t{number}"})
         assert (found.queue_offset, found.log_offset) == (number, log_offset)
         assert found.store_timestamp == receipt["store_timestamp_ms"]
         assert found.born_host.ip == "10.1.2.3"
@@ -98,12 +107,19 @@ _LATER: Final = {
     "shorter topic": record("order", queue_id=1),
     "system topic": record("ERUCA_SYS_EVENTS", queue_id=1),
     "topic's length beyond the record": with_field(_SOUND, TOPIC_AT, b"\xff"),
-    "properties' length beyond the record": with_field(_SOUND, len(_SOUND) - 2, b"\0\1"),
-    "properties' length negative": with_field(_SOUND, len(_SOUND) - 2, b"\xff\xff"),
-    "IPv6 store host": encode_record(
+    "properties' length beyond the record": with_field(_SOUND, PROPERTIES_AT, b"\0\x15"),
+    "properties' length negative": with_field(_SOUND, PROPERTIES_AT, b"\xff\xff"),
+    "IPv6 store host": encode_unstamped(
         Record(topic="orders", body=b"body", queue_id=1, store_host=IPV6_STORE_HOST)
     ),
     "cut short": _SOUND[:-1],
+    "no room for a checksum": encode_record(Record(topic="orders", body=b"body", queue_id=1)),
+    "a checksum where its room should be": encode_record(
+        Record(topic="orders", body=b"body", queue_id=1), with_checksum=True
+    ),
+    "room for a checksum not at the end": encode_record(
+        Record(topic="orders", body=b"body", queue_id=1, properties=f"{CHECKSUM_ROOM}a\x01b\x02")
+    ),
     "minimal size, IPv6 layout": with_field(
         record("o", b"", queue_id=1)[:91], RecordLayout.SYS_FLAG, struct.pack(">i", 16)
     ),
@@ -179,7 +195,7 @@ async def test_the_largest_message_fits(client: httpx.AsyncClient) -> None:
 
     assert sent.status_code == 201
     [stored] = await pull_records(client)
-    assert (len(stored.body), stored.properties) == (BODY_SIZE_MAX, longest)
+    assert (len(stored.body), stored.property_map()) == (BODY_SIZE_MAX, {"p": longest[2:-1]})
 
 
 @pytest.mark.parametrize(
@@ -214,7 +230,7 @@ async def test_only_records_are_taken(client: httpx.AsyncClient, content_type: s
 async def test_a_property_that_is_not_utf_8_makes_no_queue_unreadable(
     client: httpx.AsyncClient,
 ) -> None:
-    odd = good(properties="TAGS\x01a\x02name\x01xx\x02")[:-3] + b"\xff\xfe\x02"
+    odd = good(properties="TAGS\x01a\x02name\x01xx\x02").replace(b"xx", b"\xff\xfe")
     await client.post(PATH, content=batch([odd]), headers=RECORDS)
 
     answer = await client.get("/topics/orders/queues/1/messages", params={"offset": 0})

@@ -258,7 +258,7 @@ async def test_messages_are_found_by_key_or_unique_id_on_all_brokers(
     by_key = await client.admin.messages_by_key(topic, "1")
     by_id = await client.admin.messages_by_key(topic, results[3].message_id)
 
-    assert sorted(m.body.text or "" for m in by_key) == ["1", "3", "5", "7"]
+    assert sorted(m.body.text or "" for m in by_key if m.body is not None) == ["1", "3", "5", "7"]
     assert [m.message_id for m in by_id] == [results[3].message_id]
     assert len(await client.admin.messages_by_key(topic, "1", limit=3)) == 3
     assert await client.admin.messages_by_key(topic, "1", begin=datetime.now(UTC)) == []

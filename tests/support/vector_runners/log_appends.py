@@ -25,7 +25,7 @@ from eruca.contract.records import (
     Record,
     SysFlag,
     encode_record,
-    property_crc_matches,
+    encode_unstamped,
 )
 from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
@@ -93,17 +93,17 @@ def _append(
     dispatcher: Dispatcher,
     message: Case,
     next_offsets: Counter[tuple[str, int]],
-    with_property_crc: bool,
+    with_checksum: bool,
 ) -> None:
     key = (message["topic"], message["queue_id"])
     record = _record(message)
     is_queued = record.sys_flag & _TRANSACTION in (0, SysFlag.COMMIT)
     queue_offset = next_offsets[key] if is_queued else 0
-    size = len(encode_record(record, with_property_crc=with_property_crc))
+    size = len(encode_record(record, with_checksum=with_checksum))
     if not log.fits(size):
         log.roll()
     stamped = replace(record, queue_offset=queue_offset, log_offset=log.end_offset)
-    encoded = encode_record(stamped, with_property_crc=with_property_crc)
+    encoded = encode_record(stamped, with_checksum=with_checksum)
 
     assert message["expected_status"] == "PUT_OK"
     assert log.end_offset == message["expected_commit_log_offset"]
@@ -112,7 +112,7 @@ def _append(
     offset_id = encode_offset_id(stamped.store_host, stamped.log_offset)
     assert offset_id == message["expected_offset_message_id"]
 
-    batch = batch_of_records(*key, [_unstamped(stamped, with_property_crc=with_property_crc)])
+    batch = batch_of_records(*key, [_unstamped(stamped, with_checksum=with_checksum)])
     entries = batch.stamp(
         queue_offset=queue_offset,
         log_offset=log.end_offset,
@@ -120,12 +120,8 @@ def _append(
         store_host=record.store_host,
         born_host=record.born_host,
     )
-    if with_property_crc:
-        assert property_crc_matches(encoded)
-        log.add(memoryview(encoded))  # it covers what is stamped
-    else:
-        assert batch.records == encoded
-        log.add(batch.records)
+    assert batch.records == encoded
+    log.add(batch.records)
     log.write()
     next_offsets[key] += is_queued
     if _is_dispatched_live(message):
@@ -133,20 +129,18 @@ def _append(
         dispatcher.dispatch([place], log.end_offset)
 
 
-def _unstamped(record: Record, *, with_property_crc: bool) -> bytes:
+def _unstamped(record: Record, *, with_checksum: bool) -> bytes:
     """Return the record as a client lays it out: with the hosts' room, and nothing in it."""
     no_host = Host(bytes(16), 0)
-    return encode_record(
-        replace(
-            record,
-            queue_offset=0,
-            log_offset=0,
-            store_timestamp=0,
-            born_host=no_host if record.born_host.is_v6 else NO_HOST,
-            store_host=no_host if record.store_host.is_v6 else NO_HOST,
-        ),
-        with_property_crc=with_property_crc,
+    empty = replace(
+        record,
+        queue_offset=0,
+        log_offset=0,
+        store_timestamp=0,
+        born_host=no_host if record.born_host.is_v6 else NO_HOST,
+        store_host=no_host if record.store_host.is_v6 else NO_HOST,
     )
+    return encode_unstamped(empty) if with_checksum else encode_record(empty)
 
 
 def _record(message: Case) -> Record:

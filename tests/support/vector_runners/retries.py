@@ -24,6 +24,7 @@ from eruca_broker.core.consuming.retry_policy import (
 )
 from eruca_broker.core.records.dead_letters import Origin, dead_letter_of, origin_of, retry_of
 from eruca_broker.core.records.scheduled import LEVELS, delivered, destination_of, properties_of
+from support.records import decode_draft
 
 GROUP: Final = "GID_a"  # all cases are of this group …
 TOPIC: Final = "TopicTest"  # … and of messages to this topic
@@ -47,12 +48,12 @@ def run_send_back(case: dict[str, Any]) -> None:
     origin = Origin(known.topic, known.queue_id, known.offset, "MID")
     times = result.reconsume_times
     if result.wait is None:
-        record = decode_record(
+        record = decode_draft(
             dead_letter_of(raw, GROUP, origin, reconsume_times=times, reason="failed", error=None)
         )
         final = record
     else:
-        record = decode_record(
+        record = decode_draft(
             retry := retry_of(
                 raw,
                 GROUP,
@@ -65,7 +66,7 @@ def run_send_back(case: dict[str, Any]) -> None:
         )
         destination = destination_of(properties_of(retry))
         assert destination is not None
-        final = decode_record(delivered(retry, destination))
+        final = decode_draft(delivered(retry, destination))
 
     level = 0 if result.wait is None else result.wait.level
     assert case["expected_response_code"] == 0

@@ -21,10 +21,11 @@ from eruca.contract.properties import (
     decode_properties,
     encode_properties,
 )
-from eruca.contract.records import Host, Record, SysFlag, decode_record, encode_record
+from eruca.contract.records import Host, Record, SysFlag, encode_record
 from eruca_broker.core.records.half_messages import finished_offsets, half_message
 from eruca_broker.core.records.scheduled import Destination
 from eruca_txn_checker.core.check_rules import CheckRules, Verdict, immunity_ms_of, verdict
+from support.records import decode_draft
 
 OP_PULL_COUNT: Final = 32  # op messages read at a time
 WAIT_COUNT_MAX: Final = 60  # RocketMQ's passes end after 60 s, and each wait takes one
@@ -206,7 +207,7 @@ def run_prepare(case: dict[str, Any]) -> None:
         )
     )
 
-    half = decode_record(
+    half = decode_draft(
         half_message(
             raw,
             Destination(case["topic"], case["queue_id"]),

@@ -9,6 +9,7 @@ Source: RocketMQ 5.3, ``DefaultMQAdminExt``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
@@ -52,6 +53,9 @@ from eruca.core.messages.message_queue import MessageQueue, checked_queue
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
+
+
+_logger = logging.getLogger(__name__)
 
 
 @checked_calls()
@@ -410,6 +414,11 @@ class AsyncAdmin:
                     cursor=cursor,
                 )
                 found += page.messages
+                for damaged in page.damaged:
+                    _logger.warning(
+                        "a record at %s that may have the key %r is not found: %s",
+                        *(url, key, damaged.reason),
+                    )
                 cursor = page.next_cursor
                 if cursor is None:
                     break
@@ -417,7 +426,7 @@ class AsyncAdmin:
 
         answers = await on_each(urls, ask)
         found = [message for messages in answers.values() for message in messages]
-        found.sort(key=lambda message: message.stored_at, reverse=True)
+        found.sort(key=lambda message: message.stored_at or "", reverse=True)
         return found[:limit]
 
     # Messages that are delivered later.

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from eruca.aio.simple_consumer import AsyncSimpleConsumer
     from eruca.aio.transaction_producer import AsyncTransactionProducer
     from eruca.core.allocation import AllocationStrategy
+    from eruca.core.messages.received_message import ReceivedMessage
     from eruca.core.producing.transaction_settings import CheckFunction
 
 CHECK_CONCURRENCY_DEFAULT: Final = 16
@@ -309,6 +310,7 @@ class AsyncClient:
         on_assigned: Callable[[list[MessageQueue]], object] | None = None,
         on_revoked: Callable[[list[MessageQueue]], object] | None = None,
         on_lost: Callable[[list[MessageQueue]], object] | None = None,
+        on_damaged: Callable[[ReceivedMessage], object] | None = None,
         commit_seconds: float = PUSH_COMMIT_SECONDS_DEFAULT,
         session_seconds: float = SESSION_SECONDS_DEFAULT,
         stop_timeout: float = STOP_SECONDS_DEFAULT,
@@ -347,6 +349,8 @@ class AsyncClient:
             on_assigned: Called with queues before they are read.
             on_revoked: Called with queues that are handed over, when their handlers have ended.
             on_lost: Called with queues that somebody else may have by now.
+            on_damaged: Called with a message that its broker found damaged. No handler gets it: it
+                is skipped, counted and logged, and stays in its broker's log.
             commit_seconds: Between two commits of offsets; what a crash repeats. Costs one
                 request, and one small record in the log, per broker and interval in which there
                 was progress.
@@ -385,6 +389,7 @@ class AsyncClient:
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             on_lost=on_lost,
+            on_damaged=on_damaged,
             commit_seconds=commit_seconds,
             session_seconds=session_seconds,
             stop_timeout=stop_timeout,

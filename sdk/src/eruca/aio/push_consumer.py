@@ -108,6 +108,11 @@ class AsyncPushConsumer:
         """The queues it reads just now, sorted; the retry topic's are among them."""
         return [] if self._running is None else self._running.queues
 
+    @property
+    def damaged_count(self) -> int:
+        """How many messages it has skipped because their brokers found them damaged."""
+        return 0 if self._running is None else self._running.damaged_count
+
     def subscribe(
         self,
         topic: str,

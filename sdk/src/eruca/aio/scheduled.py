@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ from eruca.contract.recall_handles import (
 from eruca.contract.retries import ScheduledList, ScheduledMessage
 
 _PATH = "/v1/scheduled"
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,8 @@ class Scheduled:
         while True:
             target = target_of(_PATH, topic=topic, cursor=cursor, limit=LIST_LIMIT_MAX)
             page = await self._masters.call(ScheduledList, "GET", url, target)
+            for damaged in page.damaged:
+                _logger.warning("a delayed message at %s is damaged: %s", url, damaged.reason)
             for message in page.scheduled:
                 yield HeldScheduled(broker_name, message)
             cursor = page.next_cursor

@@ -18,6 +18,14 @@ _BODY_SHOWN: Final = 500  # characters of a body on its line
 
 def message_document(message: ReceivedMessage) -> dict[str, object]:
     """Return the message in the form of the HTTP contract, with its broker's name."""
+    if message.damage is not None:
+        return {
+            "topic": message.queue.topic,
+            "broker_name": message.broker_name,
+            "queue_id": message.queue_id,
+            "queue_offset": message.queue_offset,
+            "damage": message.damage,
+        }
     return {
         "topic": message.topic,
         "broker_name": message.broker_name,
@@ -76,6 +84,10 @@ def message_line(message: ReceivedMessage) -> Text:
     from rich.text import Text
 
     line = Text()
+    if message.damage is not None:
+        line.append(f"{message.broker_name}/{message.queue_id}@{message.queue_offset} ", "cyan")
+        line.append(one_line(f"damaged, {message.damage}"), "red")
+        return line
     line.append(f"{time_text(message.stored_at)} ", "dim")
     line.append(f"{message.broker_name}/{message.queue_id}@{message.queue_offset} ", "cyan")
     if message.tag is not None:

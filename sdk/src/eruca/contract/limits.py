@@ -15,7 +15,7 @@ DERIVED_TOPIC_SIZE_MAX: Final = 255  # characters of a retry or dead-letter topi
 GROUP_SIZE_MAX: Final = 120  # characters, so that its derived topics fit their own limit
 
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024  # bytes of one message's body, and of a batch's bodies
-PROPERTIES_SIZE_MAX: Final = 32_767  # bytes: the record's length field is a signed short
+PROPERTIES_SIZE_MAX: Final = 32_747  # bytes: the length is a signed short; 20 are the checksum's
 USER_PROPERTY_COUNT_MAX: Final = 128  # names a user may set on one message
 RECORDS_SIZE_MAX: Final = BODY_SIZE_MAX + 64 * 1024  # bytes of a batch's records, as RocketMQ
 BATCH_COUNT_MAX: Final = 8_192  # messages in one batch; bounds the broker's arrays

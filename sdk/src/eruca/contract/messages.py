@@ -143,26 +143,31 @@ class PulledBody(Struct, frozen=True, omit_defaults=True):
 
 
 class PulledMessage(Struct, frozen=True, kw_only=True):
-    """A stored message."""
+    """A stored message.
+
+    One that is damaged says so in ``damage``, and has its place alone: all else is null or empty,
+    for what the disk holds is not what was stored.
+    """
 
     topic: str
     queue_id: int
     queue_offset: int
     log_offset: int
     size: int  # bytes in the log
+    damage: str | None = None  # what is wrong with it; null: nothing
     message_id: str | None  # the unique id
-    offset_message_id: str
+    offset_message_id: str | None
     tag: str | None
     keys: list[str]
     sharding_key: str | None
     properties: dict[str, str]  # the user's own
-    body: PulledBody
-    flag: int
-    reconsume_times: int
-    born_at: InstantText  # the producer's clock
-    born_host: str
-    stored_at: InstantText  # the broker's clock
-    store_host: str
+    body: PulledBody | None
+    flag: int | None
+    reconsume_times: int | None
+    born_at: InstantText | None  # the producer's clock
+    born_host: str | None
+    stored_at: InstantText | None  # the broker's clock
+    store_host: str | None
 
 
 class PullAnswer(Struct, frozen=True, kw_only=True):
@@ -175,12 +180,24 @@ class PullAnswer(Struct, frozen=True, kw_only=True):
     max_offset: int
 
 
+class DamagedRecord(Struct, frozen=True, kw_only=True):
+    """A record of the log that is not what was stored."""
+
+    log_offset: int
+    reason: str  # what is wrong with it
+
+
 class FoundMessages(Struct, frozen=True):
-    """What a look-up by key found, newest first."""
+    """What a look-up by key found, newest first.
+
+    ``is_complete`` is false where the bodies of further ones would have made the answer too large,
+    and where records that might have the key are damaged.
+    """
 
     messages: list[PulledMessage]
-    is_complete: bool  # false: there are more; go on with next_cursor
+    is_complete: bool
     next_cursor: str | None = None  # null: there are no more
+    damaged: list[DamagedRecord] = []  # records of which nobody can tell whether they have the key
 
 
 class QueuePosition(
@@ -224,6 +241,7 @@ class LogAnswer(Struct, frozen=True, kw_only=True):
     """A stretch of the log in JSON."""
 
     records: list[LogRecordView]
+    damaged: list[DamagedRecord]  # records of this stretch that are left out
     next_offset: int
     min_offset: int
     max_offset: int

@@ -32,6 +32,7 @@ RETRY_TOPIC: Final = "RETRY_TOPIC"  # of a retry: the topic the message was sent
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"  # of a retry: the offset id it had there
 DEAD_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"  # the same, of a dead letter
 DEAD_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+CHECKSUM: Final = "__CRC32#"  # of the whole record, which it ends: see eruca.contract.records
 TRANSACTION_PREPARED: Final = "TRAN_MSG"  # "true" of a half message
 PRODUCER_GROUP: Final = "PGROUP"
 TRANSACTION_ID: Final = "__transactionId__"
@@ -63,7 +64,7 @@ RESERVED: Final = frozenset((
     "MSG_TYPE", "INNER_MULTI_QUEUE_OFFSET", "TIMER_DELAY_MS", "TIMER_DELAY_SEC",
     "TIMER_DELIVER_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES",
     "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "TIMER_DELAY_LEVEL", "__BORNHOST", "BORN_TIMESTAMP",
-    "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "__CRC32#", "__SHARDINGKEY",
+    "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", CHECKSUM, "__SHARDINGKEY",
     "CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__", "TRANSACTION_CHECK_TIMES",
     "INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "REDIRECT", "TRACE_CONTEXT",
     ORIGIN_QUEUE_ID, ORIGIN_OFFSET, RETRY_REASON, RETRY_ERROR, DEAD_REASON, DEAD_ERROR,
@@ -84,12 +85,13 @@ def encode_properties(properties: Mapping[str, str | None]) -> str:
 def decode_properties(text: str) -> dict[str, str]:
     """Return the properties in *text*; a later one of the same name wins.
 
-    Like RocketMQ's reader, it skips a fragment without a name or without a value.
+    Like RocketMQ's reader, it skips a fragment without a name or without a value. Unlike it, it
+    skips the record's checksum as well: that belongs to the record, and nobody has set it.
     """
     properties: dict[str, str] = {}
     for fragment in text.split(PROPERTY_SEPARATOR):
         name, _, value = fragment.partition(NAME_SEPARATOR)
-        if name and value:
+        if name and value and name != CHECKSUM:
             properties[name] = value
     return properties
 

@@ -20,6 +20,12 @@ Layout, big-endian (the two hosts are 4 + 4 bytes, or 16 + 4 where SYSFLAG says 
     TOPIC           u8 (V1) or i16 (V2) length, bytes
     PROPERTIES      i16 length, bytes (see eruca.contract.properties)
 
+The last 20 bytes of the properties are the record's *checksum*, RocketMQ's property ``__CRC32#``:
+CRC-32, 31 bits, of all that precedes it. The broker writes it into every record, once offsets and
+store time are in theirs. Records that RocketMQ has written end in it where that was configured so
+(``enabledAppendPropCRC``); of the others only the body is covered, by BODYCRC. In the text
+``name U+0001 value U+0002`` its value is ten digits, the lowest first.
+
 A segment ends with a *blank* record: TOTALSIZE = the bytes left, then the blank magic.
 
 Source: RocketMQ 5.3, ``MessageExtEncoder``, ``MessageDecoder``, ``CommitLog``, ``UtilAll.crc32``.
@@ -29,12 +35,17 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from ipaddress import ip_address
 from typing import Final, NamedTuple, Self
 
-from eruca.contract.properties import NAME_SEPARATOR, PROPERTY_SEPARATOR, decode_properties
+from eruca.contract.properties import (
+    CHECKSUM,
+    NAME_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    decode_properties,
+)
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB  # the topic's length takes two bytes
@@ -47,9 +58,14 @@ IPV6_HOST_SIZE: Final = 20
 PORT_MAX: Final = 65_535
 BODY_CRC_MASK: Final = 0x7FFF_FFFF
 
-PROPERTY_CRC_NAME: Final = "__CRC32#"
-_PROPERTY_CRC_DIGITS: Final = 10
-PROPERTY_CRC_SIZE: Final = len(PROPERTY_CRC_NAME) + 1 + _PROPERTY_CRC_DIGITS + 1
+_CHECKSUM_DIGITS: Final = 10
+CHECKSUM_ROOM: Final = f"{CHECKSUM}{NAME_SEPARATOR}{'0' * _CHECKSUM_DIGITS}{PROPERTY_SEPARATOR}"
+"""What ends the properties of a record whose checksum is still to be written."""
+
+_CHECKSUM_FORM: Final = CHECKSUM_ROOM.encode()
+CHECKSUM_SIZE: Final = len(_CHECKSUM_FORM)  # bytes
+_CHECKSUM_DIGITS_AT: Final = len(CHECKSUM) + 1
+_CHECKSUM_WRONG_MAX: Final = 4  # bytes: what differs in more from a checksum's form is none
 
 Buffer = bytes | bytearray | memoryview
 
@@ -205,26 +221,25 @@ def body_crc(body: Buffer) -> int:
     return zlib.crc32(body) & BODY_CRC_MASK
 
 
-def encode_record(record: Record, *, with_property_crc: bool = False) -> bytes:
+def encode_record(record: Record, *, with_checksum: bool = False) -> bytes:
     """Return the bytes of *record*.
 
     The host bits of its ``sys_flag`` are set from its hosts, and V2 is used for a topic of more
-    than 127 bytes. *with_property_crc* appends RocketMQ's optional checksum property.
+    than 127 bytes. *with_checksum* appends the checksum of the whole to its properties.
 
     Raises:
         ValueError: Topic or properties do not fit their length fields.
     """
     topic = record.topic.encode()
-    properties = record.properties.encode("utf-8", "surrogatepass")
-    if with_property_crc and properties and not properties.endswith(b"\x02"):
-        properties += b"\x02"
+    text = _closed(record.properties) if with_checksum else record.properties
+    properties = text.encode("utf-8", "surrogatepass")
     is_v2 = len(topic) > V1_TOPIC_SIZE_MAX
     # Plain numbers: a SysFlag made of a negative number would lose bits it has no names for.
     sys_flag = record.sys_flag & ~HOST_BITS
     sys_flag |= int(SysFlag.BORN_HOST_V6) if record.born_host.is_v6 else 0
     sys_flag |= int(SysFlag.STORE_HOST_V6) if record.store_host.is_v6 else 0
     layout = layout_of(sys_flag)
-    crc_size = PROPERTY_CRC_SIZE if with_property_crc else 0
+    crc_size = CHECKSUM_SIZE if with_checksum else 0
     properties_size = len(properties) + crc_size
     if properties_size > 0x7FFF or len(topic) > 0x7FFF:
         raise ValueError("topic or properties exceed their length field of 32 767 bytes")
@@ -252,7 +267,18 @@ def encode_record(record: Record, *, with_property_crc: bool = False) -> bytes:
     encoded = b"".join(
         (header, record.body, topic_head, topic, properties_size.to_bytes(2, "big"), properties)
     )
-    return encoded + _property_crc(encoded) if with_property_crc else encoded
+    return encoded + _checksum_of(encoded) if with_checksum else encoded
+
+
+def encode_unstamped(record: Record) -> bytes:
+    """Return the bytes of *record* with room for its checksum, as a broker is to stamp it."""
+    return encode_record(replace(record, properties=_closed(record.properties) + CHECKSUM_ROOM))
+
+
+def _closed(properties: str) -> str:
+    """Return *properties* with the last separator, without which nothing can follow them."""
+    is_open = properties and not properties.endswith(PROPERTY_SEPARATOR)
+    return properties + PROPERTY_SEPARATOR if is_open else properties
 
 
 def encode_blank(size: int) -> bytes:
@@ -295,6 +321,8 @@ def decode_record(buffer: Buffer, start: int = 0, *, check_crc: bool = True) -> 
     properties_size = int.from_bytes(view[topic_end:properties_start], "big")
     if properties_start - start + properties_size != size:
         raise DamagedRecordError("the parts' lengths do not add up to the record's size")
+    if check_crc and (fault := checksum_fault(view[start : start + size])) is not None:
+        raise DamagedRecordError(fault)
     body = bytes(view[start + layout.body : start + body_end])
     if check_crc and body_crc(body) != fields[2]:
         raise DamagedRecordError("the body does not match its CRC")
@@ -328,12 +356,37 @@ def decode_record(buffer: Buffer, start: int = 0, *, check_crc: bool = True) -> 
     )
 
 
-def property_crc_matches(encoded: Buffer) -> bool:
-    """Tell whether the checksum property that ends *encoded* agrees with what precedes it."""
-    return bytes(encoded[-PROPERTY_CRC_SIZE:]) == _property_crc(encoded[:-PROPERTY_CRC_SIZE])
+def checksum_fault(encoded: Buffer) -> str | None:
+    """Return what is wrong with the checksum that ends a record; None if it is right, or none.
+
+    Bytes that are nearly of a checksum's form are a damaged one. Else one changed byte of it would
+    turn a record whose checksum is wrong into a record without one.
+    """
+    assert len(encoded) >= CHECKSUM_SIZE
+    found = bytes(encoded[-CHECKSUM_SIZE:])
+    wrong = _wrong_bytes(found)
+    if wrong > _CHECKSUM_WRONG_MAX:
+        return None
+    if wrong or found != _checksum_of(encoded[:-CHECKSUM_SIZE]):
+        return "the record does not match its checksum"
+    return None
 
 
-def _property_crc(encoded: Buffer) -> bytes:
+def has_checksum(encoded: Buffer) -> bool:
+    """Tell whether a record ends in a checksum, right or not."""
+    return not _wrong_bytes(bytes(encoded[-CHECKSUM_SIZE:]))
+
+
+def _wrong_bytes(found: bytes) -> int:
+    """Return how many bytes of *found* cannot be those of a checksum at their place."""
+    digits = slice(_CHECKSUM_DIGITS_AT, _CHECKSUM_DIGITS_AT + _CHECKSUM_DIGITS)
+    wrong = sum(not 0x30 <= byte <= 0x39 for byte in found[digits])
+    form = _CHECKSUM_FORM[: digits.start] + _CHECKSUM_FORM[digits.stop :]
+    rest = found[: digits.start] + found[digits.stop :]
+    return wrong + sum(a != b for a, b in zip(form, rest, strict=True))
+
+
+def _checksum_of(encoded: Buffer) -> bytes:
     # RocketMQ writes the digits of the checksum lowest first, padded with zeros.
-    digits = str(body_crc(encoded))[::-1].ljust(_PROPERTY_CRC_DIGITS, "0")
-    return f"{PROPERTY_CRC_NAME}{NAME_SEPARATOR}{digits}{PROPERTY_SEPARATOR}".encode()
+    digits = str(body_crc(encoded))[::-1].ljust(_CHECKSUM_DIGITS, "0")
+    return f"{CHECKSUM}{NAME_SEPARATOR}{digits}{PROPERTY_SEPARATOR}".encode()

@@ -214,8 +214,19 @@ class ScheduledMessage(Answer):
     size: int = Field(description="bytes in the log")
 
 
+class DamagedScheduled(Answer):
+    """A message that waits for its delivery and is damaged: it will be dropped then."""
+
+    log_offset: int
+    deliver_at: Instant
+    reason: str = Field(description="what is wrong with it")
+
+
 class ScheduledList(Answer):
     """A page of delayed messages, by delivery time."""
 
     scheduled: list[ScheduledMessage]
+    damaged: list[DamagedScheduled] = Field(
+        default=[], description="those of which only the time is known, whatever their topic"
+    )
     next_cursor: str | None = None

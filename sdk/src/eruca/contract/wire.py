@@ -14,8 +14,9 @@ A batch (request body of ``POST …/queues/{queue_id}/records``)::
 
 The producer leaves QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP and STOREHOST zero; the broker
 stamps them. BORNHOST is zero as well: the broker stamps the peer's address. The store host's
-family (SYSFLAG) must be the broker's, which the topic's route tells. Properties may not end in a
-zero byte: that is how the broker tells a record whose end was lost in a power cut.
+family (SYSFLAG) must be the broker's, which the topic's route tells. Properties end in the 20 bytes
+``__CRC32#`` U+0001 ``0000000000`` U+0002: the room into which the broker writes the checksum of the
+whole record, once it is stamped. A batch with a record that does not leave it is refused (400).
 
 A pull (answer of one queue)::
 
@@ -28,6 +29,10 @@ A pull (answer of one queue)::
     max      i64  queue offset the next message will get
     sizes    u32[count]
     records  size bytes
+
+A pull ends before a message that is damaged. One that begins at it has status ``damaged`` and a
+count of 0; the message's offset is *next* - 1, and instead of records *size* bytes of UTF-8 say
+where it lies and what is wrong with it.
 
 A pull of many queues: ``b"ERM1"``, u32 section count, then per section u32 index into the
 request's list of queues and u32 size of the pull block that follows. Only queues with something to
@@ -50,6 +55,7 @@ RECORDS_MEDIA_TYPE: Final = "application/vnd.eruca.records"
 LOG_MEDIA_TYPE: Final = "application/vnd.eruca.log"
 OCTETS_MEDIA_TYPE: Final = "application/octet-stream"  # one message's body, as it is
 NEXT_OFFSET_HEADER: Final = "eruca-next-offset"  # of the log feed: where to read on
+DAMAGED_OFFSETS_HEADER: Final = "eruca-damaged-offsets"  # … of its damaged records: "17,42"
 MIN_OFFSET_HEADER: Final = "eruca-min-offset"
 MAX_OFFSET_HEADER: Final = "eruca-max-offset"
 
@@ -79,6 +85,7 @@ class PullStatus(StrEnum):
     NO_MATCHED_MESSAGE = "no_matched_message"  # the filter passed nothing up to next
     OFFSET_TOO_SMALL = "offset_too_small"  # retention has deleted it; next is the first one there
     OFFSET_TOO_LARGE = "offset_too_large"  # beyond the end; next is the end
+    DAMAGED = "damaged"  # the message before next cannot be handed out; it is not what was stored
 
 
 _STATUSES: Final = tuple(PullStatus)
@@ -93,8 +100,14 @@ class PulledRecords(NamedTuple):
     min_offset: int
     max_offset: int
     sizes: Sequence[int]  # bytes of each record
-    records: memoryview  # the records, back to back
+    records: memoryview  # the records, back to back; of one that is damaged, what is wrong with it
     start: int  # of the records in the answer
+
+    @property
+    def damage(self) -> str:
+        """What is wrong with the message that the status ``damaged`` is about."""
+        assert self.status is PullStatus.DAMAGED
+        return str(self.records, "utf-8", "replace")
 
 
 def encode_batch(records: Sequence[bytes]) -> bytes:
@@ -168,7 +181,7 @@ def decode_pull(body: Buffer, at: int = 0) -> PulledRecords:
     if magic != PULL_MAGIC or status >= len(_STATUSES) or start + size != len(view):
         raise MalformedRecordsError("the body is not a whole pull")
     sizes = struct.unpack_from(f">{count}I", view, PULL_PREAMBLE.size)
-    if sum(sizes) != size:
+    if sum(sizes) != size and _STATUSES[status] is not PullStatus.DAMAGED:
         raise MalformedRecordsError("the sizes do not add up to the records")
     return PulledRecords(
         _STATUSES[status], following, lowest, highest, sizes, view[start:], at + start

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from eruca.core.consuming.pull_positions import OutOfRangePolicy, StartPosition
     from eruca.core.filters.subscription_filter import Filter
     from eruca.core.messages.message_queue import MessageQueue
+    from eruca.core.messages.received_message import ReceivedMessage
     from eruca.core.producing.transaction_settings import CheckFunction
     from eruca.core.routing.latency_fault import LatencyProfile
     from eruca.sync.admin import Admin
@@ -296,6 +297,7 @@ class Client:
         on_assigned: Callable[[list[MessageQueue]], object] | None = None,
         on_revoked: Callable[[list[MessageQueue]], object] | None = None,
         on_lost: Callable[[list[MessageQueue]], object] | None = None,
+        on_damaged: Callable[[ReceivedMessage], object] | None = None,
         commit_seconds: float = PUSH_COMMIT_SECONDS_DEFAULT,
         session_seconds: float = SESSION_SECONDS_DEFAULT,
         stop_timeout: float = STOP_SECONDS_DEFAULT,
@@ -334,6 +336,8 @@ class Client:
             on_assigned: Called with queues before they are read.
             on_revoked: Called with queues that are handed over, when their handlers have ended.
             on_lost: Called with queues that somebody else may have by now.
+            on_damaged: Called with a message that its broker found damaged. No handler gets it: it
+                is skipped, counted and logged, and stays in its broker's log.
             commit_seconds: Between two commits of offsets; what a crash repeats. Costs one
                 request, and one small record in the log, per broker and interval in which there
                 was progress.
@@ -374,6 +378,7 @@ class Client:
                 on_assigned=on_assigned,
                 on_revoked=on_revoked,
                 on_lost=on_lost,
+                on_damaged=on_damaged,
                 commit_seconds=commit_seconds,
                 session_seconds=session_seconds,
                 stop_timeout=stop_timeout,

@@ -57,6 +57,11 @@ class PushConsumer:
         """The queues it reads just now, sorted; the retry topic's are among them."""
         return self._twin.assignment
 
+    @property
+    def damaged_count(self) -> int:
+        """How many messages it has skipped because their brokers found them damaged."""
+        return self._twin.damaged_count
+
     def subscribe(
         self,
         topic: str,

@@ -280,9 +280,9 @@ def test_subscriptions_and_ends_are_told() -> None:
 
 def test_what_is_not_looked_at_is_passed_over_and_what_cannot_be_read_is_counted() -> None:
     known = encode_event(TopicPut("t", 1, 1, "rw"), now_ms=NOW, host=NO_HOST)
-    newer = decode_record(known)
+    newer = decode_record(known, check_crc=False)
     newer.properties = encode_properties({"TAGS": "written_by_a_newer_broker"})
-    damaged = decode_record(known)
+    damaged = decode_record(known, check_crc=False)
     damaged.body, damaged.body_crc = b"{", None
     damaged.properties = encode_properties({"TAGS": "group_deleted"})
 

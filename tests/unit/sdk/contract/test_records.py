@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca.contract.records import (
+    CHECKSUM_ROOM,
+    CHECKSUM_SIZE,
     HOST_BITS,
     MAGIC_BLANK,
     MAGIC_V1,
@@ -22,11 +24,13 @@ from eruca.contract.records import (
     Record,
     RecordLayout,
     body_crc,
+    checksum_fault,
     decode_record,
     encode_blank,
     encode_record,
+    encode_unstamped,
+    has_checksum,
     layout_of,
-    property_crc_matches,
 )
 from support.records import HOSTS, INT32, INT64, RECORDS, example_record
 
@@ -123,30 +127,44 @@ def test_a_flipped_bit_in_body_crc_or_a_length_is_refused(record: Record) -> Non
 
 
 @pytest.mark.parametrize("record", EXAMPLES)
-def test_a_property_checksum_notices_every_flipped_bit(record: Record) -> None:
-    encoded = encode_record(record, with_property_crc=True)
-    assert property_crc_matches(encoded)
+def test_no_changed_byte_of_a_record_with_a_checksum_goes_unnoticed(record: Record) -> None:
+    encoded = encode_record(record, with_checksum=True)
+    assert (has_checksum(encoded), checksum_fault(encoded)) == (True, None)
 
     for position in range(len(encoded)):
-        for bit in range(8):
+        for change in range(1, 256):
             damaged = bytearray(encoded)
-            damaged[position] ^= 1 << bit
-            assert not property_crc_matches(damaged)
+            damaged[position] ^= change
+            with pytest.raises(DamagedRecordError):
+                decode_record(damaged)
+
+
+def test_the_last_bytes_of_a_record_without_a_checksum_are_none_that_is_damaged() -> None:
+    for text in ("", "k\x01v\x02", "__CRC32#\x01x\x02", "a\x010000000000\x02", "a" * 40):
+        decode_record(encode_record(replace(example_record(), properties=text)))
 
 
 @given(RECORDS)
-def test_a_property_checksum_is_a_property_like_others(record: Record) -> None:
-    decoded = decode_record(encode_record(record, with_property_crc=True))
+def test_a_checksum_is_no_property_of_the_message(record: Record) -> None:
+    decoded = decode_record(encode_record(record, with_checksum=True))
 
-    properties = decoded.property_map()
-    assert len(properties.pop("__CRC32#")) == 10
-    assert properties == record.property_map()
+    assert decoded.property_map() == record.property_map()
 
 
-def test_a_property_checksum_needs_a_separator_before_it() -> None:
+def test_room_for_a_checksum_is_as_long_as_one() -> None:
+    record = example_record()
+
+    room, written = encode_unstamped(record), encode_record(record, with_checksum=True)
+
+    assert room[:-CHECKSUM_SIZE] == written[:-CHECKSUM_SIZE]
+    assert room.endswith(CHECKSUM_ROOM.encode())
+    assert len(room) == len(written)
+
+
+def test_a_checksum_needs_a_separator_before_it() -> None:
     record = replace(example_record(), properties="a\x011")
 
-    decoded = decode_record(encode_record(record, with_property_crc=True))
+    decoded = decode_record(encode_record(record, with_checksum=True))
 
     assert decoded.property_map()["a"] == "1"
 

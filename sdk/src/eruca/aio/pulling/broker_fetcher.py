@@ -304,6 +304,9 @@ class BrokerFetcher:
             except ErucaError as error:
                 flow.fault = error
             return
+        if pulled.status is PullStatus.DAMAGED:
+            self._prefetch.size += flow.put_damaged(pulled.damage, pulled.next_offset, epoch)
+            return
         subscription = self._settings.subscriptions[flow.queue.topic]
         messages = decode_messages(
             flow.queue,

@@ -178,13 +178,21 @@ def _what_next(settings: PushSettings) -> str:
 
 async def tell(listener: Listener | None, queues: list[MessageQueue]) -> None:
     """Call a listener to assignments, if there is one and something to tell."""
-    if listener is None or not queues:
-        return
+    if listener is not None and queues:
+        await _call_listener(listener, queues, "assignments")
+
+
+async def tell_one(listener: Listener, message: ReceivedMessage) -> None:
+    """Call the listener to damaged messages."""
+    await _call_listener(listener, message, "damaged messages")
+
+
+async def _call_listener(listener: Listener, argument: object, what: str) -> None:
     try:
-        result = listener(queues)
+        result = listener(argument)
         if inspect.isawaitable(result):
             await result
     except (Exception, asyncio.CancelledError) as error:
         if ends_caller(error):
             raise
-        _logger.exception("a listener to assignments failed")
+        _logger.exception("a listener to %s failed", what)

@@ -43,6 +43,9 @@ class Intake(Protocol):
     def progressed(self, held: HeldQueue) -> None:
         """Note that the queue may be committed further, and may have room."""
 
+    def skipped(self, message: ReceivedMessage) -> None:
+        """Note that a damaged message is handled by nobody."""
+
 
 class HeldQueue(QueueFlow):
     """A queue in this member's hands.
@@ -163,6 +166,13 @@ class HeldQueue(QueueFlow):
         else:
             self._intake.progressed(self)
         return size
+
+    def put_damaged(self, damage: str, next_offset: int, epoch: int) -> int:
+        """Go on behind a message that is damaged: no handler gets it, and it is told of."""
+        if epoch != self.epoch or self.is_draining or self.is_dropped:
+            return 0
+        self._intake.skipped(ReceivedMessage.damaged(self.queue, next_offset - 1, damage))
+        return self.put([], next_offset, epoch)
 
     def begin_anew(self) -> None:
         """Read from the beginning; what is held of the queue as it was is forgotten."""

@@ -10,13 +10,14 @@ Concurrency rule: the event loop's.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from eruca.aio.pulling.broker_fetcher import BrokerFetcher, Prefetch
 from eruca.aio.push.background import Background
-from eruca.aio.push.calling import tell
+from eruca.aio.push.calling import tell, tell_one
 from eruca.aio.push.commits import Commits
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.core.consuming.flow_control import FlowLimits
@@ -30,6 +31,8 @@ from eruca.core.messages.received_message import ReceivedMessage
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
+
+_logger = logging.getLogger(__name__)
 
 
 class Runner(Protocol):
@@ -95,6 +98,7 @@ class Reader:
         )
         self._pull_settings = _pull_settings(settings, subscriptions)
         self._fetchers: dict[str, BrokerFetcher] = {}
+        self.damaged_count = 0  # messages that were skipped because they are damaged
         self._paused: set[MessageQueue] = set()
         self._is_paused = False  # all queues, those to come as well
 
@@ -203,6 +207,16 @@ class Reader:
             fetcher = self._fetchers.get(held.queue.broker_name)
             if fetcher is not None:
                 fetcher.kick()
+
+    def skipped(self, message: ReceivedMessage) -> None:
+        """Tell of a damaged message, which no handler gets."""
+        self.damaged_count += 1
+        _logger.error(
+            "a damaged message is skipped: %s at offset %d, %s",
+            *(message.queue, message.queue_offset, message.damage),
+        )
+        if (listener := self._settings.on_damaged) is not None:
+            self._background.start(tell_one(listener, message), "eruca listener to damage")
 
     def _new_fetcher(self, broker_name: str) -> BrokerFetcher:
         on_news = _no_news if self._settings.is_clustering else self._follow_starts

@@ -133,6 +133,11 @@ class RunningConsumer:
         """What is read."""
         return [] if self._division is None else self._division.queues
 
+    @property
+    def damaged_count(self) -> int:
+        """How many messages were skipped because they are damaged."""
+        return 0 if self._reader is None else self._reader.damaged_count
+
     async def start(self) -> None:
         """Join, and begin."""
         self._standby.start()

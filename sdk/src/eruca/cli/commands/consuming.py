@@ -87,6 +87,9 @@ async def consume(
             on_assigned=lambda queues: session.say(f"reads {_names(queues)}"),
             on_revoked=lambda queues: session.say(f"hands over {_names(queues)}"),
             on_lost=lambda queues: session.say(f"has lost {_names(queues)}"),
+            on_damaged=lambda message: session.say(
+                f"skips a damaged message: {message!r}, {message.damage}"
+            ),
         )
         consumer.subscribe(topic, wanted, show)
         try:

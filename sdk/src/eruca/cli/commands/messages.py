@@ -95,7 +95,7 @@ async def find(
                 message.offset_message_id,
                 message.tag,
                 ",".join(message.keys),
-                one_line(message.body.line()),
+                one_line(_body_text(message)),
             )
             for message in found
         ),
@@ -122,6 +122,13 @@ async def _message(client: AsyncClient, message_id: str, topic: str | None) -> P
             raise type(error)(error.detail, fix=fix) from None
         detail = f"{topic} has no message of the id {message_id}"
         raise RecordNotFoundError(detail, fix=f"use {elsewhere}") from None
+
+
+def _body_text(message: PulledMessage) -> str:
+    body = message.body
+    if body is None:
+        return f"damaged: {message.damage}"
+    return body.line()
 
 
 def _heading(name: str) -> str:

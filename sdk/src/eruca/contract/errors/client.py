@@ -92,7 +92,7 @@ class PartialSendError(SendFailedError):
 
 
 class DamagedMessageError(ClientError):
-    """A message's body is not what its producer sent, or cannot be unpacked."""
+    """A message is not what its producer sent, or its body cannot be unpacked."""
 
     code = "damaged-message"
     title = "The message is damaged"

@@ -8,7 +8,7 @@ answer does not tell, the system's own properties.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -27,6 +27,9 @@ _FORMATS: Final = {
     "zstd": int(SysFlag.COMPRESSION_ZSTD),
     "zlib": int(SysFlag.COMPRESSION_ZLIB),
 }
+
+
+_T = TypeVar("_T")
 
 
 class Delivery(msgspec.Struct, frozen=True, eq=False):
@@ -53,7 +56,7 @@ def delivery_of(
         ValueError: The answer makes no sense.
     """
     queue = MessageQueue(wire.message.topic, broker_name, wire.message.queue_id)
-    retried = wire.attempt - 1 - wire.message.reconsume_times
+    retried = wire.attempt - 1 - (wire.message.reconsume_times or 0)
     return Delivery(
         received_message(wire.message, queue, retried),
         wire.attempt,
@@ -78,21 +81,24 @@ def received_message(
     Raises:
         ValueError: The answer makes no sense.
     """
-    body, flags = _stored_body(message.body)
+    if message.damage is not None:
+        told = f"at log offset {message.log_offset}: {message.damage}"
+        return ReceivedMessage.damaged(queue, message.queue_offset, told)
+    body, flags = _stored_body(_known(message.body))
     record = encode_record(
         Record(
             topic=queue.topic,
             body=body,
             queue_id=queue.queue_id,
-            flag=message.flag,
+            flag=_known(message.flag),
             queue_offset=message.queue_offset,
             log_offset=message.log_offset,
             sys_flag=flags,
-            born_timestamp=_ms(message.born_at),
-            born_host=Host.from_text(message.born_host),
-            store_timestamp=_ms(message.stored_at),
-            store_host=Host.from_text(message.store_host),
-            reconsume_times=message.reconsume_times,
+            born_timestamp=_ms(_known(message.born_at)),
+            born_host=Host.from_text(_known(message.born_host)),
+            store_timestamp=_ms(_known(message.stored_at)),
+            store_host=Host.from_text(_known(message.store_host)),
+            reconsume_times=_known(message.reconsume_times),
             properties=names.encode_properties(_properties(message)),
         )
     )
@@ -117,6 +123,13 @@ def _stored_body(body: PulledBody) -> tuple[bytes, int]:
     if body.compression is None:
         return content, 0
     return content, int(SysFlag.COMPRESSED) | _FORMATS.get(body.compression, 0)
+
+
+def _known(value: _T | None) -> _T:
+    """Return what only a damaged message lacks."""
+    if value is None:
+        raise ValueError("a message that is not damaged lacks a field")
+    return value
 
 
 def _ms(text: str) -> int:

@@ -97,6 +97,11 @@ class QueueFlow:
         self.size += size
         return size
 
+    def put_damaged(self, damage: str, next_offset: int, epoch: int) -> int:
+        """Take in that the message before *next_offset* is damaged, as :meth:`put` does others."""
+        message = ReceivedMessage.damaged(self.queue, next_offset - 1, damage)
+        return self.put([message], next_offset, epoch)
+
     def take(self, count_max: int) -> list[ReceivedMessage]:
         """Hand out up to *count_max* messages."""
         taken: list[ReceivedMessage] = []

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PoisonPolicy: TypeAlias = Literal["block", "park_key"]
 PushStart: TypeAlias = Literal["earliest", "latest"]
-Listener: TypeAlias = Callable[..., Any]  # of queues; an async one is awaited
+Listener: TypeAlias = Callable[..., Any]  # of queues or a message; an async one is awaited
 
 CONCURRENCY_DEFAULT: Final = 20  # RocketMQ's consumeThreadMax
 CONCURRENCY_MAX: Final = 1_000
@@ -67,6 +67,7 @@ class PushSettings:
     on_assigned: Listener | None = None
     on_revoked: Listener | None = None
     on_lost: Listener | None = None
+    on_damaged: Listener | None = None
     commit_seconds: float = PUSH_COMMIT_SECONDS_DEFAULT
     session_seconds: float = SESSION_SECONDS_DEFAULT
     stop_timeout: float = STOP_SECONDS_DEFAULT

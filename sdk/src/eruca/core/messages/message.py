@@ -49,7 +49,7 @@ from eruca.core.messages.message_fields import (
 
 PLAIN_TEXT_SIZE_MAX: Final = 64  # characters of a plain message's key, and of its tag
 PLAIN_BODY_SIZE_MAX: Final = 64 * 1024  # bytes
-_RECORD_ROOM: Final = 192  # bytes left for a record's fields and an id made when it is sent
+_RECORD_ROOM: Final = 212  # bytes left for a record's fields, checksum, and an id made later
 _PLAIN_ROOM: Final = _RECORD_ROOM + V1_TOPIC_SIZE_MAX + 2 * PLAIN_TEXT_SIZE_MAX  # but the body
 _UNIQ_KEY_NAME: Final = f"{UNIQ_KEY}{NAME_SEPARATOR}"
 BEFORE_ID: Final = f"{PROPERTY_SEPARATOR}{_UNIQ_KEY_NAME}"  # between a key and the unique id

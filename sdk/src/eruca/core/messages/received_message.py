@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, Self, TypeVar, overload
 
 import msgspec
 
@@ -76,6 +76,21 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
     _size: int  # of its record
     _body: bytes | None = None
     _retried: int = 0  # in place, by an ordered consumer; the record knows nothing of it
+    _damage: str | None = None  # then there is no record
+
+    @classmethod
+    def damaged(cls, queue: MessageQueue, queue_offset: int, damage: str) -> Self:
+        """Return what stands for a message that its broker found damaged: its place, and why."""
+        return cls(queue, queue_offset, b"", 0, 0, None, 0, damage)
+
+    @property
+    def damage(self) -> str | None:
+        """What is wrong with the message on its broker's disk; None: nothing.
+
+        Of one that is damaged only ``queue``, ``queue_offset`` and ``damage`` are known. Whatever
+        else is read of it raises DamagedMessageError.
+        """
+        return self._damage
 
     @property
     def topic(self) -> str:
@@ -103,6 +118,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
         """
         if self._body is not None:
             return self._body
+        self._check()
         records, start = self._records, self._start
         crc, sys_flag, size = _read_body_fields(records, start)
         body_start = start + _BODY_START
@@ -239,26 +255,34 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
     @property
     def record(self) -> bytes:
         """Its record, byte for byte as the log holds it."""
+        self._check()
         return bytes(self._records[self._start : self._start + self._size])
 
     def detached(self) -> ReceivedMessage:
         """Return the same message without the rest of the answer it came in."""
+        if self._damage is not None:
+            return self
         return ReceivedMessage(self.queue, self.queue_offset, self.record, 0, self._size)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        parts = (self.queue, self.queue_offset, self.record, 0, self._size, None, self._retried)
-        return (ReceivedMessage, parts)
+        record = b"" if self._damage is not None else self.record
+        parts = (self.queue, self.queue_offset, record, 0, self._size, None)
+        return (ReceivedMessage, (*parts, self._retried, self._damage))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ReceivedMessage):
             return NotImplemented
+        if self._damage is not None or other._damage is not None:
+            places = [(one.queue, one.queue_offset, one._damage) for one in (self, other)]
+            return places[0] == places[1]
         return self.queue == other.queue and self.record == other.record
 
     def __hash__(self) -> int:
         return hash((self.queue, self.queue_offset))
 
     def __repr__(self) -> str:
-        return f"ReceivedMessage({self._place()}, tag={self.tag!r})"
+        told = f"tag={self.tag!r}" if self._damage is None else "damaged"
+        return f"ReceivedMessage({self._place()}, {told})"
 
     def _layout(self) -> RecordLayout:
         return layout_of(self._sys_flag())
@@ -266,11 +290,20 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
     def _sys_flag(self) -> int:
         return self._i32(RecordLayout.SYS_FLAG)
 
+    def _check(self) -> None:
+        if self._damage is not None:
+            raise DamagedMessageError(
+                f"{self._place()}: the broker found the message damaged: {self._damage}",
+                fix="go on behind it; its broker's log names the file to restore from a backup",
+            )
+
     def _i32(self, position: int) -> int:
+        self._check()
         value: int = _read_i32(self._records, self._start + position)[0]
         return value
 
     def _i64(self, position: int) -> int:
+        self._check()
         value: int = _I64.unpack_from(self._records, self._start + position)[0]
         return value
 

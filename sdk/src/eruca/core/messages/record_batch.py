@@ -1,10 +1,11 @@
 """Messages to wire batches, and pulled bytes to messages: the two ends of the hot path.
 
 A batch is what ``eruca.contract.wire`` describes: a preamble, a column of sizes, and log records
-whose broker's fields are zero. Two ways to build it give the same bytes: columns with numpy, which
-costs more to begin and less per message, and a struct loop; they are about equally fast at 28
-messages. Without numpy the loop does it all. Most batches hold messages that are alike but for
-body, key and id; the columns then write keys and ids into copies of the first one's properties.
+whose broker's fields are zero, with room for their checksums at their ends. Two ways to build it
+give the same bytes: columns with numpy, which costs more to begin and less per message, and a
+struct loop; they are about equally fast at 28 messages. Without numpy the loop does it all. Most
+batches hold messages that are alike but for body, key and id; the columns then write keys and ids
+into copies of the first one's properties.
 
 A pull is decoded no further than where each record starts and which queue offset it has; see
 :class:`eruca.core.messages.received_message.ReceivedMessage`.
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from eruca.contract.properties import PROPERTY_SEPARATOR
 from eruca.contract.records import (
     BODY_CRC_MASK,
+    CHECKSUM_ROOM,
+    CHECKSUM_SIZE,
     MAGIC_V1,
     MAGIC_V2,
     NO_HOST,
@@ -230,7 +233,7 @@ def _tails(topic: bytes, messages: Sequence[Message], message_ids: Sequence[str]
     tails = []
     before: dict[int, bytes] = {}  # properties of that size
     for message, message_id in zip(messages, message_ids, strict=True):
-        properties = message.properties_text(message_id).encode()
+        properties = f"{message.properties_text(message_id)}{CHECKSUM_ROOM}".encode()
         size = len(properties)
         if size not in before:
             before[size] = topic + size.to_bytes(2, "big")
@@ -288,7 +291,8 @@ def _record_fields(
         "body_size": (">i4", layout.body_size),
     }
     if tail_size:
-        counter = layout.body + tail_size - len(PROPERTY_SEPARATOR) - COUNTER_DIGITS
+        id_end = layout.body + tail_size - CHECKSUM_SIZE - len(PROPERTY_SEPARATOR)
+        counter = id_end - COUNTER_DIGITS
         fields["counter"] = (f"V{COUNTER_DIGITS}", counter)
         fields["key"] = (f"V{key_size}", counter - id_head_size - len(BEFORE_ID) - key_size)
     return numpy.dtype(

@@ -74,11 +74,12 @@ async def find_messages(
     """Return the topic's messages on this broker that have the key, newest first, page by page.
 
     Whatever was acknowledged before the request is found. Follow `next_cursor` until it is null:
-    then `is_complete` is true. A page ends with `limit` messages, or earlier where the bodies would
-    make it too large. Messages that are stored meanwhile do not shift pages.
+    then `is_complete` is true, unless `damaged` names records that the index leads to: nobody can
+    tell whether they have the key. A page ends with `limit` messages, or earlier where the bodies
+    would make it too large. Messages that are stored meanwhile do not shift pages.
     """
     check_order(begin, end, pointer="/query/from")
-    records = broker.finder.by_key(
+    records, damaged = broker.finder.by_key(
         topic,
         key,
         max_count=limit + 1,  # the last one only says that there are more
@@ -97,8 +98,9 @@ async def find_messages(
     following = len(found) < len(records)
     answer = FoundMessages(
         messages=found,
-        is_complete=not following,
+        is_complete=not (following or damaged),
         next_cursor=encode_cursor(str(records[len(found) - 1].log_offset)) if following else None,
+        damaged=damaged,
     )
     return CountedResponse(broker.consume_in_flight, [_ENCODER.encode(answer)], JSON_MEDIA_TYPE)
 

@@ -11,10 +11,11 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from eruca.contract.errors import NotAcceptableError, OverloadedError, RecordNotFoundError
 from eruca.contract.limits import LOG_READ_SIZE_DEFAULT, LOG_READ_SIZE_MAX
-from eruca.contract.messages import LogAnswer, LogRecordView
+from eruca.contract.messages import DamagedRecord, LogAnswer, LogRecordView
 from eruca.contract.models import Offset, WaitSeconds
 from eruca.contract.records import DamagedRecordError, Record, decode_record
 from eruca.contract.wire import (
+    DAMAGED_OFFSETS_HEADER,
     LOG_MEDIA_TYPE,
     MAX_OFFSET_HEADER,
     MIN_OFFSET_HEADER,
@@ -75,6 +76,11 @@ def _two_forms(
             NEXT_OFFSET_HEADER: {"description": "where to read on"} | _OFFSET_SCHEMA,
             MIN_OFFSET_HEADER: {"description": "where the log begins now"} | _OFFSET_SCHEMA,
             MAX_OFFSET_HEADER: {"description": "where it ends now"} | _OFFSET_SCHEMA,
+            DAMAGED_OFFSETS_HEADER: {
+                "description": "the log offsets of damaged records, with commas between; mostly "
+                "not there",
+                "schema": {"type": "string"},
+            },
         },
     )
     | problems(RecordNotFoundError, NotAcceptableError, OverloadedError),
@@ -98,7 +104,9 @@ async def read_log(
     At the end of the log the request is held until something is appended, or answered empty after
     `wait_seconds`. Read on from `eruca-next-offset`: it may lie beyond the records where the rest
     of a segment is unused. An offset that retention has overtaken, or at which no record starts,
-    is answered 404; one from which damage keeps the log from being read, 503.
+    is answered 404; one from which damage keeps the log from being read, 503. A record that is
+    damaged and tells where the next one starts comes as it lies, and `eruca-damaged-offsets` names
+    it; in JSON it is in `damaged` instead of `records`.
     """
     in_flight = broker.consume_in_flight
     media_type = choose(accept_of(request.headers), _OFFERED)
@@ -109,7 +117,7 @@ async def read_log(
         raise ClientGoneError
     if media_type == LOG_MEDIA_TYPE:
         return CountedResponse(in_flight, [read.records], LOG_MEDIA_TYPE, _headers(read))
-    answer = _ENCODER.encode(_log_answer(read, max_bytes))
+    answer = _ENCODER.encode(_log_answer(read, from_offset, max_bytes))
     return CountedResponse(in_flight, [answer], JSON_MEDIA_TYPE)
 
 
@@ -158,38 +166,48 @@ async def get_log_record(
 
 
 def _headers(read: LogRead) -> dict[str, str]:
-    return {
+    headers = {
         NEXT_OFFSET_HEADER: str(read.next_offset),
         MIN_OFFSET_HEADER: str(read.min_offset),
         MAX_OFFSET_HEADER: str(read.max_offset),
     }
+    if read.damaged:
+        headers[DAMAGED_OFFSETS_HEADER] = ",".join(map(str, read.damaged))
+    return headers
 
 
-def _log_answer(read: LogRead, max_bytes: int) -> LogAnswer:
+def _log_answer(read: LogRead, from_offset: int, max_bytes: int) -> LogAnswer:
     views: list[LogRecordView] = []
+    damaged: list[DamagedRecord] = []
     next_offset = read.next_offset
     room = max_bytes
-    for record in _records(read.records):
+    for log_offset, record in _records(read, from_offset):
         if room <= 0:
-            next_offset = record.log_offset
+            next_offset = log_offset
             break
+        if isinstance(record, str):
+            damaged.append(DamagedRecord(log_offset=log_offset, reason=record))
+            continue
         view, body_size = render_log_record(record, body_room=room if views else LOG_READ_SIZE_MAX)
         views.append(view)
         room -= body_size
     return LogAnswer(
         records=views,
+        damaged=damaged,
         next_offset=next_offset,
         min_offset=read.min_offset,
         max_offset=read.max_offset,
     )
 
 
-def _records(view: memoryview) -> Iterator[Record]:
-    """Yield the records in *view*, without those whose parts cannot be told apart any more."""
-    position = 0
+def _records(read: LogRead, from_offset: int) -> Iterator[tuple[int, Record | str]]:
+    """Yield each record with its log offset; of one that is damaged, what is wrong with it."""
+    view, position = read.records, 0
     while position < len(view):
+        log_offset = from_offset + position
+        is_sound = log_offset not in read.damaged
         try:
-            yield decode_record(view, position, check_crc=False)
+            yield log_offset, decode_record(view, position, check_crc=not is_sound)
         except DamagedRecordError as error:
-            _log.error("a damaged record is passed over", fault=str(error))
+            yield log_offset, str(error)
         position += int.from_bytes(view[position : position + 4])

@@ -72,6 +72,11 @@ class BrokerMetrics(Collector):
             failing.add_metric([projection.name], int(projection.failure is not None))
         yield behind
         yield failing
+        yield _counter(
+            "eruca_broker_damaged_reads",
+            "Messages that a read of a queue found damaged, each time it was read",
+            store.queues.damage_count,
+        )
         if (scrub := self._scrub) is not None:
             yield _gauge(
                 "eruca_broker_damaged_records",

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from eruca.contract.errors import RecordNotFoundError
 
 RESTORE_FIX: Final = "restore the log's file from a replica or a backup while the broker is stopped"
+
+
+class Damage(NamedTuple):
+    """A message that was stored and cannot be handed out any more."""
+
+    queue_offset: int
+    log_offset: int  # where its consume queue says that it lies
+    size: int  # … and how many bytes it took
+    reason: str
+
+    def __str__(self) -> str:
+        return f"at log offset {self.log_offset}: {self.reason}"
 
 
 def damaged_record(log_offset: int, fault: object) -> RecordNotFoundError:

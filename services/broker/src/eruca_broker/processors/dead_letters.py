@@ -22,11 +22,11 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from eruca.contract.errors import DeadLetterNotFoundError, RecordNotFoundError
+from eruca.contract.errors import DeadLetterNotFoundError
 from eruca.contract.messages import as_builtins
 from eruca.contract.names import dead_letter_topic, is_derived_topic
 from eruca.contract.properties import DEAD_ERROR, DEAD_REASON, UNIQ_KEY
-from eruca.contract.records import DamagedRecordError, Record, decode_record
+from eruca.contract.records import Record, decode_record
 from eruca.contract.retries import (
     DeadLetter,
     DeadLetterDetail,
@@ -51,7 +51,7 @@ LOOKED_AT_MAX: Final = 2_000  # dead letters that one page or one redrive looks 
 REDRIVEN_SIZE_MAX: Final = 4 * 1024 * 1024  # bytes of one redrive; the first goes whatever it is
 _READ_SIZE: Final = 1024 * 1024
 _BODY_ROOM: Final = 16 * 1024 * 1024  # bytes a compressed body may become
-_UNREADABLE: Final = "is damaged, and its parts cannot be told apart any more"
+_UNREADABLE: Final = "is damaged: what the disk holds is not what was stored"
 
 _log = structlog.get_logger()
 
@@ -228,10 +228,7 @@ class DeadLetters:
             fault = f"topic {name!r} may not be written to: its permission is {topic.permission!r}"
         else:
             place = Destination(name, topic.queue_now(letter.origin.queue_id or 0))
-            try:
-                again = _Redriven(letter.id, place, redriven(letter.raw, place))
-            except RecordNotFoundError as error:
-                fault = error.detail
+            again = _Redriven(letter.id, place, redriven(letter.raw, place))
         outcome = RedriveOutcome(
             dead_letter_id=letter.id,
             outcome="redriven" if fault is None else "skipped",
@@ -270,8 +267,8 @@ class DeadLetters:
     def _letters(self, group: str, start: int, end: int) -> Iterator[tuple[int, _Letter | None]]:
         """Yield dead letters from *start* to before *end*, with their ids.
 
-        One request looks at LOOKED_AT_MAX of them. None stands for one that is damaged beyond
-        reading; that is logged.
+        One request looks at LOOKED_AT_MAX of them. None stands for one that is damaged; that is
+        logged.
         """
         first, _ = self._range(group)
         offset = max(start, first)
@@ -280,6 +277,8 @@ class DeadLetters:
             read = self._work.store.queues.read(
                 dead_letter_topic(group), 0, offset, max_count=end - offset, max_bytes=_READ_SIZE
             )
+            if read.damage is not None:
+                yield read.damage.queue_offset, None
             for dead_letter, raw in enumerate(read.raws(), offset):
                 yield dead_letter, _letter(dead_letter, raw)
             offset = read.next_offset
@@ -307,12 +306,8 @@ class DeadLetters:
             self._groups.get(group)
 
 
-def _letter(dead_letter: int, raw: memoryview) -> _Letter | None:
-    try:
-        record = decode_record(raw, check_crc=False)
-    except DamagedRecordError as error:
-        _log.error("a damaged dead letter is passed over", fault=str(error))
-        return None
+def _letter(dead_letter: int, raw: memoryview) -> _Letter:
+    record = decode_record(raw, check_crc=False)
     return _Letter(dead_letter, raw, record, origin_of(record), record.property_map())
 
 

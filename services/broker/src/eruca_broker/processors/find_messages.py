@@ -6,9 +6,19 @@ keys themselves, so a collision finds nothing foreign.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from eruca.contract.messages import DamagedRecord
 from eruca.contract.records import Record
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore
+
+
+class Found(NamedTuple):
+    """What a look-up came to."""
+
+    records: list[Record]
+    damaged: list[DamagedRecord]  # that might be among them
 
 
 class Finder:
@@ -27,23 +37,25 @@ class Finder:
         begin_ms: int,
         end_ms: int,
         before_offset: int | None = None,
-    ) -> list[Record]:
+    ) -> Found:
         """Return messages of *topic* that have *key*, or it as their unique id, newest first.
 
         The times are the broker's store times, both inclusive. With *before_offset*, only records
-        before that log offset are returned, which is where the page before ended. One whose body
-        has rotted comes as it is, as a pull returns it.
+        before that log offset are returned, which is where the page before ended. Of a record that
+        is damaged nobody can tell whether it has the key: such are returned beside the messages.
 
         Raises:
             TopicNotFoundError: There is no such topic.
         """
         self._topics.get(topic)
-        return self._store.by_key(
+        damaged: list[DamagedRecord] = []
+        records = self._store.by_key(
             topic,
             key,
             max_count=max_count,
             begin_ms=begin_ms,
             end_ms=end_ms,
             before_offset=before_offset,
-            is_proved=False,
+            damaged=damaged,
         )
+        return Found(records, damaged)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.records import Record
 from eruca_broker.core.consuming.held_pulls import Position
 from eruca_broker.processors.held_requests import LOG_FEED, HeldRequests
@@ -59,8 +58,5 @@ class LogFeed:
         Raises:
             RecordNotFoundError: None starts there.
         """
-        size = self._store.record(log_offset).size
-        read = self._store.log_read(log_offset, size)
-        if len(read.records) < size:
-            raise RecordNotFoundError(f"no record starts at log offset {log_offset}")
-        return read.records[:size]
+        self._store.record(log_offset)  # says what is wrong with it
+        return self._store.raw_record(log_offset)

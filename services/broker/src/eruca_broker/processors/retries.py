@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from eruca.contract.errors import RecordNotFoundError, TooLargeError
 from eruca.contract.names import dead_letter_topic, retry_topic
-from eruca.contract.records import DamagedRecordError, Record, decode_record
+from eruca.contract.records import Record, decode_record
 from eruca.contract.retries import SendBack, SendBackResult, SendBackResults, SendBacks
 from eruca_broker.core.batches.batch import Batch, batch_of_records
 from eruca_broker.core.consuming.retry_policy import Verdict, verdict
@@ -112,12 +112,11 @@ class Retries:
             read = self._work.store.queues.read(
                 message.topic, message.queue_id, message.queue_offset, max_count=1, max_bytes=1
             )
+            if read.damage is not None:
+                raise _lost(pointer, f"its record is damaged, {read.damage}")
             if read.slices:
                 raw = memoryview(read.slices[0])
-                try:
-                    return _Stored(raw, decode_record(raw, check_crc=False))
-                except DamagedRecordError as error:
-                    raise _lost(pointer, f"its record is damaged: {error}") from error
+                return _Stored(raw, decode_record(raw, check_crc=False))
         detail = (
             f"queue {message.queue_id} of {message.topic!r} has no message {message.queue_offset}; "
             f"it holds {first} to {end - 1}"

@@ -37,8 +37,8 @@ from eruca.contract.recall_handles import (
     decode_recall_handle,
     encode_recall_handle,
 )
-from eruca.contract.records import DamagedRecordError, Record, decode_record
-from eruca.contract.retries import ScheduledList, ScheduledMessage
+from eruca.contract.records import Record, decode_record
+from eruca.contract.retries import DamagedScheduled, ScheduledList, ScheduledMessage
 from eruca_broker.core.batches.batch import Batch, batch_of_records
 from eruca_broker.core.records.scheduled import (
     DELAYED_TOPICS,
@@ -200,21 +200,25 @@ class Scheduled:
         than *limit*, or none, and still not be the last.
         """
         found: list[ScheduledMessage] = []
+        damaged: list[DamagedScheduled] = []
         last = None if after is None else Timer(*after)
         pace = Pace()
         timers = self._store.timers.following(last)
         for _ in range(0, LOOKED_AT_MAX, _LOOKED_AT_ONCE):
             some = list(islice(timers, _LOOKED_AT_ONCE))
             for last in some:
-                if (message := self._message(last, topic)) is not None:
+                message = self._message(last, topic)
+                if isinstance(message, DamagedScheduled):
+                    damaged.append(message)
+                elif message is not None:
                     found.append(message)
-                    if len(found) == limit:
-                        return ScheduledList(scheduled=found), last
+                if len(found) + len(damaged) == limit:
+                    return ScheduledList(scheduled=found, damaged=damaged), last
             if len(some) < _LOOKED_AT_ONCE:
-                return ScheduledList(scheduled=found), None
+                return ScheduledList(scheduled=found, damaged=damaged), None
             if await pace.step():
                 timers = self._store.timers.following(last)
-        return ScheduledList(scheduled=found), last
+        return ScheduledList(scheduled=found, damaged=damaged), last
 
     def recall_handle(self, topic: str, due_ms: int, message_id: str) -> str:
         """Return the handle that recalls a message of this broker before it goes to *topic*."""
@@ -323,12 +327,16 @@ class Scheduled:
             f"{self._delay_max_seconds:.15g}",
         )
 
-    def _message(self, timer: Timer, topic: str | None) -> ScheduledMessage | None:
+    def _message(
+        self, timer: Timer, topic: str | None
+    ) -> ScheduledMessage | DamagedScheduled | None:
         try:
             raw = self._store.raw_record(timer.id)
-            stored_at_ms = decode_record(raw, check_crc=False).store_timestamp
-        except (RecordNotFoundError, DamagedRecordError):  # whoever delivers it will say so
-            return None
+        except RecordNotFoundError as error:
+            return DamagedScheduled(
+                log_offset=timer.id, deliver_at=moment(timer.due_ms), reason=error.detail
+            )
+        stored_at_ms = decode_record(raw, check_crc=False).store_timestamp
         properties = properties_of(raw)
         destination = destination_of(properties)
         if destination is None or (topic is not None and destination.topic != topic):
@@ -416,7 +424,6 @@ class Scheduled:
                 max_count=1,  # the last that is wanted
                 begin_ms=0,
                 end_ms=_TIME_MAX,
-                is_proved=False,
                 since_offset=since_offset,
                 is_wanted=has_id,
             )

@@ -5,15 +5,16 @@ Source: RocketMQ 5.3, ``DefaultMessageStore.queryMessage``, ``CommitLog.getData`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
+import numpy as np
 import structlog
 
 from eruca.contract.errors import RecordNotFoundError, UnavailableError
 from eruca.contract.hashing import key_hash
+from eruca.contract.messages import DamagedRecord
 from eruca.contract.properties import KEYS, UNIQ_KEY, split_keys
 from eruca.contract.records import (
     MAGIC_BLANK,
@@ -25,9 +26,11 @@ from eruca.contract.records import (
     layout_of,
 )
 from eruca_broker.core.damage import RESTORE_FIX, damaged_record
+from eruca_broker.core.records.stored_proof import fault_of, proved_rows
 from eruca_broker.store.index.index_file import DamagedIndexError
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog
+from eruca_broker.store.log.segment import Segment
 
 _SYS_FLAG: Final = slice(RecordLayout.SYS_FLAG, RecordLayout.SYS_FLAG + 4)
 
@@ -38,6 +41,7 @@ class LogRead(NamedTuple):
     """A stretch of the log: whole records, back to back."""
 
     records: memoryview
+    damaged: list[int]  # the log offsets of those among them that are damaged
     next_offset: int  # where to read on; beyond the records where a segment's rest is unused
     min_offset: int
     max_offset: int
@@ -55,25 +59,22 @@ class LogReader:
         """Log offset of the first record that is still there."""
         return self._log.min_offset
 
-    def record(
-        self, log_offset: int, end_offset: int | None = None, *, is_proved: bool = True
-    ) -> Record:
+    def record(self, log_offset: int, end_offset: int | None = None) -> Record:
         """Return the record that starts at *log_offset*.
 
         Args:
             log_offset: Where its first byte lies.
             end_offset: Where the log ends for whoever asks; None for its own end.
-            is_proved: Whether one whose body has rotted is none.
 
         Raises:
-            RecordNotFoundError: None does; for an offset inside a record, too.
+            RecordNotFoundError: None does, for an offset inside a record, too; or it is damaged.
         """
         end = self._log.written_offset if end_offset is None else end_offset
         segment = self._log.segment_at(log_offset)
         if segment is not None and log_offset < end:
             view, start = memoryview(segment.buffer), log_offset - segment.base_offset
             try:
-                record = decode_record(view, start, check_crc=is_proved)
+                record = decode_record(view, start)
             except DamagedRecordError as error:
                 if _own_offset(view, start) == log_offset:
                     raise damaged_record(log_offset, error) from error
@@ -85,17 +86,22 @@ class LogReader:
             f"{self._log.min_offset} to {end}"
         )
 
-    def raw(self, log_offset: int) -> memoryview:
-        """Return the bytes of the record that starts at *log_offset*; raises as ``record`` does."""
+    def raw(self, log_offset: int, *, is_proved: bool = True) -> memoryview:
+        """Return the bytes of the record that starts at *log_offset*.
+
+        Raises:
+            RecordNotFoundError: None does; or it is damaged, and must not be to be *is_proved*.
+        """
         segment = self._log.segment_at(log_offset)
         if segment is not None:
             view, start = memoryview(segment.buffer), log_offset - segment.base_offset
             size = int.from_bytes(view[start : start + 4])
-            if (
-                _own_offset(view, start) == log_offset
-                and RECORD_SIZE_MIN <= size <= len(view) - start
-            ):
-                return view[start : start + size]
+            is_here = _own_offset(view, start) == log_offset
+            if is_here and RECORD_SIZE_MIN <= size <= len(view) - start:
+                raw = view[start : start + size]
+                if is_proved and (fault := fault_of(raw)) is not None:
+                    raise damaged_record(log_offset, fault)
+                return raw
         raise RecordNotFoundError(f"no record starts at log offset {log_offset}")
 
     def read_log(self, from_offset: int, max_bytes: int, end_offset: int) -> LogRead:
@@ -103,12 +109,13 @@ class LogReader:
 
         Raises:
             RecordNotFoundError: No record starts there.
-            UnavailableError: One does, and it or another of them is damaged. That is not for good,
-                and no reason to begin anew elsewhere: its file may be restored.
+            UnavailableError: One does, and it or another of them is so damaged that it is not known
+                where the next one starts. That is not for good, and no reason to begin anew
+                elsewhere: its file may be restored.
         """
         lowest = self._log.min_offset
         if from_offset == end_offset:
-            return LogRead(memoryview(b""), from_offset, lowest, end_offset)
+            return LogRead(memoryview(b""), [], from_offset, lowest, end_offset)
         segment = self._log.segment_at(from_offset)
         if segment is None or from_offset > end_offset:
             raise RecordNotFoundError(
@@ -116,6 +123,7 @@ class LogReader:
                 fix=f"read from {lowest} on",
             )
         start = from_offset - segment.base_offset
+        starts: list[int] = []
         position, limit = start, min(segment.size, end_offset - segment.base_offset)
         following = from_offset
         view = memoryview(segment.buffer)
@@ -136,14 +144,16 @@ class LogReader:
                 )
             if position > start and position + size - start > max_bytes:
                 break
+            starts.append(position)
             position += size
             following = segment.base_offset + position
-        return LogRead(view[start:position], following, lowest, end_offset)
+        damaged = _damaged_of(segment, starts, position)
+        return LogRead(view[start:position], damaged, following, lowest, end_offset)
 
     def store_timestamp(self, log_offset: int) -> int | None:
         """Return when the record at *log_offset* was stored, in ms since the epoch.
 
-        Its head tells, whatever has become of its body; None where not even that can be read.
+        None where it is damaged.
         """
         try:
             raw = self.raw(log_offset)
@@ -163,19 +173,20 @@ class LogReader:
         since_offset: int,
         before_offset: int | None = None,
         unindexed: Iterable[int] = (),
-        is_proved: bool = True,
         is_wanted: Callable[[Record], bool] | None = None,
+        damaged: list[DamagedRecord] | None = None,
     ) -> list[Record]:
         """Return the newest records of *topic* that have *key* as unique id or among their keys.
 
         The index knows hashes and seconds; the records themselves decide. Of those at the log
         offsets *unindexed*, newest first, it does not know yet. What lies before *since_offset*
-        is not looked at, however much it is, nor what lies at *before_offset* or behind. Records
-        whose bodies have rotted are left out, unless they need not be *is_proved*; and so are those
-        that are not *is_wanted*.
+        is not looked at, however much it is, nor what lies at *before_offset* or behind; nor are those
+        that are not *is_wanted*. Records that are damaged, and might have the key, are added to
+        *damaged*.
 
         Raises:
-            UnavailableError: The index cannot be read; what it leads to must not seem not to exist.
+            UnavailableError: The index cannot be read, or nobody asks for the *damaged*: what has
+                the key must not seem not to exist.
         """
         found = []
         indexed = self._indexed(key_hash(topic, key), begin_ms, end_ms)
@@ -183,7 +194,7 @@ class LogReader:
         offsets: Iterable[int] = chain(unindexed, indexed)
         if before_offset is not None:  # what earlier pages held is not even read
             offsets = (offset for offset in offsets if offset < before_offset)
-        for record in self._candidates(offsets, lowest, is_proved=is_proved):
+        for record in self._candidates(offsets, lowest, damaged):
             properties = record.property_map()
             if (
                 record.topic == topic
@@ -208,7 +219,7 @@ class LogReader:
             ) from error
 
     def _candidates(
-        self, log_offsets: Iterable[int], lowest: int, *, is_proved: bool
+        self, log_offsets: Iterable[int], lowest: int, damaged: list[DamagedRecord] | None
     ) -> Iterator[Record]:
         """Yield the records at *log_offsets*, newest first, down to the log offset *lowest*."""
         last = -1
@@ -217,8 +228,26 @@ class LogReader:
                 return
             if offset != last:  # a record may have the same key twice
                 last = offset
-                with suppress(RecordNotFoundError):  # of an index file damaged unnoticed
-                    yield self.record(offset, is_proved=is_proved)
+                try:
+                    record = self.record(offset)
+                except RecordNotFoundError as error:
+                    if damaged is None:
+                        raise UnavailableError(
+                            f"{error.detail}; it may be one that has the key", fix=RESTORE_FIX
+                        ) from error
+                    damaged.append(DamagedRecord(log_offset=offset, reason=error.detail))
+                else:
+                    yield record
+
+
+def _damaged_of(segment: Segment, starts: Sequence[int], end: int) -> list[int]:
+    """Return the log offsets of damaged records among those back to back from *starts* to *end*."""
+    if not starts:
+        return []
+    begins = np.array(starts, np.int64)
+    sizes = np.diff(begins, append=end)
+    sound = proved_rows(segment.buffer, begins, sizes)
+    return [] if sound.all() else (begins[~sound] + segment.base_offset).tolist()
 
 
 def _own_offset(view: memoryview, start: int) -> int:

@@ -38,6 +38,7 @@ import numpy as np
 import structlog
 
 from eruca.contract.errors import ErucaError, StoreFailedError, UnavailableError
+from eruca.contract.messages import DamagedRecord
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Host, Record
 from eruca_broker.core.batches.batch import Batch, batch_of_records
@@ -329,9 +330,14 @@ class MessageStore:
         """Return the visible record at *log_offset*; raises RecordNotFoundError."""
         return self._log_reader.record(log_offset, self.visible_offset)
 
-    def raw_record(self, log_offset: int) -> memoryview:
-        """Return the bytes of a record that is known to start there; raises RecordNotFoundError."""
-        return self._log_reader.raw(log_offset)
+    def raw_record(self, log_offset: int, *, is_proved: bool = True) -> memoryview:
+        """Return the bytes of a record that is known to start there.
+
+        Raises:
+            RecordNotFoundError: It does not, or it is damaged; that is no reason where it need not
+                be *is_proved*.
+        """
+        return self._log_reader.raw(log_offset, is_proved=is_proved)
 
     def log_read(self, from_offset: int, max_bytes: int) -> LogRead:
         """Return whole records of the log from *from_offset* on; raises RecordNotFoundError."""
@@ -346,10 +352,10 @@ class MessageStore:
         begin_ms: int,
         end_ms: int,
         is_latest_left_out: bool = False,
-        is_proved: bool = True,
         since_offset: int | None = None,
         before_offset: int | None = None,
         is_wanted: Callable[[Record], bool] | None = None,
+        damaged: list[DamagedRecord] | None = None,
     ) -> list[Record]:
         """Return a topic's newest messages with *key* as unique id or among their keys.
 
@@ -361,14 +367,15 @@ class MessageStore:
             end_ms: The last one.
             is_latest_left_out: Whether those that are not in the key index yet, at most
                 ``INDEX_BACKLOG_MAX`` records, are not wanted: this costs much less.
-            is_proved: Whether those whose bodies have rotted are left out.
             since_offset: Log offset of the first record that counts; None: where the topic that is
                 there now was created.
             before_offset: Log offset behind the last record that counts; None: the log's end.
             is_wanted: What else one must be, to count; None: nothing.
+            damaged: Gets the records that are damaged, and might be among them.
 
         Raises:
-            UnavailableError: The key index could not be written, and so does not know all.
+            UnavailableError: The key index could not be written, and so does not know all; or a
+                record that might be among them is damaged, and nobody asks for the *damaged*.
         """
         if (lag := self._dispatcher.lagging.get(KEY_INDEX)) is not None:
             raise index_failed(lag.error)
@@ -388,8 +395,8 @@ class MessageStore:
             since_offset=since_offset,
             before_offset=before_offset,
             unindexed=() if is_latest_left_out else self._dispatcher.unindexed(),
-            is_proved=is_proved,
             is_wanted=is_wanted,
+            damaged=damaged,
         )
 
     # --- How it is doing --------------------------------------------------------------------------

@@ -24,9 +24,15 @@ class PullSlices(NamedTuple):
 
     sizes: bytes  # u32 big-endian per record
     slices: list[memoryview]  # of the log
+    begins: list[int]  # the log offset of each slice
     size: int  # bytes of all slices
     end: int  # entries that are done with
     work: int = 0  # what a filter over properties has cost
+
+    @property
+    def message_count(self) -> int:
+        """Number of messages."""
+        return len(self.sizes) // 4
 
 
 def take(
@@ -53,8 +59,8 @@ def take(
         return _slices(log, few.rows, few.size, few.end)
     many = _choose_many(entries, max_count, max_bytes, tag_codes)
     sizes = many.entries["size"].tobytes()  # big-endian, as the wire has them
-    slices = _slices_of_entries(log, many.entries, many.size) if sizes else []
-    return PullSlices(sizes, slices, many.size, many.end)
+    begins, ends = _stretches_of(many.entries, many.size) if sizes else ([], [])
+    return PullSlices(sizes, log.views(begins, ends), begins, many.size, many.end)
 
 
 def take_found(log: CommitLog, found: Scan) -> PullSlices:
@@ -68,31 +74,38 @@ def _slices(
 ) -> PullSlices:
     """Return the records at *rows*' log offsets, each of so many bytes."""
     sizes = struct.pack(f">{len(rows)}I", *(size for _, size in rows))
-    return PullSlices(sizes, list(_slices_of_rows(log, rows)), size, end, work)
+    begins: list[int] = []
+    slices: list[memoryview] = []
+    for begin, stretch in _stretches_of_rows(rows):
+        begins.append(begin)
+        slices.append(log.view(begin, stretch))
+    return PullSlices(sizes, slices, begins, size, end, work)
 
 
-def _slices_of_rows(log: CommitLog, rows: Sequence[tuple[int, int]]) -> Iterator[memoryview]:
+def _stretches_of_rows(rows: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield where neighbours among *rows* begin, and how many bytes they take together."""
     if not rows:
         return
     begin = end = rows[0][0]
     for log_offset, size in rows:
         if log_offset != end:
-            yield log.view(begin, end - begin)
+            yield begin, end - begin
             begin = end = log_offset
         end += size
-    yield log.view(begin, end - begin)
+    yield begin, end - begin
 
 
-def _slices_of_entries(log: CommitLog, entries: Entries, size: int) -> list[memoryview]:
+def _stretches_of(entries: Entries, size: int) -> tuple[list[int], list[int]]:
+    """Return where neighbours among *entries* begin and end, *size* bytes all together."""
     starts, sizes = entries["log_offset"], entries["size"]
     first, end = int(starts[0]), int(starts[-1]) + int(sizes[-1])
     if end - first == size:  # no two overlap, so there is room for nothing between them
-        return log.views([first], [end])
+        return [first], [end]
     starts = starts.astype(np.int64)
     ends = starts + sizes
     breaks = np.flatnonzero(starts[1:] != ends[:-1])
     begins = [first, *starts[breaks + 1].tolist()]
-    return log.views(begins, [*ends[breaks].tolist(), end])
+    return begins, [*ends[breaks].tolist(), end]
 
 
 class _Few(NamedTuple):

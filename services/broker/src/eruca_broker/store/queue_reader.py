@@ -10,19 +10,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 import structlog
 
 from eruca.contract.errors import RecordNotFoundError, UnavailableError
 from eruca.contract.limits import QUEUE_COUNT_MAX
-from eruca.contract.records import DamagedRecordError, Record, decode_record
+from eruca.contract.records import Record, decode_record
 from eruca.contract.wire import PullStatus
 from eruca.core.filters.sql92 import Sql92Filter
+from eruca_broker.core.consume_queue_entry import Entries
+from eruca_broker.core.damage import RESTORE_FIX, Damage
+from eruca_broker.core.records.stored_proof import WRONG_PLACE, fault_of, sound_count
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.log.commit_log import CommitLog, OutsideLogError
 from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.property_scan import SCAN_RECORDS_MAX, SCAN_WORK_MAX, ScanLimits, scan
-from eruca_broker.store.pull_slices import take, take_found
+from eruca_broker.store.pull_slices import PullSlices, take, take_found
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import Key, ProjectionError, queue_failed
 from eruca_broker.store.queues.queue_files import DamagedQueueError
@@ -44,6 +48,7 @@ class QueueRead:
     slices: list[memoryview] = field(default_factory=list)  # the records, in order
     size: int = 0  # bytes of all slices
     scan_work: int = 0  # what a filter over properties has cost; see store.property_scan
+    damage: Damage | None = None  # of the message in front of ``next_offset``; it comes alone
 
     @property
     def count(self) -> int:
@@ -51,20 +56,9 @@ class QueueRead:
         return len(self.sizes) // 4
 
     def records(self) -> Iterator[Record]:
-        """Yield the messages, decoded, for who does not pass on their bytes.
-
-        One that has been damaged on the disk comes as it is; where its parts cannot be told apart
-        any more it is passed over, and that is logged: it must not hold up those behind it.
-        """
-        sizes = struct.iter_unpack(">I", self.sizes)
-        for piece in self.slices:
-            position = 0
-            while position < len(piece):
-                try:
-                    yield decode_record(piece, position, check_crc=False)
-                except DamagedRecordError as error:
-                    _log.error("a damaged message is passed over", fault=str(error))
-                position += next(sizes)[0]
+        """Yield the messages, decoded, for who does not pass on their bytes."""
+        for raw in self.raws():
+            yield decode_record(raw, check_crc=False)  # they have been proved
 
     def raws(self) -> Iterator[memoryview]:
         """Yield the messages' records as they lie in the log, each for itself."""
@@ -101,6 +95,7 @@ class QueueReader:
         self._dispatcher = dispatcher
         self._state = state
         self._log_reader = log_reader
+        self.damage_count = 0  # reads that met a damaged message
 
     def range(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return the first offset that is still there and the one the next message becomes.
@@ -140,6 +135,10 @@ class QueueReader:
     ) -> QueueRead:
         """Return messages of a queue from *offset* on, at most so many and so large.
 
+        All of them are sound. The answer ends before a message that is damaged; one that begins at
+        such a message is about it alone (``damage``), and goes on behind it. That is counted and
+        logged.
+
         Args:
             topic: An existing topic.
             queue_id: One of its queues.
@@ -168,6 +167,23 @@ class QueueReader:
                 looked_at = max_count if tag_codes is None else SCAN_COUNT_MAX
                 entries = queue.entries(offset, min(looked_at, highest - offset))
                 taken = take(self._log, entries, max_count, max_bytes, tag_codes)
+            is_gapless = sql92 is None and tag_codes is None
+            sound = self._sound_count(topic, queue_id, offset if is_gapless else None, taken)
+            if sound < taken.message_count:
+                if not sound:
+                    damage = self._damage(topic, queue_id, offset, entries, taken)
+                    following = damage.queue_offset + 1
+                    return QueueRead(PullStatus.DAMAGED, following, lowest, highest, damage=damage)
+                return self.read(
+                    topic,
+                    queue_id,
+                    offset,
+                    max_count=sound,
+                    max_bytes=max_bytes,
+                    tag_codes=tag_codes,
+                    sql92=sql92,
+                    scan_work_max=scan_work_max,
+                )
         except OutsideLogError as error:
             raise self._queues.distrust(topic, queue_id, f"an entry is wrong: {error}") from error
         except (OSError, DamagedQueueError) as error:
@@ -243,6 +259,37 @@ class QueueReader:
         if isinstance(error, DamagedQueueError) and key not in self._dispatcher.rebuilding:
             self._queues.note_damage(*key, str(error))
         return queue_failed(key, error)
+
+    def _sound_count(self, topic: str, queue_id: int, offset: int | None, taken: PullSlices) -> int:
+        if not taken.slices:
+            return 0
+        return sound_count(
+            list(zip(taken.begins, taken.slices, strict=True)),
+            taken.sizes,
+            topic=topic.encode(),
+            queue_id=queue_id,
+            queue_offset=offset,
+        )
+
+    def _damage(
+        self, topic: str, queue_id: int, offset: int, entries: Entries, taken: PullSlices
+    ) -> Damage:
+        """Return what is wrong with the first message that was taken of *entries*."""
+        log_offset, size = taken.begins[0], int.from_bytes(taken.sizes[:4])
+        row = int(np.argmax(entries["log_offset"] == log_offset))
+        fault = fault_of(self._log.view(log_offset, size)) or WRONG_PLACE
+        damage = Damage(offset + row, log_offset, size, fault)
+        self.damage_count += 1
+        _log.error(
+            "a damaged message cannot be handed out",
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=damage.queue_offset,
+            log_offset=log_offset,
+            fault=fault,
+            fix=RESTORE_FIX,
+        )
+        return damage
 
     def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
         if (topic, queue_id) in self._dispatcher.rebuilding:

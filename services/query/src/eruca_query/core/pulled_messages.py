@@ -25,6 +25,8 @@ def found_of(broker_name: str, message: PulledMessage) -> FoundMessage:
     Raises:
         ValueError: No message can be so: a number is out of range, a time or an address is none.
     """
+    if message.stored_at is None or message.born_at is None or message.store_host is None:
+        raise ValueError(f"it has no times: {message.damage}")
     for name, highest in _HIGHEST.items():
         value = getattr(message, name)
         if not 0 <= value <= highest:

@@ -85,6 +85,7 @@ def _body_size(record: LogRecordView | Fault | None) -> int:
     if not isinstance(record, LogRecordView):
         return 0
     body = record.message.body
+    assert body is not None, "a damaged record is not found"
     json_size = 0 if body.json is UNSET else len(bytes(body.json))
     return len(body.text or "") + len(body.base64 or "") + json_size
 

@@ -22,6 +22,8 @@ from eruca.contract.records import (
     SysFlag,
     decode_record,
     encode_record,
+    encode_unstamped,
+    has_checksum,
 )
 from eruca.contract.wire import (
     BATCH_PREAMBLE,
@@ -33,7 +35,7 @@ from eruca.contract.wire import (
 from eruca_broker.core.batches.batch import Batch, batch_of_records, check_batch
 from eruca_broker.core.batches.record_proof import WRONG_SUM, expected_of, prove_record
 from eruca_broker.core.properties.found import KEY_DTYPE
-from support.records import tag_and_keys
+from support.records import decode_draft, tag_and_keys
 
 HOST = Host.parse("127.0.0.1", 10911)
 PEER = Host.parse("10.1.2.3", 40_000)
@@ -57,7 +59,7 @@ def record(number: int, **changes: object) -> Record:
 
 
 def records(count: int, kind: str = "bodies differ") -> list[bytes]:
-    return [encode_record(changed(number, kind)) for number in range(count)]
+    return [encode_unstamped(changed(number, kind)) for number in range(count)]
 
 
 def changed(number: int, kind: str, **changes: object) -> Record:
@@ -88,7 +90,7 @@ def test_a_sound_batch_is_taken_as_it_is(count: int, kind: str) -> None:
 def test_what_is_stamped_reads_back(count: int, kind: str, host: Host) -> None:
     blank = Host(bytes(len(host.address)), 0)
     sent = [changed(number, kind, born_host=blank, store_host=blank) for number in range(count)]
-    encoded = list(map(encode_record, sent))
+    encoded = list(map(encode_unstamped, sent))
     peer = PEER if host is HOST else Host.parse("2001:db8::7", 4_000)
     batch = check(encode_batch(encoded), host)
 
@@ -100,7 +102,9 @@ def test_what_is_stamped_reads_back(count: int, kind: str, host: Host) -> None:
         stored = decode_record(batch.records, int(start))
         assert (stored.queue_offset, stored.log_offset) == (70 + number, 5_000 + start)
         assert (stored.store_timestamp, stored.store_host, stored.born_host) == (123, host, peer)
-        assert (stored.body, stored.properties) == (sent[number].body, sent[number].properties)
+        assert stored.body == sent[number].body
+        assert stored.property_map() == sent[number].property_map()
+        assert has_checksum(batch.records[int(start) : int(start) + stored.size])
 
 
 def test_a_peer_of_the_other_family_leaves_the_born_host_as_it_was() -> None:
@@ -116,7 +120,7 @@ def patched(offset: int, value: bytes) -> Callable[[bytes], bytes]:
 
 
 def with_property_size(raw: bytes) -> bytes:
-    size = decode_record(raw)
+    size = decode_record(raw, check_crc=False)
     at = len(raw) - len(size.properties.encode()) - 2
     return raw[:at] + struct.pack(">H", 60_000) + raw[at + 2 :]
 
@@ -142,6 +146,8 @@ FAULTS: dict[str, Callable[[bytes], bytes]] = {
     "topic size": lambda raw: raw.replace(b"\x06orders", b"\x05orders"),
     "properties size": with_property_size,
     "zero at the end": lambda raw: raw[:-1] + b"\0",
+    "no room for a checksum": lambda raw: encode_record(decode_draft(raw)),
+    "a checksum in its room": lambda raw: raw[:-2] + b"1\2",
 }
 
 
@@ -257,7 +263,7 @@ texts = st.lists(st.sampled_from(fragments), max_size=12).map("".join)
 @given(data=st.data(), some=st.lists(texts, min_size=1, max_size=6))
 def test_what_is_compiled_says_what_python_says(data: st.DataObject, some: list[str]) -> None:
     """Of any batch: the same error in the same words, or the same tags and keys."""
-    encoded = [encode_record(record(n, properties=text)) for n, text in enumerate(some)]
+    encoded = [encode_unstamped(record(n, properties=text)) for n, text in enumerate(some)]
     body = bytearray(encode_batch(encoded))
     for _ in range(data.draw(st.integers(0, 2))):
         position = data.draw(st.integers(0, len(body) - 1))
@@ -315,7 +321,7 @@ def test_what_a_producer_may_vary_does_not_refuse_a_batch(
 @pytest.mark.parametrize("body_size", [1, 4_096, 4_097, 20_000])
 def test_bodies_of_any_size_are_held_to_their_crc(body_size: int) -> None:
     sent = [record(number, body=bytes([number]) * body_size) for number in range(MANY)]
-    encoded = list(map(encode_record, sent))
+    encoded = list(map(encode_unstamped, sent))
 
     assert check(encode_batch(encoded)).count == MANY
     encoded[5] = encoded[5].replace(b"\x05" * body_size, b"\x05" * (body_size - 1) + b"\x06")
@@ -325,7 +331,7 @@ def test_bodies_of_any_size_are_held_to_their_crc(body_size: int) -> None:
 
 @pytest.mark.parametrize("kind", ["one size", "bodies differ"])
 def test_messages_without_properties_make_a_batch(kind: str) -> None:
-    encoded = [encode_record(changed(number, kind, properties="")) for number in range(MANY)]
+    encoded = [encode_unstamped(changed(number, kind, properties="")) for number in range(MANY)]
 
     assert bytes(check(encode_batch(encoded)).records) == b"".join(encoded)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eruca.contract.errors import MalformedBatchError
 from eruca.contract.properties import NAME_SEPARATOR, PROPERTY_SEPARATOR
-from eruca.contract.records import Host, Record, encode_record
+from eruca.contract.records import Host, Record, encode_unstamped
 from eruca.contract.wire import encode_batch
 from eruca_broker.core.batches.batch import check_batch
 
@@ -21,7 +21,7 @@ PLAIN = "TAGS\x01a\x02UNIQ_KEY\x01k\x02"
 
 def check(texts: Sequence[str], *, are_bodies_alike: bool = True) -> None:
     records = [
-        encode_record(
+        encode_unstamped(
             Record(
                 topic="orders",
                 body=b"x" if are_bodies_alike else b"x" * (number % 7 + 1),

@@ -27,7 +27,7 @@ from eruca_broker.core.records.scheduled import (
     destination_of,
     properties_of,
 )
-from support.records import example_record
+from support.records import decode_draft, example_record
 
 ORIGIN = origin_of(example_record())
 
@@ -44,7 +44,7 @@ def retried(record: Record, times: int, *, error: str | None = None) -> Record:
     )
     destination = destination_of(properties_of(raw))
     assert destination == ("%RETRY%g", 0)
-    return decode_record(delivered(raw, destination))
+    return decode_draft(delivered(raw, destination))
 
 
 def test_a_retry_of_a_retry_remembers_the_first_place() -> None:
@@ -94,8 +94,8 @@ def test_a_dead_letter_tells_where_from_and_why_and_forgets_it_when_redriven() -
         error="ValueError: no",
     )
 
-    letter = decode_record(raw)
-    again = decode_record(redriven(raw, Destination("orders", 1)))
+    letter = decode_draft(raw)
+    again = decode_draft(redriven(raw, Destination("orders", 1)))
 
     properties = letter.property_map()
     assert (letter.topic, letter.queue_id, letter.reconsume_times) == ("%DLQ%g", 0, 3)
@@ -115,7 +115,7 @@ def test_a_dead_letter_makes_do_with_the_room_there_is(left: int) -> None:
     record = replace(example_record(), properties=encode_properties({"a": "x" * size}))
     arguments = {"reconsume_times": 1, "reason": "failed", "error": "e" * 900}
 
-    letter = decode_record(dead_letter_of(encode_record(record), "g", ORIGIN, **arguments))  # type: ignore[arg-type]
+    letter = decode_draft(dead_letter_of(encode_record(record), "g", ORIGIN, **arguments))  # type: ignore[arg-type]
 
     assert letter.property_map()["a"] == "x" * size
     assert (origin_of(letter).topic == "orders") == (left > 60)

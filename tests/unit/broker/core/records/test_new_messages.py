@@ -16,7 +16,7 @@ from eruca.contract.errors import TooLargeError, ValidationError
 from eruca.contract.limits import BODY_SIZE_MAX
 from eruca.contract.messages import Body, NewMessage
 from eruca.contract.properties import split_keys
-from eruca.contract.records import Host, decode_record
+from eruca.contract.records import Host
 from eruca.contract.wire import encode_batch
 from eruca_broker.core.batches.batch import batch_of_records, check_batch
 from eruca_broker.core.records.new_messages import (
@@ -25,6 +25,7 @@ from eruca_broker.core.records.new_messages import (
     encode_messages,
     queue_of_sharding_keys,
 )
+from support.records import decode_draft
 
 V4 = Host.parse("10.1.2.3", 4567)
 V6 = Host.parse("2001:db8::1", 4567)
@@ -80,7 +81,7 @@ def test_what_is_encoded_is_sound_and_decodes_to_what_was_sent(
     assert (own.starts, own.found.keys) == (sound.starts, sound.found.keys)
     assert own.found.tag_codes.tolist() == sound.found.tag_codes.tolist()
     for message, raw, unique_id in zip(sent, records, unique_ids, strict=True):
-        record = decode_record(raw)
+        record = decode_draft(raw)
         properties = record.property_map()
         assert record.body == body_bytes(message.body, "")
         assert (record.topic, record.queue_id, record.flag) == ("orders", 3, message.flag)
@@ -106,7 +107,7 @@ def test_a_topic_of_more_than_127_bytes_has_the_second_layout() -> None:
         next_unique_id=lambda: "id",
     )
 
-    assert decode_record(record).topic == "%RETRY%" + "g" * 200
+    assert decode_draft(record).topic == "%RETRY%" + "g" * 200
 
 
 def test_bodies_are_limited_all_together() -> None:

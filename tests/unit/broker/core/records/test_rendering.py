@@ -76,6 +76,7 @@ def test_a_body_is_undone_only_where_there_is_room(room: int, is_plain: bool) ->
 
     message, size = render(record, body_room=room)
 
+    assert message.body is not None
     assert (message.body.text == "x" * 100) is is_plain
     assert (message.body.compression == "zlib") is not is_plain
     assert size == (100 if is_plain else len(packed))
@@ -85,6 +86,7 @@ def test_a_body_is_undone_only_where_there_is_room(room: int, is_plain: bool) ->
 def test_a_body_that_is_not_what_it_says_is_shown_as_it_is(body: bytes) -> None:
     message = render(Record(topic="t", body=body, sys_flag=ZLIB), body_room=10_000).message
 
+    assert message.body is not None
     assert message.body.compression == "zlib"
     assert base64.b64decode(message.body.base64 or "") == body
 

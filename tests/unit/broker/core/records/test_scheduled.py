@@ -25,7 +25,7 @@ from eruca_broker.core.records.scheduled import (
     rewritten,
     waiting,
 )
-from support.records import RECORDS, example_record
+from support.records import RECORDS, decode_draft, example_record
 
 NOW = 1_700_000_000_000
 topics = st.sampled_from(["orders", "%RETRY%" + "g" * 120, "t" * 127, "%DLQ%" + "x" * 130])
@@ -43,9 +43,9 @@ def test_what_waited_comes_as_it_was_sent(
     sent, there = decode_record(raw), Destination(topic, queue_id)
 
     waits = waiting(raw, wait, there)
-    came = decode_record(delivered(waits, there))
+    came = decode_draft(delivered(waits, there))
 
-    stored = decode_record(waits)
+    stored = decode_draft(waits)
     properties = stored.properties.encode("utf-8", "surrogatepass")
     assert (stored.topic, stored.queue_id) == wait.place
     assert destination_of(properties) == there
@@ -114,7 +114,7 @@ def test_properties_have_room_for_no_more_than_fits() -> None:
     there = Destination("orders", 0)
     fitting = rewritten(encode_record(full), there, added={"b": "1"})
 
-    assert decode_properties(decode_record(fitting).properties)["b"] == "1"
+    assert decode_properties(decode_draft(fitting).properties)["b"] == "1"
     with pytest.raises(PropertiesTooLargeError):
         rewritten(encode_record(full), there, added={"b": "12"})
 
@@ -124,6 +124,6 @@ def test_the_attempts_are_changed_where_they_lie() -> None:
         host = example_record().born_host._replace(address=address)
         record = replace(example_record(), born_host=host, store_host=host)
         changed = rewritten(encode_record(record), Destination("orders", 3), reconsume_times=77)
-        assert decode_record(changed) == replace(
+        assert decode_draft(changed) == replace(
             decode_record(encode_record(record)), reconsume_times=77
         )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.contract.records import Host, decode_record
+from eruca.contract.records import Host
 from eruca_broker.core.state.events import Event, decode_event, encode_event
 from eruca_broker.core.state.group_events import (
     CommittedOffset,
@@ -32,6 +32,7 @@ from eruca_broker.core.state.group_state import REPLACED_MAX, LockOwner
 from eruca_broker.core.state.lease_events import DeliveriesLeased, LeasedMessage
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.core.state.topic_events import TopicDeleted, TopicPut
+from support.records import decode_draft
 
 HOST = Host.parse("127.0.0.1", 10911)
 groups = st.sampled_from(["g", "h"])
@@ -90,7 +91,7 @@ def folded(*history: Event) -> BrokerState:
 
 @given(group_events)
 def test_an_event_survives_the_log(event: Event) -> None:
-    assert decode_event(decode_record(encode_event(event, now_ms=1, host=HOST)).body) == event
+    assert decode_event(decode_draft(encode_event(event, now_ms=1, host=HOST)).body) == event
 
 
 @given(history=st.lists(group_events, max_size=30), items_max=st.sampled_from([1, 3, 10_000]))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca.contract.names import EVENTS_TOPIC
-from eruca.contract.records import Host, decode_record
+from eruca.contract.records import Host
 from eruca_broker.core.state.events import (
     CommittedOffset,
     Event,
@@ -32,6 +32,7 @@ from eruca_broker.core.state.lease_events import (
 )
 from eruca_broker.core.state.state import BrokerState, with_queue
 from eruca_broker.core.state.topic_events import OrderConfig
+from support.records import decode_draft
 
 HOST = Host.parse("127.0.0.1", 10911)
 names = st.sampled_from(["a", "b", "c"])
@@ -90,7 +91,7 @@ def view(state: BrokerState) -> object:
 
 @given(events)
 def test_an_event_survives_the_log(event: Event) -> None:
-    record = decode_record(encode_event(event, now_ms=17, host=HOST))
+    record = decode_draft(encode_event(event, now_ms=17, host=HOST))
 
     assert decode_event(record.body) == event
     assert record.topic == EVENTS_TOPIC

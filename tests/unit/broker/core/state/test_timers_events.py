@@ -6,10 +6,10 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given
 
-from eruca.contract.records import decode_record
 from eruca_broker.core.state.events import decode_event, encode_event
 from eruca_broker.core.state.snapshots import StateSnapshot
 from eruca_broker.core.state.timers_events import TIMERS_PER_ITEM, rows_of, timer_pieces
+from support.records import decode_draft
 from support.stores import STORE_HOST
 
 numbers = st.integers(-(2**63), 2**63 - 1)
@@ -21,7 +21,7 @@ def test_what_is_pending_survives_a_snapshot(rows: list[tuple[int, int]], items_
 
     pieces = list(timer_pieces(given_rows, 77, items_max))
     snapshot = StateSnapshot(1, 1, timers=[piece for piece, _ in pieces])
-    record = decode_record(encode_event(snapshot, now_ms=0, host=STORE_HOST))
+    record = decode_draft(encode_event(snapshot, now_ms=0, host=STORE_HOST))
     read = decode_event(record.body)
 
     assert isinstance(read, StateSnapshot)

@@ -30,6 +30,9 @@ class NoIntake:
 
     def progressed(self, held: HeldQueue) -> None: ...
 
+    def skipped(self, message: ReceivedMessage) -> None:
+        raise AssertionError(message)
+
 
 class SlowStore:
     """Stores offsets as soon as it may."""

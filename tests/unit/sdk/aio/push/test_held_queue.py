@@ -35,6 +35,9 @@ class Intake:
     def progressed(self, held: HeldQueue) -> None:
         self.told.append(held.process.commit_offset)
 
+    def skipped(self, message: ReceivedMessage) -> None:
+        raise AssertionError(message)
+
 
 def message(offset: int) -> ReceivedMessage:
     record = encode_record(Record("orders", b"body", queue_offset=offset))

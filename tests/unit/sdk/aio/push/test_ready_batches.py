@@ -33,6 +33,9 @@ class Nobody:
 
     def progressed(self, held: HeldQueue) -> None: ...
 
+    def skipped(self, message: ReceivedMessage) -> None:
+        raise AssertionError(message)
+
 
 def held(number: int = 0) -> HeldQueue:
     session = Session(10.0)

@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.contract.records import NO_HOST, Host, Record, SysFlag, decode_record, encode_record
+from eruca.contract.records import (
+    NO_HOST,
+    Host,
+    Record,
+    SysFlag,
+    encode_record,
+    encode_unstamped,
+)
 from eruca.contract.wire import batch_extent, batch_sizes, encode_batch
 from eruca.core.messages import record_batch
 from eruca.core.messages.accelerators import loading_numpy, optional_numpy
@@ -20,6 +27,7 @@ from eruca.core.messages.message import Message
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.messages.record_batch import EncodedBatch, decode_messages, encode_messages
 from eruca.core.messages.unique_ids import UniqueIds
+from support.records import decode_draft
 
 loading_numpy().result()  # or the first of these tests would do without
 QUEUE = MessageQueue("orders", "broker-a", 3)
@@ -55,7 +63,7 @@ def expected(
         packed = zlib.compress(message.body) if len(message.body) >= threshold else message.body
         is_packed = len(packed) < len(message.body)
         records.append(
-            encode_record(
+            encode_unstamped(
                 Record(
                     message.topic,
                     packed if is_packed else message.body,
@@ -161,7 +169,7 @@ def test_both_ways_compress_alike(messages: list[Message]) -> None:
 def records_of(batch: EncodedBatch) -> list[Record]:
     count, start = batch_extent(batch.body)
     starts = accumulate(batch_sizes(batch.body, count)[:-1], initial=start)
-    return [decode_record(batch.body, position) for position in starts]
+    return [decode_draft(batch.body, position) for position in starts]
 
 
 @pytest.mark.usefixtures("either_way")

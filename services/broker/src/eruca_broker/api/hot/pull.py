@@ -59,7 +59,7 @@ from eruca_broker.core.consuming.message_filter import (
     MessageFilter,
     parse_filter,
 )
-from eruca_broker.core.records.rendering import render
+from eruca_broker.core.records.rendering import render, render_damage
 from eruca_broker.processors.pull_message import (
     Puller,
     PullLimits,
@@ -157,7 +157,7 @@ class PullRoutes:
     ) -> None:
         if media_type == RECORDS_MEDIA_TYPE:
             exchange.take(self._in_flight, held_size(read.size))
-            exchange.answer(_RECORDS_OK, _head(read), *read.slices)
+            exchange.answer(_RECORDS_OK, *_block(read))
         else:
             exchange.take(self._in_flight, read.size)
             exchange.drive(_render(exchange, limits, queue, read))
@@ -231,32 +231,36 @@ def _limits(parameters: Mapping[str, str]) -> PullLimits:
     )
 
 
-def _head(read: QueueRead) -> bytes:
-    return encode_pull_head(
+def _block(read: QueueRead) -> list[bytes | memoryview]:
+    """Return one queue's answer: its head, and its records or what is wrong with one."""
+    told = b"" if read.damage is None else str(read.damage).encode()
+    head = encode_pull_head(
         read.status,
         next_offset=read.next_offset,
         min_offset=read.min_offset,
         max_offset=read.max_offset,
         sizes=read.sizes,
-        records_size=read.size,
+        records_size=read.size + len(told),
     )
+    return [head + told, *read.slices]
 
 
 def _blocks(sections: list[Section]) -> Iterator[bytes | memoryview]:
-    heads = [_head(read) for _, read in sections]
+    blocks = [_block(read) for _, read in sections]
     preamble, section_heads = encode_multi_pull_heads(
-        (index, len(head) + read.size) for (index, read), head in zip(sections, heads, strict=True)
+        (index, len(block[0]) + read.size)
+        for (index, read), block in zip(sections, blocks, strict=True)
     )
     yield preamble
-    for (_, read), section_head, head in zip(sections, section_heads, heads, strict=True):
-        yield section_head + head
-        yield from read.slices
+    for section_head, (head, *slices) in zip(section_heads, blocks, strict=True):
+        yield section_head + bytes(head)
+        yield from slices
 
 
 def _render(
     exchange: Exchange, limits: PullLimits, queue: QueuePull, read: QueueRead
 ) -> Rendering[None]:
-    answer = yield from _Renderer(limits.max_bytes).answer(read, queue.filter)
+    answer = yield from _Renderer(limits.max_bytes).answer(read, queue)
     exchange.answer(JSON_OK, _ENCODER.encode(answer))
 
 
@@ -272,7 +276,7 @@ def _render_many(
         if renderer.is_full:
             break
         queue = queues[place]
-        answer = yield from renderer.answer(read, queue.filter)
+        answer = yield from renderer.answer(read, queue)
         answers.append(
             MultiPullQueueAnswer(topic=queue.topic, queue_id=queue.queue_id, answer=answer)
         )
@@ -291,13 +295,16 @@ class _Renderer:
         """Whether the answer ends here."""
         return self._room <= 0
 
-    def answer(self, read: QueueRead, wanted: MessageFilter) -> Rendering[PullAnswer]:
+    def answer(self, read: QueueRead, queue: QueuePull) -> Rendering[PullAnswer]:
         """Return what was read of one queue, ended early where there is no more room.
 
         Tags are compared here: with JSON there is no SDK that would do it.
         """
         messages: list[PulledMessage] = []
         next_offset = read.next_offset
+        wanted = queue.filter
+        if read.damage is not None:
+            messages.append(render_damage(read.damage, queue.topic, queue.queue_id))
         for index, record in enumerate(read.records(), 1):
             if self.is_full:
                 next_offset = record.queue_offset

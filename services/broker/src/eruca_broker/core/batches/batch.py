@@ -3,7 +3,8 @@
 The producer has laid the records out as the log stores them and left the broker's fields zero
 (``eruca.contract.wire``). :func:`check_batch` proves that every byte is where it must be, so that
 nothing that recovery would refuse can enter the log; :meth:`Batch.stamp` then writes queue
-offsets, log offsets, store time and hosts into the very buffer that is written to disk.
+offsets, log offsets, store time and hosts into the very buffer that is written to disk, and each
+record's checksum, which covers them.
 
 Both are compiled (``native/records.c``); a record that is not plainly sound is looked at once more
 by :mod:`.record_proof`, which says what is wrong with it.
@@ -29,6 +30,7 @@ from eruca_broker.core.batches.record_proof import (
 )
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
 from eruca_broker.core.native.library import (
+    CRC32_AT,
     address_of,
     prove_records,
     read_records,
@@ -123,7 +125,7 @@ class Batch:
         entries = bytearray(ENTRY_SIZE * self.count)
         stamp_records(
             *(self.at, self.count, queue_offset, log_offset, common, common_at, len(common)),
-            *(self.found.at, address_of(entries)),
+            *(self.found.at, address_of(entries), CRC32_AT),
         )
         return entries
 

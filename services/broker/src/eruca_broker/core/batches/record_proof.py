@@ -25,6 +25,8 @@ from eruca.contract.limits import BODY_SIZE_MAX, KEY_SIZE_MAX, PROPERTIES_SIZE_M
 from eruca.contract.properties import KEYS, TAGS, decode_properties, split_keys
 from eruca.contract.records import (
     BODY_CRC_MASK,
+    CHECKSUM_ROOM,
+    CHECKSUM_SIZE,
     COMPRESSION_MASK,
     HOST_BITS,
     MAGIC_V1,
@@ -42,6 +44,8 @@ _PROPERTIES_HEAD_SIZE: Final = 2  # bytes of the properties' length
 
 WRONG_SUM: Final = "the sizes do not add up to the records"
 _WRONG_PARTS: Final = "its parts do not add up to its size"
+_CHECKSUM_ROOM: Final = CHECKSUM_ROOM.encode()
+_STORED_PROPERTIES_SIZE_MAX: Final = PROPERTIES_SIZE_MAX + CHECKSUM_SIZE
 
 _crc32 = isal_zlib.crc32  # about ten times zlib's speed at 1 KiB
 
@@ -73,7 +77,7 @@ def expected_of(topic: str, queue_id: int, host_bits: int) -> Expected:
         topic_size=len(topic_part),
         body_at=layout.body,
         body_size_max=BODY_SIZE_MAX,
-        properties_size_max=PROPERTIES_SIZE_MAX,
+        properties_size_max=_STORED_PROPERTIES_SIZE_MAX,
         queue_id=queue_id,
         sys_flag_mask=_SYS_FLAGS_REFUSED & 0xFFFF_FFFF | HOST_BITS,
         sys_flag=host_bits,
@@ -117,7 +121,7 @@ def prove_record(
         or reconsumed
         or prepared
         or not 0 < body_size <= BODY_SIZE_MAX
-        or not 0 <= properties_size <= PROPERTIES_SIZE_MAX
+        or not 0 <= properties_size <= _STORED_PROPERTIES_SIZE_MAX
     ):
         raise _header_fault(index, size, fields, expected)
     end = position + size
@@ -128,8 +132,11 @@ def prove_record(
     if buffer[properties_at - 2] << 8 | buffer[properties_at - 1] != properties_size:
         raise _fault(index, _WRONG_PARTS)
     properties = bytes(buffer[properties_at:end])
-    if properties_size and not properties[-1]:
-        raise _fault(index, "its properties end in U+0000, as only a torn record's do")
+    if not properties.endswith(_CHECKSUM_ROOM):
+        raise MalformedBatchError(
+            f"record {index}: its properties do not end in the room for its checksum",
+            fix=f"end the properties of every record with {CHECKSUM_ROOM!r}",
+        )
     if SUSPICIOUS in properties:
         refuse_delayed(properties, index)
     if properties_size > KEY_SIZE_MAX:

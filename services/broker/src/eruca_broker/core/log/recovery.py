@@ -6,11 +6,11 @@ cutting there would lose acknowledged messages, so recovery refuses and leaves t
 :func:`walk` only reports where and why it stopped; the store knows which of the two it is.
 
 A record must pass: a known magic, a size that fits, parts that add up to it, a topic that can be
-one, a queue and an offset that are not negative, its own log offset, and its body's CRC. A torn
-write, a hole of zeros, and stale bytes from before an earlier crash each fail one of them; all but
-a record that lacks only the end of its properties, where it holds the zeros the file was made of.
-So the broker takes no properties that end in a zero byte, and behind what was flushed a record
-that does is torn.
+one, a queue and an offset that are not negative, its own log offset, and its checksum or, where
+RocketMQ has written it without one, its body's CRC. A torn write, a hole of zeros, and stale bytes
+from before an earlier crash each fail one of them. Only a record that lacks nothing but the end of
+its properties, its checksum among them, might pass: it holds the zeros there that the file was made
+of. So behind what was flushed a record that ends in a zero byte is torn.
 
 Source: RocketMQ 5.3, ``CommitLog.recoverAbnormally``, ``checkMessageAndReturnSize``.
 """
@@ -24,13 +24,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from isal import isal_zlib
 from numpy.typing import NDArray
 
 from eruca.contract.names import NAME_PATTERN
 from eruca.contract.records import (
     BLANK_SIZE_MIN,
-    BODY_CRC_MASK,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
@@ -43,6 +41,7 @@ from eruca.core.messages.record_columns import (
     read_columns,
     sound_structure,
 )
+from eruca_broker.core.records.stored_proof import proved_rows
 
 RECORDS_PER_STEP: Final = 32_768  # looked at together; bounds the arrays
 MAX_OFFSET: Final = 2**63 - 1
@@ -50,7 +49,6 @@ MAX_OFFSET: Final = 2**63 - 1
 _NO_TOPICS: Final = TopicColumn([], np.zeros(0, np.int64))
 _LEGAL_TOPIC: Final = re.compile(NAME_PATTERN)
 _HEAD: Final = struct.Struct(">iI")
-_crc32 = isal_zlib.crc32
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +131,5 @@ def _sound(
         & ((last_bytes != 0) | (columns.properties_sizes == 0) | is_durable)
         & is_legal[topics.numbers]
     )
-    view = memoryview(columns.buffer)
-    starts = np.where(sound, columns.body_starts, 0)
-    stops = starts + np.where(sound, columns.body_sizes, 0)
-    slices = map(view.__getitem__, map(slice, starts.tolist(), stops.tolist()))
-    crcs = np.fromiter(map(_crc32, slices), np.int64, len(starts)) & BODY_CRC_MASK
-    stored = np.ndarray((len(view) - 3,), ">i4", columns.buffer, strides=(1,))[columns.starts + 8]
-    sound &= crcs == stored
+    sound &= proved_rows(columns.buffer, columns.starts, columns.sizes)
     return sound

@@ -52,8 +52,20 @@ class ExpectedRecord(ctypes.Structure):
     )
 
 
+class QueuePlace(ctypes.Structure):
+    """Where the next record of a queue must say that it lies; ``struct place``."""
+
+    _fields_ = (
+        ("topic", c_char_p),
+        ("log_offset", c_int64),
+        ("queue_offset", c_int64),
+        ("topic_size", c_uint32),
+        ("queue_id", c_uint32),
+    )
+
+
 CRC32_AT: Final = ctypes.cast(_crc32, c_void_p).value
-"""Where the function that :class:`ExpectedRecord` names begins."""
+"""Where the checksum function begins, which compiled functions call."""
 
 
 def _function(
@@ -81,6 +93,13 @@ stamp_records: Final = _function(
     "stamp_records",
     None,
     *(c_void_p, c_uint32, c_int64, c_int64, c_char_p, c_uint32, c_uint32, c_void_p, c_void_p),
+    c_void_p,
+)
+prove_stored: Final = _function(
+    "prove_stored", None, c_void_p, c_void_p, c_void_p, c_uint32, c_void_p, c_void_p
+)
+prove_queued: Final = _function(
+    "prove_queued", c_uint32, c_void_p, c_uint32, c_void_p, c_void_p, c_void_p
 )
 chain_keys: Final = _function(
     "chain_keys", c_uint32, c_void_p, c_uint32, c_int32, c_void_p, c_uint32, c_void_p

@@ -21,6 +21,22 @@
 /* As zlib's: the CRC of what came before and of `size` bytes more. */
 typedef uint32_t crc32_function(uint32_t before, const uint8_t *data, uint64_t size);
 
+#define MAGIC_V1 0xDAA320A7u
+#define MAGIC_V2 0xDAA320ABu
+
+enum {
+    /* Where a record's fields lie, from its start. */
+    MAGIC = 4,
+    BODY_CRC = 8,
+    QUEUE_ID = 12,
+    QUEUE_OFFSET = 20,
+    LOG_OFFSET = 28,
+    SYS_FLAG = 36,
+    BORN_TIMESTAMP = 40,
+
+    PROPERTIES_HEAD_SIZE = 2 /* bytes of the properties' length */
+};
+
 /* What every record of a request must say. */
 struct expected {
     const uint8_t *topic;         /* its length in one byte, then its name */
@@ -35,6 +51,15 @@ struct expected {
     uint32_t sys_flag;            /* … as here */
     uint32_t key_hash_start;      /* the hash of "topic#", which precedes every key */
     uint32_t key_size_max; /* bytes; what may have a longer key, or tag, needs Python */
+};
+
+/* Where the next record of a queue must say that it lies. */
+struct place {
+    const uint8_t *topic;  /* its name alone */
+    int64_t log_offset;
+    int64_t queue_offset;  /* negative: unknown, for messages between them were left out */
+    uint32_t topic_size;
+    uint32_t queue_id;
 };
 
 /* What a reader has found; `key_room` keys have their place behind the records. */
@@ -71,6 +96,11 @@ struct properties {
 #define BIG_ENDIAN64(value) __builtin_bswap64(value)
 #endif
 
+static inline uint32_t load16(const uint8_t *at)
+{
+    return (uint32_t)(at[0] << 8 | at[1]);
+}
+
 static inline uint32_t load32(const uint8_t *at)
 {
     uint32_t value;
@@ -96,6 +126,20 @@ static inline void store64(uint8_t *at, uint64_t value)
     value = BIG_ENDIAN64(value);
     memcpy(at, &value, sizeof value);
 }
+
+/*
+ * The checksum that ends a record: of all that precedes it, in decimal digits, the lowest first.
+ *
+ * Source: RocketMQ 5.3, MessageDecoder.createCrc32, CommitLog.CRC32_RESERVED_LEN.
+ */
+#define CRC_MASK 0x7FFFFFFFu
+#define CHECKSUM_SIZE 20
+
+/* Whether a record ends in the room for its checksum. */
+int has_checksum_room(const uint8_t *record, uint32_t size);
+
+/* Write the checksum of a record that has room for it; tells whether it has. */
+int write_checksum(uint8_t *record, uint32_t size, crc32_function *crc32);
 
 /* Find the properties that matter in a text, whatever it holds. */
 struct properties find_properties(const uint8_t *text, uint32_t size);

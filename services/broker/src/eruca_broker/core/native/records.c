@@ -5,30 +5,13 @@
  */
 #include "native.h"
 
-#define MAGIC_V1 0xDAA320A7u
-#define MAGIC_V2 0xDAA320ABu
-#define BODY_CRC_MASK 0x7FFFFFFFu
-
-static inline uint32_t load16(const uint8_t *at)
-{
-    return (uint32_t)(at[0] << 8 | at[1]);
-}
-
 enum {
-    /* Where a record's fields lie, from its start; the later ones from its body. */
-    MAGIC = 4,
-    BODY_CRC = 8,
-    QUEUE_ID = 12,
-    QUEUE_OFFSET = 20,
-    LOG_OFFSET = 28,
-    SYS_FLAG = 36,
-    BORN_TIMESTAMP = 40,
+    /* Where a record's later fields lie, from its body. */
     RECONSUME_TIMES = -16,
     PREPARED_OFFSET = -12,
     BODY_SIZE = -4,
 
-    PROPERTIES_HEAD_SIZE = 2, /* bytes of their length */
-    ENTRY_SIZE = 20           /* bytes of a consume queue's entry */
+    ENTRY_SIZE = 20 /* bytes of a consume queue's entry */
 };
 
 /* Whether a record is sound; tells where its properties lie. */
@@ -55,10 +38,10 @@ static int prove(const uint8_t *record, uint32_t size, const struct expected *ex
     const uint8_t *const head = topic + expected->topic_size;
     if (memcmp(topic, expected->topic, expected->topic_size)
         || rest > expected->properties_size_max || load16(head) != rest
-        || (rest && !record[size - 1])) /* a zero at its end is a torn record's */
+        || rest < CHECKSUM_SIZE || !has_checksum_room(record, size))
         return 0;
     *text = (struct value){head + PROPERTIES_HEAD_SIZE, record + size};
-    return (expected->crc32(0, body, body_size) & BODY_CRC_MASK) == load32(record + BODY_CRC);
+    return (expected->crc32(0, body, body_size) & CRC_MASK) == load32(record + BODY_CRC);
 }
 
 /* Note the next record, which lies at `start`; 0 where Python must. */
@@ -133,17 +116,20 @@ EXPORTED uint32_t read_records(const uint8_t *records, uint32_t count, uint32_t 
 /*
  * Write what is the broker's into `count` records, and their entries for the consume queue.
  *
- * `common`, which all have alike, goes to `common_at`: hosts and store time.
+ * `common`, which all have alike, goes to `common_at`: hosts and store time. The checksums come
+ * last, for they cover all of it.
  */
 EXPORTED void stamp_records(uint8_t *record, uint32_t count, int64_t queue_offset,
                             int64_t log_offset, const uint8_t *common, uint32_t common_at,
-                            uint32_t common_size, const struct found *found, uint8_t *entry)
+                            uint32_t common_size, const struct found *found, uint8_t *entry,
+                            crc32_function *crc32)
 {
     for (uint32_t row = 0; row < count; row++, entry += ENTRY_SIZE) {
         const uint32_t size = load32(record);
         store64(record + QUEUE_OFFSET, (uint64_t)(queue_offset + row));
         store64(record + LOG_OFFSET, (uint64_t)log_offset);
         memcpy(record + common_at, common, common_size);
+        write_checksum(record, size, crc32);
         store64(entry, (uint64_t)log_offset);
         store32(entry + 8, size);
         store64(entry + 12, (uint64_t)found->records[row].tag_code);

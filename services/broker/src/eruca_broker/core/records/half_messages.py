@@ -24,11 +24,12 @@ from eruca.contract.limits import DELAY_LEVEL_MAX, PROPERTIES_SIZE_MAX
 from eruca.contract.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from eruca.contract.records import (
     BLANK_SIZE_MIN,
+    CHECKSUM_SIZE,
     Host,
     Record,
     RecordLayout,
     SysFlag,
-    encode_record,
+    encode_unstamped,
     layout_of,
 )
 from eruca.core.messages.delay_levels import TIMER_UNITS
@@ -102,7 +103,7 @@ def half_message(
     if immunity_seconds is not None:
         added[names.CHECK_IMMUNITY_SECONDS] = str(math.ceil(immunity_seconds))
     half = rewritten(raw, HALF_PLACE, added=added | (delay or {}))
-    size = len(properties_of(half)) + _PROPERTIES_RESERVE
+    size = len(properties_of(half)) - CHECKSUM_SIZE + _PROPERTIES_RESERVE
     if size > PROPERTIES_SIZE_MAX:
         raise PropertiesTooLargeError(
             f"the properties of its half message take {size} bytes, more than {PROPERTIES_SIZE_MAX}"
@@ -195,7 +196,7 @@ def carried_parked(parked_message: bytes | memoryview) -> bytes:
 
 def op_message(half: bytes | memoryview, *, now_ms: int, host: Host) -> bytes:
     """Return the op message that says that a half message is done with."""
-    return encode_record(
+    return encode_unstamped(
         Record(
             topic=OP_PLACE.topic,
             queue_id=OP_PLACE.queue_id,

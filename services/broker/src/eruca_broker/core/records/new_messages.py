@@ -27,6 +27,7 @@ from eruca.contract.limits import BODY_SIZE_MAX, KEY_SIZE_MAX, PROPERTIES_SIZE_M
 from eruca.contract.messages import Body, NewMessage
 from eruca.contract.records import (
     BODY_CRC_MASK,
+    CHECKSUM_ROOM,
     MAGIC_V1,
     MAGIC_V2,
     V1_TOPIC_SIZE_MAX,
@@ -49,6 +50,7 @@ _TAG, _KEYS, _SHARDING_KEY, _UNIQUE, _BODY_FORMAT = (
     )
 )
 _END: Final = names.PROPERTY_SEPARATOR
+_CHECKSUM_ROOM: Final = CHECKSUM_ROOM.encode()
 
 _crc32 = isal_zlib.crc32  # about ten times zlib's speed at 1 KiB
 
@@ -101,7 +103,7 @@ def encode_messages(
     for message, pointer in zip(messages, pointers, strict=True):
         body = body_bytes(message.body, pointer)
         unique_id = message.message_id or next_unique_id()
-        properties = stored_properties(message, unique_id, pointer)
+        properties = stored_properties(message, unique_id, pointer) + _CHECKSUM_ROOM
         size = layout.body + len(body) + len(topic_part) + 2 + len(properties)
         header = layout.header.pack(
             size,
@@ -183,7 +185,7 @@ def _named_bytes(body: Body, pointer: str) -> bytes:
 
 
 def stored_properties(message: NewMessage, unique_id: str, pointer: str) -> bytes:
-    """Return the stored text of a message's properties.
+    """Return the stored text of a message's properties, but for the record's checksum.
 
     Raises:
         ValidationError: One of them is not allowed.

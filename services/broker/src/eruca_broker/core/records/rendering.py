@@ -17,6 +17,7 @@ from eruca.contract import properties as names
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import LogRecordView, PulledBody, PulledMessage
 from eruca.contract.records import COMPRESSION_MASK, Host, Record, SysFlag
+from eruca_broker.core.damage import Damage
 from eruca_broker.core.records.json_bodies import json_text
 from eruca_broker.core.records.times import rfc3339
 
@@ -66,6 +67,31 @@ def render(record: Record, *, body_room: int) -> Rendered:
         store_host=host_text(record.store_host),
     )
     return Rendered(message, len(body))
+
+
+def render_damage(damage: Damage, topic: str, queue_id: int) -> PulledMessage:
+    """Return what is said instead of a message of a queue that is damaged: its place, and why."""
+    return PulledMessage(
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=damage.queue_offset,
+        log_offset=damage.log_offset,
+        size=damage.size,
+        damage=damage.reason,
+        message_id=None,
+        offset_message_id=None,
+        tag=None,
+        keys=[],
+        sharding_key=None,
+        properties={},
+        body=None,
+        flag=None,
+        reconsume_times=None,
+        born_at=None,
+        born_host=None,
+        stored_at=None,
+        store_host=None,
+    )
 
 
 def render_log_record(record: Record, *, body_room: int) -> tuple[LogRecordView, int]:

@@ -31,7 +31,14 @@ from eruca.contract import properties as names
 from eruca.contract.errors import ValidationError
 from eruca.contract.messages import NewMessage
 from eruca.contract.names import SCHEDULE_TOPIC
-from eruca.contract.records import COMPRESSION_MASK, Record, RecordLayout, SysFlag, layout_of
+from eruca.contract.records import (
+    CHECKSUM_SIZE,
+    COMPRESSION_MASK,
+    Record,
+    RecordLayout,
+    SysFlag,
+    layout_of,
+)
 from eruca_broker.core.records.json_bodies import is_same_json
 from eruca_broker.core.records.new_messages import body_bytes, stored_properties
 from eruca_broker.core.records.scheduled import DELAYED_TOPICS, LEVELS, WAITING_NAMES, delivery_time
@@ -118,7 +125,7 @@ def is_same_record(stored: memoryview, wanted: memoryview) -> bool:
     return (
         stored[:_STAMPED_FROM] == wanted[:_STAMPED_FROM]
         and stored[_SYS_FLAG] == wanted[_SYS_FLAG]
-        and stored[begins:] == wanted[begins:]
+        and stored[begins:-CHECKSUM_SIZE] == wanted[begins:-CHECKSUM_SIZE]
     )
 
 

@@ -4,8 +4,9 @@ A message with a delay level waits in the schedule topic, in the level's queue; 
 its own in the timer topic. It is a whole record there, body and all, with its real topic and queue
 among its properties. Delivering it appends it again where it belongs, without what only waiting
 needed: body, CRC, born time and host stay as they are, so nothing is decoded that is only passed
-on. But the body is proved: one that has rotted on the disk must not come to the log's end, where
-the next start would take it for the end of the log, and what lies behind it for lost.
+on. It gets a checksum of its own, which over damaged bytes would make them look sound: so whoever
+takes a record out of the log to store it again proves it first (:mod:`.stored_proof`), as every
+reader of the store does.
 
 The consume queues of both topics hold the delivery time in ms where others hold the tag's code.
 So what waits can be found without reading a single record.
@@ -19,13 +20,11 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Final, NamedTuple
 
-from isal import isal_zlib
-
 from eruca.contract import properties as names
 from eruca.contract.limits import PROPERTIES_SIZE_MAX
 from eruca.contract.names import RETRY_TOPIC_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from eruca.contract.records import (
-    BODY_CRC_MASK,
+    CHECKSUM_ROOM,
     HOST_BITS,
     MAGIC_V1,
     MAGIC_V2,
@@ -34,7 +33,6 @@ from eruca.contract.records import (
     layout_of,
 )
 from eruca.core.messages.delay_levels import LEVELS_DEFAULT, DelayLevels, queue_of_level
-from eruca_broker.core.damage import damaged_record
 
 DELAYED_TOPICS: Final = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC))
 LEVELS: Final = DelayLevels.parse(LEVELS_DEFAULT)
@@ -62,8 +60,8 @@ CARRIED_SIZE_MAX: Final = 32  # bytes that a time takes among the properties, in
 _NAME_END: Final = names.NAME_SEPARATOR.encode()
 _PROPERTY_END: Final = names.PROPERTY_SEPARATOR.encode()
 _INT32_MAX: Final = 2**31 - 1
-_BODY_CRC: Final = slice(8, 12)  # of a record
-_LOG_OFFSET: Final = slice(RecordLayout.LOG_OFFSET, RecordLayout.LOG_OFFSET + 8)
+_CHECKSUM_NAME: Final = names.CHECKSUM.encode()
+_CHECKSUM_ROOM: Final = CHECKSUM_ROOM.encode()
 
 
 class PropertiesTooLargeError(ValueError):
@@ -149,7 +147,7 @@ def waiting(raw: bytes | memoryview, wait: Wait, destination: Destination) -> by
     else:
         added[names.TIMER_OUT_MS] = str(wait.deliver_at_ms)
     record = rewritten(raw, wait.place, without=WAITING_NAMES, added=added)
-    size = len(properties_of(record)) + CARRIED_SIZE_MAX
+    size = len(properties_of(record)) - len(_CHECKSUM_ROOM) + CARRIED_SIZE_MAX
     if wait.level and size > PROPERTIES_SIZE_MAX:  # or it could not be carried forward
         raise PropertiesTooLargeError(
             f"the properties take up to {size} bytes, more than {PROPERTIES_SIZE_MAX}"
@@ -172,8 +170,10 @@ def rewritten(
 ) -> bytes:
     """Return the record *raw* for another queue; its broker's fields are still to be stamped.
 
+    It ends in room for its checksum, unless it is RocketMQ's and its properties leave none.
+
     Args:
-        raw: A record; whether its body is sound is looked at here.
+        raw: A record that has been proved, or is still to be stamped.
         destination: Where it goes.
         without: Names of the properties that are left out.
         added: Properties that are put behind the others.
@@ -181,15 +181,14 @@ def rewritten(
 
     Raises:
         PropertiesTooLargeError: They take more than a record has room for.
-        RecordNotFoundError: The record is damaged.
     """
     head, body, properties = _parts_of(raw)
-    if isal_zlib.crc32(body) & BODY_CRC_MASK != int.from_bytes(head[_BODY_CRC]):
-        raise damaged_record(int.from_bytes(head[_LOG_OFFSET]), "its body does not match its CRC")
     properties = _kept(properties, without)
     if added:
         properties += names.encode_properties(added).encode()
-    if len(properties) > PROPERTIES_SIZE_MAX:
+    if len(properties) <= PROPERTIES_SIZE_MAX:
+        properties += _CHECKSUM_ROOM
+    elif added:
         raise PropertiesTooLargeError(
             f"the properties take {len(properties)} bytes, more than {PROPERTIES_SIZE_MAX}"
         )
@@ -209,7 +208,7 @@ def rewritten(
 
 
 def properties_of(raw: bytes | memoryview) -> bytes:
-    """Return the stored properties of the record *raw*."""
+    """Return the stored properties of the record *raw*, its checksum included."""
     return _parts_of(raw)[2]
 
 
@@ -251,9 +250,12 @@ def _parts_of(raw: bytes | memoryview) -> tuple[bytearray, bytes | memoryview, b
 
 
 def _kept(properties: bytes, without: Container[bytes]) -> bytes:
+    """Return *properties* with neither the checksum nor those *without* which they are to be."""
     fragments = [
         fragment
         for fragment in properties.split(_PROPERTY_END)
-        if fragment and fragment.partition(_NAME_END)[0] not in without
+        if fragment
+        and (name := fragment.partition(_NAME_END)[0]) not in without
+        and name != _CHECKSUM_NAME
     ]
     return b"".join(fragment + _PROPERTY_END for fragment in fragments)

@@ -17,7 +17,7 @@ import msgspec
 
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.properties import TAGS, UNIQ_KEY, encode_properties
-from eruca.contract.records import Host, Record, encode_record
+from eruca.contract.records import Host, Record, encode_unstamped
 from eruca.contract.transaction_events import TRANSACTION_EVENTS, TransactionEvent
 from eruca_broker.core.state.group_events import (
     CommittedOffset,
@@ -72,12 +72,12 @@ def event_tag(event: Event) -> str:
 
 
 def encode_event(event: Event, *, now_ms: int, host: Host) -> bytes:
-    """Return the control record of *event*; its offsets and store time are still to be stamped.
+    """Return the control record of *event*, whose offsets, store time and checksum are not stamped.
 
     Events of a transaction have its id for their unique id, so that the key index finds them.
     """
     key = event.transaction_id if isinstance(event, TRANSACTION_EVENTS) else None
-    return encode_record(
+    return encode_unstamped(
         Record(
             topic=EVENTS_TOPIC,
             body=_ENCODER.encode(event),

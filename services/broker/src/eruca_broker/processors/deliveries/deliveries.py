@@ -272,13 +272,14 @@ class Deliveries:
             raw = self._reader.raw(one.queue, one.offset)
             if raw is None:
                 continue
-            size += len(raw)
+            dead_delivery = DeadDelivery(raw, one.attempt, nacks.reason, nacks.error)
+            size += dead_delivery.size
             if given_up and size > GIVEN_UP_SIZE_MAX:
                 raise TooLargeError(
                     f"more than {GIVEN_UP_SIZE_MAX} bytes of messages would be dead letters",
                     fix="give fewer of them up at once",
                 )
-            given_up.append(DeadDelivery(raw, one.attempt, nacks.reason, nacks.error))
+            given_up.append(dead_delivery)
         return given_up
 
     def _is_full(self, name: str, queue: Queue) -> bool:

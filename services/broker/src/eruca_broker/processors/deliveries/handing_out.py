@@ -15,7 +15,8 @@ from eruca.contract.errors import ErucaError, SystemTopicError, UnavailableError
 from eruca.contract.limits import PULL_SIZE_MAX
 from eruca.contract.names import is_system_topic
 from eruca_broker.core.consuming.lease_handles import Handle, encode_handle
-from eruca_broker.core.records.rendering import render
+from eruca_broker.core.damage import Damage
+from eruca_broker.core.records.rendering import render, render_damage
 from eruca_broker.core.records.times import rfc3339
 from eruca_broker.core.state.group_state import Queue
 from eruca_broker.processors.deliveries.counts import DeliveryCounts
@@ -178,8 +179,11 @@ class HandingOut:
             if lease is None or lease.attempt != attempt or lease.due_at != visible_at:
                 continue  # the topic was deleted while this was recorded
             handle = Handle(self._broker_name, name, *queue, offset, attempt, lease.fence)
-            message, size = render(record, body_room=max(room, 0))
-            room -= size
+            if isinstance(record, Damage):
+                message = render_damage(record, *queue)
+            else:
+                message, size = render(record, body_room=max(room, 0))
+                room -= size
             yield Delivery(
                 handle=encode_handle(handle),
                 attempt=attempt,

@@ -21,6 +21,7 @@ from eruca.contract.limits import PULL_SIZE_MAX
 from eruca.contract.records import Record
 from eruca_broker.core.consuming.lease_choice import Choice, ChoiceLimits, choose
 from eruca_broker.core.consuming.message_filter import MessageFilter
+from eruca_broker.core.damage import Damage
 from eruca_broker.core.state.group_state import Group, Queue
 from eruca_broker.core.state.lease_events import DeliveriesLeased, LeasedMessage
 from eruca_broker.core.state.leases import QueueLeases
@@ -29,7 +30,7 @@ from eruca_broker.processors.deliveries.reads import (
     READ_COUNT,
     DeliveryReader,
     LookAhead,
-    sharding_key_of,
+    order_key_of,
 )
 from eruca_broker.store.message_store import MessageStore
 
@@ -60,7 +61,7 @@ class Leased(NamedTuple):
     queue: Queue
     offset: int
     attempt: int
-    record: Record
+    record: Record | Damage
 
 
 class QueueChange(NamedTuple):
@@ -177,7 +178,7 @@ class Leasing:
             look.handful.is_complete &= found.is_complete
         choice = self._choose(look, queue, known, found, count=count)
         dead = self._dead(queue, known, choice)
-        if sum(len(one.raw) for one in dead) > self._dead_size_max:
+        if sum(one.size for one in dead) > self._dead_size_max:
             choice = self._choose(look, queue, known, found, count=1)
             dead = self._dead(queue, known, choice)
         leased = self._taken(look, queue, choice, found)
@@ -199,7 +200,7 @@ class Leasing:
         def order_key(offset: int) -> str | None:
             record = found.records.get(offset)
             if record is not None:
-                return sharding_key_of(record)
+                return order_key_of(record)
             return self._reader.sharding_key(look.group.name, queue, offset)
 
         room = max(self._limits.of_all - self._store.state.leases.unfinished_count, 0)
@@ -220,11 +221,11 @@ class Leasing:
         )
 
     def _taken(self, look: _Look, queue: Queue, choice: Choice, found: LookAhead) -> list[Leased]:
-        """Return what was chosen, with its records; what cannot be read any more is gone."""
+        """Return what was chosen, with its records; what retention has deleted is gone."""
         taken = []
         for offset, attempt in list(choice.leased):
             record = found.records.get(offset) or self._reader.message(queue, offset)
-            if record is None:  # it has been damaged since it was handed out before
+            if record is None:
                 choice.leased.remove((offset, attempt))
                 choice.gone.append(offset)
                 look.handful.is_complete = False  # there may be others in its place

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from eruca.contract.errors import RecordNotFoundError
+from eruca.contract.errors import RecordNotFoundError, UnavailableError
 from eruca.contract.limits import CHECK_COUNT_MAX
+from eruca.contract.messages import DamagedRecord
 from eruca.contract.names import EVENTS_TOPIC, HALF_TOPIC
 from eruca.contract.records import DamagedRecordError, Record, decode_record
 from eruca.contract.transaction_events import (
@@ -64,7 +65,11 @@ class TransactionLog:
             self._recent.popitem(last=False)
 
     def ended(self, transaction_id: str) -> Ended | None:
-        """Return how a transaction ended; None where there was none, or it is long ago."""
+        """Return how a transaction ended; None where there was none, or it is long ago.
+
+        Raises:
+            UnavailableError: A record that may be its end is damaged.
+        """
         recent = self._recent.get(transaction_id)
         if recent is not None:
             try:
@@ -73,14 +78,24 @@ class TransactionLog:
                 return None
             assert isinstance(event, TransactionDecided)
             return Ended(event, recent)
-        for event, log_offset in reversed(self._events(transaction_id, is_latest_left_out=True)):
+        damaged: list[DamagedRecord] = []
+        events = self._events(transaction_id, damaged, is_latest_left_out=True)
+        for event, log_offset in reversed(events):
             if isinstance(event, TransactionDecided):
                 return Ended(event, log_offset)
+        if damaged:
+            raise UnavailableError(
+                f"{damaged[0].reason}; it may be the end of transaction {transaction_id!r}",
+                fix=RESTORE_FIX,
+            )
         return None
 
     def events(self, transaction_id: str) -> list[Logged]:
-        """Return what happened to a transaction, as far as the log remembers, oldest first."""
-        return self._events(transaction_id, is_latest_left_out=False)
+        """Return what happened to a transaction, as far as the log remembers, oldest first.
+
+        An event that is damaged is left out.
+        """
+        return self._events(transaction_id, [], is_latest_left_out=False)
 
     def parked(self, live: LiveTransaction) -> TransactionParked | None:
         """Return how a parked transaction came to be.
@@ -129,7 +144,8 @@ class TransactionLog:
         Raises:
             RecordNotFoundError: Not even its parts can be told apart.
         """
-        return _decoded(self._store.raw_record(log_offset), log_offset, is_proved=False)
+        raw = self._store.raw_record(log_offset, is_proved=False)
+        return _decoded(raw, log_offset, is_proved=False)
 
     def sound_message_of(self, live: LiveTransaction) -> tuple[Record, int]:
         """Return the half message, or parked message, of a transaction, and where it lies.
@@ -140,7 +156,9 @@ class TransactionLog:
         half, offset = self.message_of(live)
         return _decoded(half, offset, is_proved=True), offset
 
-    def _events(self, transaction_id: str, *, is_latest_left_out: bool) -> list[Logged]:
+    def _events(
+        self, transaction_id: str, damaged: list[DamagedRecord], *, is_latest_left_out: bool
+    ) -> list[Logged]:
         records = self._store.by_key(
             EVENTS_TOPIC,
             transaction_id,
@@ -148,6 +166,7 @@ class TransactionLog:
             begin_ms=0,
             end_ms=_TIME_MAX,
             is_latest_left_out=is_latest_left_out,
+            damaged=damaged,
         )
         return [
             Logged(decode_transaction_event(record.body), record.log_offset)

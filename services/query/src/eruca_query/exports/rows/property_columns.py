@@ -9,13 +9,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from eruca.contract.properties import KEY_SEPARATOR, KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
+from eruca.contract.properties import (
+    CHECKSUM,
+    KEY_SEPARATOR,
+    KEYS,
+    SHARDING_KEY,
+    TAGS,
+    UNIQ_KEY,
+)
 from eruca_query.exports.rows.arrow_schema import LIST_OF_STRINGS, MAP_OF_STRINGS, STRING
 from eruca_query.exports.rows.property_fragments import Fragments
 from eruca_query.exports.rows.record_fields import ArrowArray, Int32Array
 
 COLUMN_PROPERTIES: Final = (TAGS, KEYS, UNIQ_KEY, SHARDING_KEY)
 """Those that have a column of their own, and so are not in the map."""
+
+_NOT_IN_MAP: Final = (*COLUMN_PROPERTIES, CHECKSUM)  # … nor is what belongs to the record
 
 
 def values_of(fragments: Fragments, name: str) -> ArrowArray:
@@ -45,9 +54,12 @@ def keys_of(fragments: Fragments) -> ArrowArray:
 
 
 def others_of(fragments: Fragments) -> ArrowArray:
-    """Return each message's properties that have no column: map of strings."""
+    """Return each message's properties that have no column: map of strings.
+
+    The checksum of its record is none of them.
+    """
     is_other = np.ones(len(fragments.names), np.bool_)
-    for name in COLUMN_PROPERTIES:
+    for name in _NOT_IN_MAP:
         code = fragments.code_of(name)
         if code is not None:
             is_other[code] = False

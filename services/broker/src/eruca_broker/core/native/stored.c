@@ -1,0 +1,152 @@
+/*
+ * Stored records: whether they are still what was written, and the checksum that tells.
+ *
+ * A record that ends in a checksum is proved by it, from its first byte on. Of one that does not,
+ * which RocketMQ has written, only the body is covered, and its parts must add up.
+ *
+ * Source: RocketMQ 5.3, CommitLog.checkMessageAndReturnSize, MessageDecoder.createCrc32.
+ */
+#include "native.h"
+
+enum {
+    BODY = 88, /* where both hosts are IPv4 */
+
+    BORN_HOST_V6 = 16,
+    STORE_HOST_V6 = 32,
+    V6_SIZE = 12, /* bytes that such a host takes more */
+
+    RECORD_SIZE_MIN = BODY + 1 + PROPERTIES_HEAD_SIZE,
+    NAME_SIZE = 9, /* bytes of the checksum's name, NAME_END included */
+    DIGITS = 10,
+    WRONG_MAX = 4 /* bytes: what differs in more from a checksum's form is none */
+};
+
+static const uint8_t FORM[] = "__CRC32#\1"
+                              "0000000000"
+                              "\2";
+
+_Static_assert(sizeof FORM == CHECKSUM_SIZE + 1, "the form is as long as a checksum");
+
+int has_checksum_room(const uint8_t *record, uint32_t size)
+{
+    return size >= CHECKSUM_SIZE && !memcmp(record + size - CHECKSUM_SIZE, FORM, CHECKSUM_SIZE);
+}
+
+static uint32_t checksum_of(const uint8_t *record, uint32_t size, crc32_function *crc32)
+{
+    return crc32(0, record, size - CHECKSUM_SIZE) & CRC_MASK;
+}
+
+int write_checksum(uint8_t *record, uint32_t size, crc32_function *crc32)
+{
+    if (!has_checksum_room(record, size))
+        return 0;
+    uint8_t *digit = record + size - CHECKSUM_SIZE + NAME_SIZE;
+    for (uint32_t rest = checksum_of(record, size, crc32); rest; rest /= 10)
+        *digit++ = (uint8_t)('0' + rest % 10);
+    return 1;
+}
+
+/* How many bytes cannot be those of a checksum at their place; and the number its digits make. */
+static int wrong_bytes(const uint8_t *checksum, uint64_t *number)
+{
+    int wrong = 0;
+    *number = 0;
+    for (int at = CHECKSUM_SIZE - 1; at >= 0; at--) {
+        if (at < NAME_SIZE || at >= NAME_SIZE + DIGITS) {
+            wrong += checksum[at] != FORM[at];
+        } else {
+            wrong += checksum[at] < '0' || checksum[at] > '9';
+            *number = *number * 10 + (uint64_t)(checksum[at] - '0');
+        }
+    }
+    return wrong;
+}
+
+/* Where a record's body begins, behind hosts of either family. */
+static uint32_t body_at(uint32_t sys_flag)
+{
+    uint32_t at = BODY;
+    if (sys_flag & BORN_HOST_V6)
+        at += V6_SIZE;
+    if (sys_flag & STORE_HOST_V6)
+        at += V6_SIZE;
+    return at;
+}
+
+/* Where a record's topic lies; its beginning is NULL where its parts do not add up to its size. */
+static struct value topic_of(const uint8_t *record, uint32_t size)
+{
+    const struct value none = {NULL, NULL};
+    if (size < RECORD_SIZE_MIN || load32(record) != size)
+        return none;
+    const uint32_t magic = load32(record + MAGIC);
+    if (magic != MAGIC_V1 && magic != MAGIC_V2)
+        return none;
+    const uint32_t body = body_at(load32(record + SYS_FLAG));
+    const uint32_t head_size = magic == MAGIC_V2 ? 2 : 1;
+    const uint32_t size_min = body + head_size + PROPERTIES_HEAD_SIZE;
+    if (size < size_min)
+        return none;
+    const uint32_t body_size = load32(record + body - 4);
+    if (body_size > size - size_min)
+        return none;
+    const uint8_t *const head = record + body + body_size;
+    const uint32_t topic_size = magic == MAGIC_V2 ? load16(head) : *head;
+    if (topic_size > size - size_min - body_size)
+        return none;
+    const uint8_t *const topic = head + head_size;
+    if (load16(topic + topic_size) != size - size_min - body_size - topic_size)
+        return none;
+    return (struct value){topic, topic + topic_size};
+}
+
+/* Whether a record of `size` bytes is as it was written; `topic` is where its topic lies. */
+static int is_sound(const uint8_t *record, uint32_t size, struct value topic, crc32_function *crc32)
+{
+    if (!topic.begin)
+        return 0;
+    uint64_t number;
+    const int wrong = wrong_bytes(record + size - CHECKSUM_SIZE, &number);
+    if (wrong <= WRONG_MAX)
+        return !wrong && number == checksum_of(record, size, crc32);
+    const uint8_t *const body = record + body_at(load32(record + SYS_FLAG));
+    return (crc32(0, body, load32(body - 4)) & CRC_MASK) == load32(record + BODY_CRC);
+}
+
+/* Tell of `count` records, each of a size of its own, which are as they were written. */
+EXPORTED void prove_stored(const uint8_t *buffer, const int64_t *starts, const int64_t *sizes,
+                           uint32_t count, crc32_function *crc32, uint8_t *sound)
+{
+    for (uint32_t row = 0; row < count; row++) {
+        const uint8_t *const record = buffer + starts[row];
+        const uint32_t size = (uint32_t)sizes[row];
+        sound[row] = (uint8_t)is_sound(record, size, topic_of(record, size), crc32);
+    }
+}
+
+/*
+ * Prove records of a queue that fill `total` bytes. `sizes` are the consume queue's, as the wire has
+ * them; `place` goes on behind the last that is sound and says that it lies where it does. Returns
+ * how many those are: where they do not fill the bytes, the next one is damaged.
+ */
+EXPORTED uint32_t prove_queued(const uint8_t *record, uint32_t total, const uint8_t *sizes,
+                               struct place *place, crc32_function *crc32)
+{
+    uint32_t count = 0;
+    for (uint32_t left = total, size; left; left -= size, record += size, count++) {
+        size = load32(sizes + 4 * (size_t)count);
+        const struct value topic = size > left ? (struct value){NULL, NULL} : topic_of(record, size);
+        if (!is_sound(record, size, topic, crc32)
+            || (int64_t)load64(record + LOG_OFFSET) != place->log_offset
+            || load32(record + QUEUE_ID) != place->queue_id
+            || topic.end - topic.begin != (ptrdiff_t)place->topic_size
+            || memcmp(topic.begin, place->topic, place->topic_size))
+            break;
+        if (place->queue_offset >= 0
+            && (int64_t)load64(record + QUEUE_OFFSET) != place->queue_offset++)
+            break;
+        place->log_offset += size;
+    }
+    return count;
+}

@@ -1,0 +1,109 @@
+"""Whether stored records are still what was written: the proof of all that leaves the log.
+
+A disk changes its mind, and whoever can write to a file can change it. So a record is proved when
+it is read, not believed because it was proved when it came. What does not pass is *damaged*:
+
+* its size, magic or parts do not add up; or
+* it ends in a checksum that is not its own, or in one that is damaged itself; or
+* it has none (RocketMQ has written it), and its body does not match its CRC; or
+* it does not say that it lies where it does: its log offset and, in a queue, topic, queue, offset.
+
+A single changed byte of a record with a checksum is always found. Of one without, changes in
+properties, times and hosts are not.
+
+The loops are compiled (``native/stored.c``); what is wrong with a record ``decode_record`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import byref
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eruca.contract.records import (
+    RECORD_SIZE_MIN,
+    DamagedRecordError,
+    decode_record,
+)
+from eruca.core.messages.record_columns import Int64Array, LogBuffer
+from eruca_broker.core.native.library import (
+    CRC32_AT,
+    QueuePlace,
+    address_of_array,
+    prove_queued,
+    prove_stored,
+)
+
+WRONG_PLACE: Final = "it does not say that it lies where it does"
+_ANY_ORDER: Final = -1
+
+
+def proved_rows(buffer: LogBuffer, starts: Int64Array, sizes: Int64Array) -> NDArray[np.bool_]:
+    """Tell which records are sound, each for itself; their places are not looked at.
+
+    Args:
+        buffer: What they lie in.
+        starts: Where they begin, counted from the start of the buffer.
+        sizes: Bytes of each; they lie within the buffer.
+    """
+    sound = np.zeros(len(starts), np.uint8)
+    prove_stored(
+        address_of_array(np.frombuffer(buffer, np.uint8), np.uint8),
+        *(address_of_array(starts, np.int64), address_of_array(sizes, np.int64)),
+        *(len(starts), CRC32_AT, address_of_array(sound, np.uint8)),
+    )
+    return sound.view(np.bool_)
+
+
+def sound_count(
+    stretches: Sequence[tuple[int, memoryview]],
+    sizes: bytes,
+    *,
+    topic: bytes,
+    queue_id: int,
+    queue_offset: int | None,
+) -> int:
+    """Return how many of a queue's records are sound and lie where they should, from the first on.
+
+    Args:
+        stretches: Records back to back, each stretch with the log offset where it begins.
+        sizes: u32 big-endian for each record, as the consume queue has them.
+        topic: The queue's.
+        queue_id: Its number.
+        queue_offset: The first one's, if the others follow it without a gap.
+    """
+    first = _ANY_ORDER if queue_offset is None else queue_offset
+    place = QueuePlace(topic, 0, first, len(topic), queue_id)
+    sizes_at = address_of_array(np.frombuffer(sizes, np.uint8), np.uint8)
+    count = 0
+    for log_offset, records in stretches:
+        if len(records) < RECORD_SIZE_MIN:
+            break
+        place.log_offset = log_offset
+        at = address_of_array(np.frombuffer(records, np.uint8), np.uint8)
+        count += prove_queued(*(at, len(records), sizes_at + 4 * count, byref(place), CRC32_AT))
+        if place.log_offset != log_offset + len(records):
+            break
+    return count
+
+
+def is_sound(raw: bytes | memoryview) -> bool:
+    """Tell whether the record *raw*, which has no other bytes, is sound."""
+    if len(raw) < RECORD_SIZE_MIN:
+        return False
+    return bool(proved_rows(raw, np.zeros(1, np.int64), np.array([len(raw)], np.int64))[0])
+
+
+def fault_of(raw: bytes | memoryview) -> str | None:
+    """Return what is wrong with the record *raw*, which has no other bytes; None if it is sound."""
+    if is_sound(raw):
+        return None
+    try:
+        record = decode_record(raw)
+    except DamagedRecordError as error:
+        return str(error)
+    assert record.size < len(raw), "Python finds nothing wrong with what compiled code refuses"
+    return f"its size says {record.size} bytes, and it has {len(raw)}"
