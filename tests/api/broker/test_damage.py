@@ -75,11 +75,16 @@ def changes(place: Place) -> Iterator[tuple[int, int]]:
 async def test_a_pull_of_records_ends_before_the_message_and_then_says_that_it_is_damaged(
     app: BrokerApp, client: httpx.AsyncClient, place: Place
 ) -> None:
+    asked: list[dict[str, str]] = [
+        {"offset": "0"},
+        {"offset": "1"},
+        {"offset": "1", "filter": "paid"},
+    ]
     for offset, change in changes(place):
         with flipped(app, offset, change):
             answers = [
                 decode_pull((await client.get(QUEUE, params=p, headers=AS_RECORDS)).content)
-                for p in ({"offset": 0}, {"offset": 1}, {"offset": 1, "filter": "paid"})
+                for p in asked
             ]
         first, *others = answers
         assert (first.status, len(first.sizes), first.next_offset) == (PullStatus.FOUND, 1, 1)
@@ -154,9 +159,7 @@ async def test_the_log_feed_names_the_record_or_ends_before_it(
     for offset, change in changes(place):
         with flipped(app, offset, change):
             raw = await client.get("/log", params=asked, headers={"accept": LOG_MEDIA_TYPE})
-            shown = await client.get(
-                "/log", params=asked, headers={"accept": "application/json"}
-            )
+            shown = await client.get("/log", params=asked, headers={"accept": "application/json"})
         if raw.status_code == 200:
             named += 1
             assert raw.headers[DAMAGED_OFFSETS_HEADER] == str(place.log_offset)
@@ -208,7 +211,7 @@ async def test_damaged_reads_are_counted(
     with flipped(app, place.log_offset + 90, 1):
         await client.get(QUEUE, params={"offset": 1})
 
-    shown = (await client.get("http://broker/metrics")).text
+    shown = (await client.get("http://localhost/metrics")).text
 
     assert "eruca_broker_damaged_reads_total 1.0" in shown
 

@@ -316,7 +316,9 @@ async def test_a_look_up_by_key_returns_all_of_every_broker(
     newest = await client.admin.messages_by_key(topic, "all", limit=100)
 
     assert len({result.queue.broker_name for result in results}) == 2
-    assert {m.body.text for m in found} == {str(number) for number in range(300)}
+    assert {m.body.text for m in found if m.body is not None} == {
+        str(number) for number in range(300)
+    }
     assert newest == found[:100]
 
 

@@ -34,12 +34,13 @@ from eruca.contract.errors import (
 from eruca.contract.limits import LOG_READ_SIZE_DEFAULT, LOG_READ_SIZE_MAX
 from eruca.contract.records import DamagedRecordError
 from eruca.contract.wire import (
+    DAMAGED_OFFSETS_HEADER,
     LOG_MEDIA_TYPE,
     MAX_OFFSET_HEADER,
     NEXT_OFFSET_HEADER,
 )
 from eruca.core.checked_numbers import check_count
-from eruca.core.messages.log_block import LogBlock, LogRecord
+from eruca.core.messages.log_block import LogBlock, LogRecord, sound_records
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
@@ -222,12 +223,24 @@ class AsyncLogFollower:
         except ErucaError:
             self._url_is_sure = False  # it may be elsewhere, and another have got its address
             raise
+        try:
+            data, damaged = sound_records(
+                answer.body, begin, answer.headers.get(DAMAGED_OFFSETS_HEADER, "")
+            )
+        except ValueError as error:
+            raise TransportError(f"{url}{target}: {error}") from error
+        for log_offset in damaged:
+            _logger.error(
+                "a damaged record of %s is left out, at log offset %d",
+                *(self._broker_name, log_offset),
+            )
         block = LogBlock(
             self._broker_name,
             from_offset=begin,
             next_offset=_offset(answer, NEXT_OFFSET_HEADER),
             end_offset=_offset(answer, MAX_OFFSET_HEADER),
-            data=answer.body,
+            data=data,
+            damaged=damaged,
         )
         self._fetch_from = block.next_offset
         self._end = block.end_offset

@@ -61,7 +61,8 @@ The tree::
     │   │   └── StaleHandleError          stale-handle
     │   ├── ExpiredHandleError        410 expired-handle
     │   ├── MisdirectedError          421 misdirected
-    │   └── RangeDeletedError         410 range-deleted
+    │   ├── RangeDeletedError         410 range-deleted
+    │   └── MessageDamagedError       410 message-damaged
     ├── UnavailableError          may succeed later; carries retry_after_seconds    408, 429, 503
     │   ├── OverloadedError           429 overloaded
     │   ├── RequestTimeoutError       408 request-timeout
@@ -139,6 +140,7 @@ from eruca.contract.errors.refusals import (
     CrossSiteError,
     DerivedTopicError,
     ExpiredHandleError,
+    MessageDamagedError,
     MisdirectedError,
     OtherProducerGroupError,
     PermissionDeniedError,
@@ -211,6 +213,7 @@ __all__ = [
     "MalformedBatchError",
     "MalformedBodyError",
     "MemberNotFoundError",
+    "MessageDamagedError",
     "MessageNotFoundError",
     "MethodNotAllowedError",
     "MisdirectedError",

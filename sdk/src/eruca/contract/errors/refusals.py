@@ -207,6 +207,15 @@ class MisdirectedError(RefusedError):
     default_fix = "send it to that broker: GET /v1/topics/NAME/route of a name server has its URL"
 
 
+class MessageDamagedError(RefusedError):
+    """A message that was asked for is damaged; ``errors`` points at its offset."""
+
+    code = "message-damaged"
+    status = 410
+    title = "The message is damaged"
+    default_fix = "read around it; or restore its log's file from a backup, and repeat"
+
+
 class RangeDeletedError(RefusedError):
     """Retention has deleted messages that were asked for; ``errors`` points at each queue's."""
 

@@ -89,13 +89,17 @@ class LogRecord(Struct, gc=False, frozen=True):
 
 
 class LogBlock(Struct, gc=False, frozen=True):
-    """What one answer of a broker's log feed holds: whole records, back to back."""
+    """What one answer of a broker's log feed holds: whole records, in order.
+
+    Those that the broker found damaged are not among them.
+    """
 
     broker_name: str
     from_offset: int  # where it was read from
     next_offset: int  # where to read on; everything before it is in this block or earlier ones
     end_offset: int  # where the log ended then
     data: bytes  # the records
+    damaged: tuple[int, ...] = ()  # the log offsets of those that are left out
 
     def records(self) -> Iterator[LogRecord]:
         """Yield its records, in order.
@@ -110,6 +114,33 @@ class LogBlock(Struct, gc=False, frozen=True):
             f"LogBlock({self.broker_name} from {self.from_offset}, {len(self.data)} bytes, "
             f"next {self.next_offset} of {self.end_offset})"
         )
+
+
+def sound_records(
+    data: bytes, from_offset: int, damaged_offsets: str
+) -> tuple[bytes, tuple[int, ...]]:
+    """Return the records of an answer of the feed that are sound, and where the others lie.
+
+    Args:
+        data: Its body.
+        from_offset: Where it begins.
+        damaged_offsets: What its header DAMAGED_OFFSETS_HEADER says; nothing: that all are sound.
+
+    Raises:
+        ValueError: The header says no offsets, or others than those of the body.
+    """
+    if not damaged_offsets:
+        return data, ()
+    damaged = tuple(map(int, damaged_offsets.split(",")))
+    pieces, position = [], 0
+    for log_offset in damaged:
+        start = log_offset - from_offset
+        (size,) = _I32.unpack(data[start : start + _I32.size].ljust(_I32.size, b"\0"))
+        if not position <= start or size < RECORD_SIZE_MIN:
+            raise ValueError(f"no record lies at the log offset {log_offset} of the answer")
+        pieces.append(data[position:start])
+        position = start + size
+    return b"".join((*pieces, data[position:])), damaged
 
 
 def split_log_block(broker_name: str, block: Buffer) -> Iterator[LogRecord]:

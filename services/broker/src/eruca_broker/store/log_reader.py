@@ -180,9 +180,9 @@ class LogReader:
 
         The index knows hashes and seconds; the records themselves decide. Of those at the log
         offsets *unindexed*, newest first, it does not know yet. What lies before *since_offset*
-        is not looked at, however much it is, nor what lies at *before_offset* or behind; nor are those
-        that are not *is_wanted*. Records that are damaged, and might have the key, are added to
-        *damaged*.
+        is not looked at, however much it is, nor what lies at *before_offset* or behind. Nor are
+        those that are not *is_wanted*. Records that are damaged, and might have the key, are added
+        to *damaged*.
 
         Raises:
             UnavailableError: The index cannot be read, or nobody asks for the *damaged*: what has

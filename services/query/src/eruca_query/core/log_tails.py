@@ -36,6 +36,12 @@ class LogTail:
     _facts: BlockFacts | None = field(default=None, init=False)
     damage: str | None = field(default=None, init=False)  # why its records could not be read
 
+    def __post_init__(self) -> None:
+        """Note that records are missing, if the broker found some damaged."""
+        if self.block.damaged:
+            places = ", ".join(map(str, self.block.damaged))
+            self.damage = f"records are damaged, at log offset {places}"
+
     @property
     def is_whole(self) -> bool:
         """Whether it reaches the log's end."""

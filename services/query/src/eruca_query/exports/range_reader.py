@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from eruca.contract.errors import (
+    MessageDamagedError,
     QueueNotFoundError,
     RangeDeletedError,
     UnavailableError,
@@ -88,6 +89,7 @@ class RangeReader:
 
         Raises:
             RangeDeletedError: Retention was faster.
+            MessageDamagedError: One is damaged, so there is no row of it.
             UnavailableError: A broker was away for too long, or a worker died.
         """
         for a_range in self._ranges:
@@ -144,6 +146,11 @@ class RangeReader:
         taken = await under_way.taken()
         if taken.status is PullStatus.OFFSET_TOO_SMALL:
             raise RangeDeletedError(_deleted(a_range, offset, taken.min_offset))
+        if taken.status is PullStatus.DAMAGED:
+            detail = f"{a_range.text}: the message at offset {offset} is damaged"
+            raise MessageDamagedError(
+                detail, errors=[{"pointer": f"/query/range/{a_range.text}", "detail": detail}]
+            )
         if taken.status is not PullStatus.FOUND or not taken.count:
             raise ValidationError(_beyond_end(a_range, taken.max_offset))
         return RangeRows(taken.count, under_way)

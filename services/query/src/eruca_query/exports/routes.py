@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eruca.contract.errors import (
     BrokerUnreachableError,
+    MessageDamagedError,
     NotAcceptableError,
     OverloadedError,
     PermissionDeniedError,
@@ -164,6 +165,7 @@ async def plan(
         TopicNotFoundError,
         QueueNotFoundError,
         PermissionDeniedError,
+        MessageDamagedError,
         RangeDeletedError,
         NotAcceptableError,
         OverloadedError,

@@ -23,8 +23,13 @@ from eruca.contract.errors import (
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX
 from eruca.contract.messages import LogRecordView
 from eruca.contract.queries import IncompleteReason
-from eruca.contract.wire import LOG_MEDIA_TYPE, MAX_OFFSET_HEADER, NEXT_OFFSET_HEADER
-from eruca.core.messages.log_block import LogBlock
+from eruca.contract.wire import (
+    DAMAGED_OFFSETS_HEADER,
+    LOG_MEDIA_TYPE,
+    MAX_OFFSET_HEADER,
+    NEXT_OFFSET_HEADER,
+)
+from eruca.core.messages.log_block import LogBlock, sound_records
 from eruca_query.core.found_messages import FoundMessage
 from eruca_query.core.log_tails import LogTail
 from eruca_query.core.pulled_messages import found_of
@@ -225,12 +230,16 @@ class BrokerLogs:
         if answer.status != 200:
             raise problem_error(answer, f"GET {url}{target}")
         try:
+            data, damaged = sound_records(
+                answer.body, from_offset, answer.headers.get(DAMAGED_OFFSETS_HEADER, "")
+            )
             return LogBlock(
                 broker_name,
                 from_offset=from_offset,
                 next_offset=int(answer.headers[NEXT_OFFSET_HEADER]),
                 end_offset=int(answer.headers[MAX_OFFSET_HEADER]),
-                data=answer.body,
+                data=data,
+                damaged=damaged,
             )
         except (KeyError, ValueError) as error:
             raise TransportError(f"{url}{target}: the answer is no part of a log") from error

@@ -24,6 +24,7 @@ CHECK: Final = {
         "queue_offset": 1041,
         "log_offset": 8_201_544,
         "size": 431,
+        "damage": None,
         "message_id": _ID,
         "offset_message_id": "7F00000100002A9F00000000007D2548",
         "tag": None,

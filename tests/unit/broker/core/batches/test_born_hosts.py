@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eruca.contract.properties import encode_properties
-from eruca.contract.records import NO_HOST, Host, Record, decode_record, encode_record
+from eruca.contract.records import NO_HOST, Host, Record, decode_record, encode_unstamped
 from eruca.contract.wire import encode_batch
 from eruca_broker.core.batches.batch import Batch, check_batch
 from eruca_broker.core.batches.born_hosts import with_room_for
@@ -30,7 +30,7 @@ def records(count: int, born_host: Host = NO_HOST) -> list[Record]:
 
 
 def batch_of(sent: list[Record]) -> Batch:
-    body = encode_batch([encode_record(record) for record in sent])
+    body = encode_batch([encode_unstamped(record) for record in sent])
     return check_batch(bytearray(body), topic="orders", queue_id=2, store_host=HOST)
 
 
@@ -57,11 +57,11 @@ def test_records_without_room_for_an_ipv6_peer_are_given_some(count: int) -> Non
     assert {record.born_host for record in read} == {PEER_V6}
     assert {record.store_host for record in read} == {HOST}
     assert [record.body for record in read] == [record.body for record in sent]
-    assert [record.properties for record in read] == [record.properties for record in sent]
+    assert [record.property_map() for record in read] == [r.property_map() for r in sent]
     assert [record.queue_offset for record in read] == list(range(7, 7 + count))
     assert [record.log_offset for record in read] == [1_000 + start for start in wide.starts]
     assert [wide.properties_of(row) for row in range(count)] == [
-        record.properties.encode() for record in sent
+        record.properties.encode() for record in read
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
 
 from eruca.contract.records import (
@@ -12,7 +14,7 @@ from eruca.contract.records import (
     encode_blank,
     encode_record,
 )
-from eruca.core.messages.log_block import LogBlock, split_log_block
+from eruca.core.messages.log_block import LogBlock, sound_records, split_log_block
 
 RECORDS = [Record("orders", b"body-%d" % n, log_offset=1_000 + 97 * n) for n in range(3)]
 ENCODED = [encode_record(record) for record in RECORDS]
@@ -78,3 +80,22 @@ def test_a_block_tells_which_stretch_it_is() -> None:
     assert repr(block) == (
         f"LogBlock(broker-a from 1000, {len(data)} bytes, next {1_000 + len(data)} of 9000)"
     )
+
+
+def test_records_that_the_broker_found_damaged_are_left_out() -> None:
+    starts = list(accumulate(map(len, ENCODED), initial=0))
+    data = b"".join(ENCODED)
+
+    assert sound_records(data, 1_000, "") == (data, ())
+    for row, start in enumerate(starts[:-1]):
+        sound, damaged = sound_records(data, 1_000, str(1_000 + start))
+        assert sound == b"".join(ENCODED[:row] + ENCODED[row + 1 :])
+        assert damaged == (1_000 + start,)
+    every = ",".join(str(1_000 + start) for start in starts[:-1])
+    assert sound_records(data, 1_000, every)[0] == b""
+
+
+@pytest.mark.parametrize("offsets", ["x", "999", "999999", "1000,1000"])
+def test_offsets_at_which_no_record_of_the_answer_lies_are_refused(offsets: str) -> None:
+    with pytest.raises(ValueError, match=r"log offset|invalid literal"):
+        sound_records(b"".join(ENCODED), 1_000, offsets)

@@ -220,3 +220,32 @@ def test_retries_in_place_survive_pickling() -> None:
     message._retried = 2
 
     assert pickle.loads(pickle.dumps(message)).attempt == 4
+
+
+UNKNOWN = [
+    *("body", "tag", "keys", "properties", "system_properties", "sharding_key", "message_id"),
+    *("flag", "log_offset", "born_at", "stored_at", "born_host", "store_host", "record"),
+    *("reconsume_times", "attempt", "offset_message_id", "store_timestamp"),
+]
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_of_a_damaged_message_only_its_place_can_be_read(name: str) -> None:
+    message = ReceivedMessage.damaged(QUEUE, 7, "at log offset 77: rotten")
+
+    assert (message.queue, message.queue_offset, message.topic) == (QUEUE, 7, "orders")
+    assert message.damage == "at log offset 77: rotten"
+    with pytest.raises(DamagedMessageError, match=r"orders/broker-a/3 at 7: .*rotten"):
+        getattr(message, name)
+
+
+def test_a_damaged_message_is_itself_wherever_it_goes() -> None:
+    message = ReceivedMessage.damaged(QUEUE, 7, "rotten")
+
+    again = pickle.loads(pickle.dumps(message))
+
+    assert again == message == message.detached()
+    assert again.damage == "rotten"
+    assert message != received(queue_offset=7)
+    assert "damaged" in repr(message)
+    assert received().damage is None

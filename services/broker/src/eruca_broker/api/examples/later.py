@@ -24,6 +24,7 @@ SCHEDULED_LIST: Final = {
             "size": 287,
         }
     ],
+    "damaged": [],
     "next_cursor": "MTc5NTMyNzIwMDAwMC44MjAxNTQ0",
 }
 SEND_BACKS: Final = {

@@ -56,6 +56,7 @@ MESSAGE: Final = {
     "queue_offset": 1041,
     "log_offset": 8_201_544,
     "size": 231,
+    "damage": None,
     "message_id": "7F00000100002A9F000000000134F1F5",
     "offset_message_id": "7F00000100002A9F00000000007D2548",
     "tag": "UA",
@@ -70,7 +71,12 @@ MESSAGE: Final = {
     "stored_at": "2026-11-21T08:00:00.123Z",
     "store_host": "127.0.0.1:10911",
 }
-FOUND_MESSAGES: Final = {"messages": [MESSAGE], "is_complete": True, "next_cursor": None}
+FOUND_MESSAGES: Final = {
+    "messages": [MESSAGE],
+    "is_complete": True,
+    "next_cursor": None,
+    "damaged": [],
+}
 LOG_RECORD: Final = {
     "log_offset": 8_201_544,
     "size": 231,
@@ -86,6 +92,7 @@ LOG_RECORD: Final = {
 }
 LOG_ANSWER: Final = {
     "records": [LOG_RECORD],
+    "damaged": [],
     "next_offset": 8_201_775,
     "min_offset": 0,
     "max_offset": 8_201_775,
