@@ -30,6 +30,7 @@ from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, choose
 from eruca_broker.core.records.rendering import plain_body, render_log_record
 from eruca_broker.store.log_reader import LogRead
 from eruca_chassis.asgi import ClientGoneError
+from eruca_chassis.documents.nulls import with_nulls
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.requests.negotiation import accept_of
 
@@ -57,7 +58,7 @@ def _two_forms(
                 LOG_MEDIA_TYPE: _BINARY,
                 JSON_MEDIA_TYPE: {
                     "schema": {"$ref": f"#/components/schemas/{json_schema}"},
-                    "example": example,
+                    "example": with_nulls(example),
                 },
             },
         }
