@@ -53,7 +53,7 @@ async def show(
     del fields["body"]
     session.show_record((_heading(name), _plain(value)) for name, value in fields.items())
     session.show_text("")
-    session.show_text(message.body.line())
+    session.show_text(_body_text(message))
 
 
 async def find(

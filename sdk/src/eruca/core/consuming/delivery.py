@@ -112,7 +112,7 @@ def _properties(message: PulledMessage) -> dict[str, str]:
         names.SHARDING_KEY: message.sharding_key,
         names.UNIQ_KEY: message.message_id,
     }
-    if message.body.json is not UNSET:
+    if message.body is not None and message.body.json is not UNSET:
         told[names.BODY_FORMAT] = names.JSON_FORMAT
     return message.properties | {name: text for name, text in told.items() if text}
 

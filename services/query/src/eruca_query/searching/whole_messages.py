@@ -27,6 +27,7 @@ def whole(found: FoundMessage, record: LogRecordView | Fault | None) -> WholeMes
     if isinstance(record, Fault):
         return without_body(found, "broker_unreachable")
     message = record.message
+    assert message.body is not None, "a damaged record is not found"
     return WholeMessage(
         **_fields(found),
         body=as_builtins(message.body),
