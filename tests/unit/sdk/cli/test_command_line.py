@@ -46,7 +46,7 @@ def refusal(*arguments: str) -> str:
         (["consume", "x", "-g", "y", "--filter=a", "--sql=a > 1"], "exclude each other"),
         (["log", "follow", "--from=somewhere"], "'somewhere' is neither"),
         (["message", "find", "-t", "x", "-k", "y", "--from=earliest"], "'earliest' is not a time"),
-        (["message", "find", "-t", "x", "-k", "y", "--limit=65"], "--limit"),
+        (["message", "find", "-t", "x", "-k", "y", "--limit=0"], "--limit"),
         (["query", "key", "y"], "--topic"),
         (["query", "time", "-t", "x", "--from=latest"], "'latest' is not a time"),
         (["query", "time", "-t", "x", "--to=soon"], "'soon' is neither"),
