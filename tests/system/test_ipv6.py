@@ -48,6 +48,18 @@ async def test_every_service_is_reached_over_both_networks_and_where_it_says(
         for number in range(3):
             await producer.send(eruca.Message("orders", str(number)))
         [message] = await client.pull_consumer(topics="orders").poll(max_count=1, wait=20)
+        texts = [f"in a batch, {number}" for number in range(3)]
+        batch = [
+            eruca.Message("batches", text, message_id=f"id-{text[-1]}", sharding_key="one queue")
+            for text in texts
+        ]
+        for is_replay in (False, True):
+            async with client.producer(idempotent=True) as sender:
+                results = await sender.send_many(batch)
+            assert [result.replayed for result in results] == [is_replay] * 3
+            for text, result in zip(texts, results, strict=True):
+                found = await client.admin.message_by_offset_id(result.offset_message_id)
+                assert found.message.body.text == text
     assert message.born_host.ip == "::1"
     assert message.store_host.ip == "::1"
     doctor = await asyncio.to_thread(command, "doctor")

@@ -102,8 +102,12 @@ class SendReceipts(Struct, frozen=True):
     messages: list[SendReceipt]
 
 
-class BatchReceipt(Struct, frozen=True, kw_only=True):
-    """Where a batch of records has been stored: consecutive offsets from these on."""
+class BatchReceipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a batch of records has been stored: consecutive offsets from these on.
+
+    With ``born_host_is_ipv6`` each record is 12 bytes longer than one laid out for an IPv4 address.
+    The member is there only if it is true.
+    """
 
     queue_id: int
     queue_offset: int  # of the first message
@@ -111,6 +115,7 @@ class BatchReceipt(Struct, frozen=True, kw_only=True):
     count: int
     store_timestamp: int = field(name="store_timestamp_ms")  # since the epoch, of all of them
     durability: str
+    born_host_is_ipv6: bool = False
 
 
 class PulledBody(Struct, frozen=True, omit_defaults=True):

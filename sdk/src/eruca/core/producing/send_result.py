@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import BatchReceipt, SendReceipt
-from eruca.contract.records import Host
+from eruca.contract.records import IPV4_HOST_SIZE, IPV6_HOST_SIZE, Host
 from eruca.core.messages.message_queue import MessageQueue
 
 
@@ -61,6 +61,8 @@ class StoredBatch(Struct, frozen=True, gc=False):
         """Return the result of each message."""
         receipt = self.receipt
         sizes = struct.unpack(f">{receipt.count}I", self.sizes)
+        if receipt.born_host_is_ipv6:  # the broker has made room that the SDK does not leave
+            sizes = tuple(size + IPV6_HOST_SIZE - IPV4_HOST_SIZE for size in sizes)
         return list(
             map(
                 SendResult,

@@ -19,7 +19,7 @@ from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import BatchReceipt, NewMessage, SendReceipt
 from eruca.contract.properties import UNIQ_KEY
 from eruca.contract.recall_handles import RecallHandle, encode_recall_handle
-from eruca.contract.records import DamagedRecordError, Host, Record, decode_record
+from eruca.contract.records import DamagedRecordError, Host, Record, SysFlag, decode_record
 from eruca_broker.core.batches.batch import Batch
 from eruca_broker.core.records.replays import (
     Content,
@@ -194,6 +194,7 @@ class IdempotentSender:
             count=replayed.message_count,
             store_timestamp=first.store_timestamp,
             durability=self._store.durability,
+            born_host_is_ipv6=bool(first.sys_flag & SysFlag.BORN_HOST_V6),
         )
 
     def _try(self, attempt: _Attempt) -> None:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeAlias
 from eruca.contract.errors import ErucaError, MisdirectedError
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import BatchReceipt, NewMessage, SendReceipt
-from eruca.contract.records import Host
+from eruca.contract.records import IPV6_HOST_SIZE, Host
 from eruca.core.messages.unique_ids import UniqueIds
 from eruca_broker.core.batches.batch import Batch, batch_of_records, check_batch
 from eruca_broker.core.batches.born_hosts import with_room_for
@@ -198,6 +198,7 @@ class Sender:
             count=appended.batch.count,
             store_timestamp=appended.store_timestamp,
             durability=self._store.durability,
+            born_host_is_ipv6=appended.batch.layout.born_host_size == IPV6_HOST_SIZE,
         )
 
     def receipts_of(
