@@ -90,8 +90,8 @@ def _running(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    os.sched_setaffinity(process.pid, {core})
     try:
+        os.sched_setaffinity(process.pid, {core})
         yield process.pid
     finally:
         process.send_signal(signal.SIGTERM)

@@ -92,8 +92,7 @@ class Eruca:
             self._home / f"{service}.log",
             environment={prefix + name: str(value) for name, value in settings.items()},
         )
-        child.wait_until(lambda: _is_ready(url))
-        return child
+        return child.started(lambda: _is_ready(url))
 
     def _broker_settings(self) -> dict[str, object]:
         return {

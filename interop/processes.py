@@ -52,6 +52,21 @@ class Child:
     def __exit__(self, *failure: object) -> None:
         self.kill()
 
+    def started(self, ready: Callable[[], bool], *, seconds_max: float = 60) -> Self:
+        """Return the child once *ready* says so; kill it if it does not come up.
+
+        A child that is not returned has nobody to end it, and would keep its port.
+
+        Raises:
+            ChildError: The process ended, or time is up.
+        """
+        try:
+            self.wait_until(ready, seconds_max=seconds_max)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
     def wait_until(self, ready: Callable[[], bool], *, seconds_max: float = 60) -> None:
         """Return once *ready* says so.
 

@@ -89,8 +89,7 @@ class RocketMq:
             f"org.apache.rocketmq.{program}", "-c", str(configuration), home=self._home
         )
         child = Child(f"RocketMQ {name}", command, self._home / f"{name}.log")
-        child.wait_until(lambda: "boot success" in child.log.read_text(errors="replace"))
-        return child
+        return child.started(lambda: "boot success" in child.log.read_text(errors="replace"))
 
     def _broker_settings(self) -> dict[str, object]:
         return {
