@@ -53,8 +53,9 @@ from eruca_broker.core.state.state import BrokerState
 from eruca_broker.core.state.timers import PendingTimers
 from eruca_broker.core.state.timers_events import TimersCancelled, TimersFired
 from eruca_broker.store.checkpoints import Checkpoints
-from eruca_broker.store.config import config_snapshots, delay_offsets
+from eruca_broker.store.config import config_snapshots
 from eruca_broker.store.config.config_snapshots import ConfigSnapshot
+from eruca_broker.store.config.handover import Handover, Progress
 from eruca_broker.store.config.projection_digests import write_digests
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.files.directory_lock import lock_directory
@@ -134,6 +135,7 @@ class MessageStore:
             begin_of=self._begin_of,
         )
         self._checkpoints = Checkpoints(directory, self._consume_queues, self._index)
+        self._handover = Handover(directory, self._consume_queues)
         self._saving_config = asyncio.Lock()
         self._snapshots = StateSnapshots(
             self.state,
@@ -185,6 +187,7 @@ class MessageStore:
         store = cls(directory, settings, clock, lock, recovered, is_marked=is_marked)
         try:
             await store._begin()
+            await store._begin_handover()
         except BaseException:
             store._let_go()
             raise
@@ -460,6 +463,7 @@ class MessageStore:
             OSError, DamagedQueueError: A projection lacks something, or cannot be flushed; how far
                 the log is flushed is noted all the same.
         """
+        delayed = None if self._needs_snapshot else self._delayed_progress()
         await self._writer.flush()
         if self._doubted_from is not None or not self._is_marked:
             await self._settle()
@@ -471,6 +475,9 @@ class MessageStore:
             await self._checkpoints.write(
                 self._writer.flushed_timestamp, self._writer.flushed_offset
             )
+            if delayed is not None:  # what it says has ended is durable now
+                save = partial(self._handover.save, delayed, self._clock.now_ms())
+                await finished_in_thread(save)
         except (OSError, DamagedQueueError):
             with suppress(OSError):
                 await self._checkpoints.note_flushed(self._writer.flushed_offset)
@@ -550,7 +557,6 @@ class MessageStore:
             # From here on the log is Eruca's; RocketMQ's files must not be read again.
             self._needs_snapshot = False
             await self.save_config()
-            self._save_delay_offsets()
         except OSError as error:
             self._needs_snapshot = True
             if is_new or not is_scarcity(error):
@@ -596,7 +602,8 @@ class MessageStore:
         await self.checkpoint()
         self._index.save()
         await self.save_config()
-        self._save_delay_offsets()
+        if not self._needs_snapshot:
+            await self._hand_over()
         write_digests(self.directory, self._consume_queues, self._index)
         (self.directory / ABORT_NAME).unlink(missing_ok=True)
 
@@ -605,8 +612,27 @@ class MessageStore:
         known = self.state.topics.get(topic)
         return known.created_at if known else 0
 
-    def _save_delay_offsets(self) -> None:
-        delay_offsets.save(self.directory, self._consume_queues, self.timers.rows())
+    async def _begin_handover(self) -> None:
+        """Have RocketMQ's files tell where delayed messages stand now, and go on from there."""
+        if self._needs_snapshot or self._doubted_from is not None:
+            return  # what has ended may be in RocketMQ's files alone, or not be durable
+        try:
+            if (delayed := await finished_in_thread(self._delayed_progress)) is not None:
+                save = partial(self._handover.save, delayed, self._clock.now_ms())
+                await finished_in_thread(save)
+        except (OSError, DamagedQueueError) as error:  # each checkpoint tries it again
+            logger.warning("RocketMQ's notes on delayed messages are stale", reason=str(error))
+
+    async def _hand_over(self) -> None:
+        """Tell RocketMQ, should it open the store next, which delayed messages are pending."""
+        self._handover.note_end()
+        delayed = self._delayed_progress()
+        assert delayed is not None
+        complete = partial(self._handover.complete, delayed, self._clock.now_ms())
+        await finished_in_thread(complete)
+
+    def _delayed_progress(self) -> Progress | None:
+        return self._handover.progress(self.timers, self.visible_offset)
 
     def _snapshot_batches(self) -> Sequence[tuple[Batch, Event]]:
         return self._snapshots.batches(
@@ -637,6 +663,7 @@ class MessageStore:
                 self._snapshots.note(event, log_offset)
             elif isinstance(event, TimersFired | TimersCancelled):
                 self.timers.finish(event.timers)
+                self._handover.note_end()
         self._set_timers()
         self._index_follower.notice()
         arrived = list(dict.fromkeys((a.batch.topic, a.batch.queue_id) for a in appended))

@@ -1,8 +1,7 @@
 """``config/delayOffset.json``: how far each delay level has been delivered, as RocketMQ notes it.
 
 RocketMQ delivers a level's queue in order and remembers where it stands. Eruca knows which messages
-are pending one by one; when it closes the store it writes the first of each level, so that a
-RocketMQ broker that takes over delivers none again but those behind a pending one.
+are pending one by one. It writes the first of each level for RocketMQ (:mod:`.handover`).
 
 Read, the file says what RocketMQ has delivered: everything before those offsets. Eruca's own is
 marked and not read: the events tell all it could say, and they are cut with the log, as by a power
@@ -14,28 +13,21 @@ Source: RocketMQ 5.3, ``ScheduleMessageService``, ``DelayOffsetSerializeWrapper`
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import structlog
 
-from eruca.contract.names import SCHEDULE_TOPIC
-from eruca.core.messages.delay_levels import level_of_queue
 from eruca_broker.core.consume_queue_entry import Entries
 from eruca_broker.core.offset_search import partition_point
-from eruca_broker.core.state.timers_events import TimerRows
 from eruca_broker.store.config.config_snapshots import DELAY_OFFSETS, DIRECTORY, MARK
 from eruca_broker.store.config.rocketmq_json import (
     UnreadableConfigError,
     read_object,
     read_object_or_backup,
 )
-from eruca_broker.store.files.small_files import replace_files
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
-from eruca_broker.store.queues.consume_queues import ConsumeQueues
 
 logger = structlog.get_logger(__name__)
 
@@ -73,29 +65,6 @@ def load(
         return {}
 
 
-def forget(directory: Path) -> None:
-    """Delete the file: the offsets in it may be given to other messages from now on."""
-    (directory / _PATH).unlink(missing_ok=True)
-
-
-def save(directory: Path, queues: ConsumeQueues, pending: TimerRows) -> None:
-    """Write where each level's first pending message stands.
-
-    Raises:
-        OSError: It could not be written; its predecessor stands.
-    """
-    ids = np.sort(pending[:, 1])
-    table = {
-        str(level_of_queue(queue_id)): _first_pending(queues.queue(topic, queue_id), ids)
-        for topic, queue_id in queues
-        if topic == SCHEDULE_TOPIC
-    }
-    path = directory / _PATH
-    if table or path.exists():
-        content = json.dumps({**MARK, "offsetTable": table}).encode()
-        replace_files(path.parent, {path.name: content})
-
-
 def steps(queue: ConsumeQueue, first: int) -> Iterator[Entries]:
     """Yield a queue's entries from *first* on, some at a time."""
     while first < queue.max_offset:
@@ -111,13 +80,3 @@ def first_since(queue: ConsumeQueue, log_offset: int) -> int:
         return queue.entry(queue_offset).log_offset < log_offset
 
     return partition_point(queue.min_offset, queue.max_offset, is_before)
-
-
-def _first_pending(queue: ConsumeQueue, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
-    first = queue.min_offset
-    for entries in steps(queue, first):
-        is_pending = np.isin(entries["log_offset"].astype(np.int64), ids)
-        if is_pending.any():
-            return first + int(is_pending.argmax())
-        first += len(entries)
-    return queue.max_offset

@@ -43,7 +43,7 @@ from eruca_broker.core.state.events import EVENTS_QUEUE_ID, decode_event
 from eruca_broker.core.state.record_groups import GROUP_HEADS
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.core.state.timers import PendingTimers
-from eruca_broker.store.config import config_snapshots, delay_offsets
+from eruca_broker.store.config import config_snapshots, delay_offsets, handover
 from eruca_broker.store.config.projection_digests import take_digests
 from eruca_broker.store.config.projection_marks import Marks, delete_marks, read_marks
 from eruca_broker.store.dispatcher import Dispatcher
@@ -306,7 +306,7 @@ def _give_up(directory: Path, end: int, flushed: int, *, is_damage_cut: bool) ->
             "replica or a backup; to give those messages up, start once with "
             "ERUCA_BROKER_CUT_DAMAGE=true"
         )
-    delay_offsets.forget(directory)
+    handover.forget(directory)
 
 
 def _settle_end(

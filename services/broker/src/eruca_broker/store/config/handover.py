@@ -1,0 +1,215 @@
+"""RocketMQ's notes on delayed messages, kept up to date in case it opens the store next.
+
+RocketMQ does not read Eruca's events. How far it has delivered stands in files of its own:
+
+- ``config/delayOffset.json``: of each delay level, where the first message to deliver is;
+- ``config/timercheck``: the same of the timer topic;
+- ``timerlog/``: the messages before that offset that are still to be delivered.
+
+The first two are written at each checkpoint. By them a message that has ended is delivered again
+only if it lies behind one of its queue that is pending. An orderly close writes the timer log as
+well, where there is such a message. Then no message of the timer topic is delivered again. Of a
+delay level, a recalled message behind a pending one still is: RocketMQ cannot skip it.
+
+The files never say more than the log. Offsets are taken before the log is flushed, and written
+after it; they stop at the first message whose timer is not known. Eruca reads none of them.
+
+The timer log, and the wheel that RocketMQ derives from it, are right until the next timer ends. So
+opening the store deletes them, once the checkpoint that is right without them has been written.
+
+Source: RocketMQ 5.3, ``ScheduleMessageService``, ``TimerMessageStore``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import structlog
+
+from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from eruca.core.messages.delay_levels import level_of_queue
+from eruca.core.messages.record_columns import Int64Array
+from eruca_broker.core.consume_queue_entry import ENTRY_DTYPE, Entries
+from eruca_broker.core.records.scheduled import DELAYED_TOPICS
+from eruca_broker.core.state.timer_log import FILE_SIZE, timer_checkpoint, timer_log
+from eruca_broker.core.state.timers import PendingTimers
+from eruca_broker.core.state.timers_events import TimerRows
+from eruca_broker.store.config.config_snapshots import DELAY_OFFSETS, DIRECTORY, MARK
+from eruca_broker.store.config.delay_offsets import first_since, steps
+from eruca_broker.store.files.small_files import replace_files
+from eruca_broker.store.queues.consume_queue import ConsumeQueue
+from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_chassis.directories import make_directory, private, sync_directory
+
+TIMER_CHECKPOINT: Final = "timercheck"
+TIMER_LOG: Final = "timerlog"
+TIMER_WHEEL: Final = "timerwheel"
+
+logger = structlog.get_logger(__name__)
+
+
+def forget(directory: Path) -> None:
+    """Delete the files: the offsets in them may be given to other messages from now on."""
+    for name in (DELAY_OFFSETS, TIMER_CHECKPOINT):
+        (directory / DIRECTORY / name).unlink(missing_ok=True)
+    _delete_timer_log(directory)
+
+
+class Progress(NamedTuple):
+    """How far delayed messages have come."""
+
+    pending: TimerRows
+    first: dict[tuple[str, int], int]  # of each queue: offset of the first message to deliver
+
+
+class Handover:
+    """Writes those files for the store in *directory*, with these *queues*."""
+
+    def __init__(self, directory: Path, queues: ConsumeQueues) -> None:
+        self._directory = directory
+        self._queues = queues
+        self._first: dict[tuple[str, int], int] = {}  # nothing before it is ever pending again
+        self._ended_since = True
+
+    def note_end(self) -> None:
+        """Take note that a timer has ended since the files were written."""
+        self._ended_since = True
+
+    def progress(self, timers: PendingTimers, known_to: int) -> Progress | None:
+        """Return how far each queue has come; None where the files say so already.
+
+        Args:
+            timers: All there are.
+            known_to: Log offset before which they are complete.
+
+        Raises:
+            DamagedQueueError, OSError: A queue cannot be read.
+        """
+        if not self._ended_since:
+            return None
+        pending = timers.rows()
+        oldest = int(pending[:, 1].min()) if len(pending) else known_to
+        for topic, queue_id in self._queues:
+            if topic in DELAYED_TOPICS:
+                queue = self._queues.queue(topic, queue_id)
+                known = self._first.get((topic, queue_id))
+                first = first_since(queue, oldest) if known is None else known
+                self._first[topic, queue_id] = _first_pending(
+                    queue, pending[:, 1], max(first, queue.min_offset), known_to
+                )
+        self._ended_since = False
+        return Progress(pending, dict(self._first))
+
+    def save(self, progress: Progress, now_ms: int) -> None:
+        """Write where each queue stands; what has ended by then must be durable.
+
+        Raises:
+            OSError: It could not be written. The predecessors stand: by them more comes again.
+        """
+        config = self._directory / DIRECTORY
+        levels, timed = {}, None
+        for (topic, queue_id), first in progress.first.items():
+            if topic == SCHEDULE_TOPIC:
+                levels[str(level_of_queue(queue_id))] = first
+            elif (topic, queue_id) == (TIMER_TOPIC, 0):
+                timed = first
+        contents = {}
+        if levels or (config / DELAY_OFFSETS).exists():
+            contents[DELAY_OFFSETS] = json.dumps({**MARK, "offsetTable": levels}).encode()
+        if timed is not None or (config / TIMER_CHECKPOINT).exists():
+            contents[TIMER_CHECKPOINT] = timer_checkpoint(timed or 0, now_ms)
+        try:
+            replace_files(config, contents)
+            _delete_timer_log(self._directory)
+        except BaseException:
+            self._ended_since = True
+            raise
+
+    def complete(self, progress: Progress, now_ms: int) -> None:
+        """Tell RocketMQ exactly what of the timer topic is pending; the store is being closed.
+
+        Raises:
+            DamagedQueueError, OSError: It could not be done; what :meth:`save` has written stands.
+        """
+        pending = progress.pending
+        if (first := progress.first.get((TIMER_TOPIC, 0))) is not None:
+            self._complete_timed(pending, first, now_ms)
+        repeated = sum(
+            self._ended_behind(pending, queue_id, first)
+            for (topic, queue_id), first in progress.first.items()
+            if topic == SCHEDULE_TOPIC
+        )
+        if repeated:
+            logger.warning(
+                "RocketMQ would deliver recalled messages of delay levels, should it open the "
+                "store: they lie behind messages that are pending",
+                count=repeated,
+            )
+
+    def _complete_timed(self, pending: TimerRows, first: int, now_ms: int) -> None:
+        queue = self._queues.queue(TIMER_TOPIC, 0)
+        entries = np.concatenate([np.zeros(0, ENTRY_DTYPE), *steps(queue, first)])
+        is_pending = np.isin(_offsets(entries), pending[:, 1])
+        if is_pending.all():
+            return  # RocketMQ reads all of them from the queue
+        rows = pending[np.argsort(pending[:, 1])]
+        is_named = is_pending.copy()
+        is_named[-1] = True  # behind the last one RocketMQ goes on
+        named = entries[is_named]
+        # Not the entries' own: those that RocketMQ has written hold the codes of tags.
+        due_ms = rows[np.searchsorted(rows[:, 1], _offsets(named)).clip(max=len(rows) - 1), 0]
+        files = timer_log(
+            due_ms,
+            _offsets(named),
+            named["size"].astype(np.int64),
+            is_last_pending=bool(is_pending[-1]),
+            now_ms=now_ms,
+        )
+        directory = self._directory / TIMER_LOG
+        make_directory(directory)
+        for number, content in enumerate(files):
+            path = directory / f"{number * FILE_SIZE:020}"
+            with open(path, "wb", opener=private) as file:
+                file.write(content)
+                file.truncate(FILE_SIZE)  # sparse
+                os.fsync(file.fileno())
+        sync_directory(directory)
+        checkpoint = timer_checkpoint(queue.max_offset, now_ms)
+        replace_files(self._directory / DIRECTORY, {TIMER_CHECKPOINT: checkpoint})
+
+    def _ended_behind(self, pending: TimerRows, queue_id: int, first: int) -> int:
+        queue = self._queues.queue(SCHEDULE_TOPIC, queue_id)
+        return sum(
+            int(np.count_nonzero(~np.isin(_offsets(entries), pending[:, 1])))
+            for entries in steps(queue, first)
+        )
+
+
+def _delete_timer_log(directory: Path) -> None:
+    log, wheel = directory / TIMER_LOG, directory / TIMER_WHEEL
+    if log.is_dir() or wheel.is_file():
+        wheel.unlink(missing_ok=True)
+        if log.is_dir():
+            shutil.rmtree(log)
+        sync_directory(directory)
+
+
+def _first_pending(queue: ConsumeQueue, ids: Int64Array, first: int, known_to: int) -> int:
+    for entries in steps(queue, first):
+        offsets = _offsets(entries)
+        near = ids[(ids >= offsets[0]) & (ids <= offsets[-1])]
+        stops = np.isin(offsets, near) | (offsets >= known_to)
+        if stops.any():
+            return first + int(stops.argmax())
+        first += len(entries)
+    return first
+
+
+def _offsets(entries: Entries) -> Int64Array:
+    offsets: Int64Array = entries["log_offset"].astype(np.int64)
+    return offsets
