@@ -11,11 +11,18 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from interop.checks import Checks, SectionFailedError
 from interop.processes import has_address
-from interop.scenarios import VARIANTS, Bench, eruca_writes, rocketmq_writes
+from interop.scenarios import VARIANTS, Bench, delayed_messages, eruca_writes, rocketmq_writes
 from interop.toolchain import CannotRunError, Toolchain, prepare
+
+SCENARIOS: Final = {
+    "rocketmq-writes": rocketmq_writes,
+    "eruca-writes": eruca_writes,
+    "delayed": delayed_messages,
+}
 
 
 def main() -> int:
@@ -47,7 +54,9 @@ def _run(
             print(f"\n[{variant.name}] is left out: this machine has no {variant.host}")
             continue
         bench = Bench(checks, toolchain, directory, variant, message_count=options.messages)
-        for scenario in (rocketmq_writes, eruca_writes):
+        for name, scenario in SCENARIOS.items():
+            if options.scenario not in (None, name):
+                continue
             with suppress(SectionFailedError):  # is in the table; the next one stands alone
                 scenario(bench)
 
@@ -58,6 +67,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--messages", type=int, default=2000, help="flights that a writer sends")
     parser.add_argument("--only", choices=[variant.name for variant in VARIANTS])
+    parser.add_argument("--scenario", choices=list(SCENARIOS))
     parser.add_argument("--keep", type=Path, help="put stores and logs there and leave them")
     return parser.parse_args()
 

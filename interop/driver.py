@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
+from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -70,6 +71,29 @@ class Driver:
         if row["status"] != "SEND_OK":
             raise DriverError(f"RocketMQ did not store a half message: {row}")
         return str(row["message_id"])
+
+    def send_later(self, topic: str, body: bytes, *, seconds: float = 0, level: int = 0) -> str:
+        """Send a message that waits; return what recalls it, which one with a level has not."""
+        message = NewMessage(topic, body, delay_level=level).as_json()
+        [row] = self._ask("send_later", message=message, delay_ms=int(seconds * 1_000))
+        return str(row["recall_handle"])
+
+    def recall(self, topic: str, handle: str) -> None:
+        """Recall a message that waits."""
+        self._ask("recall", topic=topic, handle=handle)
+
+    def fail_one(self, topic: str, group: str, body: bytes, *, retries_max: int) -> None:
+        """Send a message, and have it fail in *group*."""
+        self.send([NewMessage(topic, body)])
+        seconds = _CONSUME_SECONDS_MAX
+        text = b64encode(body).decode()
+        self._ask(
+            "fail", topic=topic, group=group, body=text, retries_max=retries_max, seconds=seconds
+        )
+
+    def consume_retries(self, topic: str, *, group: str, count: int) -> list[bytes]:
+        """Return the bodies of *count* messages of a group, its retries among them."""
+        return [message.body for message in self.consume(topic, group=group, count=count)]
 
     def queue_ranges(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return each queue's first and next offset."""

@@ -125,6 +125,44 @@ class ErucaClient:
         queue = next(q for q in self._sdk.admin.queues(topic) if q.queue_id == queue_id)
         return [self._sdk.admin.offset_by_time(queue, _EPOCH + time * _MS) for time in times_ms]
 
+    def send_later(self, topic: str, body: bytes, *, seconds: float = 0, level: int = 0) -> str:
+        """Send a message that waits; return what recalls it."""
+        delay = {"delay_level": level} if level else {"delay_seconds": seconds}
+        answer = self._http.post(
+            f"/v1/topics/{quote(topic)}/messages",
+            json={"messages": [{"body": {"text": body.decode()}, **delay}]},
+        )
+        return str(answer.raise_for_status().json()["messages"][0]["recall_handle"])
+
+    def recall(self, topic: str, handle: str) -> None:
+        """Recall a message that waits."""
+        assert self._sdk.admin.recall_scheduled(handle).topic == topic
+
+    def fail_one(self, topic: str, group: str, body: bytes, *, retries_max: int) -> None:
+        """Send a message, and have it fail in *group*."""
+        self._sdk.admin.groups.create(group, start="earliest", retry_max_times=retries_max)
+        self._producer.send(eruca.Message(topic, body))
+        with self._sdk.simple_consumer(group, topic) as consumer:
+            deadline = time.monotonic() + _DECIDED_SECONDS_MAX
+            while time.monotonic() < deadline:
+                for delivery in consumer.receive(wait=5):
+                    if delivery.message.body == body:
+                        consumer.nack(delivery)
+                        return
+                    consumer.ack(delivery)
+        raise TimeoutError(f"group {group} has not received {body!r}")
+
+    def consume_retries(self, topic: str, *, group: str, count: int) -> list[bytes]:
+        """Return the bodies of *count* messages of a group, its retries among them."""
+        bodies: list[bytes] = []
+        deadline = time.monotonic() + _DECIDED_SECONDS_MAX
+        with self._sdk.simple_consumer(group, topic) as consumer:
+            while len(bodies) < count and time.monotonic() < deadline:
+                deliveries = consumer.receive(wait=5)
+                bodies += [delivery.message.body for delivery in deliveries]
+                consumer.ack(deliveries)
+        return bodies
+
     def pending_transactions(self) -> list[str]:
         """Return the ids of the transactions that nobody has decided."""
         pending = self._sdk.admin.transactions.undecided(state="pending")

@@ -55,6 +55,13 @@ class Eruca:
         """
         self.broker.wait_until(self._are_topics_saved)
 
+    def wait_for_delays(self) -> None:
+        """Wait until RocketMQ's file says that something with a delay level has been delivered.
+
+        It is written at each checkpoint: what a kill before that costs is known.
+        """
+        self.broker.wait_until(self._are_delays_saved)
+
     @contextmanager
     def checker(self) -> Iterator[None]:
         """Have a transaction checker run that loses no time."""
@@ -83,6 +90,11 @@ class Eruca:
         saved = json.loads(file.read_bytes())["topicConfigTable"] if file.exists() else {}
         listed = httpx.get(f"{self.url}/v1/topics", params={"limit": 1_000}).json()["topics"]
         return all(topic["topic"] in saved for topic in listed)
+
+    def _are_delays_saved(self) -> bool:
+        file = self._store / "config" / "delayOffset.json"
+        saved = json.loads(file.read_bytes())["offsetTable"] if file.exists() else {}
+        return bool(saved.get("1"))
 
     def _start(self, service: str, url: str, settings: Mapping[str, object]) -> Child:
         prefix = f"ERUCA_{service.upper()}_"

@@ -110,6 +110,7 @@ class RocketMq:
             "messageIndexSafe": "true",  # after a kill, recover the key index as well as the queues
             "autoCreateTopicEnable": "true",
             "enablePropertyFilter": "true",
+            "recallMessageEnable": "true",
             "flushDiskType": "ASYNC_FLUSH",
             "enabledAppendPropCRC": str(self._property_checksums).lower(),
             # … and believes no record of the log that does not match it.

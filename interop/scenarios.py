@@ -16,13 +16,14 @@ from typing import Final
 from interop import data
 from interop.agreement import check_contents
 from interop.checks import Checks
+from interop.delayed import check_delayed, leave_delayed
 from interop.driver import Driver
 from interop.eruca_client import ErucaClient
 from interop.eruca_cluster import Eruca
 from interop.filling import check_automatic_topic, fill, write_on
 from interop.processes import LOOPBACK, LOOPBACK_V6, Child, free_ports
 from interop.rocketmq import NEIGHBOURS, RocketMq
-from interop.side import Contents, Side
+from interop.side import Contents
 from interop.store_checks import check_files
 from interop.store_files import damage_last_record, delete_first_segment
 from interop.toolchain import Toolchain
@@ -52,9 +53,10 @@ VARIANTS: Final = (
 class Opened:
     """A broker that has opened a store: what to say to it, and its process."""
 
-    side: Side
+    side: ErucaClient | Driver
     broker: Child
     settle: Callable[[], None] = lambda: None  # waits until the other side can take over
+    settle_delays: Callable[[], None] = lambda: None  # … and knows which delays are over
 
 
 class Bench:
@@ -96,7 +98,9 @@ class Bench:
         """Open *store* with Eruca."""
         home = self._home(store)
         with Eruca(store, home, host=self.variant.host, port=self._port) as cluster:
-            yield Opened(cluster.client, cluster.broker, cluster.wait_for_config)
+            yield Opened(
+                cluster.client, cluster.broker, cluster.wait_for_config, cluster.wait_for_delays
+            )
 
     def end(self, opened: Opened) -> None:
         """Stop the broker, or kill it where it stands."""
@@ -123,6 +127,41 @@ def rocketmq_writes(bench: Bench) -> None:
 def eruca_writes(bench: Bench) -> None:
     """Eruca writes; RocketMQ opens a copy and writes on; Eruca opens that."""
     _run(bench, ("Eruca", bench.eruca), ("RocketMQ", bench.rocketmq))
+
+
+def delayed_messages(bench: Bench) -> None:
+    """Each side leaves messages that wait; the other one delivers them, and nothing that ended."""
+    _hand_over(bench, ("Eruca", bench.eruca), ("RocketMQ", bench.rocketmq))
+    if not bench.variant.is_killed:  # RocketMQ repeats some by itself after a kill
+        _hand_over(bench, ("RocketMQ", bench.rocketmq), ("Eruca", bench.eruca))
+
+
+def _hand_over(bench: Bench, writer: _Named, reader: _Named) -> None:
+    place = bench.directory / f"{writer[0].lower()}-delays"
+    store = place / "written"
+    title = _title(bench, f"{writer[0]} delays messages")
+    with bench.checks.section(title), writer[1](store) as opened:
+        recalls_levels = isinstance(opened.side, ErucaClient)
+        left = leave_delayed(bench.checks, opened.side, recalls_levels=recalls_levels)
+        opened.settle_delays()
+        bench.end(opened)
+    if bench.variant.is_killed:
+        copy = Path(shutil.copytree(store, place / "killed"))
+        title = _title(bench, f"{reader[0]} takes them over from one that was killed")
+        with bench.checks.section(title), reader[1](copy) as opened:
+            check_delayed(bench.checks, opened.side, left, are_soon_exact=False)
+        title = _title(bench, f"{writer[0]} is started again and stopped")
+        with bench.checks.section(title), writer[1](store) as opened:
+            opened.broker.stop()
+    taken_over = Path(shutil.copytree(store, place / "taken-over"))
+    title = _title(bench, f"{reader[0]} takes them over")
+    with bench.checks.section(title), reader[1](taken_over) as opened:
+        check_delayed(bench.checks, opened.side, left)
+        opened.broker.stop()
+    taken_back = Path(shutil.copytree(taken_over, place / "taken-back"))
+    title = _title(bench, f"{writer[0]} takes them back")
+    with bench.checks.section(title), writer[1](taken_back) as opened:
+        check_delayed(bench.checks, opened.side, left, is_retry_due=False)
 
 
 def _run(bench: Bench, writer: _Named, reader: _Named) -> None:

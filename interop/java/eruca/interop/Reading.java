@@ -23,6 +23,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /** Reads topics, by pulling each queue or as a consumer group does. */
 final class Reading {
     private static final int BATCH = 32;
+    private static final long SEND_BACK_MILLIS_MAX = 10_000;
 
     private final DefaultMQPullConsumer consumer;
 
@@ -70,6 +71,34 @@ final class Reading {
         missing.await(request.getLongValue("seconds"), TimeUnit.SECONDS);
         consumer.shutdown();
         return new ArrayList<>(messages);
+    }
+
+    /** Let one message fail in a group, once; all others are consumed. */
+    static List<JSONObject> fail(String nameServer, JSONObject request) throws Exception {
+        String body = request.getString("body");
+        CountDownLatch failed = new CountDownLatch(1);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setAwaitTerminationMillisWhenShutdown(SEND_BACK_MILLIS_MAX);
+        consumer.setMaxReconsumeTimes(request.getIntValue("retries_max"));
+        consumer.subscribe(request.getString("topic"), "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (batch, context) -> {
+            for (MessageExt message : batch) {
+                if (Base64.getEncoder().encodeToString(message.getBody()).equals(body)) {
+                    failed.countDown();
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        boolean hasFailed = failed.await(request.getLongValue("seconds"), TimeUnit.SECONDS);
+        consumer.shutdown();
+        if (!hasFailed) {
+            throw new IllegalStateException("the group has not received the message");
+        }
+        return List.of();
     }
 
     static JSONObject describe(MessageExt message) {

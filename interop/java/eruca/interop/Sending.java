@@ -36,6 +36,15 @@ final class Sending {
         return receipts;
     }
 
+    /** A message with a delay level, or after some time; its answer says what recalls it. */
+    List<JSONObject> sendLater(JSONObject request) throws Exception {
+        Message message = message(request.getJSONObject("message"));
+        if (request.getLongValue("delay_ms") > 0) {
+            message.setDelayTimeMs(request.getLongValue("delay_ms"));
+        }
+        return List.of(JSONObject.of("recall_handle", producer.send(message).getRecallHandle()));
+    }
+
     /** All messages at once, into one queue of the client's choice. */
     List<JSONObject> sendBatch(JSONObject request) throws Exception {
         List<Message> messages = new ArrayList<>();

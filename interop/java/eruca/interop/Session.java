@@ -45,6 +45,13 @@ final class Session implements AutoCloseable {
                 return new Sending(producer).send(request);
             case "send_batch":
                 return new Sending(producer).sendBatch(request);
+            case "send_later":
+                return new Sending(producer).sendLater(request);
+            case "recall":
+                producer.recallMessage(request.getString("topic"), request.getString("handle"));
+                return List.of();
+            case "fail":
+                return Reading.fail(nameServer, request);
             case "transaction":
                 return Sending.transaction(nameServer, request);
             case "queues":
