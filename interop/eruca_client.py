@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Sequence
@@ -142,26 +143,39 @@ class ErucaClient:
         """Send a message, and have it fail in *group*."""
         self._sdk.admin.groups.create(group, start="earliest", retry_max_times=retries_max)
         self._producer.send(eruca.Message(topic, body))
-        with self._sdk.simple_consumer(group, topic) as consumer:
-            deadline = time.monotonic() + _DECIDED_SECONDS_MAX
-            while time.monotonic() < deadline:
-                for delivery in consumer.receive(wait=5):
-                    if delivery.message.body == body:
-                        consumer.nack(delivery)
-                        return
-                    consumer.ack(delivery)
-        raise TimeoutError(f"group {group} has not received {body!r}")
+        failed = threading.Event()
+
+        def fail(message: eruca.ReceivedMessage) -> None:
+            if message.body == body:
+                failed.set()
+                raise ValueError("it is to be retried, or to be a dead letter")
+
+        self._push(topic, group, fail, failed)
 
     def consume_retries(self, topic: str, *, group: str, count: int) -> list[bytes]:
         """Return the bodies of *count* messages of a group, its retries among them."""
         bodies: list[bytes] = []
-        deadline = time.monotonic() + _DECIDED_SECONDS_MAX
-        with self._sdk.simple_consumer(group, topic) as consumer:
-            while len(bodies) < count and time.monotonic() < deadline:
-                deliveries = consumer.receive(wait=5)
-                bodies += [delivery.message.body for delivery in deliveries]
-                consumer.ack(deliveries)
+        done = threading.Event()
+
+        def take(message: eruca.ReceivedMessage) -> None:
+            bodies.append(message.body)
+            if len(bodies) >= count:
+                done.set()
+
+        self._push(topic, group, take, done)
         return bodies
+
+    def _push(
+        self,
+        topic: str,
+        group: str,
+        handler: Callable[[eruca.ReceivedMessage], None],
+        done: threading.Event,
+    ) -> None:
+        consumer = self._sdk.push_consumer(group)
+        consumer.subscribe(topic, handler=handler)
+        with consumer:
+            done.wait(_DECIDED_SECONDS_MAX)
 
     def pending_transactions(self) -> list[str]:
         """Return the ids of the transactions that nobody has decided."""
