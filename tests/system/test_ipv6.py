@@ -59,7 +59,9 @@ async def test_every_service_is_reached_over_both_networks_and_where_it_says(
             assert [result.replayed for result in results] == [is_replay] * 3
             for text, result in zip(texts, results, strict=True):
                 found = await client.admin.message_by_offset_id(result.offset_message_id)
-                assert found.message.body.text == text
+                body = found.message.body
+                assert body is not None
+                assert body.text == text
     assert message.born_host.ip == "::1"
     assert message.store_host.ip == "::1"
     doctor = await asyncio.to_thread(command, "doctor")

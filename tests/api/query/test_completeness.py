@@ -139,7 +139,7 @@ async def test_messages_that_are_too_large_for_one_answer_of_a_broker_are_said_t
     # The log's tail holds the first, however large it is; the broker's key index has the last two.
     assert ids(page) == [sent[number].message_id for number in (3, 2, 0)]
     assert reasons(page) == [("broker-a", "too_many")]
-    assert "which held the newest 2" in page["incomplete"][0]["detail"]
+    assert "than the newest 2" in page["incomplete"][0]["detail"]
 
 
 async def test_what_a_broker_tells_of_a_message_and_cannot_be_is_no_defect(

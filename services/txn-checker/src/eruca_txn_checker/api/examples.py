@@ -31,7 +31,7 @@ CHECK: Final = {
         "keys": ["order-1545"],
         "sharding_key": None,
         "properties": {},
-        "body": {"text": '{"order":1545,"amount":"19.90"}'},
+        "body": {"json": {"order": 1545, "amount": "19.90"}},
         "flag": 0,
         "reconsume_times": 0,
         "born_at": "2026-11-21T08:00:00.121Z",
