@@ -158,10 +158,10 @@ def test_the_examples_are_of_the_models_they_stand_for() -> None:
         (models.BrokerStatus, examples.STATUS),
     ):
         model.model_validate(example, extra="forbid")
-    msgspec.convert(examples.FOUND_MESSAGES, messages.FoundMessages)
-    msgspec.convert(examples.LOG_ANSWER, messages.LogAnswer)
-    [decoded] = msgspec.convert(examples.FOUND_MESSAGES, messages.FoundMessages).messages
-    assert msgspec.to_builtins(decoded) == examples.MESSAGE
+    msgspec.json.decode(json.dumps(examples.LOG_ANSWER), type=messages.LogAnswer)
+    found = json.dumps(examples.FOUND_MESSAGES)
+    [decoded] = msgspec.json.decode(found, type=messages.FoundMessages).messages
+    assert json.loads(msgspec.json.encode(decoded)) == examples.MESSAGE
 
 
 def test_every_operation_has_an_example(tmp_path: Path) -> None:

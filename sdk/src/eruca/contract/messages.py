@@ -102,11 +102,10 @@ class SendReceipts(Struct, frozen=True):
     messages: list[SendReceipt]
 
 
-class BatchReceipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BatchReceipt(Struct, frozen=True, kw_only=True):
     """Where a batch of records has been stored: consecutive offsets from these on.
 
     With ``born_host_is_ipv6`` each record is 12 bytes longer than one laid out for an IPv4 address.
-    The member is there only if it is true.
     """
 
     queue_id: int
