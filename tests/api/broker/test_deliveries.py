@@ -551,6 +551,24 @@ async def test_in_an_ordered_group_one_message_of_each_key_is_out_at_a_time(
     assert await orders.committed() == 5
 
 
+async def test_a_group_that_becomes_ordered_is_so_from_the_next_answer_on(
+    client: httpx.AsyncClient,
+) -> None:
+    orders = DeliveryClient(client)
+    await orders.create(ordered=False)
+    for text in ("a1", "a2"):
+        await orders.send(text, sharding_key="a")
+    unordered = await orders.receive()
+    await orders.ack(*unordered)
+
+    await orders.create(ordered=True)
+    for text in ("a3", "a4"):
+        await orders.send(text, sharding_key="a")
+    ordered = await orders.receive()
+
+    assert [texts(got) for got in (unordered, ordered)] == [["a1", "a2"], ["a3"]]
+
+
 async def test_a_message_given_up_holds_up_its_key_and_no_other(
     client: httpx.AsyncClient, clock: ManualClock
 ) -> None:

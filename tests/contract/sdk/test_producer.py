@@ -122,6 +122,54 @@ async def test_a_selector_picks_the_queue(client: eruca.AsyncClient, topic: str)
     assert [result.queue for result in results] == [queues[3]] * 3  # RocketMQ's own example
 
 
+async def test_sends_that_are_not_awaited_go_to_the_queue_that_is_named_or_selected(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    queue = sorted(await client.admin.queues(topic))[2]
+    async with client.producer() as producer:
+        futures = [
+            await producer.submit(eruca.Message(topic, "future"), queue=queue),
+            await producer.submit(
+                eruca.Message(topic, "future"), selector=lambda _queues, _key: queue, selector_arg=1
+            ),
+        ]
+        await producer.send_oneway(eruca.Message(topic, "one-way"), queue=queue)
+        await producer.send_oneway(
+            eruca.Message(topic, "one-way"), selector=lambda _queues, _key: queue, selector_arg=1
+        )
+        results = await asyncio.gather(*futures)
+
+    assert {result.queue for result in results} == {queue}
+    messages = await stored(client, topic)
+    assert Counter((m.text(), m.queue) for m in messages) == {
+        ("future", queue): 2,
+        ("one-way", queue): 2,
+    }
+
+
+async def test_what_a_selector_raises_reaches_the_caller_and_nothing_is_sent(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    def select(_queues: object, _key: object) -> eruca.MessageQueue:
+        raise LookupError("no queue for this key")
+
+    async with client.producer() as producer:
+        for send in (producer.send, producer.submit, producer.send_oneway):
+            with pytest.raises(LookupError, match="no queue for this key"):
+                await send(eruca.Message(topic, "x"), selector=select, selector_arg=1)
+
+    assert await stored(client, topic) == []
+
+
+async def test_without_retries_a_send_arrives_all_the_same(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    async with client.producer(retries=0) as producer:
+        await producer.send(eruca.Message(topic, "x"))
+
+    assert [message.text() for message in await stored(client, topic)] == ["x"]
+
+
 async def test_a_queue_of_another_topic_is_refused(client: eruca.AsyncClient, topic: str) -> None:
     queue = eruca.MessageQueue("another", "broker-a", 0)
     async with client.producer() as producer:

@@ -14,7 +14,7 @@ import pytest
 
 import eruca
 from eruca import ConsumeStatus
-from eruca.contract.limits import PROPERTIES_SIZE_MAX
+from eruca.contract.limits import GROUP_SIZE_MAX, PROPERTIES_SIZE_MAX
 from eruca.contract.names import dead_letter_topic
 from support.patience import PATIENCE_SECONDS
 from support.push import Gatherer, committed, send
@@ -38,6 +38,24 @@ async def dead_letters(client: eruca.AsyncClient, group: str) -> list[dict[str, 
 
 async def is_committed(client: eruca.AsyncClient, topic: str, count: int) -> bool:
     return await committed(client, topic, topic) == count
+
+
+async def test_a_group_whose_retry_topic_needs_the_longer_record_has_its_retries(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    group = topic.ljust(GROUP_SIZE_MAX, "g")
+    attempts: list[int] = []
+    consumer = client.push_consumer(group, start="earliest")
+
+    @consumer.on(topic)
+    def handle(message: eruca.ReceivedMessage, context: eruca.ConsumeContext) -> ConsumeStatus:
+        attempts.append(message.attempt)
+        context.delay_seconds = 0
+        return ConsumeStatus.SUCCESS if message.attempt > 2 else ConsumeStatus.RECONSUME_LATER
+
+    await send(client, topic, [0])
+    async with consumer:
+        await until(lambda: attempts == [1, 2, 3])
 
 
 @pytest.mark.parametrize("failure", ["raises", "returns", "async raises"])

@@ -323,6 +323,7 @@ async def test_a_topic_that_does_not_exist_is_said_to_be_missing(
 @pytest.mark.parametrize(
     "arguments",
     [
+        {"group": ""},
         {"topics": ()},
         {"topics": "no good"},
         {"filter": {"other": "*"}},

@@ -99,6 +99,26 @@ async def test_what_was_left_is_asked_about_and_decided(
     assert detail.history[-1].by == "check"
 
 
+async def test_of_what_was_left_exactly_what_a_check_commits_arrives(
+    client: eruca.AsyncClient, topic: str, name: str
+) -> None:
+    async def half_of_them(check: eruca.TransactionCheck) -> eruca.Verdict:
+        return "commit" if int(check.message.text()) % 2 else "rollback"
+
+    async with client.transaction_producer(name, check=half_of_them) as producer:
+        ids = [await left(producer, topic, f"{n}") for n in range(8)]
+        states = [await state_of(client, each, "committed", "rolled_back") for each in ids]
+
+    assert states == ["rolled_back", "committed"] * 4
+    offsets = await client.admin.queues(topic)
+    count = sum(queue.max_offset - queue.min_offset for queue in offsets.values())
+    arrived: list[str] = []
+    async with client.pull_consumer(topics=topic) as consumer:
+        while len(arrived) < count:
+            arrived += [message.text() for message in await consumer.poll()]
+    assert sorted(arrived) == ["1", "3", "5", "7"]
+
+
 async def test_a_check_while_the_local_code_runs_decides_nothing(
     client: eruca.AsyncClient, topic: str, name: str
 ) -> None:

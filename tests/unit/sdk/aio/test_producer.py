@@ -860,6 +860,19 @@ async def test_no_name_server_at_all_is_an_error_within_the_deadline(
             await (producer.send_many([sent]) if sends_many else producer.send(sent))
 
 
+@pytest.mark.parametrize("given", [None, "text", b"bytes", 7])
+async def test_what_is_no_message_is_refused_by_what_it_is(given: object) -> None:
+    client, hot = client_of(storing)
+    async with client, client.producer() as producer:
+        for send in (producer.send, producer.submit, producer.send_oneway):
+            with pytest.raises(ValidationError, match="message"):
+                await send(given)  # type: ignore[arg-type]
+        with pytest.raises(ValidationError, match="message"):
+            await producer.send_many([message(), given])  # type: ignore[list-item]
+
+    assert hot.requests == []
+
+
 async def test_a_number_is_no_queue_to_send_to() -> None:
     client, hot = client_of(storing)
     async with client, client.producer() as producer:
