@@ -9,7 +9,7 @@ Source: RocketMQ 5.3, ``CommitLog``; the feed is ours.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -99,7 +99,7 @@ class LogBlock(Struct, gc=False, frozen=True):
     next_offset: int  # where to read on; everything before it is in this block or earlier ones
     end_offset: int  # where the log ended then
     data: bytes  # the records
-    damaged: tuple[int, ...] = ()  # the log offsets of those that are left out
+    damaged: Mapping[int, bytes] = {}  # those that are left out, as they lie, by their log offsets
 
     def records(self) -> Iterator[LogRecord]:
         """Yield its records, in order.
@@ -118,8 +118,8 @@ class LogBlock(Struct, gc=False, frozen=True):
 
 def sound_records(
     data: bytes, from_offset: int, damaged_offsets: str
-) -> tuple[bytes, tuple[int, ...]]:
-    """Return the records of an answer of the feed that are sound, and where the others lie.
+) -> tuple[bytes, dict[int, bytes]]:
+    """Return the records of an answer of the feed that are sound, and the others by log offset.
 
     Args:
         data: Its body.
@@ -130,16 +130,17 @@ def sound_records(
         ValueError: The header says no offsets, or others than those of the body.
     """
     if not damaged_offsets:
-        return data, ()
-    damaged = tuple(map(int, damaged_offsets.split(",")))
+        return data, {}
+    damaged: dict[int, bytes] = {}
     pieces, position = [], 0
-    for log_offset in damaged:
+    for log_offset in map(int, damaged_offsets.split(",")):
         start = log_offset - from_offset
         (size,) = _I32.unpack(data[start : start + _I32.size].ljust(_I32.size, b"\0"))
         if not position <= start or size < RECORD_SIZE_MIN:
             raise ValueError(f"no record lies at the log offset {log_offset} of the answer")
         pieces.append(data[position:start])
         position = start + size
+        damaged[log_offset] = data[start:position]
     return b"".join((*pieces, data[position:])), damaged
 
 

@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from eruca.contract.errors import TransactionNotFoundError
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.properties import TAGS, UNIQ_KEY, decode_properties
+from eruca.contract.records import DamagedRecordError, decode_record
 from eruca.contract.transaction_events import (
     TRANSACTION_TAGS,
     TransactionChecked,
@@ -104,9 +105,15 @@ class TransactionProjection:
         Raises:
             DamagedRecordError: It is no stretch of a log.
         """
-        if _MARK not in block.data:
-            return ReadEvents([], {})  # as nearly all are, where transactions are few
-        return transaction_events(block.records())
+        unreadable = {
+            transaction_id: log_offset
+            for log_offset, raw in block.damaged.items()
+            if (transaction_id := _damaged_events_transaction(raw)) is not None
+        }
+        if _MARK not in block.data:  # as in nearly all, where transactions are few
+            return ReadEvents([], unreadable)
+        read = transaction_events(block.records())
+        return ReadEvents(read.events, unreadable | read.unreadable)
 
     async def fold_block(
         self, connection: AsyncConnection, block: LogBlock, read: ReadEvents
@@ -230,6 +237,20 @@ def transaction_events(records: Iterable[LogRecord]) -> ReadEvents:
         else:
             read.events.append(LoggedEvent(event, record.next_offset))
     return read
+
+
+def _damaged_events_transaction(raw: bytes) -> str | None:
+    """Return the id of the transaction that a damaged record is an event of; None: of none.
+
+    It is only good for asking the broker about: the damage may lie in the id.
+    """
+    try:
+        record = decode_record(raw, check_crc=False)
+    except DamagedRecordError:
+        return None
+    properties = record.property_map()
+    is_event = record.topic == EVENTS_TOPIC and properties.get(TAGS) in TRANSACTION_TAGS
+    return properties.get(UNIQ_KEY) if is_event else None
 
 
 async def _rows(

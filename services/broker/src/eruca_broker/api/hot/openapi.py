@@ -382,6 +382,7 @@ _OPERATIONS: Final[dict[str, dict[str, Json]]] = {
                             "count": 1000,
                             "store_timestamp_ms": 1_795_248_000_123,
                             "durability": "flushed",
+                            "born_host_is_ipv6": False,
                         },
                     ),
                 },
