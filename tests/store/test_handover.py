@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from eruca_broker.core.state.timers import Timer
 from eruca_broker.core.state.timers_events import TimersCancelled
 from eruca_broker.core.state.topic_events import TopicPut
 from eruca_broker.processors.timers import Timers
+from eruca_broker.store.files.checkpoint import read_checkpoint
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
 from support.rocketmq_timers import would_deliver
@@ -191,6 +194,33 @@ def test_a_message_that_arrives_after_the_notes_were_taken_is_delivered(tmp_path
         assert timed[-1] == "time new"
         await it.store.close()
         assert it.left() == (["level pending", "level new"], [*PENDING, "time new"])
+
+    asyncio.run(work())
+
+
+def test_a_delayed_queue_that_cannot_be_read_keeps_no_checkpoint_from_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = os.pread
+
+    def refuses(descriptor: int, size: int, position: int) -> bytes:
+        """The one thing that cannot be provoked: a file the disk has lost."""
+        if "wheel_timer" in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(descriptor, size, position)
+
+    async def work() -> None:
+        it = await filled(tmp_path)
+        monkeypatch.setattr(os, "pread", refuses)
+        await it.store.checkpoint()
+        assert (checkpoint := read_checkpoint(tmp_path)) is not None
+        assert checkpoint.flushed_offset == it.store.log_max_offset
+        monkeypatch.undo()
+        await it.store.checkpoint()  # though nothing has been written or has ended since
+
+        assert it.left(it.copy())[0] == ["level pending"]
+        await it.store.close()
+        assert it.left() == (["level pending"], PENDING)
 
     asyncio.run(work())
 

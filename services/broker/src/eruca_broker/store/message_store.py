@@ -616,23 +616,28 @@ class MessageStore:
         """Have RocketMQ's files tell where delayed messages stand now, and go on from there."""
         if self._needs_snapshot or self._doubted_from is not None:
             return  # what has ended may be in RocketMQ's files alone, or not be durable
-        try:
-            if (delayed := await finished_in_thread(self._delayed_progress)) is not None:
+        if (delayed := await finished_in_thread(self._delayed_progress)) is not None:
+            try:
                 save = partial(self._handover.save, delayed, self._clock.now_ms())
                 await finished_in_thread(save)
-        except (OSError, DamagedQueueError) as error:  # each checkpoint tries it again
-            logger.warning("RocketMQ's notes on delayed messages are stale", reason=str(error))
+            except OSError as error:  # each checkpoint tries it again
+                logger.warning("RocketMQ's notes on delayed messages are stale", reason=str(error))
 
     async def _hand_over(self) -> None:
         """Tell RocketMQ, should it open the store next, which delayed messages are pending."""
         self._handover.note_end()
-        delayed = self._delayed_progress()
-        assert delayed is not None
-        complete = partial(self._handover.complete, delayed, self._clock.now_ms())
-        await finished_in_thread(complete)
+        if (delayed := self._delayed_progress()) is not None:
+            complete = partial(self._handover.complete, delayed, self._clock.now_ms())
+            await finished_in_thread(complete)
 
     def _delayed_progress(self) -> Progress | None:
-        return self._handover.progress(self.timers, self.visible_offset)
+        """Return how far delayed messages have come, where RocketMQ's files must say so."""
+        try:
+            return self._handover.progress(self.timers, self.visible_offset)
+        except (OSError, DamagedQueueError) as error:
+            # A queue that cannot be read must not keep a checkpoint from being written.
+            logger.warning("RocketMQ's notes on delayed messages are stale", reason=str(error))
+            return None
 
     def _snapshot_batches(self) -> Sequence[tuple[Batch, Event]]:
         return self._snapshots.batches(

@@ -64,6 +64,8 @@ class Progress(NamedTuple):
     """How far delayed messages have come."""
 
     pending: TimerRows
+    known_to: int  # log offset; of messages behind it is not known whether they are pending
+    ends: int  # how many times timers had ended
     first: dict[tuple[str, int], int]  # of each queue: offset of the first message to deliver
 
 
@@ -74,11 +76,12 @@ class Handover:
         self._directory = directory
         self._queues = queues
         self._first: dict[tuple[str, int], int] = {}  # nothing before it is ever pending again
-        self._ended_since = True
+        self._ends = 0  # how many times timers have ended
+        self._noted_ends = -1  # … as the files say
 
     def note_end(self) -> None:
-        """Take note that a timer has ended since the files were written."""
-        self._ended_since = True
+        """Take note that timers have ended: the files are no longer as they could be."""
+        self._ends += 1
 
     def progress(self, timers: PendingTimers, known_to: int) -> Progress | None:
         """Return how far each queue has come; None where the files say so already.
@@ -90,7 +93,7 @@ class Handover:
         Raises:
             DamagedQueueError, OSError: A queue cannot be read.
         """
-        if not self._ended_since:
+        if self._ends == self._noted_ends:
             return None
         pending = timers.rows()
         oldest = int(pending[:, 1].min()) if len(pending) else known_to
@@ -102,8 +105,7 @@ class Handover:
                 self._first[topic, queue_id] = _first_pending(
                     queue, pending[:, 1], max(first, queue.min_offset), known_to
                 )
-        self._ended_since = False
-        return Progress(pending, dict(self._first))
+        return Progress(pending, known_to, self._ends, dict(self._first))
 
     def save(self, progress: Progress, now_ms: int) -> None:
         """Write where each queue stands; what has ended by then must be durable.
@@ -123,12 +125,9 @@ class Handover:
             contents[DELAY_OFFSETS] = json.dumps({**MARK, "offsetTable": levels}).encode()
         if timed is not None or (config / TIMER_CHECKPOINT).exists():
             contents[TIMER_CHECKPOINT] = timer_checkpoint(timed or 0, now_ms)
-        try:
-            replace_files(config, contents)
-            _delete_timer_log(self._directory)
-        except BaseException:
-            self._ended_since = True
-            raise
+        replace_files(config, contents)
+        _delete_timer_log(self._directory)
+        self._noted_ends = progress.ends
 
     def complete(self, progress: Progress, now_ms: int) -> None:
         """Tell RocketMQ exactly what of the timer topic is pending; the store is being closed.
@@ -138,7 +137,7 @@ class Handover:
         """
         pending = progress.pending
         if (first := progress.first.get((TIMER_TOPIC, 0))) is not None:
-            self._complete_timed(pending, first, now_ms)
+            self._complete_timed(progress, first, now_ms)
         repeated = sum(
             self._ended_behind(pending, queue_id, first)
             for (topic, queue_id), first in progress.first.items()
@@ -151,11 +150,12 @@ class Handover:
                 count=repeated,
             )
 
-    def _complete_timed(self, pending: TimerRows, first: int, now_ms: int) -> None:
+    def _complete_timed(self, progress: Progress, first: int, now_ms: int) -> None:
+        pending = progress.pending
         queue = self._queues.queue(TIMER_TOPIC, 0)
         entries = np.concatenate([np.zeros(0, ENTRY_DTYPE), *steps(queue, first)])
         is_pending = np.isin(_offsets(entries), pending[:, 1])
-        if is_pending.all():
+        if is_pending.all() or _offsets(entries)[-1] >= progress.known_to:
             return  # RocketMQ reads all of them from the queue
         rows = pending[np.argsort(pending[:, 1])]
         is_named = is_pending.copy()
