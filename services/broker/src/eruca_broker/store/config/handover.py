@@ -49,6 +49,8 @@ from eruca_chassis.directories import make_directory, private, sync_directory
 TIMER_CHECKPOINT: Final = "timercheck"
 TIMER_LOG: Final = "timerlog"
 TIMER_WHEEL: Final = "timerwheel"
+_LOOKED_AT_FIRST: Final = 256  # entries; where nothing has ended, the first one is the answer
+_LOOKED_AT_MAX: Final = 65_536
 
 logger = structlog.get_logger(__name__)
 
@@ -200,13 +202,16 @@ def _delete_timer_log(directory: Path) -> None:
 
 
 def _first_pending(queue: ConsumeQueue, ids: Int64Array, first: int, known_to: int) -> int:
-    for entries in steps(queue, first):
+    count = _LOOKED_AT_FIRST
+    while first < queue.max_offset:
+        entries = queue.entries(first, count)
         offsets = _offsets(entries)
         near = ids[(ids >= offsets[0]) & (ids <= offsets[-1])]
         stops = np.isin(offsets, near) | (offsets >= known_to)
         if stops.any():
             return first + int(stops.argmax())
         first += len(entries)
+        count = min(4 * count, _LOOKED_AT_MAX)
     return first
 
 
