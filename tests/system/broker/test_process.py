@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from eruca.contract.records import Record, encode_record
+from eruca.contract.records import Record, encode_unstamped
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 from eruca_chassis.serving import LISTEN_EXIT_CODE, START_EXIT_CODE
 from eruca_chassis.settings import SETTINGS_EXIT_CODE
@@ -206,7 +206,7 @@ def test_a_record_names_its_sender_whichever_network_it_came_by(tmp_path: Path, 
         for ip in ("[::1]", "127.0.0.1"):
             target = f"http://{ip}:{port}/v1/topics/orders"
             if way == "records":
-                for record in (encode_record(Record("orders", b"x", queue_id=0)),) * 2:
+                for record in (encode_unstamped(Record("orders", b"x", queue_id=0)),) * 2:
                     body = encode_batch([record] * 40)
                     sent = httpx.post(
                         f"{target}/queues/0/records",
