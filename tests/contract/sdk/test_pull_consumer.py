@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from datetime import UTC, datetime, timedelta
 
@@ -267,6 +268,28 @@ async def test_a_topic_that_is_deleted_holds_up_no_other(
         after = await poll_all(consumer, 10)
 
     assert sorted(int(message.text()) for message in before + after) == list(range(20))
+
+
+async def test_a_topic_that_is_deleted_is_warned_of_once_at_each_broker(
+    client: eruca.AsyncClient, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = f"{topic}-other"
+    await client.admin.create_topic(other, queue_count=2)
+    caplog.set_level(logging.DEBUG, "eruca")
+
+    def said(level: int) -> list[str]:
+        records = [r for r in caplog.records if r.levelno == level]
+        return [r.getMessage() for r in records if "not read just now" in r.getMessage()]
+
+    async with client.pull_consumer(topics=[topic, other], start="earliest") as consumer:
+        await send(client, topic, "0")
+        await poll_all(consumer, 1)
+        await client.admin.delete_topic(topic)
+        await until(lambda: said(logging.DEBUG))  # the next look at it finds the same
+
+        warned = said(logging.WARNING)
+        assert len(warned) == len(set(warned))  # one for each broker
+        assert all(topic in line for line in warned)
 
 
 @pytest.mark.parametrize("auto_commit_seconds", [None, 0.05], ids=["by hand", "automatically"])

@@ -112,6 +112,7 @@ class BrokerFetcher:
         self._requests: dict[asyncio.Task[None], Sequence[QueueFlow]] = {}
         self._pause: asyncio.TimerHandle | None = None
         self._aside = QueuesAside(self.kick)
+        self._warned: dict[MessageQueue, str] = {}  # of queues not read, with the error's code
         self._is_closed = False
 
     @property
@@ -127,6 +128,7 @@ class BrokerFetcher:
         """Pull from a queue no longer."""
         flow = self._flows.pop(queue)
         self._aside.queues.discard(queue)
+        self._warned.pop(queue, None)
         flow.epoch += 1  # an answer under way is not wanted any more
         return flow
 
@@ -242,6 +244,8 @@ class BrokerFetcher:
             self._take_in(flows[index], answer.body, pulled, epochs[index])
         self.failure, self.failure_count = None, 0
         self._outages.answered(self.broker_name)
+        for flow in flows:
+            self._warned.pop(flow.queue, None)
         if sections:
             self._on_news()
 
@@ -281,8 +285,13 @@ class BrokerFetcher:
             self._aside.queues.clear()  # all are asked for again, after the pause of a failure
             raise error
         self._aside.add(refused)
-        _logger.warning(
-            "%d queues at %s are not read just now: %s", len(flows), self.broker_name, error
+        # Each look finds the same: only what it finds first of a queue is said aloud.
+        is_news = any(self._warned.get(queue) != error.code for queue in refused)
+        self._warned |= dict.fromkeys(refused, error.code)
+        _logger.log(
+            logging.WARNING if is_news else logging.DEBUG,
+            "queues at %s are not read just now, %d in number: %s",
+            *(self.broker_name, len(flows), error),
         )
         for topic in {flow.queue.topic for flow in flows}:
             self._context.routes.refresh_soon(topic)

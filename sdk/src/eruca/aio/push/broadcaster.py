@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from eruca.aio.cluster.outages import Outages
 from eruca.aio.push.background import Background
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.aio.push.membership import Membership
@@ -61,6 +62,12 @@ class Broadcaster:
         self._began_at = datetime.now(UTC)
         self._context = context
         self._rounds = Rounds(topics, context.routes, self._round)
+        self._outages = Outages(
+            _logger,
+            failed="queues of %s are not read just now: %s",
+            over="queues of %s are read again",
+            level=logging.WARNING,
+        )
 
     @property
     def held(self) -> Mapping[MessageQueue, HeldQueue]:
@@ -131,9 +138,10 @@ class Broadcaster:
                 url = (await self._context.routes.subscribe_view(topic)).url_of(its[0])
                 told = await self._context.broker_api.topic_queues(url, topic)
             except ErucaError as error:
-                _logger.warning("queues at %s are not read just now: %s", broker_name, error)
+                self._outages.failed(f"{topic} at {broker_name}", error)
                 asyncio.get_running_loop().call_later(LOOK_SECONDS, self._rounds.ask)
             else:
+                self._outages.answered(f"{topic} at {broker_name}")
                 topic_ids |= dict.fromkeys(its, told.topic_id)
         return topic_ids
 
