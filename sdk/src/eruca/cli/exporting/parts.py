@@ -70,7 +70,7 @@ class ExportParts:
             plan = ExportPlan.model_validate_json(bytes(kept.plan))
         except FileNotFoundError:
             return None
-        except ValueError as error:  # msgspec's and pydantic's are of this kind
+        except (msgspec.DecodeError, ValueError) as error:  # one is the other from msgspec 0.21 on
             raise _conflict(directory, f"cannot be read: {error}") from None
         if kept.version != _VERSION:
             raise _conflict(

@@ -111,6 +111,9 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         ValidationError: A value is not allowed.
         SystemTopicError: The topic is the system's: the broker alone writes there.
         TooLargeError: The body or the properties exceed their limit.
+
+    ``msgspec.structs.replace`` makes a changed copy, and checks it with msgspec 0.21 or later.
+    An earlier msgspec copies without checking: make a new message there.
     """
 
     topic: str

@@ -116,10 +116,11 @@ def transaction_check(check: ProducerCheck) -> TransactionCheck:
     Raises:
         ValueError: The checker's question makes no sense.
     """
-    message = received_message(
-        msgspec.convert(check.message, PulledMessage),
-        MessageQueue(check.topic, check.broker_name, check.queue_id),
-    )
+    try:
+        asked = msgspec.convert(check.message, PulledMessage)
+    except msgspec.ValidationError as error:  # a ValueError of its own accord from 0.21 on
+        raise ValueError(f"the message cannot be read: {error}") from error
+    message = received_message(asked, MessageQueue(check.topic, check.broker_name, check.queue_id))
     return TransactionCheck(
         check.transaction_id,
         message,
