@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -121,6 +122,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="eruca-local",
         description="Run a local Eruca cluster until Ctrl-C. ERUCA_* settings are passed on.",
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"eruca-local {version('eruca-deploy')}"
     )
     parser.add_argument(
         "--brokers",

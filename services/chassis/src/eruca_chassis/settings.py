@@ -13,6 +13,7 @@ import difflib
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from importlib.metadata import version
 from typing import Annotated, ClassVar, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -26,6 +27,8 @@ from eruca_chassis.hosts import AllowedHosts, hosts_of
 from eruca_chassis.logging import LogLevel, LogStyle
 
 SETTINGS_EXIT_CODE: Final = 2  # the exit code of a process whose settings are wrong
+_HELP: Final = ("--help", "-h")
+_VERSION: Final = "--version"
 
 
 class SettingsError(Exception):
@@ -247,12 +250,19 @@ _Settings = TypeVar("_Settings", bound=ServiceSettings)
 def settings_or_exit(kind: type[_Settings], arguments: Sequence[str]) -> _Settings:
     """Return the settings; or end the process, saying on stderr what is wrong with them.
 
-    A service takes no arguments but ``--help``, which lists its settings.
+    A service takes two arguments: ``--help`` lists its settings, and ``--version`` names the
+    distribution and its version. Neither reads a setting.
     """
-    if arguments in (["--help"], ["-h"]):
-        sys.stdout.write(settings_help(kind))
+    faults = [
+        f"{argument}: no such argument; valid arguments: --help, --version; settings are "
+        f"environment variables, such as {kind.prefix()}PORT"
+        for argument in arguments
+        if argument not in (*_HELP, _VERSION)
+    ]
+    if not faults and arguments:
+        is_help = any(argument in _HELP for argument in arguments)
+        sys.stdout.write(settings_help(kind) if is_help else _version_line(kind))
         raise SystemExit(0)
-    faults = [f"{a}: no such argument; try --help" for a in arguments]
     if not faults:
         try:
             return kind.load()
@@ -260,6 +270,12 @@ def settings_or_exit(kind: type[_Settings], arguments: Sequence[str]) -> _Settin
             faults = error.faults
     sys.stderr.write("".join(f"{fault}\n" for fault in faults))
     raise SystemExit(SETTINGS_EXIT_CODE)
+
+
+def _version_line(kind: type[ServiceSettings]) -> str:
+    """Return the name and version of the distribution that *kind* comes from."""
+    package = kind.__module__.partition(".")[0]  # each distribution is one package of its name
+    return f"{package.replace('_', '-')} {version(package)}\n"
 
 
 def settings_help(kind: type[ServiceSettings]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,9 @@ def main() -> int:
     """Serve, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m eruca_postgres", description="An embedded PostgreSQL until a signal comes."
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"eruca-postgres {version('eruca-postgres')}"
     )
     parser.add_argument("directory", type=Path, help="where its data is, or will be")
     options = parser.parse_args()
