@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
 
+from eruca.cli.completion import completed
 from eruca.cli.session import Output, Session, leave_unread
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def command(app: typer.Typer, name: str) -> Callable[[_Function], _Function]:
 
     Its first parameter is the :class:`Session`, the others are typer's. It returns the exit code,
     or None for 0. ``--namesrv`` and ``--output`` are taken before and after the command's name.
+    Parameters called topic, group, broker or brokers take names, which the shell completes.
     """
 
     def register(function: _Function) -> _Function:
@@ -83,7 +85,12 @@ def _runner(function: _Function) -> Callable[..., None]:
     shared: dict[str, Any] = {"namesrv": NamesrvOption, "output": OutputOption}
     parameters = [
         inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
-        *(p.replace(annotation=hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in own),
+        *(
+            p.replace(
+                annotation=completed(p.name, hints[p.name]), kind=inspect.Parameter.KEYWORD_ONLY
+            )
+            for p in own
+        ),
         *(
             inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
             for n, hint in shared.items()

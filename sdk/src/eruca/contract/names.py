@@ -187,3 +187,8 @@ def _fault(name: str, size_max: int, *, length_first: bool) -> NameFault | None:
     size = len(name.encode("utf-16-le", "surrogatepass")) // 2
     too_long = NameFault.TOO_LONG if size > size_max else None
     return (too_long or illegal) if length_first else (illegal or too_long)
+
+
+def is_made_by_system(topic: str) -> bool:
+    """Tell whether no user made *topic*: the system's own, and groups' retries and dead letters."""
+    return is_derived_topic(topic) or is_system_topic(topic)

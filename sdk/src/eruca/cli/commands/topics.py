@@ -137,6 +137,8 @@ async def list_(
     ] = False,
 ) -> None:
     """List topics: the names that live brokers have, or all there is to one broker's."""
+    from eruca.contract.names import is_made_by_system
+
     async with session.client() as client:
         if broker is None:
             names = await _names(client, system=system)
@@ -146,7 +148,7 @@ async def list_(
                 session.show_table(["topic"], ([name] for name in names))
             return
         held = await client.admin.topics_of_broker(broker, include_system=system)
-        configs = [config for config in held if system or not _is_made_by_system(config.topic)]
+        configs = [config for config in held if system or not is_made_by_system(config.topic)]
     if session.is_json:
         session.show_json(configs)
     else:
@@ -197,20 +199,16 @@ def _fewer_queues(before: Mapping[str, TopicConfig], queues: int | None) -> str:
 
 
 async def _names(client: AsyncClient, *, system: bool) -> list[str]:
+    from eruca.contract.names import is_made_by_system
+
     names = set(await client.admin.list_topics())
     if not system:
-        return sorted(name for name in names if not _is_made_by_system(name))
+        return sorted(name for name in names if not is_made_by_system(name))
     # Brokers do not tell name servers what is theirs alone.
     for group in await client.admin.brokers():
         configs = await client.admin.topics_of_broker(group.broker_name, include_system=True)
         names.update(config.topic for config in configs)
     return sorted(names)
-
-
-def _is_made_by_system(topic: str) -> bool:
-    from eruca.contract.names import is_derived_topic, is_system_topic
-
-    return is_derived_topic(topic) or is_system_topic(topic)
 
 
 async def show(session: Session, *, topic: TopicArgument) -> int:

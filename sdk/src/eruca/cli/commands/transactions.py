@@ -62,7 +62,7 @@ async def list_(
             help="Only pending ones, or only parked ones: given up on, and waiting for you.",
         ),
     ] = None,
-    group: Annotated[
+    producer_group: Annotated[
         str | None, typer.Option("--group", "-g", help="Only this producer group's.")
     ] = None,
     broker: BrokerOption = None,
@@ -79,7 +79,7 @@ async def list_(
     async with session.client() as client:
         undecided = client.admin.transactions.undecided(
             state=None if state is None else state.value,
-            producer_group=group,
+            producer_group=producer_group,
             broker_name=broker,
             unanswered=unanswered,
         )
