@@ -54,7 +54,7 @@ class DelayingSide(Protocol):
 
 @dataclass(slots=True)
 class Delayed:
-    """What the writer has left."""
+    """State that the writer left behind."""
 
     delivered: list[bytes] = field(default_factory=list)  # by the writer
     pending: list[bytes] = field(default_factory=list)

@@ -17,7 +17,7 @@ from pyspark_eruca.ranges import Held, Queue
 
 
 class Position(NamedTuple):
-    """Where a queue is read on, and what proves it; of what is not known, None."""
+    """Position in a queue, and its proof; None stands for what is not known."""
 
     offset: int
     topic_id: str | None = None
@@ -33,7 +33,7 @@ class Lost(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What became of positions: those that are lost, and those that the service has to prove."""
+    """Fate of positions: those that are lost, and those that the service has to prove."""
 
     lost: dict[Queue, Lost]
     doubtful: dict[Queue, Position]

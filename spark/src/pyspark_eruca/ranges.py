@@ -54,12 +54,12 @@ class Range(NamedTuple):
 
     @property
     def text(self) -> str:
-        """How messages name it: ``broker-a/0:1000-2500``."""
+        """Its name in messages: ``broker-a/0:1000-2500``."""
         return f"{self.queue.broker_name}/{self.queue.queue_id}:{self.start}-{self.end}"
 
     @property
     def request_text(self) -> str:
-        """How a request names it: with the topic's id behind it, so that no other one is read."""
+        """Its name in a request: with the topic's id behind it, so that no other one is read."""
         return self.text if self.topic_id is None else f"{self.text}@{self.topic_id}"
 
 

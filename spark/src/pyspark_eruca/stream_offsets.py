@@ -34,7 +34,7 @@ _SHOWN_SIZE: Final = 120  # characters of something strange
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """Where each queue is read on, and where it began if that was with this very batch."""
+    """Positions of all queues, and where each began if that was with this very batch."""
 
     first: Mapping[Queue, int] = field(default_factory=dict)
     next: Mapping[Queue, Position] = field(default_factory=dict)

@@ -45,7 +45,7 @@ class Redriven:
 
 @dataclass(frozen=True, slots=True)
 class RedriveStep:
-    """How far a redrive has come, after each request to a broker."""
+    """Progress of a redrive, after each request to a broker."""
 
     total: int  # dead letters there were when it began, or that were named
     looked_at_count: int  # of these, whether they matched or not
@@ -54,7 +54,7 @@ class RedriveStep:
 
 @dataclass(frozen=True, slots=True)
 class RedriveSummary:
-    """What a redrive did, or would do."""
+    """Result of a redrive, or of its dry run."""
 
     total: int  # dead letters there were when it began, or that were named
     redriven: int

@@ -110,7 +110,7 @@ class AsyncPushConsumer:
 
     @property
     def damaged_count(self) -> int:
-        """How many messages it has skipped because their brokers found them damaged."""
+        """Number of messages it skipped because their brokers found them damaged."""
         return 0 if self._running is None else self._running.damaged_count
 
     def subscribe(

@@ -117,7 +117,7 @@ class ExportRange(Answer):
 
     @property
     def text(self) -> str:
-        """How a request names it: ``broker-a/0:1000-2500``, and ``@ID`` where it has a topic id."""
+        """Its name in a request: ``broker-a/0:1000-2500``, and ``@ID`` where it has a topic id."""
         place = f"{self.broker_name}/{self.queue_id}:{self.from_offset}-{self.to_offset}"
         return place if self.topic_id is None else f"{place}@{self.topic_id}"
 

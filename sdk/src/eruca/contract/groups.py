@@ -155,7 +155,7 @@ RetryPolicy = Annotated[CustomizedRetryPolicy | ExponentialRetryPolicy, Field(di
 
 
 class GroupSettings(Request):
-    """What a user sets on a group; of one that is there, only what is named is changed."""
+    """Settings of a group; of an existing one, only the named settings change."""
 
     start: Start = "latest"
     retry_max_times: Annotated[int, Field(ge=0, le=RETRY_TIMES_MAX)] = Field(

@@ -95,7 +95,7 @@ BROKER_TOPIC_COUNT_MAX: Final = 100_000  # topics that one broker can register
 HEARTBEAT_SECONDS_DEFAULT: Final = 5.0  # from one sign of life at a name server to the next
 REGISTRATION_SECONDS_MAX: Final = 5.0  # for one of them; one that takes longer is given up
 SETTLE_SECONDS_DEFAULT: Final = HEARTBEAT_SECONDS_DEFAULT + REGISTRATION_SECONDS_MAX + 2.0
-"""How long after a name server's start a broker, or a service, may still be on its way to it.
+"""Time after a name server's start in which a broker or a service may still register.
 
 The sign of life before may just have begun, and hang for as long as it may; the next one follows
 after the pause. The rest is for what that one itself takes."""

@@ -103,7 +103,7 @@ class SendReceipts(Struct, frozen=True):
 
 
 class BatchReceipt(Struct, frozen=True, kw_only=True):
-    """Where a batch of records has been stored: consecutive offsets from these on.
+    """Place of a stored batch of records: consecutive offsets from these on.
 
     With ``born_host_is_ipv6`` each record is 12 bytes longer than one laid out for an IPv4 address.
     """
@@ -192,7 +192,7 @@ class DamagedRecord(Struct, frozen=True, kw_only=True):
 
 
 class FoundMessages(Struct, frozen=True):
-    """What a look-up by key found, newest first.
+    """Result of a look-up by key, newest first.
 
     ``is_complete`` is false where the bodies of further ones would have made the answer too large,
     and where records that might have the key are damaged.

@@ -174,7 +174,7 @@ class OrderConfig(Request):
 
 
 class TopicSettings(Request):
-    """What a user sets on a topic; of one that is there, only what is named is changed."""
+    """Settings of a topic; of an existing one, only the named settings change."""
 
     read_queue_count: QueueCount = Field(
         default=QUEUE_COUNT_DEFAULT,

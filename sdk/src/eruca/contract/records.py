@@ -60,7 +60,7 @@ BODY_CRC_MASK: Final = 0x7FFF_FFFF
 
 _CHECKSUM_DIGITS: Final = 10
 CHECKSUM_ROOM: Final = f"{CHECKSUM}{NAME_SEPARATOR}{'0' * _CHECKSUM_DIGITS}{PROPERTY_SEPARATOR}"
-"""What ends the properties of a record whose checksum is still to be written."""
+"""End of a record's properties as long as its checksum is still to be written."""
 
 _CHECKSUM_FORM: Final = CHECKSUM_ROOM.encode()
 CHECKSUM_SIZE: Final = len(_CHECKSUM_FORM)  # bytes

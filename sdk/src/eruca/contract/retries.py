@@ -186,7 +186,7 @@ class RedriveOutcome(Answer):
 
 
 class RedriveAnswer(Answer):
-    """What a redrive did, or would do."""
+    """Result of a redrive, or of its dry run."""
 
     outcomes: list[RedriveOutcome]
     looked_at_count: int = Field(

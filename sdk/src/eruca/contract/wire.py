@@ -105,7 +105,7 @@ class PulledRecords(NamedTuple):
 
     @property
     def damage(self) -> str:
-        """What is wrong with the message that the status ``damaged`` is about."""
+        """Fault of the message that the status ``damaged`` is about."""
         assert self.status is PullStatus.DAMAGED
         return str(self.records, "utf-8", "replace")
 

@@ -59,7 +59,7 @@ class PushConsumer:
 
     @property
     def damaged_count(self) -> int:
-        """How many messages it has skipped because their brokers found them damaged."""
+        """Number of messages it skipped because their brokers found them damaged."""
         return self._twin.damaged_count
 
     def subscribe(

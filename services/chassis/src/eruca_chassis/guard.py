@@ -24,7 +24,7 @@ from eruca_chassis.requests.targets import check_path, check_query
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a service refuses whatever it is asked for; without arguments, as strict as can be."""
+    """Checks that a service makes of every request; without arguments, the strictest."""
 
     hosts: AllowedHosts = field(default_factory=AllowedHosts)
     cross_origin: CrossOrigin = field(default_factory=CrossOrigin)

@@ -1,4 +1,4 @@
-"""Where a service listens, and where it says that others reach it: decided together.
+"""Addresses that a service listens on and announces: decided together.
 
 Others are told an address that is listened on, of the family that is. ``::`` means every address of
 this machine, of both families; so does a host name with several addresses mean all of them. Each

@@ -171,7 +171,7 @@ def _make(path: Path) -> _Table:
 def _write(path: Path, table: _Table) -> None:
     make_directory(path.parent)
     new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)  # made anew: what is there may be a link to somewhere else
+    new.unlink(missing_ok=True)  # a new file: what is there may be a link to somewhere else
     with open(new, "x", encoding="utf-8", opener=private) as file:
         json.dump({_ROOT: table}, file, ensure_ascii=False, indent=1, sort_keys=True)
         file.flush()

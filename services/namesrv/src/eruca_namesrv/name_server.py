@@ -72,7 +72,7 @@ class RenderedRoute:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What is known to exist, by name; None: it is not known."""
+    """Names of what is known to exist; None: it is not known."""
 
     brokers: frozenset[str] | None = None
     services: frozenset[str] | None = None

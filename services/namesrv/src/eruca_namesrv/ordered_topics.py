@@ -36,7 +36,7 @@ _ENTRY: Final = TypeAdapter(_Orders)
 
 
 class OrderedTopics:
-    """What brokers have said of their ordered topics."""
+    """Order configs that brokers have announced."""
 
     def __init__(self, kv: KvTable) -> None:
         self._kv = kv

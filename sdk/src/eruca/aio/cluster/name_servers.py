@@ -63,7 +63,7 @@ class NameServers:
 
     @property
     def silence(self) -> str:
-        """Tell who has been asked without an answer, for whoever gives up waiting for one."""
+        """Tell who has been asked without an answer, for a caller that stops waiting for one."""
         hint = "" if self._has_answered else late_connection(self.current_url)
         before = f"; before that, {self._last_failure}" if self._last_failure else ""
         return f"{self.current_url} has not answered{hint}{before}"

@@ -99,7 +99,7 @@ class Routes:
 
     @property
     def silence(self) -> str:
-        """Tell which name server has not answered, for whoever gives up waiting for a route."""
+        """Tell which name server has not answered, for a caller that stops waiting for a route."""
         return self._name_servers.silence
 
     def cached_publish_view(self, topic: str) -> PublishView | None:

@@ -135,7 +135,7 @@ class RunningConsumer:
 
     @property
     def damaged_count(self) -> int:
-        """How many messages were skipped because they are damaged."""
+        """Number of messages skipped because they are damaged."""
         return 0 if self._reader is None else self._reader.damaged_count
 
     async def start(self) -> None:

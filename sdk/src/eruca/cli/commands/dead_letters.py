@@ -159,7 +159,7 @@ async def redrive(
         try:
             for done in step.outcomes:
                 _show_outcome(session, done, dry_run=dry_run)
-        except BrokenPipeError:  # it was told to send them all, whoever looks on
+        except BrokenPipeError:  # it was told to send them all, with or without a reader
             leave_unread(sys.stdout)
 
     async with session.client() as client:

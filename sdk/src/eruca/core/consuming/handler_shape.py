@@ -28,7 +28,7 @@ from eruca.core.consuming.consume_status import ConsumeStatus
 from eruca.core.messages.received_message import ReceivedMessage
 
 HandlerResult: TypeAlias = ConsumeStatus | Awaitable[ConsumeStatus | None] | None
-"""What a handler returns: None, or a :class:`ConsumeStatus`; an async one, that awaited."""
+"""Result of a handler: None, or a :class:`ConsumeStatus`; of an async one, once awaited."""
 Handler: TypeAlias = (
     Callable[[ReceivedMessage], HandlerResult]
     | Callable[[ReceivedMessage, ConsumeContext], HandlerResult]
@@ -44,7 +44,7 @@ _CONTEXT_PLACE: Final = 2  # of the arguments
 
 
 class HandlerShape(NamedTuple):
-    """How a handler is called."""
+    """Call signature of a handler."""
 
     is_async: bool
     takes_context: bool

@@ -89,7 +89,7 @@ class LogRecord(Struct, gc=False, frozen=True):
 
 
 class LogBlock(Struct, gc=False, frozen=True):
-    """What one answer of a broker's log feed holds: whole records, in order.
+    """Content of one answer of a broker's log feed: whole records, in order.
 
     Those that the broker found damaged are not among them.
     """

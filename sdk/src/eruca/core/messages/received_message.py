@@ -85,7 +85,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
 
     @property
     def damage(self) -> str | None:
-        """What is wrong with the message on its broker's disk; None: nothing.
+        """Fault of the message on its broker's disk; None: it is sound.
 
         Of one that is damaged only ``queue``, ``queue_offset`` and ``damage`` are known. Whatever
         else is read of it raises DamagedMessageError.

@@ -98,7 +98,7 @@ async def delete_topic(topic: Topic, broker: TheBroker) -> None:
     The answer comes once the deletion is durable. Whoever is waiting for messages of the topic is
     answered 404. A group's retry or dead-letter topic follows its group, and is not deleted while
     that is there (409). Its records stay in the log until retention removes them. A topic of the
-    same name created later starts anew at offset 0.
+    same name created later starts at offset 0 again.
     """
     await broker.topics.delete(topic)
 

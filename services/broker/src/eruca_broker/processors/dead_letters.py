@@ -76,7 +76,7 @@ class _Redriven(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Where a page begins, and where its list ends."""
+    """Beginning of a page, and end of its list."""
 
     start: int = 0
     end: int | None = None  # the first id that is not part of it; None: the end there is now

@@ -15,7 +15,7 @@ from eruca_broker.store.message_store import MessageStore
 
 
 class Found(NamedTuple):
-    """What a look-up came to."""
+    """Result of a look-up."""
 
     records: list[Record]
     damaged: list[DamagedRecord]  # that might be among them

@@ -1,4 +1,4 @@
-"""Where groups stand in a broker's queues: what they have still to read, and what they lost."""
+"""Positions of groups in a broker's queues: what is left to read, and what is lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eruca_broker.store.message_store import MessageStore
 
 
 class Standing(NamedTuple):
-    """Where a group stands in a queue of this broker."""
+    """Position of a group in a queue of this broker."""
 
     position: int | None  # the next offset it will read; None: it has not begun
     first: int  # offset that is still there

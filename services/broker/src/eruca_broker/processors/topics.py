@@ -152,7 +152,7 @@ class Topics:
     async def delete(self, name: str) -> None:
         """Delete a topic with its queues and every group's offsets in them; durable on return.
 
-        A topic of the same name created later starts anew at offset 0.
+        A topic of the same name created later starts at offset 0 again.
 
         Raises:
             SystemTopicError: It is the system's.

@@ -301,7 +301,7 @@ class MessageStore:
 
     @property
     def unopened_files_max(self) -> int:
-        """How many files of queues may still be opened; a new connection must leave as many."""
+        """Number of queue files that may still be opened; a new connection must leave as many."""
         return self._consume_queues.unopened_files_max
 
     @property

@@ -58,7 +58,7 @@ class ConnectionLimits:
 
 
 class Admission(Enum):
-    """What becomes of a new connection."""
+    """Decision about a new connection."""
 
     TAKEN = "taken"
     REFUSED = "refused"  # it is told so
@@ -77,7 +77,7 @@ class Unfinished:
 
     @property
     def is_unread(self) -> bool:
-        """Whether an answer is to be read."""
+        """True while an answer is to be read."""
         return self.unread_size > 0
 
     def is_of(self, other: Unfinished) -> bool:
@@ -87,7 +87,7 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class _Since:
-    """How long a client has had something to do, and how long it has been slow at it."""
+    """Times since a client has had something to do, and since it has been slow at it."""
 
     state: Unfinished  # as it was when the window began
     begun: float

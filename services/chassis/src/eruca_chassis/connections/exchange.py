@@ -421,7 +421,7 @@ class Exchange:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for something that its client's leaving ends."""
+        """True while it waits for something that its client's leaving ends."""
         return self.on_lost is not None and not self._is_driven
 
     def lose(self) -> bool:

@@ -1,4 +1,4 @@
-"""Where the requests of a connection begin and end, as far as limits need to know it.
+"""Boundaries of a connection's requests, as far as limits need to know them.
 
 The parser finds out what a request says, but not at which byte it has: it takes whatever has
 arrived, several requests at a time. So it is fed in pieces. Each ends where a head ends, or a body,
@@ -77,7 +77,7 @@ class Framing:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a byte of the next head has come."""
+        """True once a byte of the next head has come."""
         return self._size > 0
 
     def next_end(self, data: bytes, start: int) -> int:

@@ -66,7 +66,7 @@ class QueueName(NamedTuple):
 
 
 class StartPosition(NamedTuple):
-    """Where a queue is to start, and what proves that it holds what was read before that."""
+    """Start of a queue, and the proof that it holds what was read before that."""
 
     offset: int
     topic_id: str | None = None  # None: not known
@@ -162,7 +162,7 @@ def _plan(
 
 
 class _Told(NamedTuple):
-    """What a broker says of a topic, and of one of its queues."""
+    """A broker's answer about a topic, and about one of its queues."""
 
     topic: TopicQueues
     queue: QueueOffsets

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Resumed(NamedTuple):
-    """Where a queue goes on, for it cannot go on at the position that was given."""
+    """New position of a queue that cannot go on at the position that was given."""
 
     offset: int
     reason: str

@@ -53,7 +53,7 @@ class ExpectedRecord(ctypes.Structure):
 
 
 class QueuePlace(ctypes.Structure):
-    """Where the next record of a queue must say that it lies; ``struct place``."""
+    """Place that the next record of a queue must name as its own; ``struct place``."""
 
     _fields_ = (
         ("topic", c_char_p),
@@ -65,7 +65,7 @@ class QueuePlace(ctypes.Structure):
 
 
 CRC32_AT: Final = ctypes.cast(_crc32, c_void_p).value
-"""Where the checksum function begins, which compiled functions call."""
+"""Address of the checksum function that compiled functions call."""
 
 
 def _function(

@@ -1,4 +1,4 @@
-"""Whether stored records are still what was written: the proof of all that leaves the log.
+"""Proof that stored records are still what was written, for all that leaves the log.
 
 A disk changes its mind, and whoever can write to a file can change it. So a record is proved when
 it is read, not believed because it was proved when it came. What does not pass is *damaged*:

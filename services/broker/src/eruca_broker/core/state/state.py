@@ -104,7 +104,7 @@ class Topic:
 
     @property
     def is_derived(self) -> bool:
-        """Whether it holds a group's retries or dead letters."""
+        """True for a topic of a group's retries or dead letters."""
         return is_derived_topic(self.name)
 
 

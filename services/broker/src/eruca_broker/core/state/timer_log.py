@@ -53,7 +53,7 @@ _UNIT: Final = np.dtype(
 _BLANK: Final = struct.Struct(">iqi")  # ends a file that another one follows
 _BLANK_MAGIC: Final = -875_286_124
 _DEFAULT: Final = 1
-_ROLL: Final = 2  # RocketMQ stores it anew when its slot comes, for it waits longer
+_ROLL: Final = 2  # RocketMQ stores it again when its slot comes, for it waits longer
 _DELETE: Final = 4
 _CHECKPOINT: Final = struct.Struct(">7q")
 

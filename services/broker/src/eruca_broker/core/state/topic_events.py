@@ -39,7 +39,7 @@ class TopicPut(msgspec.Struct, frozen=True, tag="topic_put", tag_field="event"):
 class TopicDeleted(msgspec.Struct, frozen=True, tag="topic_deleted", tag_field="event"):
     """A topic was deleted: its queues are gone, and what every group had in them.
 
-    A topic of the same name created later starts anew at offset 0.
+    A topic of the same name created later starts at offset 0 again.
     """
 
     topic: str

@@ -63,7 +63,7 @@ def forget(directory: Path) -> None:
 
 
 class Progress(NamedTuple):
-    """How far delayed messages have come."""
+    """Progress of delayed messages."""
 
     pending: TimerRows
     known_to: int  # log offset; of messages behind it is not known whether they are pending
@@ -113,7 +113,7 @@ class Handover:
         """Write where each queue stands; what has ended by then must be durable.
 
         Raises:
-            OSError: It could not be written. The predecessors stand: by them more comes again.
+            OSError: It could not be written. The predecessors stand: by them more is delivered again.
         """
         config = self._directory / DIRECTORY
         levels, timed = {}, None

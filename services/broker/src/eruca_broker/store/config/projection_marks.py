@@ -1,4 +1,4 @@
-"""What the projections' files held at the last checkpoint: ``config/projectionMarks.json``.
+"""Content of the projections' files at the last checkpoint: ``config/projectionMarks.json``.
 
 Projections are not checked by their own format, which is RocketMQ's, and after a kill nobody has
 closed them. So each checkpoint notes of each queue, and of each file of the key index, how far it

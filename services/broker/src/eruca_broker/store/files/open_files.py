@@ -28,7 +28,7 @@ class OpenFiles:
 
     @property
     def room(self) -> int:
-        """How many more may be opened before one is closed for another."""
+        """Number of files that may still be opened before one is closed for another."""
         return self._limit - len(self._descriptors)
 
     def descriptor(self, path: str) -> int:

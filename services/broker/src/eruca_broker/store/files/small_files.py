@@ -16,7 +16,7 @@ logger = structlog.get_logger(__name__)
 
 
 class UnfitFileError(OSError):
-    """What is in a file's place is no file, or one that is too large to be what it should be."""
+    """Something else is in a file's place, or the file is too large to be what it should be."""
 
 
 def read_file(path: Path, size_max: int) -> bytes:
@@ -56,7 +56,7 @@ def replace_files(directory: Path, contents: Mapping[str, bytes], *, durably: bo
         for place in (path, temporary):
             if place.is_dir() and not place.is_symlink():
                 _move_aside(place)
-        # Made anew: what is there may be a link to somewhere else, or another's.
+        # A new file: what is there may be a link to somewhere else, or another's.
         temporary.unlink(missing_ok=True)
         with open(temporary, "xb", opener=private) as file:
             file.write(content)

@@ -62,7 +62,7 @@ class Added(NamedTuple):
 
 
 class IndexMark(NamedTuple):
-    """What a checkpoint notes of an index file: it began so when it was flushed."""
+    """Mark of an index file at a checkpoint: its content when it was flushed."""
 
     index_count: int  # number behind its last entry
     entries_crc: int  # CRC-32 of the entries

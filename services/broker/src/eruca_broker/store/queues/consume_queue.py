@@ -52,7 +52,7 @@ _TIMELESS_MAX: Final = 1_000  # damaged records in a row that are passed for one
 
 
 class QueueMark(NamedTuple):
-    """What a checkpoint notes of a queue: its files began so when it was flushed."""
+    """Mark of a queue at a checkpoint: the content of its files when they were flushed."""
 
     topic: str
     queue_id: int

@@ -121,7 +121,7 @@ class ConsumeQueues:
 
     @property
     def unopened_files_max(self) -> int:
-        """How many more files may be opened, of those that may be open at a time."""
+        """Number of files that may still be opened, of those that may be open at a time."""
         return self._open_files.room
 
     @property
@@ -286,7 +286,7 @@ class ConsumeQueues:
 
     @property
     def has_unopened(self) -> bool:
-        """Whether there are queues that nobody has used since a crash."""
+        """True while there are queues that nobody has used since a crash."""
         return bool(self._unopened)
 
     def take_unflushed(self) -> Unflushed:

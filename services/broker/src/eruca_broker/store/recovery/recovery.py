@@ -266,7 +266,7 @@ def _flush_end(
 def _rebuild_queues(
     directory: Path, walker: Walker, end: int, folded_state: Callable[[], Folded]
 ) -> Folded:
-    """Make all consume queues anew; return the state folded from them."""
+    """Rebuild all consume queues; return the state folded from them."""
     logger.warning("consume queues are missing and are rebuilt from the log")
     retract(directory)
     if (rebuilt := walker.rebuild()).end < end:
