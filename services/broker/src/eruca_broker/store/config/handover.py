@@ -113,7 +113,7 @@ class Handover:
         """Write where each queue stands; what has ended by then must be durable.
 
         Raises:
-            OSError: It could not be written. The predecessors stand: by them more is delivered again.
+            OSError: It could not be written. By its predecessor more is delivered again.
         """
         config = self._directory / DIRECTORY
         levels, timed = {}, None
