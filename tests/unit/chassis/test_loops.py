@@ -149,3 +149,86 @@ async def test_a_step_whose_own_work_was_cancelled_ends_nothing(
 
     assert loop.failure_count == 1
     await loop.stop()
+
+
+async def test_a_step_says_how_long_the_pause_is() -> None:
+    counted = 0
+    reached = asyncio.Event()
+
+    async def step() -> float:
+        nonlocal counted
+        counted += 1
+        if counted == 3:
+            reached.set()
+        return 0.001
+
+    loop = BackgroundLoop("x", step, period_seconds=LONG)
+    loop.start()
+    await reached.wait()
+    await loop.stop()
+
+
+async def test_a_step_that_says_nothing_pauses_for_the_period() -> None:
+    answers = iter([0.0, None, LONG])
+    done = asyncio.Event()
+
+    async def step() -> float | None:
+        answer = next(answers)
+        if answer == LONG:
+            done.set()
+        return answer
+
+    loop = BackgroundLoop("x", step, period_seconds=0.001)
+    loop.start()
+
+    await done.wait()
+
+    await loop.stop()
+
+
+async def test_many_wakes_within_a_rest_bring_one_step_after_it() -> None:
+    steps, others = Steps(), Steps()
+    loop = BackgroundLoop("x", steps, period_seconds=LONG, rest_seconds=0.05)
+    other = BackgroundLoop("other", others, period_seconds=0.0001)
+    loop.start()
+    await steps.reach(1)
+    other.start()
+
+    while steps.count < 2:
+        loop.wake()
+        await asyncio.sleep(0)
+
+    assert others.count >= 2, "the second step did not wait for the rest"
+    for running in (loop, other):
+        await running.stop()
+
+
+async def test_a_wake_during_a_step_ends_the_pause_after_it() -> None:
+    counted = 0
+    reached = asyncio.Event()
+
+    async def step() -> float:
+        nonlocal counted
+        counted += 1
+        if counted == 1:
+            loop.wake()
+        else:
+            reached.set()
+        return LONG
+
+    loop = BackgroundLoop("x", step, period_seconds=LONG)
+    loop.start()
+    await reached.wait()
+    await loop.stop()
+
+
+async def test_a_stop_ends_a_rest_at_once() -> None:
+    steps = Steps()
+    loop = BackgroundLoop("x", steps, period_seconds=LONG, rest_seconds=LONG)
+    loop.start()
+    await steps.reach(1)
+    loop.wake()
+
+    await loop.stop(within_seconds=LONG)
+
+    assert steps.count == 1

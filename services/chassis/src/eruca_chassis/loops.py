@@ -23,19 +23,32 @@ _log = structlog.get_logger()
 class BackgroundLoop:
     """Runs *step* every *period_seconds*, first at once.
 
-    With a period of 0 a step follows the last one immediately, and must wait by itself.
+    With a period of 0 a step follows the last one immediately, and must wait by itself. A step that
+    knows when there is something to do returns how many seconds to pause instead of the period.
+
+    Args:
+        name: Of the loop, for the log.
+        step: What is repeated.
+        period_seconds: From the end of a step to the next one, unless the step says otherwise.
+        rest_seconds: No wake shortens a pause below this: so many events cost one step.
     """
 
     def __init__(
-        self, name: str, step: Callable[[], Awaitable[None]], *, period_seconds: float
+        self,
+        name: str,
+        step: Callable[[], Awaitable[float | None]],
+        *,
+        period_seconds: float,
+        rest_seconds: float = 0.0,
     ) -> None:
         self.name = name
         self.failure_count = 0  # since the start
         self._step = step
         self._period_seconds = period_seconds
+        self._rest_seconds = rest_seconds
         self._failures_in_a_row = 0
         self._woken = asyncio.Event()
-        self._is_stopping = False
+        self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -44,12 +57,15 @@ class BackgroundLoop:
         self._task = asyncio.create_task(self._run(), name=self.name)
 
     def wake(self) -> None:
-        """Run the next step now instead of after the rest of the period."""
+        """Run the next step now instead of after the pause, once the loop has had its rest.
+
+        A wake during a step is kept: it ends the pause that follows.
+        """
         self._woken.set()
 
     async def stop(self, *, within_seconds: float = STOP_SECONDS) -> None:
         """End the loop and wait for it; a step that takes longer than that is cancelled."""
-        self._is_stopping = True
+        self._stopping.set()
         self._woken.set()
         if self._task is None:
             return
@@ -60,10 +76,10 @@ class BackgroundLoop:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        while not self._is_stopping:
+        while not self._stopping.is_set():
             self._woken.clear()
             pause = await self._run_step()
-            if not self._is_stopping and pause > 0:
+            if not self._stopping.is_set() and pause > 0:
                 await self._pause(pause)
             else:
                 await asyncio.sleep(0)  # a step may end without waiting; others have their turn
@@ -72,7 +88,7 @@ class BackgroundLoop:
         """Run one step and return how long to pause after it."""
         try:
             try:
-                await self._step()
+                asked = await self._step()
             except asyncio.CancelledError as error:
                 # Of something the step waited for: to end the loop its own task is cancelled.
                 if self._task is not None and self._task.cancelling():
@@ -88,11 +104,20 @@ class BackgroundLoop:
             )
             return pause
         self._failures_in_a_row = 0
-        return self._period_seconds
+        return self._period_seconds if asked is None else max(asked, self._rest_seconds)
 
     async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._woken.wait()
-        except TimeoutError:
-            pass  # nobody woke it: the period is over
+        rest = min(self._rest_seconds, seconds)
+        if rest > 0:
+            await _wait_for(self._stopping, rest)
+        if seconds > rest:
+            await _wait_for(self._woken, seconds - rest)
+
+
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Wait until *event* is set, or *seconds* are over."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass  # the pause is over
