@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import exc, text
+import psycopg
+from sqlalchemy import exc, pool, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from eruca.contract.errors import DatabaseUnavailableError
@@ -48,7 +49,7 @@ class Database:
     Args:
         url: As SQLAlchemy takes it.
         schema: The service's own.
-        connections_max: How many are open at a time.
+        connections_max: How many are open at a time, beside one that listens for notices.
         transaction_seconds: How long a transaction may take before the server counts as away.
     """
 
@@ -63,19 +64,21 @@ class Database:
         assert schema.isidentifier(), schema
         self.schema = schema
         self._transaction_seconds = transaction_seconds
+        self._url = url
+        self._connect_args: dict[str, Any] = {
+            "connect_timeout": CONNECT_SECONDS,
+            # A look-up is over before a parallel worker would have started.
+            "options": f"-c search_path={schema} -c max_parallel_workers_per_gather=0",
+            "application_name": f"eruca {schema}",
+            **_KEEP_ALIVE,
+        }
         self.engine: AsyncEngine = create_async_engine(
             url,
             pool_size=connections_max,
             max_overflow=0,
             pool_timeout=POOL_WAIT_SECONDS,
             pool_pre_ping=True,  # a server that was restarted has closed them all
-            connect_args={
-                "connect_timeout": CONNECT_SECONDS,
-                # A look-up is over before a parallel worker would have started.
-                "options": f"-c search_path={schema} -c max_parallel_workers_per_gather=0",
-                "application_name": f"eruca {schema}",
-                **_KEEP_ALIVE,
-            },
+            connect_args=self._connect_args,
         )
         # The same connections; the driver says it with BEGIN, which takes no further question.
         self._snapshots = self.engine.execution_options(
@@ -117,6 +120,35 @@ class Database:
             raise
         except (exc.TimeoutError, OSError) as error:
             raise unavailable(error) from error
+
+    @asynccontextmanager
+    async def listening(self, channel: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """Give a connection of its own on which NOTIFYs of *channel* arrive.
+
+        Raises:
+            DatabaseUnavailableError: PostgreSQL is not there.
+        """
+        engine = create_async_engine(
+            self._url,
+            poolclass=pool.NullPool,
+            isolation_level="AUTOCOMMIT",  # within a transaction nothing would arrive
+            connect_args=self._connect_args,
+        )
+        try:
+            async with engine.connect() as connection:
+                quoted = engine.dialect.identifier_preparer.quote(channel)
+                await connection.execute(text(f"LISTEN {quoted}"))
+                driver = (await connection.get_raw_connection()).driver_connection
+                assert isinstance(driver, psycopg.AsyncConnection)
+                yield driver
+        except exc.DBAPIError as error:
+            if is_unavailable(error):
+                raise unavailable(error) from error
+            raise
+        except OSError as error:
+            raise unavailable(error) from error
+        finally:
+            await engine.dispose()
 
     async def check(self) -> int | None:
         """Return what tells the schema from any that is made later; None where there is none.

@@ -102,7 +102,8 @@ class LeaseKeeper:
             share = math.ceil(len(wanted) / await self._count_instances(connection))
             held = await self._keep(connection, wanted, share)
             for take in (self._take_expired, self._take_new):
-                held |= await take(connection, wanted, share - len(held))
+                if len(held) < min(share, len(wanted)):
+                    held |= await take(connection, wanted, share - len(held))
         self._held, self._good_until = held, asked_at + self._seconds
         return dict(held)
 
