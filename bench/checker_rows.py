@@ -1,4 +1,4 @@
-"""The transaction checker: checks per second, and how far behind the log its rows are."""
+"""The transaction checker: checks per second, how far its rows are behind, what idling takes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import httpx
 
 from bench.batches import TOPIC, batch_request
 from bench.load import run_load
+from bench.machine import cpu_seconds
 from bench.report import Report
 from eruca_deploy.cluster import LocalCluster
 
@@ -24,6 +25,7 @@ _TAKEN: Final = 32  # checks in one answer to a producer
 _SENDERS: Final = 8
 _PROBE_SECONDS: Final = 0.05  # between two
 _NEVER: Final = "3600"  # seconds
+_IDLE_SECONDS: Final = 60.0  # each loop comes round several times
 _BODY: Final = "x" * 256
 
 
@@ -31,6 +33,7 @@ def run(report: Report, seconds: float) -> None:
     """Measure every row."""
     asyncio.run(_checks(report))
     asyncio.run(_lag(report, seconds))
+    asyncio.run(_idle(report))
 
 
 @asynccontextmanager
@@ -136,6 +139,17 @@ def _figure(report: Report, load: str, lags: list[float]) -> None:
         f"lag of the checker's rows, {load}",
         f"p50 {lags[len(lags) // 2] * 1e3:.0f} ms, max {lags[-1] * 1e3:.0f} ms",
     )
+
+
+async def _idle(report: Report) -> None:
+    """Have nothing to check, and nobody who waits."""
+    async with _cluster() as (cluster, _broker, _checker):
+        process_id = cluster.pid("txn-checker")
+        assert process_id is not None
+        cpu_before, began = cpu_seconds(process_id), time.perf_counter()
+        await asyncio.sleep(_IDLE_SECONDS)
+        used = (cpu_seconds(process_id) - cpu_before) / (time.perf_counter() - began)
+    report.figure("an idle checker of one broker", f"{used:.1%} of a core")
 
 
 async def _probe(

@@ -30,7 +30,9 @@ from eruca_postgres.tables import metadata as shared_tables
 from eruca_txn_checker.app import MIGRATIONS
 from eruca_txn_checker.checking.producers import Producers
 from eruca_txn_checker.checking.questions import Questions
+from eruca_txn_checker.core.check_ids import check_id_of
 from eruca_txn_checker.core.check_rules import CheckRules
+from eruca_txn_checker.core.next_look import seconds_to_next_look
 from eruca_txn_checker.core.transaction_rows import TransactionRow, folded
 from eruca_txn_checker.projection.check_rows import (
     CheckRow,
@@ -44,6 +46,7 @@ from eruca_txn_checker.projection.check_rows import (
     take_for_producer,
 )
 from eruca_txn_checker.projection.due_rows import (
+    ahead_of,
     delete_history,
     due_rows,
     open_again,
@@ -64,6 +67,10 @@ T0 = 1_700_000_000_000
 RULES = CheckRules()
 BROKER = "broker-a"
 FORGOTTEN_MAX = 3
+SHORT = CheckRules(timeout_ms=20, interval_ms=30, age_max_ms=150)  # every ms can be looked at
+SETTLE_AFTER_MS = 25
+AHEAD_MS = 1_000  # the broker's clock is
+LAST_MS = 260  # everything is due by then
 
 
 @pytest.fixture
@@ -84,14 +91,14 @@ async def _nobody_asks(broker_name: str, transaction_id: str) -> TransactionDeta
 class Folder:
     """Folds events, and keeps what others are told."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, rules: CheckRules = RULES) -> None:
         self.database = database
         self.groups: list[set[str]] = []
         self.ids: list[set[str]] = []
         self.clock = ManualClock(now_ms=T0)
         self._offset = 0
         self._projection = TransactionProjection(
-            RULES,
+            rules,
             self.clock,
             on_checks=self.groups.append,
             on_folded=self._note,
@@ -552,6 +559,100 @@ async def test_a_broker_taken_away_for_good_is_deleted_in_pieces_and_shown_in_no
         assert await checks_of(connection, BROKER, "t-0") == []
 
 
+async def anything_due(database: Database, now_ms: int, *, counts_unreachable: bool) -> bool:
+    """Tell whether a look at *now_ms* would find anything to do; change nothing."""
+    try:
+        async with database.transaction() as connection:
+            left = await settling_checks(
+                connection, BROKER, before_ms=now_ms - SETTLE_AFTER_MS, limit=10
+            )
+            opened = await open_again(
+                connection,
+                BROKER,
+                now_ms=now_ms,
+                at_broker_ms=now_ms + AHEAD_MS,
+                limit=10,
+                reachable=["orders"],
+                rules=SHORT,
+            )
+            rows = await due_rows(
+                connection,
+                BROKER,
+                now_ms=now_ms,
+                at_broker_ms=now_ms + AHEAD_MS,
+                limit=10,
+                without=(),
+                reachable=["orders"],
+                counts_unreachable=counts_unreachable,
+                rules=SHORT,
+            )
+            raise _LookedError(left or opened or rows)
+    except _LookedError as looked:
+        return bool(looked.args[0])
+
+
+class _LookedError(Exception):
+    """Rolls a look back, and says what it found."""
+
+
+async def quiet_ms(database: Database, now_ms: int) -> int:
+    """Return for how many ms after *now_ms* no look is needed, as the service works it out."""
+    async with database.transaction() as connection:
+        ahead = await ahead_of(
+            connection,
+            BROKER,
+            now_ms=now_ms,
+            at_broker_ms=now_ms + AHEAD_MS,
+            answered_since_ms=now_ms - SETTLE_AFTER_MS,
+            rules=SHORT,
+        )
+    seconds = seconds_to_next_look(
+        ahead,
+        now_ms=now_ms,
+        at_broker_ms=now_ms + AHEAD_MS,
+        rules=SHORT,
+        settle_after_ms=SETTLE_AFTER_MS,
+    )
+    return LAST_MS if seconds is None else round(seconds * 1000)
+
+
+@pytest.mark.parametrize("counts_unreachable", [True, False])
+@pytest.mark.parametrize("group", ["orders", "unreachable"])
+@pytest.mark.parametrize("checks", [0, 1, 2])
+@pytest.mark.parametrize("then", ["open", "taken", "answered"])
+async def test_nothing_falls_due_while_the_loop_that_looks_sleeps(
+    rows: Database, then: str, checks: int, group: str, *, counts_unreachable: bool
+) -> None:
+    """Between a look that finds nothing and the next one, at no millisecond is there anything."""
+    folder = Folder(rows, SHORT)
+    await folder.fold(begun(at=T0 + AHEAD_MS, group=group))
+    for number in range(1, checks + 1):
+        folder.clock.advance(0.03)
+        checked_ms = folder.clock.now_ms() + AHEAD_MS - 10  # it is read 10 ms later
+        await folder.fold(checked(number=number, at=checked_ms))
+    now_ms = folder.clock.now_ms()
+    async with rows.transaction() as connection:
+        if then != "open":
+            await take_for_producer(
+                connection, group, "me", now_ms=now_ms, interval_ms=SHORT.interval_ms, limit=1
+            )
+        if then == "answered":
+            check_id = check_id_of(BROKER, "t", checks)
+            await note_answer(
+                connection, check_id, "commit", answered_by="me", reason=None, now_ms=now_ms
+            )
+
+    while not await anything_due(rows, now_ms, counts_unreachable=counts_unreachable):
+        wakes_ms = now_ms + max(await quiet_ms(rows, now_ms), 1)
+        missed = [
+            moment_ms
+            for moment_ms in range(now_ms, wakes_ms)
+            if await anything_due(rows, moment_ms, counts_unreachable=counts_unreachable)
+        ]
+        assert missed == []
+        now_ms = wakes_ms
+
+
 async def test_a_group_that_nobody_waits_for_any_more_is_forgotten(rows: Database) -> None:
     clock = ManualClock(now_ms=T0)
     async with rows.transaction() as connection:
@@ -559,7 +660,7 @@ async def test_a_group_that_nobody_waits_for_any_more_is_forgotten(rows: Databas
         await note_seen(connection, ["there"], now_ms=T0 - 3_600_000)
     unused = Questions(rows, None, clock)  # type: ignore[arg-type]  # nobody takes a check
     looking = Producers(
-        rows, unused, HeldPlaces(maximum=1), clock, interval_ms=30_000, poll_seconds=0.01
+        rows, unused, HeldPlaces(maximum=1), clock, interval_ms=30_000, poll_seconds=lambda: 60
     )
 
     looking.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +18,7 @@ from eruca_chassis.held import HeldPlaces
 from eruca_chassis.loops import BackgroundLoop
 from eruca_postgres.instance import Instance, ServiceKind, instance_of
 from eruca_postgres.log_projector import LogProjector
+from eruca_postgres.notices import Notices
 from eruca_txn_checker.api import brokers, checks, status, transactions, webhooks
 from eruca_txn_checker.api.metrics import CheckerMetrics
 from eruca_txn_checker.checker import TransactionChecker
@@ -82,6 +83,11 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
         async with instance_of(settings, KIND, clock) as instance:
             postgres_clock = PostgresClock(instance.database, clock)
             app.state.checker = checker = _wire(settings, instance, held, postgres_clock)
+
+            async def compare_clocks() -> None:
+                if await postgres_clock.compare():
+                    checker.wake()
+
             forgetting = BackgroundLoop(
                 "forgetting",
                 ForgottenRows(instance.database).step,
@@ -91,8 +97,8 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
                 async with instance.at_work(
                     app,
                     checker.shares,
-                    [forgetting, checker.producers, checker.webhooks],
-                    prepare=postgres_clock.compare,
+                    [checker.notices, forgetting, checker.producers, checker.webhooks],
+                    prepare=compare_clocks,
                 ):
                     yield
                     app.begin_stop()
@@ -126,13 +132,19 @@ def _wire(
     calls = BrokerCalls(client, timeout=settings.broker_seconds)
     questions = Questions(database, calls, clock)
     answers = Answers(database, calls, clock)
+
+    def poll_seconds() -> float:
+        """Return how often PostgreSQL is asked for what notices should tell of."""
+        shortest = settings.poll_seconds
+        return max(settings.idle_poll_seconds, shortest) if notices.is_listening else shortest
+
     producers = Producers(
         database,
         questions,
         held,
         clock,
         interval_ms=rules.interval_ms,
-        poll_seconds=settings.poll_seconds,
+        poll_seconds=poll_seconds,
     )
     hooks = Webhooks(
         database,
@@ -146,7 +158,7 @@ def _wire(
             attempts_max=settings.webhook_attempts_max,
         ),
         interval_ms=rules.interval_ms,
-        poll_seconds=settings.poll_seconds,
+        poll_seconds=poll_seconds,
     )
     due_settings = DueSettings(
         rules=rules,
@@ -162,6 +174,13 @@ def _wire(
         producers.wake(groups)
         hooks.wake()
 
+    notices = Notices(
+        database,
+        instance.name,
+        on_notice=lambda notice: checker.heed(notice),
+        on_gap=lambda: checker.wake(),
+    )
+
     def work_on(broker_name: str) -> TransactionWork:
         due = DueWork(
             database,
@@ -169,10 +188,16 @@ def _wire(
             answers,
             broker_name,
             lease=lambda: shares.lease(broker_name),
+            sleep_seconds_max=poll_seconds,
             settings=due_settings,
             counts=counts,
             clock=clock,
         )
+
+        def folded(_name: str, ids: Collection[str]) -> None:
+            due.folded(ids)
+            work.wake()
+
         projector = LogProjector(
             database,
             client,
@@ -182,15 +207,16 @@ def _wire(
                 rules,
                 clock,
                 on_checks=tell,
-                on_folded=lambda _name, ids: due.folded(ids),
+                on_folded=folded,
                 ask=calls.get,
                 counts=folds,
             ),
         )
-        return TransactionWork(projector, due, poll_seconds=settings.poll_seconds)
+        work = TransactionWork(projector, due, poll_seconds=settings.poll_seconds)
+        return work
 
     shares = instance.share_brokers(work_on)
-    return TransactionChecker(
+    checker = TransactionChecker(
         instance=instance,
         settings=settings,
         clock=clock,
@@ -202,4 +228,6 @@ def _wire(
         producers=producers,
         webhooks=hooks,
         shares=shares,
+        notices=notices,
     )
+    return checker

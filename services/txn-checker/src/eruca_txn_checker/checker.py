@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from eruca_chassis.clock import Clock
 from eruca_postgres.broker_shares import BrokerShares
 from eruca_postgres.instance import Instance
+from eruca_postgres.notices import Notices
 from eruca_txn_checker.checking.answers import Answers
 from eruca_txn_checker.checking.broker_calls import BrokerCalls
 from eruca_txn_checker.checking.broker_work import TransactionWork
@@ -14,6 +15,7 @@ from eruca_txn_checker.checking.due_work import CheckCounts
 from eruca_txn_checker.checking.producers import Producers
 from eruca_txn_checker.checking.questions import Questions
 from eruca_txn_checker.checking.webhooks import Webhooks
+from eruca_txn_checker.core.notices import CHECKS, DUE
 from eruca_txn_checker.projection.fold import FoldCounts
 from eruca_txn_checker.settings import TxnCheckerSettings
 
@@ -33,3 +35,18 @@ class TransactionChecker:
     producers: Producers
     webhooks: Webhooks
     shares: BrokerShares[TransactionWork]
+    notices: Notices
+
+    def wake(self) -> None:
+        """Look for everything: something has happened, and nobody knows what."""
+        for notice in (CHECKS, DUE):
+            self.heed(notice)
+
+    def heed(self, notice: str) -> None:
+        """Look for what *notice* tells of; ignore one that another version may send."""
+        if notice == CHECKS:
+            self.producers.wake()
+            self.webhooks.wake()
+        elif notice == DUE:
+            for work in self.shares.work.values():
+                work.wake()

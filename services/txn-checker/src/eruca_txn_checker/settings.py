@@ -64,7 +64,19 @@ class TxnCheckerSettings(ProjectionSettings):
         description="a group can be reached if a producer waited for checks within this",
     )
     poll_seconds: float = Field(
-        default=0.5, ge=0.02, le=60, description="how often PostgreSQL is asked for what is due"
+        default=0.5,
+        ge=0.02,
+        le=60,
+        description="PostgreSQL is asked for what is due no more often than that; and that often "
+        "while its notifications do not arrive",
+    )
+    idle_poll_seconds: float = Field(
+        default=5,
+        ge=0.02,
+        le=3_600,
+        description="how often PostgreSQL is asked while its notifications arrive and tell of "
+        "nothing: as late is noticed what one that was lost would have told, or a broker's clock "
+        "that was set",
     )
     broker_seconds: float = Field(
         default=5, gt=0, le=60, description="a broker must answer within this"

@@ -77,6 +77,11 @@ class CheckerMetrics(Collector):
         yield _counter(
             "answers_told_again", "Answers told to a broker that had been away", answers.told_again
         )
+        yield _gauge(
+            "notices",
+            "1 while other instances' notices arrive; 0: PostgreSQL is polled instead",
+            int(self._checker.notices.is_listening),
+        )
         held = self._checker.producers.held
         yield _gauge("held_requests", "Producers' requests being held", len(held))
         yield _gauge("held_requests_max", "As many may be held", held.maximum)

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Response
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca.contract.errors import (
     DatabaseUnavailableError,
@@ -17,10 +18,12 @@ from eruca.contract.models import GroupName
 from eruca.contract.transactions import Webhook, WebhookSettings
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_postgres.notices import notify
 from eruca_txn_checker.api import examples
 from eruca_txn_checker.api.dependencies import TheChecker
 from eruca_txn_checker.checking.webhook_call import literal_address, refusal_of
 from eruca_txn_checker.core.moments import moment, moment_or_none
+from eruca_txn_checker.core.notices import CHECKS, DUE
 from eruca_txn_checker.core.reach import Reach, is_within
 from eruca_txn_checker.core.webhook_signing import SECRET_SIZE, secret_of
 from eruca_txn_checker.projection.webhook_rows import (
@@ -73,6 +76,7 @@ async def set_webhook(
             is_enabled=settings.enabled if "enabled" in named else None,
             now_ms=checker.clock.now_ms(),
         )
+        await _notify(connection)
     checker.webhooks.wake()
     if is_new:
         response.status_code = HTTPStatus.CREATED
@@ -107,8 +111,15 @@ async def drop_webhook(producer_group: Group, checker: TheChecker) -> None:
     """Let the group's producers be asked again, when they wait for checks."""
     async with checker.instance.database.transaction() as connection:
         was_there = await delete_webhook(connection, producer_group)
+        await _notify(connection)
     if not was_there:
         raise _not_found(producer_group)
+
+
+async def _notify(connection: AsyncConnection) -> None:
+    """Tell all instances that a group is asked by another way, and may be reached or not."""
+    await notify(connection, CHECKS)
+    await notify(connection, DUE)
 
 
 def _check_url(settings: WebhookSettings, reach: Reach) -> None:

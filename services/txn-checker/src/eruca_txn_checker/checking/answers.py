@@ -39,8 +39,10 @@ from eruca.contract.transactions import (
 )
 from eruca_chassis.clock import Clock
 from eruca_postgres.database import Database
+from eruca_postgres.notices import notify
 from eruca_txn_checker.checking.broker_calls import AWAY, BrokerCalls, away
 from eruca_txn_checker.checking.showing import decision_of_row
+from eruca_txn_checker.core.notices import DUE
 from eruca_txn_checker.projection.check_rows import (
     KnownCheck,
     note_answer,
@@ -155,8 +157,17 @@ class Answers:
         except DatabaseUnavailableError:
             raise
         except AWAY as error:
+            await self._notify_kept()
             kept = "the answer is kept, and told to it when it is back"
             raise away(known.broker_name, error, then=kept) from error
+
+    async def _notify_kept(self) -> None:
+        """Wake the instance that has the broker's lease: an answer is left for it to tell."""
+        try:
+            async with self._database.transaction() as connection:
+                await notify(connection, DUE)
+        except DatabaseUnavailableError:
+            return  # the answer is kept all the same, and found when the database is back
 
     async def _calls_settle(self, known: KnownCheck) -> DecisionReceipt:
         """Tell the broker, and note that it knows, or will not have it."""
@@ -191,6 +202,7 @@ class Answers:
         async with self._database.transaction() as connection:
             await note_settled(connection, known.check_id)
             if error is not None:
+                await notify(connection, DUE)  # it is still pending, and no longer settling
                 await note_fault(connection, known.check_id, error.detail)
 
     async def _undecided(self, known: KnownCheck) -> CheckOutcome:

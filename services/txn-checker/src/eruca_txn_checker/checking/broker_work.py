@@ -18,7 +18,7 @@ class TransactionWork:
     Args:
         projector: Follows its log.
         due: Checks what is due.
-        poll_seconds: How often it looks for what is.
+        poll_seconds: It looks for what is no more often than that.
     """
 
     def __init__(self, projector: LogProjector, due: DueWork, *, poll_seconds: float) -> None:
@@ -26,7 +26,9 @@ class TransactionWork:
         self.due = due
         name = projector.broker_name
         self._following = BackgroundLoop(f"log {name}", projector.step, period_seconds=0)
-        self._checking = BackgroundLoop(f"checks {name}", due.step, period_seconds=poll_seconds)
+        self._checking = BackgroundLoop(
+            f"checks {name}", due.step, period_seconds=poll_seconds, rest_seconds=poll_seconds
+        )
         self._cleaning = BackgroundLoop(
             f"history {name}", due.delete_old, period_seconds=CLEANING_SECONDS
         )
@@ -40,6 +42,10 @@ class TransactionWork:
         """Begin."""
         for loop in (self._following, self._checking, self._cleaning):
             loop.start()
+
+    def wake(self) -> None:
+        """Look for what is due: something has happened."""
+        self._checking.wake()
 
     async def stop(self) -> None:
         """End; called when the lease is given back, or lost."""

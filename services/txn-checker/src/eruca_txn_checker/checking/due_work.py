@@ -8,6 +8,9 @@ be in charge never send the same one, and one that works on old rows is refused.
 What this step has done shows in the rows once it was read back from the log. Until then such
 transactions are left alone; if that takes too long, they are tried again, which is harmless.
 
+Where nothing is due, a step says when time alone makes something due
+(:mod:`eruca_txn_checker.core.next_look`), and the loop sleeps until then; events wake it.
+
 The rows tell times by the broker's clock. So that is compared with ours before anything is looked
 for, again and again, and with every grant of a check, which says when it was.
 """
@@ -15,11 +18,13 @@ for, again and again, and with every grant of a check, which says when it was.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca.contract.errors import (
     AlreadyDecidedError,
@@ -32,14 +37,18 @@ from eruca.contract.transactions import CheckRequest, ExpireRequest
 from eruca_chassis.clock import Clock
 from eruca_postgres.database import Database
 from eruca_postgres.leases import Lease, LeaseLostError
+from eruca_postgres.notices import notify
 from eruca_txn_checker.checking.answers import Answers
 from eruca_txn_checker.checking.broker_calls import AWAY, BrokerCalls
 from eruca_txn_checker.core.check_rules import CheckRules, Verdict, verdict
 from eruca_txn_checker.core.moments import ms_of
+from eruca_txn_checker.core.next_look import seconds_to_next_look
+from eruca_txn_checker.core.notices import CHECKS
 from eruca_txn_checker.core.other_clock import OtherClock
 from eruca_txn_checker.core.transaction_rows import TransactionRow
 from eruca_txn_checker.projection.check_rows import KnownCheck, settling_checks
 from eruca_txn_checker.projection.due_rows import (
+    ahead_of,
     delete_history,
     delete_row,
     due_rows,
@@ -84,6 +93,15 @@ class DueSettings:
     history_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a look has found to do."""
+
+    left: list[KnownCheck]  # answers to be told
+    rows: list[TransactionRow]  # transactions to be checked, or to be given up
+    quiet_seconds: float | None  # until time alone makes something due; None: look again soon
+
+
 class DueWork:
     """The due transactions of one broker; ``step`` is called by a loop.
 
@@ -93,6 +111,7 @@ class DueWork:
         answers: Tells those that were left.
         broker_name: Which broker.
         lease: Returns its lease, or None while it is another instance's.
+        sleep_seconds_max: Returns the bound of a sleep.
         settings: What is set.
         counts: Where to count.
         clock: The one that all instances share.
@@ -106,6 +125,7 @@ class DueWork:
         broker_name: str,
         *,
         lease: Callable[[], Lease | None],
+        sleep_seconds_max: Callable[[], float],
         settings: DueSettings,
         counts: CheckCounts,
         clock: Clock,
@@ -117,6 +137,7 @@ class DueWork:
         self._answers = answers
         self._broker_name = broker_name
         self._lease = lease
+        self._sleep_seconds_max = sleep_seconds_max
         self._settings = settings
         self._counts = counts
         self._clock = clock
@@ -130,18 +151,23 @@ class DueWork:
         for transaction_id in transaction_ids:
             self._let_alone.pop(transaction_id, None)
 
-    async def step(self) -> None:
-        """Do what is due now."""
+    async def step(self) -> float | None:
+        """Do what is due now; return how long nothing will be, None where that is not known."""
+        quiet_seconds: float | None = None
         try:
             await self._compare_clocks()
-            while (lease := self._lease()) is not None and await self._some(lease):
-                pass
+            while (lease := self._lease()) is not None:
+                found = await self._some(lease)
+                quiet_seconds = found.quiet_seconds
+                if len(found.rows) < self._settings.parallel_max:
+                    break
         except (ErucaError, LeaseLostError) as error:
             if self.fault is None:  # said once, not with every attempt
                 _log.warning("no checks", broker=self._broker_name, why=str(error))
             self.fault = str(error)
-        else:
-            self.fault = None
+            return None
+        self.fault = None
+        return quiet_seconds
 
     async def delete_old(self) -> None:
         """Delete what was decided long ago."""
@@ -171,22 +197,22 @@ class DueWork:
             self.broker_clock.note(ms_of(told), asked_ms=asked_ms, answered_ms=self._clock.now_ms())
         self._compare_at = self._clock.monotonic() + COMPARE_SECONDS
 
-    async def _some(self, lease: Lease) -> bool:
-        """Do some of what is due; tell whether there may be more."""
+    async def _some(self, lease: Lease) -> _Found:
+        """Do some of what is due; return what that was."""
         if not self._is_refreshed:
             await self._refresh(lease)
         self._forget_expired()
-        left, rows = await self._look()
-        refused = await self._answers.settle_left(left)
+        found = await self._look()
+        refused = await self._answers.settle_left(found.left)
         until = self._clock.monotonic() + REFUSED_SECONDS
         self._refused_answers |= dict.fromkeys(refused, until)
         results = await asyncio.gather(
-            *(self._act(row, lease) for row in rows), return_exceptions=True
+            *(self._act(row, lease) for row in found.rows), return_exceptions=True
         )
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        return len(rows) == self._settings.parallel_max
+        return found
 
     async def _refresh(self, lease: Lease) -> None:
         async with self._database.transaction() as connection:
@@ -194,8 +220,8 @@ class DueWork:
             await refresh_due(connection, self._broker_name, self._settings.rules)
         self._is_refreshed = True
 
-    async def _look(self) -> tuple[list[KnownCheck], list[TransactionRow]]:
-        """Return the answers to be told, and the transactions to be checked."""
+    async def _look(self) -> _Found:
+        """Return what is due, or how long nothing will be."""
         settings, now_ms = self._settings, self._clock.now_ms()
         async with self._database.transaction() as connection:
             left = await settling_checks(
@@ -206,11 +232,11 @@ class DueWork:
                 limit=SETTLE_COUNT_MAX,
             )
             if len(self._let_alone) >= DONE_COUNT_MAX:
-                return left, []  # the log is far behind: it has to come first
+                return _Found(left, [], None)  # the log is far behind: it has to come first
             at_broker_ms = self.broker_clock.there(now_ms)
             since_ms = now_ms - settings.reachable_ms
             reachable = await reachable_groups(connection, since_ms=since_ms)
-            self._counts.put_off += await open_again(
+            opened = await open_again(
                 connection,
                 self._broker_name,
                 now_ms=now_ms,
@@ -219,6 +245,8 @@ class DueWork:
                 reachable=reachable,
                 rules=settings.rules,
             )
+            if opened:
+                await notify(connection, CHECKS)
             rows = await due_rows(
                 connection,
                 self._broker_name,
@@ -230,7 +258,40 @@ class DueWork:
                 counts_unreachable=settings.counts_unreachable,
                 rules=settings.rules,
             )
-        return left, rows
+            quiet_seconds = None
+            if not (left or opened or rows):
+                quiet_seconds = await self._quiet_seconds(connection, now_ms, at_broker_ms)
+        self._counts.put_off += opened
+        return _Found(left, rows, quiet_seconds)
+
+    async def _quiet_seconds(
+        self, connection: AsyncConnection, now_ms: int, at_broker_ms: int
+    ) -> float:
+        """Return how long nothing becomes due by itself, within the bound."""
+        rules = self._settings.rules
+        ahead = await ahead_of(
+            connection,
+            self._broker_name,
+            now_ms=now_ms,
+            at_broker_ms=at_broker_ms,
+            answered_since_ms=now_ms - SETTLE_AFTER_MS,
+            rules=rules,
+        )
+        until = seconds_to_next_look(
+            ahead,
+            now_ms=now_ms,
+            at_broker_ms=at_broker_ms,
+            rules=rules,
+            settle_after_ms=SETTLE_AFTER_MS,
+        )
+        let_alone_until = min(
+            (*self._let_alone.values(), *self._refused_answers.values()), default=math.inf
+        )
+        return min(
+            self._sleep_seconds_max(),
+            math.inf if until is None else until,
+            let_alone_until - self._clock.monotonic(),
+        )
 
     async def _act(self, row: TransactionRow, lease: Lease) -> None:
         # Before the request: what it does may be read back before its answer is here.

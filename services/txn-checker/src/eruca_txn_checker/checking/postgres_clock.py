@@ -37,13 +37,15 @@ class PostgresClock:
         """Return seconds since some moment in the past; never goes back."""
         return self._clock.monotonic()
 
-    async def compare(self) -> None:
-        """Learn what PostgreSQL's clock says.
+    async def compare(self) -> bool:
+        """Learn what PostgreSQL's clock says; tell whether one of the two was set.
 
         Raises:
             DatabaseUnavailableError: PostgreSQL is not there; the last comparison counts.
         """
+        before_ms = self._theirs.difference_ms
         async with self._database.transaction() as connection:
             asked_ms = self._clock.now_ms()
             told_ms: int = (await connection.execute(_NOW_MS)).scalar_one()
             self._theirs.note(told_ms, asked_ms=asked_ms, answered_ms=self._clock.now_ms())
+        return self._theirs.difference_ms != before_ms

@@ -3,12 +3,16 @@
 A check goes to one producer. Those of a group that wait here are woken in the order they came, each
 for its share of what there is, and stand at the end again when they come back: round robin. With
 several instances a producer waits at any of them; PostgreSQL sees to it that a check is taken once.
+
+PostgreSQL is asked for checks when there is word of some, and else by a slow poll. Word that comes
+while a producer looks for itself is not lost to it: such a look is followed by another.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,12 +23,15 @@ from eruca_chassis.clock import Clock
 from eruca_chassis.held import HeldPlace, HeldPlaces, Release
 from eruca_chassis.loops import BackgroundLoop
 from eruca_postgres.database import Database
+from eruca_postgres.notices import notify
 from eruca_txn_checker.checking.questions import Questions
 from eruca_txn_checker.core.check_rules import REACHABLE_SECONDS_MAX
+from eruca_txn_checker.core.notices import DUE
 from eruca_txn_checker.projection.check_rows import open_counts, take_for_producer
 from eruca_txn_checker.projection.producer_rows import forget_unseen, note_seen
 
 SEEN_SECONDS: Final = 2.0  # a group that waits is noted as reachable so often
+AGAIN_SECONDS: Final = 0.5  # after the database was away, or there were checks: some may be left
 FORGET_SECONDS: Final = 60.0  # groups that nobody waits for any more are looked for so often
 
 
@@ -43,7 +50,7 @@ class Producers:
         held: Places for requests.
         clock: The one that all instances share.
         interval_ms: From one check of a transaction to the next.
-        poll_seconds: How often others' checks are looked for.
+        poll_seconds: Returns how often checks are looked for of which there is no word.
     """
 
     def __init__(
@@ -54,7 +61,7 @@ class Producers:
         clock: Clock,
         *,
         interval_ms: int,
-        poll_seconds: float,
+        poll_seconds: Callable[[], float],
     ) -> None:
         self.held = held
         self._database = database
@@ -62,10 +69,14 @@ class Producers:
         self._clock = clock
         self._interval_ms = interval_ms
         self._waiting: dict[str, deque[_Waiter]] = {}
+        self._poll_seconds = poll_seconds
+        self._look_at = 0.0  # for checks, by the monotonic clock
+        self._words = 0  # of checks, since the start
         self._seen: set[str] = set()  # groups of which somebody came since that was noted
+        self._noted: set[str] = set()  # groups that were noted last
         self._note_at = 0.0  # by the monotonic clock
         self._forget_at = 0.0  # … too
-        self._loop = BackgroundLoop("producers", self._step, period_seconds=poll_seconds)
+        self._loop = BackgroundLoop("producers", self._step, period_seconds=AGAIN_SECONDS)
 
     def start(self) -> None:
         """Begin to look for checks."""
@@ -75,10 +86,15 @@ class Producers:
         """Look for no more."""
         await self._loop.stop()
 
-    def wake(self, groups: set[str]) -> None:
-        """Say that checks of *groups* can be taken."""
-        if not groups.isdisjoint(self._waiting):
-            self._loop.wake()
+    def wake(self, groups: set[str] | None = None) -> None:
+        """Say that checks of *groups* can be taken; None: it is not known of which."""
+        self._words += 1
+        if groups is None or not groups.isdisjoint(self._waiting):
+            self._look_now()
+
+    def _look_now(self) -> None:
+        self._look_at = 0.0
+        self._loop.wake()
 
     @property
     def waiting_count(self) -> int:
@@ -100,11 +116,14 @@ class Producers:
             OverloadedError: As many requests are held as may be.
             DatabaseUnavailableError: PostgreSQL is not there.
         """
-        self._seen.add(producer_group)
+        if producer_group not in self._seen:
+            self._seen.add(producer_group)
+            self._loop.wake()
         ends_at = self._clock.monotonic() + wait_seconds
         with self.held.place() as place:
             waiter = _Waiter(place, max_count)
             while True:
+                words = self._words
                 checks = await self._take(producer_group, client_id, min(max_count, waiter.share))
                 if checks and await place.wait(0) is Release.CLIENT_GONE:
                     await self._questions.give_back([check.check_id for check in checks])
@@ -112,6 +131,8 @@ class Producers:
                 remaining = ends_at - self._clock.monotonic()
                 if checks or remaining <= 0:
                     return checks
+                if words != self._words:
+                    self._look_now()
                 if await self._wait(producer_group, waiter, remaining, receive) is not Release.NEWS:
                     return []
 
@@ -131,6 +152,8 @@ class Producers:
     async def _wait(
         self, producer_group: str, waiter: _Waiter, seconds: float, receive: Receive
     ) -> Release:
+        if not self._waiting:
+            self._loop.wake()  # it has not looked for anybody
         queue = self._waiting.setdefault(producer_group, deque())
         queue.append(waiter)
         try:
@@ -141,11 +164,13 @@ class Producers:
             if not queue and self._waiting.get(producer_group) is queue:
                 del self._waiting[producer_group]
 
-    async def _step(self) -> None:
+    async def _step(self) -> float | None:
         try:
             await self._note_seen()
             await self._forget_unseen()
-            if self._waiting:
+            if self._waiting and self._clock.monotonic() >= self._look_at:
+                # Before the look: word that comes during it calls for another one.
+                self._look_at = self._clock.monotonic() + self._poll_seconds()
                 async with self._database.transaction() as connection:
                     counts = await open_counts(
                         connection,
@@ -156,8 +181,22 @@ class Producers:
                     )
                 for group, count in counts.items():
                     self._wake_for(group, count)
+                again_seconds = AGAIN_SECONDS if counts else math.inf
+                pause_seconds = min(again_seconds, self._questions.away_seconds())
+                self._look_at = min(self._look_at, self._clock.monotonic() + pause_seconds)
         except DatabaseUnavailableError:
-            return  # the service says so; who waits goes on waiting
+            self._look_at = 0.0
+            return None  # the service says so; who waits goes on waiting
+        return self._quiet_seconds()
+
+    def _quiet_seconds(self) -> float:
+        """Return how long there is nothing to do without word."""
+        moments = [self._forget_at]
+        if self._seen or self._waiting or self._noted:
+            moments.append(self._note_at)
+        if self._waiting:
+            moments.append(self._look_at)
+        return max(min(moments) - self._clock.monotonic(), 0)
 
     def _wake_for(self, group: str, count: int) -> None:
         queue = self._waiting.get(group)
@@ -171,13 +210,17 @@ class Producers:
 
     async def _note_seen(self) -> None:
         now = self._clock.monotonic()
-        if not self._seen and now < self._note_at:
+        new = self._seen - self._noted
+        if not new and now < self._note_at:
             return
         groups = self._seen | self._waiting.keys()
         if groups:
             async with self._database.transaction() as connection:
                 await note_seen(connection, groups, now_ms=self._clock.now_ms())
+                if new:
+                    await notify(connection, DUE)  # transactions of theirs may have waited for them
         self._seen -= groups
+        self._noted = groups
         self._note_at = now + SEEN_SECONDS
 
     async def _forget_unseen(self) -> None:

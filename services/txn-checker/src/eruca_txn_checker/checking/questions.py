@@ -13,6 +13,7 @@ they are the oldest, and would come first again, before those of other brokers.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -24,8 +25,10 @@ from eruca.contract.limits import PULL_SIZE_MAX
 from eruca.contract.transactions import ProducerCheck, TransactionDetail
 from eruca_chassis.clock import Clock
 from eruca_postgres.database import Database
+from eruca_postgres.notices import notify
 from eruca_txn_checker.checking.broker_calls import BrokerCalls
 from eruca_txn_checker.core.moments import moment
+from eruca_txn_checker.core.notices import CHECKS
 from eruca_txn_checker.projection.check_rows import AskedCheck, close_unsent, give_back
 
 PARALLEL_MAX: Final = 4  # requests to brokers at a time, of one producer's: each brings a body
@@ -78,6 +81,11 @@ class Questions:
         self._away = {name: until for name, until in self._away.items() if until > now}
         return list(self._away)
 
+    def away_seconds(self) -> float:
+        """Return after how long one more broker's checks may be taken; infinite: no more."""
+        self.away()
+        return min(self._away.values(), default=math.inf) - self._clock.monotonic()
+
     async def prepare(self, taken: Sequence[AskedCheck]) -> list[ProducerCheck]:
         """Return what is to be asked of *taken*; the rest is given back, or need not be asked.
 
@@ -124,6 +132,7 @@ class Questions:
         self.counts.given_back += len(check_ids)
         async with self._database.transaction() as connection:
             await give_back(connection, check_ids)
+            await notify(connection, CHECKS)
 
 
 def _question(check: AskedCheck, detail: TransactionDetail) -> ProducerCheck:

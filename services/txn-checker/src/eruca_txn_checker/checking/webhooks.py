@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -42,7 +42,7 @@ from eruca_txn_checker.projection.webhook_rows import WebhookRow, get_webhook, n
 
 PAUSE_SECONDS: Final = 0.5  # before the second attempt; doubles
 PAUSE_SECONDS_MAX: Final = 5.0
-POLLS: Final = 4  # of the others' periods are one of this loop
+RETRY_SECONDS: Final = 2.0  # where the database was away
 STOP_SECONDS: Final = 2.0  # for calls under way
 
 
@@ -78,7 +78,7 @@ class Webhooks:
         clock: The one that all instances share.
         limits: How many at a time, and how often.
         interval_ms: From one check of a transaction to the next.
-        poll_seconds: How often checks are looked for.
+        poll_seconds: Returns how often checks are looked for of which there is no word.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Webhooks:
         *,
         limits: WebhookLimits,
         interval_ms: int,
-        poll_seconds: float,
+        poll_seconds: Callable[[], float],
     ) -> None:
         self.counts = WebhookCounts()
         self._database = database
@@ -103,8 +103,8 @@ class Webhooks:
         self._interval_ms = interval_ms
         self._calls: set[asyncio.Task[None]] = set()
         self._by_group: Counter[str] = Counter()
-        # Whoever reads of checks in the log wakes it; what others have read can wait a little.
-        self._loop = BackgroundLoop("webhooks", self._step, period_seconds=POLLS * poll_seconds)
+        self._poll_seconds = poll_seconds
+        self._loop = BackgroundLoop("webhooks", self._step, period_seconds=RETRY_SECONDS)
 
     def start(self) -> None:
         """Begin to look for checks."""
@@ -129,7 +129,7 @@ class Webhooks:
         """How many calls there are just now."""
         return len(self._calls)
 
-    async def _step(self) -> None:
+    async def _step(self) -> float | None:
         try:
             while len(self._calls) < self._limits.calls_max and (check := await self._next()):
                 self._by_group[check.producer_group] += 1
@@ -137,7 +137,8 @@ class Webhooks:
                 self._calls.add(task)
                 task.add_done_callback(self._calls.discard)
         except DatabaseUnavailableError:
-            return  # the service says so
+            return None  # the service says so
+        return min(self._poll_seconds(), self._questions.away_seconds())
 
     async def _next(self) -> AskedCheck | None:
         per_group = self._limits.calls_per_group_max

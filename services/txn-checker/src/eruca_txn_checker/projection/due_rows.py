@@ -23,6 +23,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca_txn_checker.core.check_rules import CheckRules
+from eruca_txn_checker.core.next_look import Ahead
 from eruca_txn_checker.core.transaction_rows import TransactionRow
 from eruca_txn_checker.projection.listing import COLUMNS
 from eruca_txn_checker.projection.tables import checks, transactions
@@ -121,6 +122,53 @@ async def open_again(
         update(checks).where(checks.c.check_id == untaken.c.check_id).values(opened_ms=now_ms)
     )
     return opened.rowcount
+
+
+async def ahead_of(
+    connection: AsyncConnection,
+    broker_name: str,
+    *,
+    now_ms: int,
+    at_broker_ms: int,
+    answered_since_ms: int,
+    rules: CheckRules,
+) -> Ahead:
+    """Return the moments at which something of *broker_name* falls due that is not due now.
+
+    Args:
+        connection: The transaction that has found nothing due at these times.
+        broker_name: Whose.
+        now_ms: The time, by the clock that checks were opened by.
+        at_broker_ms: The time by the broker's.
+        answered_since_ms: An older answer is due already.
+        rules: When transactions are due.
+    """
+    is_due = _is_due(broker_name, at_broker_ms)
+    is_later = (
+        transactions.c.broker_name == broker_name,
+        transactions.c.state == "pending",
+        transactions.c.due_ms > at_broker_ms,
+    )
+    found = await connection.execute(
+        select(
+            select(func.min(transactions.c.due_ms)).where(*is_later).scalar_subquery(),
+            select(func.min(transactions.c.begun_ms))
+            .where(*is_due, not_(_is_too_old(at_broker_ms, rules)))
+            .scalar_subquery(),
+            select(func.min(checks.c.opened_ms))
+            .join_from(checks, transactions, _is_last_check(broker_name))
+            .where(*is_due, _was_opened_lately(now_ms, rules))
+            .scalar_subquery(),
+            select(func.min(checks.c.answered_ms))
+            .where(
+                checks.c.broker_name == broker_name,
+                checks.c.is_settling,
+                checks.c.answered_ms >= answered_since_ms,
+            )
+            .scalar_subquery(),
+        )
+    )
+    return Ahead(*found.one())
 
 
 def _is_due(broker_name: str, at_broker_ms: int) -> Sequence[ColumnElement[bool]]:

@@ -31,8 +31,10 @@ from eruca.contract.transaction_events import (
 from eruca.contract.transactions import TransactionDetail
 from eruca.core.messages.log_block import LogBlock, LogRecord
 from eruca_chassis.clock import Clock
+from eruca_postgres.notices import notify
 from eruca_txn_checker.core.check_ids import check_id_of
 from eruca_txn_checker.core.check_rules import CheckRules
+from eruca_txn_checker.core.notices import CHECKS
 from eruca_txn_checker.core.transaction_rows import TransactionRow, folded, row_of
 from eruca_txn_checker.projection.forgotten import ROWS_MAX, delete_some
 from eruca_txn_checker.projection.listing import COLUMNS
@@ -199,6 +201,9 @@ class TransactionProjection:
             [check for its in granted.values() for check in its.values()],
             now_ms=self._clock.now_ms(),
         )
+
+        if groups:
+            await notify(connection, CHECKS)
 
         def tell() -> None:
             if groups:
