@@ -49,6 +49,7 @@ from eruca.core.consuming.push_settings import (
 from eruca.core.consuming.simple_settings import SimpleSettings
 from eruca.core.filters.subscription_filter import Filter
 from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.messages.received_message import ReceivedMessage
 from eruca.core.producing.batching import (
     BATCH_COUNT_DEFAULT,
     BATCH_SIZE_DEFAULT,
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from eruca.aio.simple_consumer import AsyncSimpleConsumer
     from eruca.aio.transaction_producer import AsyncTransactionProducer
     from eruca.core.allocation import AllocationStrategy
-    from eruca.core.messages.received_message import ReceivedMessage
     from eruca.core.producing.transaction_settings import CheckFunction
 
 CHECK_CONCURRENCY_DEFAULT: Final = 16

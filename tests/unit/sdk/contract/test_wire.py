@@ -227,4 +227,5 @@ def test_the_order_of_the_statuses_is_the_wires() -> None:
         "no_matched_message",
         "offset_too_small",
         "offset_too_large",
+        "damaged",
     ]
