@@ -18,6 +18,7 @@ from interop.processes import has_address
 from interop.scenarios import VARIANTS, Bench, delayed_messages, eruca_writes, rocketmq_writes
 from interop.toolchain import CannotRunError, Toolchain, prepare
 
+MESSAGES_MIN: Final = 1_500  # fewer fill no segment, and some checks need two
 SCENARIOS: Final = {
     "rocketmq-writes": rocketmq_writes,
     "eruca-writes": eruca_writes,
@@ -69,7 +70,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", choices=[variant.name for variant in VARIANTS])
     parser.add_argument("--scenario", choices=list(SCENARIOS))
     parser.add_argument("--keep", type=Path, help="put stores and logs there and leave them")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.messages < MESSAGES_MIN:
+        parser.error(f"--messages: expected {MESSAGES_MIN} or more, found {options.messages}")
+    return options
 
 
 if __name__ == "__main__":
