@@ -54,7 +54,9 @@ SOUND_REQUESTS = [
 
 @pytest.fixture(scope="module")
 def namesrv() -> Iterator[ServiceProcess]:
-    with running("eruca_namesrv", {"ERUCA_NAMESRV_PORT": "0"}) as process:
+    # It knows all from the start, or its 503 while it settles would count as defects.
+    settled = {"ERUCA_NAMESRV_PORT": "0", "ERUCA_NAMESRV_SETTLE_SECONDS": "0"}
+    with running("eruca_namesrv", settled) as process:
         with httpx.Client(base_url=f"{process.url}/v1", headers=JSON_TYPE) as client:
             client.put("/brokers/broker-a/0", content=REGISTRATION).raise_for_status()
             client.put("/kv/settings/colour", content=b'{"value":"green"}').raise_for_status()
@@ -98,11 +100,11 @@ def test_a_mangled_request_is_answered_without_a_defect(
 
     answer = said_to(namesrv, bytes(mangled))
 
-    for status_line in re.findall(rb"^HTTP/1\.1 (\d+)", answer, re.MULTILINE):
-        assert 200 <= int(status_line) < 500
-    assert answer.count(b"application/problem+json") == len(
-        re.findall(rb"^HTTP/1\.1 4", answer, re.MULTILINE)
-    )
+    # A second answer follows the first one's body, which need not end in a new line.
+    statuses = [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", answer)]
+    assert all(200 <= status < 500 or status in (501, 505) for status in statuses)
+    refusals = [status for status in statuses if status >= 400]
+    assert answer.count(b"application/problem+json") == len(refusals)
 
 
 def said_to(namesrv: ServiceProcess, request: bytes) -> bytes:
