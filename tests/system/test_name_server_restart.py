@@ -87,6 +87,26 @@ async def test_an_ordered_topic_is_not_made_elsewhere_while_its_broker_is_away(
     assert topics_of_a(cluster) == []
 
 
+async def test_a_topic_ordered_without_an_order_config_is_not_made_elsewhere_either(
+    cluster: LocalCluster,
+) -> None:
+    settings = {"read_queue_count": 4, "write_queue_count": 4, "ordered": True}
+    async with httpx.AsyncClient(base_url=cluster.broker_urls["broker-b"]) as http:
+        put = await http.put("/v1/topics/orders", json=settings)
+    assert (put.status_code, put.json()["order_config"]) == (201, None)
+    first = await send(cluster, "1", within=60)
+    await cluster.kill("broker-b")
+    await cluster.restart(NAMESRV)
+
+    with pytest.raises(AWAY, match="orders"):
+        await send(cluster, "2", within=15)
+    assert topics_of_a(cluster) == []
+
+    await cluster.restart("broker-b")
+    assert (await send(cluster, "2", within=60)).queue == first.queue
+    assert topics_of_a(cluster) == []
+
+
 async def test_no_topic_is_made_on_the_word_of_a_name_server_that_has_lost_its_file(
     cluster: LocalCluster,
 ) -> None:

@@ -40,15 +40,18 @@ async def just_started(clock: ManualClock, **settings: object) -> AsyncIterator[
 async def register(
     client: httpx.AsyncClient, name: str = "broker-a", *topics: str, ordered: int | None = None
 ) -> None:
-    """Register a broker with topics; ordered ones, where their order config's version is given."""
-    order = None if ordered is None else {"version": ordered, "queues": {name: 4}}
+    """Register a broker with topics; ordered ones, where their order config's version is given.
+
+    Version 0 is none: they are ordered without an order config.
+    """
+    order = {"version": ordered, "queues": {name: 4}} if ordered else None
     listed = [
         {
             "topic": topic,
             "read_queue_count": 4,
             "write_queue_count": 4,
             "permission": "rw",
-            "ordered": order is not None,
+            "ordered": ordered is not None,
             "order_config": order,
         }
         for topic in topics
@@ -246,19 +249,25 @@ async def _no_longer_ordered(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("end", [_deleted, _no_longer_ordered])
+@pytest.mark.parametrize(("version", "order"), [(1, "broker-b:4"), (0, "")])
 async def test_an_ordered_topic_is_remembered_over_a_restart_until_that_is_over(
-    clock: ManualClock, tmp_path: Path, end: Callable[[httpx.AsyncClient], object]
+    clock: ManualClock,
+    tmp_path: Path,
+    end: Callable[[httpx.AsyncClient], object],
+    version: int,
+    order: str,
 ) -> None:
     kept = {"kv_file": tmp_path / "kv.json", **SETTLE}
     async with just_started(clock, **kept) as client:
-        await register(client, "broker-b", "orders", ordered=1)
+        await register(client, "broker-b", "orders", ordered=version)
     async with just_started(clock, **kept) as client:
         clock.advance(SETTLE_SECONDS_DEFAULT)
         remembered = await client.get("/v1/topics/orders/route")
         await end(client)  # type: ignore[misc]
         forgotten = await client.get("/v1/topics/orders/route")
 
-    assert remembered.json()["order_config"] == "broker-b:4"
+    assert remembered.json()["order_config"] == order
+    assert (remembered.json()["queues"], remembered.json()["brokers"]) == ([], [])
     assert forgotten.status_code == 404
 
 
@@ -273,6 +282,19 @@ async def test_what_a_live_broker_says_of_a_topic_goes_before_what_one_said_that
         route = (await client.get("/v1/topics/orders/route")).json()
 
     assert route["order_config"] == "broker-a:4"
+
+
+async def test_any_order_config_of_brokers_that_are_away_goes_before_none(
+    clock: ManualClock,
+) -> None:
+    async with just_started(clock) as client:
+        for name, version in (("broker-b", 1), ("broker-c", 0)):
+            await register(client, name, "orders", ordered=version)
+        for name in ("broker-b", "broker-c"):
+            await client.delete(f"/v1/brokers/{name}/0")
+        route = (await client.get("/v1/topics/orders/route")).json()
+
+    assert (route["queues"], route["order_config"]) == ([], "broker-b:4")
 
 
 async def test_an_entry_that_is_not_a_brokers_says_nothing_of_any_topic(

@@ -426,7 +426,8 @@ class TopicRoute(Answer):
     order_config: str | None = Field(
         default=None,
         description="Of an ordered topic: over which queues sharding keys are divided, "
-        "`broker:queues` for each broker, whether it is there or not, parted by `;`.",
+        "`broker:queues` for each broker, whether it is there or not, parted by `;`. Empty: its "
+        "brokers are away, and have said only that it is ordered.",
         examples=["broker-a:4;broker-b:4"],
     )
 

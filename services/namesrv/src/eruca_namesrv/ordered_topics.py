@@ -3,7 +3,8 @@
 A topic without a live broker is unknown, and may be created by sending to it: on brokers that live.
 For an ordered topic that would be wrong. Its sharding keys keep their queues, so what is sent under
 one waits for that queue's broker, however long that is away, and whatever name server starts
-meanwhile. So the order configs that a broker registers are kept here until it registers others.
+meanwhile. So the ordered topics that a broker registers are kept here, with their order configs,
+until it registers others. One without an order config counts as well: its text is empty.
 
 They are kept in the key-value table, an entry per broker, as RocketMQ keeps its order configs: so
 they are on the disk where the table is, they can be seen, and what is said of a broker that will
@@ -27,7 +28,7 @@ from typing import Final, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from eruca.contract.errors import KeyNotFoundError
-from eruca.contract.models import TopicConfig
+from eruca.contract.models import OrderConfig, TopicConfig
 from eruca.contract.names import ORDERED_TOPICS_NAMESPACE
 from eruca_namesrv.kv import KvTable
 
@@ -36,7 +37,7 @@ _ENTRY: Final = TypeAdapter(_Orders)
 
 
 class OrderedTopics:
-    """Order configs that brokers have announced."""
+    """Ordered topics that brokers have announced, with their order configs."""
 
     def __init__(self, kv: KvTable) -> None:
         self._kv = kv
@@ -45,7 +46,7 @@ class OrderedTopics:
         self.read()
 
     def order_config(self, topic: str) -> str | None:
-        """Return a topic's order config; None where no broker has said that it is ordered."""
+        """Return a topic's order config, perhaps empty; None where no broker has it as ordered."""
         order = self._known.get(topic)
         return None if order is None else order[1]
 
@@ -57,9 +58,7 @@ class OrderedTopics:
             UnavailableError: The table's file cannot be written now.
         """
         orders = {
-            config.topic: (config.order_config.version, config.order_config.text)
-            for config in topics
-            if config.order_config is not None
+            config.topic: _order_of(config.order_config) for config in topics if config.ordered
         }
         text = json.dumps(orders, ensure_ascii=False, sort_keys=True) if orders else None
         if text == self.entries().get(broker_name):
@@ -93,6 +92,11 @@ class OrderedTopics:
                 known[topic] = max(order, known.get(topic, order))
         self._known = known
         return frozenset(topic for topic, _ in before.items() ^ known.items())
+
+
+def _order_of(config: OrderConfig | None) -> tuple[int, str]:
+    # Real versions begin with 1: any order config counts before none.
+    return (0, "") if config is None else (config.version, config.text)
 
 
 def _orders_of(text: str) -> _Orders:
