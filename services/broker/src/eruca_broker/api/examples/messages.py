@@ -88,6 +88,7 @@ LOG_RECORD: Final = {
         "TAGS": "UA",
         "__SHARDINGKEY": "N14228",
         "UNIQ_KEY": "7F00000100002A9F000000000134F1F5",
+        "ERUCA_BODY_FORMAT": "json",
     },
 }
 LOG_ANSWER: Final = {

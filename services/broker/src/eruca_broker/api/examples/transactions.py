@@ -82,7 +82,12 @@ SUMMARY: Final = {
 }
 LIST: Final = {"transactions": [SUMMARY], "next_cursor": "ODIwMTI1MA"}
 DETAIL: Final = SUMMARY | {
-    "message": MESSAGE | {"topic": "RMQ_SYS_TRANS_HALF_TOPIC", "queue_id": 0},
+    "message": MESSAGE
+    | {
+        "topic": "RMQ_SYS_TRANS_HALF_TOPIC",
+        "queue_id": 0,
+        "body": {"json": {"order": 1545, "amount": "19.90"}},
+    },
     "committed": None,
     "history": [
         {
