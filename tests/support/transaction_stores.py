@@ -61,6 +61,7 @@ class TransactionStore:
             count_max=9,
             on_change=lambda: None,
             on_delete=lambda _: None,
+            ordered_at=lambda _: (),
         )
         scheduled = Scheduled(store, broker_name="b", delay_max_seconds=1e6, timers_max=10_000)
         sender = Sender(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -20,6 +21,25 @@ SMALL = {
     "ERUCA_BROKER_HEARTBEAT_SECONDS": "0.5",
 }
 NAMESRV = "namesrv-1"
+MESSAGE = {"body": {"text": "2"}, "sharding_key": "k1"}
+OCTETS = {"content-type": "application/octet-stream"}
+TO_ORDERS = "/v1/topics/orders/messages"
+WAYS_TO_SEND: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "JSON": (TO_ORDERS, {"json": MESSAGE}),
+    "several": (TO_ORDERS, {"json": {"messages": [MESSAGE, MESSAGE]}}),
+    "to a queue": (f"{TO_ORDERS}?queue_id=1", {"json": MESSAGE}),
+    "delayed": (TO_ORDERS, {"json": MESSAGE | {"delay_seconds": 60}}),
+    "under a key": (TO_ORDERS, {"json": MESSAGE, "headers": {"idempotency-key": "once"}}),
+    "octets": (TO_ORDERS, {"content": b"2", "headers": OCTETS}),
+    "records": (
+        "/v1/topics/orders/queues/1/records",
+        {"content": b"", "headers": {"content-type": "application/vnd.eruca.records"}},
+    ),
+    "transaction": (
+        "/v1/transactions",
+        {"json": {"topic": "orders", "producer_group": "g", "message": MESSAGE}},
+    ),
+}
 AWAY = (eruca.NoRouteError, eruca.SendFailedError)
 LISTS = ("/v1/topics", "/v1/brokers", "/v1/clusters")
 
@@ -105,6 +125,32 @@ async def test_a_topic_ordered_without_an_order_config_is_not_made_elsewhere_eit
     await cluster.restart("broker-b")
     assert (await send(cluster, "2", within=60)).queue == first.queue
     assert topics_of_a(cluster) == []
+
+
+async def test_a_broker_does_not_create_by_sending_a_topic_that_is_ordered_elsewhere(
+    cluster: LocalCluster,
+) -> None:
+    await order_at_b(cluster)
+    await heard_of_a(cluster, times=2)  # it has been told what broker-b has
+    await cluster.kill("broker-b")
+
+    async with httpx.AsyncClient(base_url=cluster.broker_urls["broker-a"]) as http:
+        refused = {
+            way: await http.post(path, **request) for way, (path, request) in WAYS_TO_SEND.items()
+        }
+        other = await http.post("/v1/topics/trains/messages", json=MESSAGE)
+        listed = topics_of_a(cluster)
+        created = await http.put("/v1/topics/orders", json={})
+        sent = await http.post(TO_ORDERS, json=MESSAGE)
+
+    for way, answer in refused.items():
+        problem = answer.json()
+        assert (answer.status_code, problem["code"]) == (503, "unavailable"), way
+        assert "it is ordered at broker-b" in problem["detail"], way
+        assert "PUT /v1/topics/orders" in problem["fix"], way
+        assert int(answer.headers["retry-after"]) >= 1, way
+    assert (other.status_code, listed) == (201, ["trains"])
+    assert (created.status_code, sent.status_code) == (201, 201)
 
 
 async def test_no_topic_is_made_on_the_word_of_a_name_server_that_has_lost_its_file(

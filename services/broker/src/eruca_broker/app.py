@@ -141,7 +141,14 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
             registration = _registration(
                 settings, store, store_host, urls, clock, gate=_NameGate(app.readiness)
             )
-            broker = wire(settings, store, store_host, clock, registration.topics_changed)
+            broker = wire(
+                settings,
+                store,
+                store_host,
+                clock,
+                topics_changed=registration.topics_changed,
+                ordered_at=registration.ordered_at,
+            )
             app.state.broker = broker
             app.files_needed = lambda: FILES_NEEDED + store.unopened_files_max
             app.readiness.incapacities += [

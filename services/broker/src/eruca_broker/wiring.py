@@ -51,7 +51,9 @@ def wire(
     store: MessageStore,
     store_host: Host,
     clock: Clock,
+    *,
     topics_changed: Callable[[], None],
+    ordered_at: Callable[[str], Sequence[str]],
 ) -> Broker:
     """Return what answers requests, over an open store.
 
@@ -61,6 +63,7 @@ def wire(
         store_host: The address that its records carry.
         clock: The application's.
         topics_changed: Called when topics are no longer what the name servers know.
+        ordered_at: Returns which other brokers have a topic as ordered.
     """
     held = HeldRequests(
         settings.held_requests_max, clock, lambda position: examine(store, position)
@@ -81,6 +84,7 @@ def wire(
         count_max=settings.topics_max,
         on_change=topics_changed,
         on_delete=topic_gone,
+        ordered_at=ordered_at,
     )
     groups = Groups(
         work, topics, auto_create=settings.auto_create_groups, count_max=settings.groups_max

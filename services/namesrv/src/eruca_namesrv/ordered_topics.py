@@ -23,17 +23,12 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Final, TypeAlias
-
-from pydantic import TypeAdapter, ValidationError
 
 from eruca.contract.errors import KeyNotFoundError
 from eruca.contract.models import OrderConfig, TopicConfig
 from eruca.contract.names import ORDERED_TOPICS_NAMESPACE
+from eruca.contract.ordered_topics import OrderedTopicsEntry, ordered_topics_of
 from eruca_namesrv.kv import KvTable
-
-_Orders: TypeAlias = dict[str, tuple[int, str]]  # version and text, by topic
-_ENTRY: Final = TypeAdapter(_Orders)
 
 
 class OrderedTopics:
@@ -41,7 +36,7 @@ class OrderedTopics:
 
     def __init__(self, kv: KvTable) -> None:
         self._kv = kv
-        self._known: _Orders = {}  # the highest version of each
+        self._known: OrderedTopicsEntry = {}  # the highest version of each
         self.digest = ""  # of the entries
         self.read()
 
@@ -84,11 +79,11 @@ class OrderedTopics:
 
     def read(self) -> frozenset[str]:
         """Take in what the table holds now; return the topics of which it says something else."""
-        before, known = self._known, _Orders()
+        before, known = self._known, OrderedTopicsEntry()
         entries = self.entries()
         self.digest = hashlib.blake2b(json.dumps(entries).encode(), digest_size=16).hexdigest()
         for text in entries.values():
-            for topic, order in _orders_of(text).items():
+            for topic, order in ordered_topics_of(text).items():
                 known[topic] = max(order, known.get(topic, order))
         self._known = known
         return frozenset(topic for topic, _ in before.items() ^ known.items())
@@ -97,10 +92,3 @@ class OrderedTopics:
 def _order_of(config: OrderConfig | None) -> tuple[int, str]:
     # Real versions begin with 1: any order config counts before none.
     return (0, "") if config is None else (config.version, config.text)
-
-
-def _orders_of(text: str) -> _Orders:
-    try:
-        return _ENTRY.validate_json(text)
-    except ValidationError:
-        return {}  # somebody else's entry says nothing of any topic

@@ -298,3 +298,20 @@ async def test_what_one_name_server_says_of_other_brokers_ordered_topics_all_are
 
     assert second.with_topics[-1]["ordered_topics"] == {"broker-b": "of another"}
     assert first.registrations[-1]["ordered_topics_digest"] is not None
+
+
+async def test_it_knows_at_which_other_brokers_a_topic_is_ordered() -> None:
+    async with name_servers(2) as [first, second]:
+        first.ordered_topics = {
+            "broker-a": '{"orders": [1, "broker-a:4"], "own": [0, ""]}',
+            "broker-b": '{"orders": [1, "broker-b:4"]}',
+        }
+        second.ordered_topics = {"broker-c": '{"orders": [0, ""]}', "broker-d": "not an entry"}
+        async with registering(first.url, second.url) as broker:
+            ordered_at = broker.registration.ordered_at
+            await until(lambda: ordered_at("orders") == ["broker-b", "broker-c"])
+
+            assert (ordered_at("own"), ordered_at("other")) == ([], [])
+
+            second.ordered_topics = {}
+            await until(lambda: ordered_at("orders") == ["broker-b"])

@@ -10,6 +10,7 @@ nowhere, must not work: no consumer would see what it is sent (:attr:`Registrati
 
 Name servers say which topics of other brokers are ordered, and are told it when they have just
 started (``eruca_namesrv.ordered_topics``): one that is away cannot tell them itself.
+Nor is such a topic created here by sending to it, or its sharding keys would lie in two queues.
 
 Source: RocketMQ 5.3, ``BrokerController.registerBrokerAll``, ``BrokerOuterAPI``.
 """
@@ -29,6 +30,7 @@ from eruca.aio.http.httpx_carrier import Carrier
 from eruca.contract.errors import ConflictError, error_of_problem
 from eruca.contract.limits import REGISTRATION_SECONDS_MAX
 from eruca.contract.models import BrokerRegistration, RegistrationResult, TopicConfig
+from eruca.contract.ordered_topics import ordered_topics_of
 from eruca_chassis.clock import Clock
 from eruca_chassis.loops import BackgroundLoop
 
@@ -78,6 +80,8 @@ class Registration:
             transport=Carrier(), timeout=REGISTRATION_SECONDS_MAX, trust_env=False
         )
         ordered: dict[str, dict[str, str]] = {}
+        self._ordered = ordered
+        self._broker_name = registrant.broker_name
         self._peers = [
             _Peer(
                 registrant,
@@ -103,6 +107,17 @@ class Registration:
         """Why this broker may not work: another one has its name; None where it may."""
         refusals = [peer.refusal for peer in self._peers if peer.refusal is not None]
         return refusals[0] if refusals and not self.registered_count else None
+
+    def ordered_at(self, topic: str) -> list[str]:
+        """Return which other brokers have *topic* as ordered, as far as name servers have said."""
+        return sorted(
+            {
+                broker_name
+                for entries in self._ordered.values()
+                for broker_name, text in entries.items()
+                if broker_name != self._broker_name and topic in ordered_topics_of(text)
+            }
+        )
 
     def start(self) -> None:
         """Begin to register."""

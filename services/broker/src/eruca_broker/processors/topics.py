@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from eruca.contract import models
@@ -20,6 +20,7 @@ from eruca.contract.errors import (
     QueueNotFoundError,
     SystemTopicError,
     TopicNotFoundError,
+    UnavailableError,
     ValidationError,
 )
 from eruca.contract.limits import BROKER_TOPIC_COUNT_MAX, QUEUE_COUNT_DEFAULT
@@ -39,6 +40,7 @@ from eruca_broker.processors.standings import unread_count
 from eruca_broker.store.message_store import MessageStore
 
 UNREAD_TOLD_MAX: Final = 100  # queues of groups that one refusal names
+ORDERED_RETRY_SECONDS: Final = 5.0  # a heartbeat: by then its broker may be back
 _KEPT: Final = ("read_queue_count", "write_queue_count", "permission", "ordered")
 
 
@@ -65,12 +67,14 @@ class Topics:
         count_max: int,
         on_change: Callable[[], None],
         on_delete: Callable[[str], None],
+        ordered_at: Callable[[str], Sequence[str]],
     ) -> None:
         self._store = store
         self._auto_create = auto_create
         self._count_max = count_max
         self._on_change = on_change  # the route is no longer what the name servers know
         self._on_delete = on_delete  # whoever waits for the topic waits in vain
+        self._ordered_at = ordered_at  # other brokers, which have it with an order of their own
         self._changing = asyncio.Lock()  # look, then change: one at a time
 
     def get(self, name: str, *, include_system: bool = False) -> Topic:
@@ -181,6 +185,7 @@ class Topics:
             TopicNotFoundError: It does not exist, and is not created by sending.
             PermissionDeniedError: It may not be written to.
             QueueNotFoundError: It has no queue *queue_id* to write to.
+            UnavailableError: It does not exist here, and other brokers have it as ordered.
         """
         topic = self._store.state.topics.get(name)
         if topic is not None and 0 <= (queue_id or 0) < topic.open_queue_count:
@@ -329,6 +334,14 @@ class Topics:
         if not self._auto_create:
             return self.get(name)
         check_topic_name(name)
+        if places := self._ordered_at(name):
+            where = ", ".join(places)
+            raise UnavailableError(
+                f"topic {name!r} is not created here by sending to it: it is ordered at {where}",
+                fix=f"send to {where}, or repeat when it is back. To have the topic here as well: "
+                f"PUT /v1/topics/{name}",
+                retry_after_seconds=ORDERED_RETRY_SECONDS,
+            )
         return Topic(name, QUEUE_COUNT_DEFAULT, QUEUE_COUNT_DEFAULT, "rw")
 
     def _refuse_system(self, name: str) -> None:
