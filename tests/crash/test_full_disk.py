@@ -10,10 +10,12 @@ import resource
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from eruca_broker.store.files.checkpoint import read_checkpoint
 from eruca_chassis.serving import START_EXIT_CODE
 from support.answers import check_answers
 from support.disks import free_size, small_disk
@@ -200,6 +202,41 @@ def test_a_disk_without_room_stops_nothing_but_writing(disk: Path) -> None:
     with forked_broker(settings(store, "sync")) as process:
         producer.check(process.url, store)
         producer.send_until_accepted(process.url)
+        producer.check(process.url, store)
+
+
+@pytest.mark.parametrize("flush_mode", ["sync", "async"])
+def test_checkpoints_go_on_once_there_is_room_and_the_stop_is_orderly(
+    disk: Path, flush_mode: str
+) -> None:
+    producer, store = Producer(), disk / "store"
+    # So many that the index's header has a page of its own, for which there will be no room.
+    slots = {"ERUCA_BROKER_INDEX_SLOTS": "4096"}
+    with forked_broker(settings(store, flush_mode) | slots) as process:
+
+        def failed_checkpoints() -> list[dict[str, Any]]:
+            return [event for event in process.errors() if event.get("loop") == "checkpoint"]
+
+        assert producer.send(process.url).status_code == 201
+        make_room = fill(disk)
+        wait_until(lambda: bool(failed_checkpoints()), within_seconds=RECOVERY_SECONDS)
+        [failed] = failed_checkpoints()
+        assert "No space left on device" in failed["reason"]
+        assert "exception" not in failed
+        assert is_disk_full(producer.send_until_refused(process.url))
+        make_room()
+        producer.send_until_accepted(process.url)
+
+        def is_noted() -> bool:
+            noted = read_checkpoint(store)
+            end = httpx.get(f"{process.url}/v1/status").json()["log"]["max_offset"]
+            return noted is not None and noted.projected_offset == end
+
+        wait_until(is_noted, within_seconds=2 * RECOVERY_SECONDS)
+        assert process.stop() == 0
+    assert not (store / "abort").exists()
+    assert "store could not be closed in order" not in [e.get("event") for e in process.log]
+    with forked_broker(settings(store, flush_mode) | slots) as process:
         producer.check(process.url, store)
 
 

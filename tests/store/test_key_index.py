@@ -382,6 +382,30 @@ def test_few_full_files_wait_in_memory_for_their_flush(tmp_path: Path) -> None:
     index.close()
 
 
+def test_full_files_that_a_full_disk_lets_nobody_finish_wait_in_memory_and_are_finished_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = open_index(tmp_path)
+    pwrite = os.pwrite
+
+    def write(descriptor: int, data: bytes, position: int) -> int:
+        if position < HEADER_SIZE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(descriptor, data, position)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", write)
+        put(index, some_rows(0, 100))
+
+    assert index.flush_error is None
+    assert_holds(index, some_rows(0, 100))
+    index.flush()
+    index.close()
+    index = open_index(tmp_path, limit=10_000)
+    assert_holds(index, some_rows(0, 100))
+    index.close()
+
+
 def test_an_almost_empty_file_stays_almost_empty_on_disk(tmp_path: Path) -> None:
     index = KeyIndex.open(tmp_path / "index")
     put(index, some_rows(0, 3))

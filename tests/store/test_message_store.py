@@ -45,6 +45,7 @@ from eruca_broker.store.log.segment import Segment
 from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode, StoreSettings
+from eruca_chassis.flushing import FlushError
 from support.clocks import ManualClock
 from support.disks import ForgetfulDisk
 from support.limits import file_size_limit, open_files_limit
@@ -808,6 +809,107 @@ async def test_files_that_cannot_be_opened_for_a_flush_have_lost_nothing(
     await store.close()
 
 
+def is_of(descriptor: int, directory: Path) -> bool:
+    return directory in Path(f"/proc/self/fd/{descriptor}").readlink().parents
+
+
+@BOTH_MODES
+@pytest.mark.parametrize(
+    "number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO], ids=errno.errorcode.get
+)
+async def test_a_write_that_fails_in_a_checkpoint_is_made_again_by_the_next(
+    store: MessageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    await send(store, b"kept")
+    assert found_by_key(store) == [b"kept"]  # so that only the index's header is left to write
+    pwrite = os.pwrite
+
+    def write(descriptor: int, data: bytes, position: int) -> int:
+        if is_of(descriptor, tmp_path / "index"):
+            raise OSError(number, os.strerror(number))
+        return pwrite(descriptor, data, position)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", write)
+        for _ in range(3):
+            with pytest.raises(OSError, match=os.strerror(number)):
+                await store.checkpoint()
+
+    await store.checkpoint()
+
+    checkpoint = read_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint.projected_offset == store.log_max_offset
+    await store.close()
+    assert not (tmp_path / "abort").exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO], ids=errno.errorcode.get)
+@pytest.mark.parametrize("files", ["index", "consumequeue"])
+async def test_after_a_flush_that_failed_only_a_restart_brings_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, files: str
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    await store.checkpoint()
+    promised = read_checkpoint(tmp_path)
+    assert promised is not None
+    await send(store, b"kept")
+    assert found_by_key(store) == [b"kept"]
+    fdatasync = os.fdatasync
+
+    def flush(descriptor: int) -> None:
+        if is_of(descriptor, tmp_path / files):
+            raise OSError(number, os.strerror(number))
+        fdatasync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", flush)
+        with pytest.raises(FlushError, match=os.strerror(number)):
+            await store.checkpoint()
+    with pytest.raises(FlushError, match="restart the broker"):
+        await store.checkpoint()
+    assert read_checkpoint(tmp_path) == promised._replace(flushed_offset=store.flushed_offset)
+    await send(store, b"after")
+    assert bodies(store) == [b"kept", b"after"]
+    await store.close()
+    assert (tmp_path / "abort").exists()
+
+    store = await opened(tmp_path)
+    assert bodies(store) == [b"kept", b"after"]
+    await store.checkpoint()
+    checkpoint = read_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint.projected_offset == store.log_max_offset
+    await store.close()
+    assert not (tmp_path / "abort").exists()
+
+
+async def test_a_flush_that_failed_while_the_index_took_entries_in_is_final_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    fdatasync = os.fdatasync
+
+    def flush(descriptor: int) -> None:
+        if is_of(descriptor, tmp_path / "index"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fdatasync(descriptor)
+
+    keys = "all " + " ".join(f"k{number}" for number in range(4))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", flush)
+        await store.append(batch("orders", 0, [b"x"] * 60, keys=keys))
+        found = store.by_key("orders", "all", max_count=100, begin_ms=0, end_ms=2**62)
+        assert len(found) == 60
+
+    with pytest.raises(FlushError, match="restart the broker"):
+        await store.checkpoint()
+    await store.close()
+    assert (tmp_path / "abort").exists()
+
+
 async def test_no_queue_leads_to_what_retention_has_deleted_while_files_were_short(
     tmp_path: Path,
 ) -> None:
@@ -988,36 +1090,6 @@ async def test_what_a_failed_flush_has_given_up_is_written_again_before_it_is_pr
 
     store = await opened(tmp_path, settings)
     assert bodies(store) == [b"acknowledged", b"in doubt", b"after"]
-    await store.close()
-
-
-async def test_a_projection_whose_flush_failed_is_not_promised_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = await opened(tmp_path)
-    await store.change(ORDERS)
-    await store.checkpoint()
-    await send(store, b"one")
-    promised = read_checkpoint(tmp_path)
-    assert promised is not None
-
-    def fail(self: object) -> None:
-        raise OSError(errno.EIO, "the disk failed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("eruca_broker.store.files.unflushed._sync_file", fail)
-        with pytest.raises(OSError, match="failed"):
-            await store.checkpoint()
-    with pytest.raises(OSError, match="could not be flushed before"):
-        await store.checkpoint()
-
-    assert read_checkpoint(tmp_path) == promised._replace(flushed_offset=store.flushed_offset)
-    await send(store, b"two")
-    assert bodies(store) == [b"one", b"two"]
-    await store.close()
-    store = await opened(tmp_path)
-    assert bodies(store) == [b"one", b"two"]
-    await store.checkpoint()
     await store.close()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,9 +19,10 @@ LONG = 3_600.0  # seconds; no test waits that long
 class Steps:
     """A step that counts, may fail, and may be waited for."""
 
-    def __init__(self, *, failures: int = 0) -> None:
+    def __init__(self, *, failures: int = 0, errnos: tuple[int, ...] = ()) -> None:
         self.count = 0
         self._failures = failures
+        self._errnos = errnos  # of its first calls; 0: none
         self._stepped = asyncio.Event()
 
     async def __call__(self) -> None:
@@ -27,6 +30,8 @@ class Steps:
         self._stepped.set()
         if self.count <= self._failures:
             raise RuntimeError(f"step {self.count}")
+        if self.count <= len(self._errnos) and (number := self._errnos[self.count - 1]):
+            raise OSError(number, os.strerror(number))
 
     async def reach(self, count: int) -> None:
         while self.count < count:
@@ -83,6 +88,29 @@ async def test_a_failing_step_is_logged_counted_and_tried_again(
     failed = [entry for entry in logs if entry["event"] == "loop step failed"]
     assert [(e["loop"], e["failures"]) for e in failed] == [("x", 1), ("x", 2), ("x", 3)]
     assert [e["pause"] for e in failed] == [0.001, 0.002, 0.004]
+
+
+async def test_an_error_of_the_system_is_logged_in_one_line_once_for_as_long_as_it_lasts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loops, "BACK_OFF_SECONDS", 0.001)
+    full, failing = errno.ENOSPC, errno.EIO
+    steps = Steps(errnos=(full, full, full, failing, failing, 0, full))
+    loop = BackgroundLoop("x", steps, period_seconds=0.001)
+    with capture_logs() as logs:
+        loop.start()
+        await steps.reach(9)
+        await loop.stop()
+
+    assert loop.failure_count == 6
+    assert [(entry["event"], entry.get("reason")) for entry in logs] == [
+        ("loop step failed", str(OSError(full, os.strerror(full)))),
+        ("loop step failed", str(OSError(failing, os.strerror(failing)))),
+        ("loop step succeeds again", None),
+        ("loop step failed", str(OSError(full, os.strerror(full)))),
+        ("loop step succeeds again", None),
+    ]
+    assert not any(entry.get("exc_info") for entry in logs)
 
 
 async def test_stop_wakes_a_pausing_loop_and_waits_for_a_running_step() -> None:

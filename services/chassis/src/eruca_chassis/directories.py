@@ -17,6 +17,8 @@ from typing import Final
 
 import structlog
 
+from eruca_chassis.flushing import flush_directory
+
 FILE_MODE: Final = 0o640  # the most that a file is made with; the process's mask takes from it
 DIRECTORY_MODE: Final = 0o750
 _PRIVATE_MASK: Final = 0o077
@@ -62,10 +64,15 @@ def tighten(directory: Path, *, group_access: bool) -> None:
 
 
 def sync_directory(directory: Path | str) -> None:
-    """Make the creations, renames and deletions in *directory* durable."""
+    """Make the creations, renames and deletions in *directory* durable.
+
+    Raises:
+        FlushError: Some of them may be lost.
+        OSError: The directory could not be opened; nothing is lost.
+    """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        flush_directory(descriptor)
     finally:
         os.close(descriptor)
 

@@ -1,8 +1,11 @@
 """Background work that does not die: a step, repeated, with somebody watching.
 
 A step that fails is logged and counted and tried again, at growing intervals; the loop itself ends
-only by ``stop``. This and the application's request handler are the only places that catch every
-exception: both are the outermost frame of what they run.
+only by ``stop``. An error of the system, such as a full disk, is logged in one line, once for as
+long as it lasts: it is no fault of the program, and a traceback at each try helps nobody.
+
+This and the application's request handler are the only places that catch every exception: both are
+the outermost frame of what they run.
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ class BackgroundLoop:
         self._period_seconds = period_seconds
         self._rest_seconds = rest_seconds
         self._failures_in_a_row = 0
+        self._lasting: tuple[type[OSError], str] | None = None  # logged, and not over yet
         self._woken = asyncio.Event()
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -94,17 +98,34 @@ class BackgroundLoop:
                 if self._task is not None and self._task.cancelling():
                     raise
                 raise RuntimeError("what the step waited for was cancelled") from error
-        except Exception:
+        except Exception as error:
             self.failure_count += 1
             doubled = BACK_OFF_SECONDS * (1 << self._failures_in_a_row)
             pause = min(doubled, BACK_OFF_SECONDS_MAX)
             self._failures_in_a_row = min(self._failures_in_a_row + 1, 16)
-            _log.exception(
-                "loop step failed", loop=self.name, failures=self.failure_count, pause=pause
-            )
+            self._log_failure(error, pause)
             return pause
         self._failures_in_a_row = 0
+        if self._lasting is not None:
+            _log.info("loop step succeeds again", loop=self.name)
+            self._lasting = None
         return self._period_seconds if asked is None else max(asked, self._rest_seconds)
+
+    def _log_failure(self, error: Exception, pause: float) -> None:
+        lasting = None
+        if isinstance(error, OSError) and error.strerror is not None:
+            lasting = type(error), error.strerror
+            if lasting == self._lasting:
+                return
+        self._lasting = lasting
+        _log.error(
+            "loop step failed",
+            loop=self.name,
+            failures=self.failure_count,
+            pause=pause,
+            reason=str(error),
+            exc_info=lasting is None,
+        )
 
     async def _pause(self, seconds: float) -> None:
         rest = min(self._rest_seconds, seconds)

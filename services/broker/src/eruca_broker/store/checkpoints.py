@@ -6,22 +6,22 @@ the next checkpoint's.
 Crash rule: a flush that fails is final, as the log's is. The kernel may call the next one a
 success, so there is no further checkpoint; the next start puts what may have been lost again, from
 the last one on. How far the log is flushed is noted all the same: damage before that is no torn
-tail.
+tail. Every other error, such as a header for which a full disk has no room, loses nothing: the next
+checkpoint does again what this one left undone.
 """
 
 from __future__ import annotations
 
-import errno
 from functools import partial
 from pathlib import Path
 
 from eruca_broker.store.config.projection_marks import Marks, write_marks
 from eruca_broker.store.files.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from eruca_broker.store.files.refusals import SCARCITY_FIXES
 from eruca_broker.store.files.unflushed import Unflushed
 from eruca_broker.store.index.key_index import KeyIndex, UnflushedIndex
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_chassis.finishing import finished_in_thread
+from eruca_chassis.flushing import FlushError
 
 
 class Checkpoints:
@@ -31,7 +31,7 @@ class Checkpoints:
         self._directory = directory
         self._queues = queues
         self._index = index
-        self._has_lost_pages = False  # of a projection: its flush failed
+        self._flush_error: FlushError | None = None  # a projection may have lost pages
 
     async def write(self, timestamp: int, flushed_offset: int) -> None:
         """Flush the projections, and write a checkpoint.
@@ -41,12 +41,17 @@ class Checkpoints:
             flushed_offset: Log offset before which they lack nothing, and the log is flushed.
 
         Raises:
-            OSError: They could not be flushed, now or before; the last checkpoint stands.
+            FlushError: A flush of theirs failed, now or before; there is no further checkpoint.
+            OSError: Something could not be opened or written; the next call tries again.
         """
         queues, index = self._queues.take_unflushed(), self._index.take_unflushed()
         marks = Marks(flushed_offset, self._queues.marks(), self._index.marks())
-        if self._has_lost_pages:
-            raise OSError(errno.EIO, "a projection could not be flushed before")
+        if (failed := self._flush_error or self._index.flush_error) is not None:
+            raise FlushError(
+                failed.errno,
+                f"a flush of a projection failed before ({failed.strerror}); "
+                "check the disk, then restart the broker, which rebuilds what may be lost",
+            )
         await finished_in_thread(partial(self._flush, queues, index))
         # The index counts for RocketMQ, which must not believe a file without its slots; here it
         # says itself how far it has come.
@@ -71,7 +76,6 @@ class Checkpoints:
         try:
             queues.sync()
             index.sync()
-        except OSError as error:
-            if error.errno not in SCARCITY_FIXES:  # else a file could not even be opened
-                self._has_lost_pages = True
+        except FlushError as error:
+            self._flush_error = error
             raise

@@ -12,6 +12,7 @@ import os
 from contextlib import suppress
 
 from eruca_chassis.directories import sync_directory
+from eruca_chassis.flushing import flush_data
 
 
 class Unflushed:
@@ -40,8 +41,8 @@ class Unflushed:
         """Make it all durable. What was done is removed, so a call after an error goes on there.
 
         Raises:
-            OSError: Something is not durable. The kernel may have dropped what it could not
-                write, so a projection whose flush failed is best rebuilt.
+            FlushError: A flush failed, so what it was to flush must be rebuilt.
+            OSError: A file could not be opened; nothing is lost.
         """
         while self.files:
             path = next(iter(self.files))
@@ -60,6 +61,6 @@ def _sync_file(path: str) -> None:
     except FileNotFoundError:
         return
     try:
-        os.fdatasync(descriptor)
+        flush_data(descriptor)
     finally:
         os.close(descriptor)

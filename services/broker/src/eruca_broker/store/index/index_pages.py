@@ -23,6 +23,7 @@ from eruca_broker.core.index.layout import (
     entry_position,
     slot_position,
 )
+from eruca_chassis.flushing import flush_data
 
 _CHUNK_COUNT: Final = 1 << 18  # entries read at a time when all are: 5 MiB
 _SLOT_PAGE: Final = 1024  # slots in 4 KiB
@@ -36,10 +37,15 @@ def read_header(descriptor: int) -> IndexHeader:
 
 
 def flush_header(descriptor: int, header: IndexHeader) -> None:
-    """Flush all else, then write the header and flush that: it counts what is durable only."""
-    os.fdatasync(descriptor)
+    """Flush all else, then write the header and flush that: it counts what is durable only.
+
+    Raises:
+        FlushError: A flush failed, so entries or header may be lost.
+        OSError: The header could not be written; nothing is lost.
+    """
+    flush_data(descriptor)
     write_all(descriptor, memoryview(header.encode()), 0)
-    os.fdatasync(descriptor)
+    flush_data(descriptor)
 
 
 def read_slot(descriptor: int, slot: int) -> int:

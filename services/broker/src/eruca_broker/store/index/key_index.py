@@ -43,6 +43,7 @@ from eruca_broker.store.index.index_file import (
     KeyHashes,
 )
 from eruca_chassis.directories import make_directory, sync_directory
+from eruca_chassis.flushing import FlushError
 
 TIMESTAMP_MAX: Final = (1 << 63) - 1  # ms
 _OPEN_FILES_MAX: Final = 16  # descriptors; one file holds twenty million keys
@@ -81,7 +82,8 @@ class UnflushedIndex:
         """Make them durable; may be called in another thread, and again after an error.
 
         Raises:
-            OSError: Something is not durable; the headers still tell of an earlier flush.
+            FlushError: A flush failed, so entries may be lost.
+            OSError: A file could not be opened or written, and may be the next time.
         """
         if self._directory is not None:
             sync_directory(self._directory)  # or a header could be durable whose file is not
@@ -103,6 +105,7 @@ class KeyIndex:
         damaged: Files that were dropped when it was opened.
         resume_offset: Log offset from which records must be put again because of that, or None.
         unproved: Digest by name of the full files that nobody has proved since a crash.
+        flush_error: The flush that failed while a file was sealed between two checkpoints, or None.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class KeyIndex:
         self._is_directory_flushed = True
         self._taken = UnflushedIndex(None, [])
         self.unproved: dict[str, int] = {}
+        self.flush_error: FlushError | None = None
         self._is_end_complete = False  # no key of the record at end_offset is missing
 
     @classmethod
@@ -429,10 +433,19 @@ class KeyIndex:
                 file.take_back(added)
 
     def _seal_surplus(self) -> None:
-        """Keep the slots of few full files in memory, however long the next flush takes."""
+        """Keep the slots of few full files in memory, however long the next flush takes.
+
+        The entries are put already, so an error is no reason to put them again: what is not sealed
+        now is sealed with the next surplus, or by the next flush.
+        """
         waiting = [file for file in self._files[:-1] if file.slots is not None]
-        for file in waiting[:-_UNSEALED_MAX]:
-            file.seal()
+        try:
+            for file in waiting[:-_UNSEALED_MAX]:
+                file.seal()
+        except FlushError as error:
+            self.flush_error = error  # the next seal may succeed, so checkpoints must know
+        except OSError:
+            pass  # nothing is lost, and a flush tells of it where it lasts
 
     def _delete(self, file: IndexFile) -> None:
         file.delete()

@@ -1,0 +1,37 @@
+"""Flushes that tell a failure of their own from every other error of a disk.
+
+A write that fails says so, and can be made again once there is room. A flush that fails cannot: the
+kernel may have dropped the pages, and would call the next flush a success.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+class FlushError(OSError):
+    """A flush failed, whatever its errno: pages written before it may be lost."""
+
+
+def flush_data(descriptor: int) -> None:
+    """Make a file's content durable.
+
+    Raises:
+        FlushError: Some of it may be lost.
+    """
+    try:
+        os.fdatasync(descriptor)
+    except OSError as error:
+        raise FlushError(error.errno, error.strerror) from error
+
+
+def flush_directory(descriptor: int) -> None:
+    """Make a directory's names durable.
+
+    Raises:
+        FlushError: Some of them may be lost.
+    """
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise FlushError(error.errno, error.strerror) from error
