@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from eruca.contract.names import SYSTEM_GROUPS
+from eruca.contract.names import DEFAULT_GROUPS
 from support.group_members import TestMember
 
 pytestmark = pytest.mark.anyio
 
-RESERVED = sorted(SYSTEM_GROUPS | {"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_x"})
+RESERVED = sorted(DEFAULT_GROUPS | {"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_x"})
 FILTERS = ["TagA |", "TagA | TagB", "|", "TagA || TagB|", "Tag\x00A", "Tag\x01A"]
 COUNTS = {"read_queue_count": 1, "write_queue_count": 1}
 

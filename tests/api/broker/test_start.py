@@ -14,6 +14,7 @@ from eruca_broker import app
 from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.processors.transactions.carrying import TransactionCarrier
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.settings import StoreSettings
 from support.brokers import client_of, open_broker
 from support.limits import open_files_limit
 
@@ -75,7 +76,9 @@ async def test_queues_leave_half_of_a_small_limit_of_open_files_to_connections(
                         json={"body": {"text": "paid"}},
                     )
                     assert answer.status_code == 201, answer.text
-            assert open_below(tmp_path / "consumequeue") == limit // 2
+            # A process that has many files open already has a limit above the queues' own.
+            most = min(limit // 2, StoreSettings.open_files_max)
+            assert open_below(tmp_path / "consumequeue") == most
 
 
 def open_below(directory: Path) -> int:

@@ -56,7 +56,7 @@ SYSTEM_TOPICS: Final = frozenset(
 )
 
 # Made by every RocketMQ broker, or the default names of its clients and tools, which nobody chose.
-SYSTEM_GROUPS: Final = frozenset(
+DEFAULT_GROUPS: Final = frozenset(
     {
         "DEFAULT_CONSUMER",
         "DEFAULT_PRODUCER",
@@ -155,8 +155,13 @@ def group_of_derived(name: str) -> str:
 
 
 def is_system_group(name: str) -> bool:
+    """Tell whether *name* is one of the system's own groups, as RocketMQ does."""
+    return name.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def is_reserved_group(name: str) -> bool:
     """Tell whether *name* is reserved: the system's own, or a default that nobody chose."""
-    return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
+    return is_system_group(name) or name in DEFAULT_GROUPS
 
 
 def retry_topic(group: str) -> str:

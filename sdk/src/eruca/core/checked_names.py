@@ -9,7 +9,7 @@ from eruca.contract.errors import ValidationError
 def check_own_group(group: str, argument: str = "group") -> None:
     """Raise ValidationError if no group of a program's own can be called that."""
     check_group(group, argument)
-    if names.is_system_group(group):
+    if names.is_reserved_group(group):
         raise ValidationError(
             f"{argument}: {group!r} is reserved for the system", fix="use a group of your own"
         )

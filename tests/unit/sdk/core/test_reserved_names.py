@@ -9,7 +9,7 @@ import pytest
 
 import eruca
 from eruca.contract.limits import SUBSCRIPTION_COUNT_MAX
-from eruca.contract.names import SYSTEM_GROUPS
+from eruca.contract.names import DEFAULT_GROUPS
 from eruca.inbox import Inbox
 
 
@@ -29,7 +29,7 @@ WAYS: dict[str, Callable[[eruca.AsyncClient, str], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
-@pytest.mark.parametrize("group", sorted(SYSTEM_GROUPS | {"CID_RMQ_SYS_TRANS"}))
+@pytest.mark.parametrize("group", sorted(DEFAULT_GROUPS | {"CID_RMQ_SYS_TRANS"}))
 def test_a_reserved_group_is_refused_where_it_is_named(
     client: eruca.AsyncClient, way: Callable[..., object], group: str
 ) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from eruca.contract.errors import ConflictError, GroupNotFoundError, PermissionDeniedError
 from eruca.contract.groups import GroupConfig, GroupSettings
-from eruca.contract.names import GROUP_NAME_FIX, broker_group_fault, is_system_group, retry_topic
+from eruca.contract.names import GROUP_NAME_FIX, broker_group_fault, is_reserved_group, retry_topic
 from eruca_broker.core.state.group_events import GroupDeleted, GroupPut
 from eruca_broker.core.state.group_events import GroupSettings as StoredSettings
 from eruca_broker.core.state.group_state import Group
@@ -64,7 +64,7 @@ class Groups:
         names = sorted(
             name
             for name in self._work.store.state.groups
-            if include_system or not is_system_group(name)
+            if include_system or not is_reserved_group(name)
         )
         first = bisect_right(names, after) if after is not None else 0
         chosen = names[first : first + limit]
@@ -130,7 +130,7 @@ class Groups:
             ConflictError: There are as many groups as are allowed.
         """
         known = self._work.store.state.groups.get(name)
-        if known is None or is_system_group(name):
+        if known is None or is_reserved_group(name):
             check_group_name(name)
             if not self._auto_create:
                 return self.get(name)
@@ -152,7 +152,7 @@ def check_group_name(name: str) -> None:
     fault = broker_group_fault(name)
     if fault is not None:
         raise name_error("group", name, fault, fix=GROUP_NAME_FIX)
-    if is_system_group(name):
+    if is_reserved_group(name):
         raise PermissionDeniedError(
             f"group {name!r} belongs to the system", fix="use a group of your own"
         )

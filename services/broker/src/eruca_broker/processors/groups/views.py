@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal, cast
 
 from eruca.contract import groups as contract
-from eruca.contract.names import is_system_group
+from eruca.contract.names import is_reserved_group
 from eruca_broker.core.consuming.membership import Beat, Session
 from eruca_broker.core.records.times import moment, ms_not_before
 from eruca_broker.core.state.group_events import (
@@ -68,7 +68,7 @@ def group_config(group: Group, members: Iterable[Session]) -> contract.GroupConf
         subscription_version=group.subscription_version,
         subscriptions=[subscription(entry) for entry in subscriptions],
         members=len(live),
-        is_system=is_system_group(group.name),
+        is_system=is_reserved_group(group.name),
     )
 
 

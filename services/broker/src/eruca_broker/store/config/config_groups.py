@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from eruca.contract.limits import DELAY_SECONDS_MAX, RETRY_DELAY_COUNT_MAX, RETRY_TIMES_MAX
-from eruca.contract.names import is_system_group
+from eruca.contract.names import is_reserved_group
 from eruca_broker.core.consuming.retry_policy import STEPS_SKIPPED
 from eruca_broker.core.state.group_events import (
     CustomizedDelays,
@@ -57,7 +57,7 @@ def group_puts(file: Mapping[str, Any], known: Mapping[str, Group]) -> Iterator[
     version = file.get("dataVersion") or {}
     at = int(version.get("timestamp") or 0)
     for name, fields in file.get("subscriptionGroupTable", {}).items():
-        if is_system_group(name):  # every RocketMQ broker lists its own, and no user means them
+        if is_reserved_group(name):  # every RocketMQ broker lists its own, and no user means them
             continue
         name.encode()  # an unpaired surrogate would fit into no record
         before = known[name].settings if name in known else DEFAULT_SETTINGS
