@@ -14,7 +14,6 @@ from eruca_broker import app
 from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.processors.transactions.carrying import TransactionCarrier
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.settings import StoreSettings
 from support.brokers import client_of, open_broker
 from support.limits import open_files_limit
 
@@ -59,6 +58,9 @@ async def test_a_start_that_fails_leaves_the_store_in_order(
         assert (tmp_path / "abort").exists()
 
 
+QUEUE_FILES_MAX = 1_024  # the default of the store's open_files_max
+
+
 async def test_queues_leave_half_of_a_small_limit_of_open_files_to_connections(
     tmp_path: Path,
 ) -> None:
@@ -77,7 +79,7 @@ async def test_queues_leave_half_of_a_small_limit_of_open_files_to_connections(
                     )
                     assert answer.status_code == 201, answer.text
             # A process that has many files open already has a limit above the queues' own.
-            most = min(limit // 2, StoreSettings.open_files_max)
+            most = min(limit // 2, QUEUE_FILES_MAX)
             assert open_below(tmp_path / "consumequeue") == most
 
 
