@@ -181,7 +181,7 @@ async def test_where_there_is_no_broker_nothing_is_waited_for(clock: ManualClock
 
 @pytest.mark.parametrize("names", ["broker a", "broker-a,broker-b", "a/b"])
 def test_expected_names_are_checked(names: str) -> None:
-    with pytest.raises(ValueError, match="separate several by ';'"):
+    with pytest.raises(ValueError, match="separate several names with ';'"):
         NamesrvSettings(expected_brokers=names)
 
 

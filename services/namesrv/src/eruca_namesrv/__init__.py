@@ -1,1 +1,1 @@
-"""The name server: who is alive, and which queues a topic has where. Soft state only."""
+"""The name server: live brokers, and the queues each topic has on them. Soft state only."""

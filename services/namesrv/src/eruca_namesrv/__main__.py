@@ -1,4 +1,4 @@
-"""``python -m eruca_namesrv``: a name server, set by ``ERUCA_NAMESRV_*``, until a signal comes."""
+"""``python -m eruca_namesrv``: run a name server, set by ``ERUCA_NAMESRV_*``, until a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name server, put together: the only place that builds and wires."""
+"""Build and wire the name server's application; nothing is wired elsewhere."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from eruca_namesrv.route_table import RouteTable
 from eruca_namesrv.settings import NamesrvSettings, split_names
 
 _DESCRIPTION: Final = """
-A name server knows which brokers live and which queues each topic has on them. Unless set
-otherwise, a broker tells every name server each 5 seconds that it lives, and its topics when they
-have changed, when the name server lacks them, and each 30 seconds; not heard from for 20 seconds,
-it leaves the routes. Clients ask any one name server.
+A name server knows which brokers are alive and which queues each topic has on them. By default a
+broker sends every name server a heartbeat each 5 seconds. It sends its topics when they have
+changed, when the name server lacks them, and each 30 seconds. A broker that is silent for
+20 seconds leaves the routes. Clients may ask any name server.
 
-It keeps nothing but the key-value table, where it also remembers the ordered topics of brokers that
-are away: their routes have an order config and no queue. After a restart it does not know the
-brokers until their next heartbeats. Until then it answers 503 `name-server-settling`, with
-`Retry-After`, where it would list something or does not know it.
+A name server stores only the key-value table. The table also remembers the ordered topics of
+brokers that are away: their routes have an order config and no queues. After a restart a name
+server does not know the brokers until their next heartbeats. Until then, lists and look-ups that
+find nothing are answered with 503 `name-server-settling` and `Retry-After`.
 
-Name servers never talk to each other, so two may disagree until a broker has reached both, or has
-expired at both. Every refusal is an `application/problem+json` document whose `code` is stable.
+Name servers never talk to each other. Two of them may disagree until a broker has reached both, or
+has expired on both. Every refusal is an `application/problem+json` document with a stable `code`.
 """
 _TAGS: Final = (
-    {"name": "topics", "description": "For clients: where a topic's queues are"},
-    {"name": "brokers", "description": "For brokers: being found"},
+    {"name": "topics", "description": "For clients: find a topic's queues"},
+    {"name": "brokers", "description": "For brokers: register and be found"},
     {"name": "key-value table", "description": "Small configuration shared by all"},
-    {"name": "status", "description": "What this name server knows, by numbers"},
+    {"name": "status", "description": "The name server's own version and counts"},
 )
 
 
@@ -45,8 +45,8 @@ def create_app(settings: NamesrvSettings, clock: Clock | None = None) -> Service
     """Return the name server's application.
 
     Raises:
-        InvalidKvFileError: ``kv_file`` does not hold a key-value table, and cannot be given one; or
-            another process has it.
+        InvalidKvFileError: ``kv_file`` is not a key-value table, cannot be read or created, or is
+            locked by another process.
     """
     held = HeldPlaces(maximum=settings.held_requests_max)
     kv_table = KvTable.open(settings.kv_file, size_max=settings.kv_size_max)
@@ -76,7 +76,7 @@ def create_app(settings: NamesrvSettings, clock: Clock | None = None) -> Service
 
     app = ServiceApp(
         title="Eruca name server",
-        summary="Who is alive, and which queues a topic has where",
+        summary="Live brokers, and the queues each topic has on them",
         description=_DESCRIPTION,
         version=version("eruca-namesrv"),
         tags=_TAGS,
@@ -97,7 +97,7 @@ def _add_gauges(app: ServiceApp, name_server: NameServer) -> None:
     table, held = name_server.table, name_server.held
     for name, meaning, read in (
         ("eruca_namesrv_brokers", "Live brokers", lambda: table.broker_count),
-        ("eruca_namesrv_topics", "Topics some live broker has", lambda: len(table.topics())),
-        ("eruca_namesrv_held_requests", "Requests held for a change", lambda: len(held)),
+        ("eruca_namesrv_topics", "Topics of live brokers", lambda: len(table.topics())),
+        ("eruca_namesrv_held_requests", "Requests held until a change", lambda: len(held)),
     ):
         Gauge(name, meaning, registry=app.registry).set_function(read)

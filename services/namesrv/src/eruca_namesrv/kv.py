@@ -1,12 +1,12 @@
-"""The key-value table: small configuration that clients and brokers share, kept in one file.
+"""The key-value table: small configuration that clients and brokers share, stored in one file.
 
-Format: RocketMQ's ``kvConfig.json``, ``{"configTable": {namespace: {key: value}}}``, so that its
-file can be taken over.
+Format: RocketMQ's ``kvConfig.json``, ``{"configTable": {namespace: {key: value}}}``, so that an
+existing file can be used as it is.
 
-Crash rule: a change is written to a new file, made durable and put in the old one's place before it
-is seen or acknowledged; so the file is always whole, and the table never ahead of it. Changes are
-made one after another, each in a thread, for the disk may take its time. One process has the file,
-by a lock on ``FILE.lock``: a second one would write its own table over the first one's.
+Crash rule: a change is written to a new file, flushed, and renamed over the old file before it is
+visible or acknowledged. So the file is always whole, and the table is never ahead of it. Changes
+are serialized, and each is written in a thread because the disk may be slow. A lock on
+``FILE.lock`` keeps the file to one process: a second one would overwrite the first one's table.
 
 Source: RocketMQ 5.3, ``KVConfigManager``.
 """
@@ -36,11 +36,11 @@ _FIX: Final = "set ERUCA_NAMESRV_KV_FILE to a file that this process may read an
 
 
 class InvalidKvFileError(StartError):
-    """The file is not a key-value table, is another process's, or cannot be read or made."""
+    """The file is not a key-value table, is locked by another process, or cannot be accessed."""
 
 
 class KvTable:
-    """Namespaces of keys and values; made by :meth:`open`."""
+    """Namespaces of keys and values; create one with :meth:`open`."""
 
     def __init__(
         self, path: Path | None, table: _Table, *, size_max: int, lock: FileLock | None = None
@@ -53,11 +53,11 @@ class KvTable:
 
     @classmethod
     def open(cls, path: Path | None, *, size_max: int) -> Self:
-        """Return the table kept at *path*; a new one, and its file, if there is no such file.
+        """Open the table stored at *path*, or create an empty one if the file is missing.
 
         Raises:
-            InvalidKvFileError: The file is not such a table, or unreadable, and left as it is; or
-                another process has it; or it is not there and cannot be made.
+            InvalidKvFileError: The file is not a key-value table or is unreadable (it is left
+                unchanged), is locked by another process, or cannot be created.
         """
         if path is None:
             return cls(path, {}, size_max=size_max)
@@ -65,20 +65,20 @@ class KvTable:
         return cls(path, _read(path), size_max=size_max, lock=lock)
 
     async def close(self) -> None:
-        """Leave the file to others, once a change that is under way is in it."""
+        """Wait for a change in progress, then release the file's lock."""
         async with self._changing:
             if self._lock is not None:
                 self._lock.release()
 
     def get(self, namespace: str, key: str) -> str:
-        """Return a value; raise KeyNotFoundError if there is none."""
+        """Return the value of a key; raise KeyNotFoundError if it is missing."""
         try:
             return self._table[namespace][key]
         except KeyError:
-            raise KeyNotFoundError(f"there is no key {key} in namespace {namespace}") from None
+            raise KeyNotFoundError(f"key {key} not found in namespace {namespace}") from None
 
     def entries(self, namespace: str) -> dict[str, str]:
-        """Return a namespace's keys and values, sorted by key; empty if it does not exist."""
+        """Return a namespace's keys and values, sorted by key; empty if it is missing."""
         return dict(sorted(self._table.get(namespace, {}).items()))
 
     async def put(self, namespace: str, key: str, value: str) -> None:
@@ -86,11 +86,11 @@ class KvTable:
 
         Raises:
             TooLargeError: The table would grow beyond ``kv_size_max``.
-            UnavailableError: The file cannot be written now; nothing has changed.
+            UnavailableError: The file cannot be written now; the table is unchanged.
         """
         async with self._changing:
             if self._table.get(namespace, {}).get(key) == value:
-                return  # said again and again by services that announce themselves
+                return  # services announce themselves repeatedly: save the disk the rewrite
             changed = {**self._table.get(namespace, {}), key: value}
             await self._replace({**self._table, namespace: changed})
 
@@ -98,8 +98,8 @@ class KvTable:
         """Remove a key, durably.
 
         Raises:
-            KeyNotFoundError: It is not there.
-            UnavailableError: The file cannot be written now; nothing has changed.
+            KeyNotFoundError: The key is missing.
+            UnavailableError: The file cannot be written now; the table is unchanged.
         """
         async with self._changing:
             self.get(namespace, key)
@@ -109,7 +109,8 @@ class KvTable:
 
     async def _replace(self, table: _Table) -> None:
         size = _size(table)
-        if size > self._size_max and size > _size(self._table):  # it may hold more, and shrink
+        # A table loaded above the limit may still shrink.
+        if size > self._size_max and size > _size(self._table):
             raise TooLargeError(
                 f"the key-value table would hold {size} characters; kv_size_max is {self._size_max}"
             )
@@ -122,13 +123,13 @@ class KvTable:
             except OSError as error:
                 raise UnavailableError(
                     f"the key-value table cannot be written to {self._path}: {error.strerror}",
-                    fix="mend that on the name server's machine, then repeat",
+                    fix="free or repair the disk on the name server's machine, then retry",
                 ) from error
         self._table = table
 
 
 def _size(table: _Table) -> int:
-    """Return how many characters all keys and values have."""
+    """Return the total number of characters of all keys and values."""
     return sum(len(key) + len(value) for keys in table.values() for key, value in keys.items())
 
 
@@ -142,7 +143,7 @@ def _locked(path: Path) -> FileLock | None:
             "set ERUCA_NAMESRV_KV_FILE to a file of this name server's own"
         ) from None
     except OSError:
-        return None  # where no file can be made, nobody writes a table either; reading says more
+        return None  # without write access nobody can corrupt the table; _read reports the error
 
 
 def _read(path: Path) -> _Table:
@@ -154,24 +155,24 @@ def _read(path: Path) -> _Table:
         raise InvalidKvFileError(f"{path} cannot be read: {error.strerror}; {_FIX}") from None
     except ValidationError as error:
         raise InvalidKvFileError(
-            f"{path} is not a key-value table: {error.errors()[0]['msg']}; mend it or move it away"
+            f"{path} is not a key-value table: {error.errors()[0]['msg']}; repair it or remove it"
         ) from None
 
 
 def _make(path: Path) -> _Table:
-    """Write the file of an empty table, or every later change would be refused."""
+    """Create the file now, so that a path that cannot be written fails at start."""
     table: _Table = {}
     try:
         _write(path, table)
     except OSError as error:
-        raise InvalidKvFileError(f"{path} cannot be made: {error.strerror}; {_FIX}") from None
+        raise InvalidKvFileError(f"{path} cannot be created: {error.strerror}; {_FIX}") from None
     return table
 
 
 def _write(path: Path, table: _Table) -> None:
     make_directory(path.parent)
     new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)  # a new file: what is there may be a link to somewhere else
+    new.unlink(missing_ok=True)  # never write through a link that somebody left there
     with open(new, "x", encoding="utf-8", opener=private) as file:
         json.dump({_ROOT: table}, file, ensure_ascii=False, indent=1, sort_keys=True)
         file.flush()

@@ -1,15 +1,15 @@
-"""The name server's work: the route table, the key-value table, and who waits for a change.
+"""The name server's work: the route table, the key-value table, and the requests held for a change.
 
-All on one event loop. A route is rendered once per change and its ETag is a digest of what is sent,
-so name servers that know the same agree on the tag, and a client may go from one to another. Whom a
-change touches is woken at once; expiry is looked for on every read, and every few seconds for those
-who wait.
+Everything runs on one event loop. A route is rendered once per change. Its ETag is a digest of the
+bytes sent, so name servers that know the same brokers agree on it, and a client may switch between
+them. A change wakes the requests that wait for it at once. Expiry is checked on every read, and
+every few seconds for the requests that are held.
 
-One that has just started is *settling*: a broker that exists may not have registered yet, so what
-is not known may exist all the same. Until every broker has had the time, a look-up that finds
-nothing and every list are refused as :class:`NameServerSettlingError`, which may be repeated, and
-what is found is marked as perhaps partial. It ends after ``settle_seconds``, or once all brokers
-have registered, where it is told which there are.
+A name server that has just started is *settling*: an existing broker may not have registered yet,
+so an unknown topic may exist all the same. Until every broker has had time to register, lists and
+look-ups that find nothing raise :class:`NameServerSettlingError`, which is safe to retry. A route
+that is found is marked as perhaps partial. Settling ends after ``settle_seconds``, or as soon as
+all expected brokers have registered, if their names are set.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ from eruca_namesrv.ordered_topics import OrderedTopics
 from eruca_namesrv.route_table import MASTER_ID, LiveBroker, RouteTable
 
 EXPIRY_SCAN_SECONDS: Final = 5.0  # RocketMQ's scanNotActiveBrokerInterval
-RETRY_SECONDS: Final = 1.0  # while it settles: brokers register at any moment
+RETRY_SECONDS: Final = 1.0  # while settling: a broker may register at any moment
 ANNOUNCED: Final = frozenset({CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE})
-"""Namespaces of the key-value table in which services say again and again where they are."""
+"""Namespaces of the key-value table in which services announce their addresses repeatedly."""
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedRoute:
-    """A route as it is sent."""
+    """A route as bytes to send, with its ETag."""
 
     body: bytes  # JSON of a TopicRoute
     etag: str  # strong, with its quotes
@@ -72,14 +72,14 @@ class RenderedRoute:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Names of what is known to exist; None: it is not known."""
+    """Names of the brokers and services that are known to exist; None if unknown."""
 
     brokers: frozenset[str] | None = None
     services: frozenset[str] | None = None
 
 
 class NameServer:
-    """One name server; what the HTTP routes call."""
+    """One name server; the HTTP routes call its methods."""
 
     def __init__(
         self,
@@ -103,16 +103,16 @@ class NameServer:
         self._ordered = OrderedTopics(kv)
         self._returns_order_config = returns_order_config
         self._rendered: dict[str, RenderedRoute] = {}
-        self._sorted_topics: list[str] | None = None  # made again after a change
+        self._sorted_topics: list[str] | None = None  # None after a change: sort again
         self._watchers: dict[str, set[HeldPlace]] = {}
         self._waking = Waking()
 
     @property
     def settling_seconds(self) -> float:
-        """How long brokers may still be missing because it has only just started; 0: not any more.
+        """Seconds for which brokers may still be missing after a start; 0 once settled.
 
-        A route without them is not wrong, but a client that knows a fuller one should keep that:
-        keys would move to other queues, and back.
+        A route without them is not wrong. But a client that knows a fuller one should keep it:
+        otherwise keys would move to other queues, and back.
         """
         return 0.0 if self._awaited_brokers == set() else self._starting_seconds
 
@@ -121,27 +121,28 @@ class NameServer:
         return max(self._settled_at - self._clock.monotonic(), 0.0)
 
     def services_settling_seconds(self, namespace: str) -> float:
-        """Return how long announcements of services may still be missing in *namespace*."""
+        """Return the seconds for which announcements may still be missing in *namespace*."""
         if namespace not in ANNOUNCED or self._awaited_services == set():
             return 0.0
         return self._starting_seconds
 
     def require_settled(self) -> None:
-        """Make sure that every broker has had the time to register.
+        """Raise unless every broker has had time to register.
 
         Raises:
-            NameServerSettlingError: It has not.
+            NameServerSettlingError: The name server is still settling.
         """
         if (seconds := self.settling_seconds) > 0:
             raise _settling(
-                f"brokers may not have registered yet; {self.table.broker_count} have", seconds
+                f"brokers may not have registered yet; registered: {self.table.broker_count}",
+                seconds,
             )
 
     async def register(
         self, broker_name: str, broker_id: int, registration: BrokerRegistration
     ) -> RegistrationResult:
-        """Take in a broker's registration or heartbeat."""
-        is_settling = self.settling_seconds > 0  # before: this may be the last one waited for
+        """Store a broker's registration or heartbeat."""
+        is_settling = self.settling_seconds > 0  # read first: this broker may be the last expected
         self.expire()
         registered = self.table.register(
             broker_name,
@@ -167,7 +168,7 @@ class NameServer:
             await self._kept_ordered(
                 broker_name, self._ordered.absorb(registration.ordered_topics, live=live)
             )
-        # While it settles it knows less than the broker may.
+        # While settling it may know fewer ordered topics than the broker does: send no digest.
         digest = None if self.settling_seconds else self._ordered.digest
         is_known = digest == registration.ordered_topics_digest
         return RegistrationResult(
@@ -180,12 +181,12 @@ class NameServer:
         )
 
     def _has_registered(self, broker_name: str) -> None:
-        """Note that a broker's topics are known; if it was the last one expected, all are."""
+        """Note that a broker's topics are known; settle if it was the last one expected."""
         if self._awaited_brokers and broker_name in self._awaited_brokers:
             self._awaited_brokers.remove(broker_name)
             if not self._awaited_brokers:
                 for places in self._watchers.values():
-                    self._waking.wake(places)  # of what is still unknown: that is sure now
+                    self._waking.wake(places)  # an unknown topic is now certainly missing
 
     async def _remember_ordered(self, broker_name: str, topics: Iterable[TopicConfig]) -> None:
         await self._kept_ordered(broker_name, self._ordered.remember(broker_name, topics))
@@ -193,47 +194,47 @@ class NameServer:
     async def _kept_ordered(self, broker_name: str, keeping: Awaitable[None]) -> None:
         try:
             await keeping
-        except ErucaError as error:  # the broker is registered all the same
+        except ErucaError as error:  # the registration itself is valid: don't fail it
             _log.warning("ordered topics not remembered", broker=broker_name, why=str(error))
         finally:
             self._changed(self._ordered.read())
 
     def unregister(self, broker_name: str, broker_id: int, store_host: str | None) -> None:
-        """Drop a broker that stops."""
+        """Remove a broker that is shutting down."""
         self.expire()
         self._changed(self.table.unregister(broker_name, broker_id, store_host=store_host))
         _log.info("broker unregistered", broker=f"{broker_name}/{broker_id}")
 
     async def expiry_step(self) -> None:
-        """Drop the brokers that were not heard from for too long: for the expiry loop."""
+        """Remove expired brokers; called by the expiry loop."""
         self.expire()
 
     def expire(self) -> None:
-        """Drop the brokers that were not heard from for too long, and wake who waits for that."""
+        """Remove expired brokers and wake the requests that wait for their topics."""
         now = self._clock.monotonic()
         for broker in self.table.overdue(now):
             _log.warning(
                 "broker expired",
                 broker=f"{broker.broker_name}/{broker.broker_id}",
                 store_host=broker.store_host,
-                unheard_of_seconds=round(now - broker.seen_at, 1),
+                silent_seconds=round(now - broker.seen_at, 1),
             )
         self._changed(self.table.expire(now))
 
     async def route(
         self, topic: str, known_etags: frozenset[str], wait_seconds: float, receive: Receive
     ) -> RenderedRoute:
-        """Return the topic's route, waiting until it is one that the client does not know.
+        """Return the topic's route; wait until it differs from those the client knows.
 
-        After *wait_seconds* the route is returned as it is. Without known tags only a topic that
-        does not exist is waited for: a client that knew its route must hear that it is gone, once
-        that is sure.
+        After *wait_seconds* the current route is returned. Without known tags the call waits only
+        for a topic that does not exist yet. A client that knew the route must learn that the topic
+        is gone, as soon as that is certain.
 
         Raises:
             TopicNotFoundError: No live broker has the topic.
-            NameServerSettlingError: None has registered it yet.
+            NameServerSettlingError: No broker has registered the topic yet.
             OverloadedError: Too many requests are held.
-            NotReadyError: The name server stops while the request is held.
+            NotReadyError: The name server shut down while the request was held.
         """
         current = self._look_up(topic)
         if wait_seconds > 0 and not self._is_news(current, known_etags):
@@ -254,16 +255,16 @@ class NameServer:
             )
         if self.table.broker_count:
             text, fix = f"no live broker has topic {topic}", TopicNotFoundError.fix_of(topic)
-        else:  # then nothing is known of any topic, and none can be created
+        else:  # without a broker no topic is known and none can be created
             text = f"no live broker is registered here, so none with topic {topic}"
-            fix = "start one with this name server in its ERUCA_BROKER_NAMESRV_URLS"
+            fix = "start a broker with this name server in its ERUCA_BROKER_NAMESRV_URLS"
         return TopicNotFoundError(text, fix=fix)
 
     def topic_names(self, after: str | None, limit: int) -> tuple[list[str], bool]:
-        """Return up to *limit* topics that come after a name, and whether there are more.
+        """Return up to *limit* topics that sort after a name, and whether there are more.
 
         Raises:
-            NameServerSettlingError: Not all brokers have had the time to register theirs.
+            NameServerSettlingError: Some brokers may not have registered their topics yet.
         """
         self.require_settled()
         self.expire()
@@ -293,8 +294,8 @@ class NameServer:
         """Return a value of the key-value table.
 
         Raises:
-            KeyNotFoundError: There is none.
-            NameServerSettlingError: A service that announces itself there may not have done so yet.
+            KeyNotFoundError: The key is missing.
+            NameServerSettlingError: The service of this key may not have announced itself yet.
         """
         try:
             return self.kv.get(namespace, key)
@@ -306,7 +307,7 @@ class NameServer:
     def kv_entries(self, namespace: str) -> dict[str, str]:
         """Return a namespace's entries.
 
-        Of services that announce themselves any one will do, so one that is there is enough.
+        A client needs any one of the services that announce themselves, so one entry is enough.
 
         Raises:
             NameServerSettlingError: No service has announced itself there yet.
@@ -320,7 +321,7 @@ class NameServer:
         """Set a value of the key-value table."""
         try:
             await self.kv.put(namespace, key, value)
-        finally:  # also where who asked has left: what was begun is done all the same
+        finally:  # even if the client has disconnected: the write is completed all the same
             self._kv_changed(namespace, key)
 
     async def delete_kv(self, namespace: str, key: str) -> None:
@@ -331,7 +332,7 @@ class NameServer:
             self._kv_changed(namespace, key)
 
     def _kv_changed(self, namespace: str, key: str) -> None:
-        """Take note of an entry that may have changed: in a route, or of what is awaited."""
+        """Apply a changed entry to the routes and to the services still expected."""
         if namespace == ORDER_NAMESPACE and self._returns_order_config:
             self._changed([key])
         elif namespace == ORDERED_TOPICS_NAMESPACE:
@@ -349,7 +350,7 @@ class NameServer:
         seconds: float,
         receive: Receive,
     ) -> RenderedRoute | None:
-        if known is None and known_etags:  # held only until it is sure that the topic is gone
+        if known is None and known_etags:  # hold it only until the topic's absence is certain
             seconds = min(seconds, self.settling_seconds)
         deadline = self._clock.monotonic() + seconds
         with self.held.place() as place:
@@ -358,7 +359,7 @@ class NameServer:
             try:
                 released = Release.NEWS
                 while released is Release.NEWS:
-                    # Woken, perhaps by a change that was taken back: then it is no news.
+                    # A change may have been undone before this ran: then keep waiting.
                     current = self._look_up(topic)
                     if current != known or self._is_news(current, known_etags):
                         return current
@@ -370,7 +371,7 @@ class NameServer:
                     self._watchers.pop(topic, None)
         if released is Release.STOPPING:
             raise NotReadyError(
-                "the name server is stopping", fix="ask another one", retry_after_seconds=1
+                "the name server is stopping", fix="ask another name server", retry_after_seconds=1
             )
         return self._look_up(topic)
 
@@ -389,8 +390,8 @@ class NameServer:
     def _known_route(self, topic: str) -> TopicRoute | None:
         route = self.table.route(topic)
         if route is None and (order := self._ordered.order_config(topic)) is not None:
-            # Without a queue, for its brokers are away; and not unknown, or it would be created
-            # elsewhere, and its keys move.
+            # Its brokers are away, so it has no queues. It must not count as unknown: a client
+            # would create it elsewhere, and its keys would move.
             route = TopicRoute(topic=topic, queues=[], brokers=[], order_config=order)
         return route
 

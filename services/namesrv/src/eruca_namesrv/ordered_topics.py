@@ -1,20 +1,20 @@
-"""The ordered topics of each broker, remembered while it is away.
+"""The ordered topics of each broker, remembered while the broker is away.
 
-A topic without a live broker is unknown, and may be created by sending to it: on brokers that live.
-For an ordered topic that would be wrong. Its sharding keys keep their queues, so what is sent under
-one waits for that queue's broker, however long that is away, and whatever name server starts
-meanwhile. So the ordered topics that a broker registers are kept here, with their order configs,
-until it registers others. One without an order config counts as well: its text is empty.
+A topic without a live broker is unknown, and a client may create it on a live broker by sending to
+it. For an ordered topic that would be wrong. Its sharding keys keep their queues, so a message
+waits for its queue's broker, however long that is away and whichever name server starts meanwhile.
+So this module keeps the ordered topics that a broker registers, with their order configs, until
+the broker registers others. An ordered topic without an order config is kept too, with empty text.
 
-They are kept in the key-value table, an entry per broker, as RocketMQ keeps its order configs: so
-they are on the disk where the table is, they can be seen, and what is said of a broker that will
-not come back can be deleted. Routes are not kept: where a broker is, only the broker tells.
+They are stored in the key-value table, one entry per broker, as RocketMQ stores its order configs.
+So they are as durable as the table, visible, and an operator can delete the entry of a broker that
+will not return. Routes are not stored: only the broker itself knows its address.
 
-And they are told to all brokers, which tell them to a name server that has just started: so they
-outlive one whose table is in memory, while any broker lives. Later it takes no such hearsay, or
-what an operator deletes would come back.
+They are also sent to all brokers, and a broker sends them to a name server that has just started.
+So they outlive a table in memory while any broker lives. Once settled, a name server ignores what
+brokers say about others; otherwise an operator's deletion would be undone.
 
-As long as a live broker has the topic, its word counts, and nothing of this does.
+While a live broker has the topic, only the live brokers' registrations count.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from eruca_namesrv.kv import KvTable
 
 
 class OrderedTopics:
-    """Ordered topics that brokers have announced, with their order configs."""
+    """Ordered topics that brokers have registered, with their order configs."""
 
     def __init__(self, kv: KvTable) -> None:
         self._kv = kv
-        self._known: OrderedTopicsEntry = {}  # the highest version of each
-        self.digest = ""  # of the entries
+        self._known: OrderedTopicsEntry = {}  # topic → its order config with the highest version
+        self.digest = ""  # of the table's entries
         self.read()
 
     def order_config(self, topic: str) -> str | None:
-        """Return a topic's order config, perhaps empty; None where no broker has it as ordered."""
+        """Return a topic's order config, perhaps empty; None if no broker has it as ordered."""
         order = self._known.get(topic)
         return None if order is None else order[1]
 
     async def remember(self, broker_name: str, topics: Iterable[TopicConfig]) -> None:
-        """Keep what a master registers of its ordered topics, in place of what it said before.
+        """Store a master's ordered topics in place of those it registered before.
 
         Raises:
             TooLargeError: The table would grow beyond ``kv_size_max``.
@@ -61,24 +61,24 @@ class OrderedTopics:
         if text is not None:
             await self._kv.put(ORDERED_TOPICS_NAMESPACE, broker_name, text)
         else:
-            with suppress(KeyNotFoundError):  # somebody was faster
+            with suppress(KeyNotFoundError):  # already deleted meanwhile
                 await self._kv.delete(ORDERED_TOPICS_NAMESPACE, broker_name)
 
     async def absorb(self, entries: Mapping[str, str], *, live: Collection[str]) -> None:
-        """Keep what a broker was told of others that neither live nor have an entry.
+        """Store what a broker knows about others that are not live and have no entry yet.
 
         Raises:
-            TooLargeError, UnavailableError: As :meth:`remember` does.
+            TooLargeError, UnavailableError: See :meth:`remember`.
         """
         for broker_name in entries.keys() - self.entries().keys() - set(live):
             await self._kv.put(ORDERED_TOPICS_NAMESPACE, broker_name, entries[broker_name])
 
     def entries(self) -> dict[str, str]:
-        """Return the table's entries: what each broker has said, by name."""
+        """Return the table's entries: broker name → the broker's ordered topics, as text."""
         return self._kv.entries(ORDERED_TOPICS_NAMESPACE)
 
     def read(self) -> frozenset[str]:
-        """Take in what the table holds now; return the topics of which it says something else."""
+        """Reload the table's entries; return the topics whose order config changed."""
         before, known = self._known, OrderedTopicsEntry()
         entries = self.entries()
         self.digest = hashlib.blake2b(json.dumps(entries).encode(), digest_size=16).hexdigest()
@@ -90,5 +90,5 @@ class OrderedTopics:
 
 
 def _order_of(config: OrderConfig | None) -> tuple[int, str]:
-    # Real versions begin with 1: any order config counts before none.
+    # Real versions start at 1, so any order config wins over none.
     return (0, "") if config is None else (config.version, config.text)

@@ -1,32 +1,30 @@
-"""The route table: which brokers live, and which queues each topic has on them.
+"""The route table: the live brokers, and the queues each topic has on them.
 
-Pure: time comes in as ``now`` (seconds of a clock that never goes back), and a change goes out as
-the set of topics whose route is another one now. Everything is soft state, told anew by every
-broker's next registration.
+Pure. Time comes in as ``now`` (seconds of a monotonic clock). A change goes out as the set of
+topics whose route changed. Everything is soft state that each broker's next registration restores.
 
 The rules, and where they differ from RocketMQ's:
 
-- A registration holds for its ``expiry_seconds``: it is over when *more* than that has passed since
-  the last one (strictly). A broker name without any broker left disappears, with its topics.
+- A registration lasts ``expiry_seconds``: it expires when strictly *more* than that has passed
+  since the last heartbeat. A broker name without brokers disappears, with its topics.
 - Topics are taken from a master (id 0) only. They stay while any broker of the name lives: readers
   may use a slave, and senders see that there is no master.
-- A registration with topics replaces all of the broker name's topics. RocketMQ keeps topics that
-  are no longer listed unless told otherwise, so that deleted topics linger; here a full
-  registration means what it says.
-- A registration without topics is a heartbeat; a master whose version is not the one its topics
-  came with is asked for them.
-- An address (``store_host``) has one id per broker name: registering another id drops the old one,
-  which is how a broker changes its role.
-- An id that lives at another address is not given away: the newcomer is refused until that
-  registration is over. It may be the same broker, restarted elsewhere after a crash, or another
-  one with a copied name, and nothing tells the two apart; the second would take the first one's
-  place in the routes, and its messages out of sight. (RocketMQ compares state versions, and
-  ignores the older one silently.)
-- An order config is what the brokers of a topic say, the highest version of it: so it is known as
-  long as one of them lives, and to a name server that has just started. RocketMQ keeps it in the
-  name servers' key-value table alone.
-- RocketMQ refuses an unknown broker that lists exactly one topic, for it could be an incremental
-  registration; there are none here.
+- A registration with topics replaces all of the broker name's topics. RocketMQ by default keeps
+  topics that are no longer listed, so deleted topics linger. Here a registration is complete.
+- A registration without topics is a heartbeat. If a master's version differs from the one its
+  topics came with, the answer requests them.
+- An address (``store_host``) has one id per broker name. Registering another id drops the old one:
+  so a broker changes its role.
+- An id that is registered at another address is not reassigned: the newcomer is refused until that
+  registration ends. It may be the same broker, restarted elsewhere after a crash, or another one
+  with a copied name; the name server cannot tell them apart. The second kind would replace the
+  first broker in the routes and hide its messages. (RocketMQ compares state versions and silently
+  ignores the older one.)
+- A topic's order config is the one with the highest version among its brokers. So it is known
+  while any of them lives, even to a name server that has just started. RocketMQ keeps it only in
+  the name servers' key-value table.
+- RocketMQ refuses an unknown broker that lists exactly one topic, because it could be an
+  incremental registration; Eruca has no incremental registrations.
 
 Source: RocketMQ 5.3, ``RouteInfoManager``.
 """
@@ -50,12 +48,12 @@ from eruca.contract.models import (
 )
 
 MASTER_ID: Final = 0
-RETRY_SECONDS: Final = 30.0  # a registration period: until then nothing may have become free
+RETRY_SECONDS: Final = 30.0  # a registration period: places may become free within it
 
 
 @dataclass(frozen=True, slots=True)
 class LiveBroker:
-    """One broker process, as its last registration told."""
+    """One broker process, as of its last registration."""
 
     cluster: str
     broker_name: str
@@ -64,17 +62,17 @@ class LiveBroker:
     store_host: str
     data_version: int
     expiry_seconds: float
-    seen_at: float  # on the clock that never goes back
-    seen_at_ms: int  # on the wall's
+    seen_at: float  # monotonic clock
+    seen_at_ms: int  # wall clock
 
     @property
     def deadline(self) -> float:
-        """The last moment at which it counts as alive."""
+        """The last moment at which the broker counts as alive."""
         return self.seen_at + self.expiry_seconds
 
 
 class Queues(NamedTuple):
-    """What a topic has on one broker name."""
+    """A topic's queues on one broker name."""
 
     read_count: int
     write_count: int
@@ -94,27 +92,27 @@ class LiveGroup:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What came of a registration."""
+    """The outcome of a registration."""
 
     needs_topics: bool  # the broker must register again, with its topics
     changed_topics: frozenset[str]
-    is_new: bool = False  # nobody had the id until now
+    is_new: bool = False  # the id was free until now
 
 
 class RouteTable:
     """Everything a name server knows about brokers.
 
-    Nothing disappears by itself: whoever asks calls :meth:`expire` with the time first.
+    Nothing expires by itself: call :meth:`expire` with the current time before reading.
     """
 
     def __init__(self, *, brokers_max: int, topics_max: int) -> None:
         self.brokers_max = brokers_max
         self.topics_max = topics_max
         self.broker_count = 0
-        self.topic_entry_count = 0  # each topic counted once for each broker name
+        self.topic_entry_count = 0  # a topic counts once for each broker name
         self._groups: dict[str, LiveGroup] = {}
         self._names_by_topic: dict[str, set[str]] = {}
-        self._earliest_deadline = math.inf  # never later than the earliest one there is
+        self._earliest_deadline = math.inf  # a lower bound of all brokers' deadlines
 
     def register(
         self,
@@ -125,11 +123,11 @@ class RouteTable:
         now: float,
         now_ms: int,
     ) -> Registered:
-        """Take in what a broker says of itself.
+        """Apply a broker's registration or heartbeat.
 
         Raises:
-            ConflictError: The name belongs to another cluster, or the id to a broker elsewhere.
-            OverloadedError: There are as many brokers or topics as there may be.
+            ConflictError: The name belongs to another cluster, or the id to another address.
+            OverloadedError: ``brokers_max`` or ``topics_max`` would be exceeded.
         """
         group = self._groups.get(broker_name) or LiveGroup(registration.cluster)
         holder = group.brokers.get(broker_id)
@@ -172,14 +170,14 @@ class RouteTable:
     def unregister(
         self, broker_name: str, broker_id: int, *, store_host: str | None
     ) -> frozenset[str]:
-        """Drop a broker that stops and return the topics whose route changed.
+        """Remove a broker that is shutting down; return the topics whose route changed.
 
-        With *store_host* only a broker of that address is dropped: one that was replaced must not
-        take its successor with it.
+        With *store_host* the broker is removed only at that address: a broker that was replaced
+        must not remove its successor.
 
         Raises:
-            BrokerNotFoundError: It is not registered (any more).
-            ConflictError: The id belongs to another address.
+            BrokerNotFoundError: The broker is not registered (any more).
+            ConflictError: The id is registered at another address.
         """
         group = self._groups.get(broker_name)
         broker = group.brokers.get(broker_id) if group else None
@@ -199,7 +197,7 @@ class RouteTable:
         return [broker for broker in self.brokers() if broker.deadline < now]
 
     def expire(self, now: float) -> frozenset[str]:
-        """Drop every broker that was not heard from for too long; return the changed topics."""
+        """Remove every expired broker; return the topics whose route changed."""
         if now <= self._earliest_deadline:
             return frozenset()
         changed: set[str] = set()
@@ -218,7 +216,7 @@ class RouteTable:
         if not names:
             return None
         queues = {name: self._groups[name].topics[topic] for name in names}
-        # One that was away during a change holds an older version, or none.
+        # A broker that was away during a change holds an older version, or none.
         orders = [its.order for its in queues.values() if its.order is not None]
         return TopicRoute(
             topic=topic,
@@ -228,11 +226,11 @@ class RouteTable:
         )
 
     def topics(self) -> Collection[str]:
-        """Return the topics that some live broker has, in no order."""
+        """Return the topics of all live brokers, unordered."""
         return self._names_by_topic.keys()
 
     def brokers(self) -> Iterator[LiveBroker]:
-        """Yield every live broker, those of one name together, in order of name and id."""
+        """Yield every live broker, ordered by name and id."""
         for _, group in sorted(self._groups.items()):
             for _, broker in sorted(group.brokers.items()):
                 yield broker
@@ -244,7 +242,7 @@ class RouteTable:
         registration: BrokerRegistration,
         group: LiveGroup,
     ) -> None:
-        """Refuse before anything is changed."""
+        """Raise if the registration is refused; change nothing."""
         others = [
             broker
             for broker in group.brokers.values()
@@ -265,17 +263,17 @@ class RouteTable:
                     f"one that has died is registered for up to {other.expiry_seconds:g} s",
                 )
         is_new = broker_id not in group.brokers
-        left_count = self.broker_count - (len(group.brokers) - len(others))  # its old id makes room
+        left_count = self.broker_count - (len(group.brokers) - len(others))  # without its old id
         if is_new and left_count >= self.brokers_max:
             raise OverloadedError(
-                f"brokers_max, {self.brokers_max}, brokers are registered",
+                f"{self.brokers_max} brokers are registered, and brokers_max allows no more",
                 retry_after_seconds=RETRY_SECONDS,
             )
         listed = registration.topics if broker_id == MASTER_ID else None
         grown = self.topic_entry_count - len(group.topics) + len(listed or ())
         if listed is not None and grown > self.topics_max:
             raise OverloadedError(
-                f"topics_max, {self.topics_max}, would be exceeded by {len(listed)} topics",
+                f"{len(listed)} topics of {broker_name} would exceed topics_max, {self.topics_max}",
                 retry_after_seconds=RETRY_SECONDS,
             )
 
@@ -328,14 +326,14 @@ def _other_ids(group: LiveGroup, broker: LiveBroker) -> list[int]:
 
 
 def _where(group: LiveGroup) -> object:
-    """Return what a group's part of a route is made of, its queues aside."""
+    """Return a group's part of a route without its queues, for comparison."""
     return group.cluster, {
         broker_id: (broker.urls, broker.store_host) for broker_id, broker in group.brokers.items()
     }
 
 
 def _order(config: OrderConfig | None) -> tuple[int, str] | None:
-    """Return version and text of an order config."""
+    """Return an order config as (version, text)."""
     return None if config is None else (config.version, config.text)
 
 

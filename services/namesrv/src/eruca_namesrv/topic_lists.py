@@ -1,6 +1,6 @@
-"""Checking the topics of a registration: what clients will be told must be usable.
+"""Check the topics of a registration, so that clients get only usable routes.
 
-Pure. A registration is refused whole, so that a route never holds half of what a broker meant.
+Pure. An invalid registration is refused as a whole: a route never holds half of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FAULTS_SHOWN_MAX = 32
 
 
 def check_topics(topics: Sequence[TopicConfig] | None) -> None:
-    """Raise ValidationError if a topic's name or queue count is none, or one is listed twice."""
+    """Raise ValidationError if a topic's name or queue count is invalid, or one is listed twice."""
     faults = [
         {"pointer": f"/body/topics/{index}/{field}", "detail": detail}
         for index, field, detail in _faults(topics or ())
@@ -39,7 +39,7 @@ def _faults(topics: Sequence[TopicConfig]) -> Iterator[tuple[int, str, str]]:
         elif config.topic in seen:
             yield index, "topic", f"{config.topic} is listed twice"
         seen.add(config.topic)
-        # 0 is RocketMQ's way to stop sending to, or reading from, a topic.
+        # 0 is RocketMQ's way to disable sending to, or reading from, a topic.
         if not 0 <= config.read_queue_count <= QUEUE_COUNT_MAX:
             yield index, "read_queue_count", f"not from 0 to {QUEUE_COUNT_MAX}"
         if not 0 <= config.write_queue_count <= QUEUE_COUNT_MAX:

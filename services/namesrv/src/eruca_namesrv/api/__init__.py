@@ -1,1 +1,1 @@
-"""HTTP in, one call of the name server, HTTP out: one module per resource."""
+"""HTTP routes, one module per resource: parse the request, make one call, render the answer."""

@@ -1,4 +1,4 @@
-"""Brokers: registering, stopping, and who is alive."""
+"""Brokers: register, unregister, list the live ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Id = Annotated[BrokerId, Path(examples=[0])]
 @router.put(
     "/brokers/{broker_name}/{broker_id}",
     operation_id="registerBroker",
-    summary="Register a broker, or say that it is still alive",
+    summary="Register a broker, or send its heartbeat",
     responses=answer(examples.REGISTERED) | problems(ConflictError, OverloadedError),
 )
 async def register_broker(
@@ -43,13 +43,14 @@ async def register_broker(
     registration: Annotated[BrokerRegistration, Body(examples=[examples.REGISTRATION])],
     names: Names,
 ) -> RegistrationResult:
-    """Take in what a broker says of itself; it holds for `expiry_seconds`.
+    """Store a broker's registration for `expiry_seconds`.
 
-    `topics` of a master replaces all topics of the broker name: what is not listed is gone from
-    its routes. With `topics` null it is a light heartbeat; where the answer says `needs_topics`,
-    register again with them. Held route requests are woken before this is answered.
+    A master's `topics` replace all topics of the broker name: a topic that is not listed leaves
+    the routes. A registration whose `topics` is null is a heartbeat. If the answer says
+    `needs_topics`, register again with all topics. Held route requests are woken before the answer
+    is sent.
 
-    An id that lives at another address is refused with 409 until that registration is over: by
+    If the id is registered at another address, the answer is 409 until that registration ends: by
     `DELETE`, or when it expires.
     """
     check_topics(registration.topics)
@@ -59,7 +60,7 @@ async def register_broker(
 @router.delete(
     "/brokers/{broker_name}/{broker_id}",
     operation_id="unregisterBroker",
-    summary="Unregister a broker that stops",
+    summary="Unregister a broker that is shutting down",
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(BrokerNotFoundError, ConflictError),
 )
@@ -70,12 +71,12 @@ async def unregister_broker(
     *,
     store_host: Annotated[
         str | None,
-        Query(max_length=64, description="unregister only a broker of this address, else 409"),
+        Query(max_length=64, description="unregister the broker only at this address, else 409"),
     ] = None,
 ) -> None:
-    """Drop a broker at once instead of when its registration expires.
+    """Remove a broker at once instead of when its registration expires.
 
-    With the last broker of its name, the name's queues leave every route.
+    When the last broker of a name is removed, the name's queues leave every route.
     """
     names.unregister(broker_name, broker_id, store_host)
 
@@ -83,18 +84,18 @@ async def unregister_broker(
 @router.get(
     "/brokers",
     operation_id="listBrokers",
-    summary="Every live broker",
+    summary="List the live brokers",
     responses=answer(examples.BROKERS) | problems(NameServerSettlingError),
 )
 async def list_brokers(names: Names) -> BrokerList:
-    """Return the live brokers by name and id, each with its last sign of life."""
+    """Return the live brokers by name and id, each with the time of its last heartbeat."""
     return names.broker_list()
 
 
 @router.get(
     "/clusters",
     operation_id="listClusters",
-    summary="Broker names by cluster",
+    summary="List broker names by cluster",
     responses=answer(examples.CLUSTERS) | problems(NameServerSettlingError),
 )
 async def list_clusters(names: Names) -> ClusterList:

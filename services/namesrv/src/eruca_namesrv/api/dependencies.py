@@ -1,4 +1,4 @@
-"""What a handler asks for, by annotation; ``app.create_app`` put it there."""
+"""Dependencies that handlers declare by annotation; ``app.create_app`` provides them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from eruca_namesrv.name_server import NameServer
 
 
-async def _name_server(request: Request) -> NameServer:  # or FastAPI would call it in a thread
+async def _name_server(request: Request) -> NameServer:  # async: FastAPI runs a def in a thread
     name_server: NameServer = request.app.state.name_server
     return name_server
 

@@ -41,18 +41,18 @@ router = APIRouter(prefix="/v1/kv", tags=["key-value table"])
 @router.get(
     "/{namespace}",
     operation_id="listKv",
-    summary="A namespace's entries",
+    summary="List a namespace's entries",
     responses=answer(examples.KV_NAMESPACE) | problems(NameServerSettlingError),
 )
 async def list_kv(namespace: Namespace, names: Names) -> KvNamespace:
-    """Return every key and value; none for a namespace that does not exist."""
+    """Return every key and value; an empty object if the namespace does not exist."""
     return KvNamespace(namespace=namespace, entries=names.kv_entries(namespace))
 
 
 @router.get(
     "/{namespace}/{key}",
     operation_id="getKv",
-    summary="One value",
+    summary="Get one value",
     responses=answer(examples.KV_ENTRY) | problems(KeyNotFoundError, NameServerSettlingError),
 )
 async def get_kv(namespace: Namespace, key: Key, names: Names) -> KvEntry:
@@ -72,9 +72,9 @@ async def put_kv(
     value: Annotated[KvValue, Body(examples=[examples.KV_VALUE])],
     names: Names,
 ) -> KvEntry:
-    """Set a value; it is on this name server's disk when this is answered.
+    """Set a value. It is on this name server's disk when the answer is sent.
 
-    Name servers do not talk to each other: set it at each.
+    Name servers do not talk to each other: set the value on each of them.
     """
     await names.put_kv(namespace, key, value.value)
     return KvEntry(namespace=namespace, key=key, value=value.value)
@@ -88,5 +88,5 @@ async def put_kv(
     responses=problems(KeyNotFoundError, UnavailableError),
 )
 async def delete_kv(namespace: Namespace, key: Key, names: Names) -> None:
-    """Remove an entry; it is gone from this name server's disk when this is answered."""
+    """Remove an entry. It is gone from this name server's disk when the answer is sent."""
     await names.delete_kv(namespace, key)

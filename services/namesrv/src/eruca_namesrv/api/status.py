@@ -17,11 +17,11 @@ router = APIRouter(prefix="/v1", tags=["status"])
 @router.get(
     "/status",
     operation_id="getStatus",
-    summary="Who this is and what it knows",
+    summary="Get the name server's version and counts",
     responses=answer(examples.STATUS),
 )
 async def get_status(names: Names) -> NamesrvStatus:
-    """Return what this name server knows, by numbers."""
+    """Return the version, the start time and the counts of brokers, topics and held requests."""
     names.expire()
     return NamesrvStatus(
         version=version("eruca-namesrv"),

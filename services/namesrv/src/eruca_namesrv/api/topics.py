@@ -1,4 +1,4 @@
-"""Topics: which there are, and the route of each."""
+"""Topics: list them, and serve the route of each."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _ETAG_HEADER: Final[dict[str, Any]] = {
 _ROUTE_HEADERS: Final[dict[str, Any]] = {
     **_ETAG_HEADER,
     SETTLING_HEADER: {
-        "description": "there for a few seconds after the name server's start: brokers may be "
-        "missing for so many seconds more; keep a fuller route until then",
+        "description": "sent for a few seconds after the name server's start: brokers may be "
+        "missing for this many more seconds; keep a fuller route until then",
         "schema": {"type": "integer"},
     },
 }
@@ -46,7 +46,7 @@ _ROUTE_HEADERS: Final[dict[str, Any]] = {
 @router.get(
     "",
     operation_id="listTopics",
-    summary="Every topic that a live broker has",
+    summary="List the topics of all live brokers",
     responses=answer(examples.TOPICS) | problems(NameServerSettlingError),
 )
 async def list_topics(
@@ -55,7 +55,7 @@ async def list_topics(
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> TopicNames:
-    """Return topics by name, a page at a time: go on with `next_cursor` until it is null."""
+    """Return topics by name, one page at a time. Continue with `next_cursor` until it is null."""
     topics, has_more = names.topic_names(decode_cursor(cursor), limit)
     return TopicNames(topics=topics, next_cursor=encode_cursor(topics[-1]) if has_more else None)
 
@@ -63,11 +63,14 @@ async def list_topics(
 @router.get(
     "/{topic}/route",
     operation_id="getRoute",
-    summary="Which queues a topic has where",
+    summary="Get the queues of a topic and the brokers that hold them",
     response_model=TopicRoute,
     responses={
         200: {**answer(examples.ROUTE)[200], "headers": _ROUTE_HEADERS},
-        304: {"description": "The route is the one of If-None-Match", "headers": _ETAG_HEADER},
+        304: {
+            "description": "The route still has the ETag of If-None-Match",
+            "headers": _ETAG_HEADER,
+        },
         **problems(TopicNotFoundError, OverloadedError, NameServerSettlingError),
     },
 )
@@ -79,23 +82,21 @@ async def get_route(
     wait_seconds: WaitSeconds = 0,
     require_settled: Annotated[
         bool,
-        Query(
-            description="503 instead of a route that may lack brokers which have not registered yet"
-        ),
+        Query(description="503 instead of a route that may lack brokers not registered yet"),
     ] = False,
     if_none_match: Annotated[
-        str | None, Header(max_length=1024, description="ETags of routes that are known")
+        str | None, Header(max_length=1024, description="ETags of routes the client knows")
     ] = None,
 ) -> Response:
-    """Return the topic's route, with every network's URLs of each broker.
+    """Return the topic's route, with each broker's URLs on every network.
 
-    With `If-None-Match` and `wait_seconds` the request is held until the route is another one
-    (200), is gone (404), or the time is over (304). With `wait_seconds` alone it is held until the
+    With `If-None-Match` and `wait_seconds` the request is held until the route changes (200),
+    disappears (404), or the wait times out (304). With `wait_seconds` alone it is held until the
     topic exists.
 
-    An ordered topic whose brokers are all away has a route without queues, and its order config. A
-    topic that no broker has registered is 503 instead of 404 for as long as one may not have had
-    the time to, since the name server started.
+    An ordered topic whose brokers are all away has a route with its order config and no queues.
+    After the name server starts, an unknown topic is 503 instead of 404 until every broker has had
+    time to register.
     """
     if require_settled:
         names.require_settled()
