@@ -147,6 +147,7 @@ def made(client: eruca.AsyncClient) -> Iterator[object]:
     yield client.pull_consumer("billing", topics="orders")
     yield client.push_consumer("billing")
     yield client.simple_consumer("billing", "orders")
+    yield client.log_follower("broker-a")
 
 
 def public_calls(thing: object) -> Iterator[tuple[str, Callable[..., Any]]]:

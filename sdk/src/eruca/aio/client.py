@@ -73,7 +73,12 @@ CHECK_CONCURRENCY_DEFAULT: Final = 16
 DECISION_TIMEOUT_DEFAULT: Final = 5.0  # seconds, all attempts together
 
 
-@checked_calls()
+@checked_calls(
+    late={
+        "AllocationStrategy": "eruca.core.allocation",
+        "CheckFunction": "eruca.core.producing.transaction_settings",
+    }
+)
 class AsyncClient:
     """A client of one cluster.
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from eruca.contract.errors import ErucaError, ExpiredHandleError, StaleHandleError
+from eruca.core.checked_arguments import checked_calls
 from eruca.core.failure_text import text_of_error
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Finisher(Protocol):
         ...
 
 
+@checked_calls()
 class AsyncHandling:
     """One delivery being handled; made by :meth:`eruca.AsyncSimpleConsumer.handling`."""
 

@@ -39,6 +39,7 @@ from eruca.contract.wire import (
     MAX_OFFSET_HEADER,
     NEXT_OFFSET_HEADER,
 )
+from eruca.core.checked_arguments import checked_calls
 from eruca.core.checked_numbers import check_count
 from eruca.core.messages.log_block import LogBlock, LogRecord, sound_records
 
@@ -61,6 +62,7 @@ _AWAY: Final = (
 _logger = logging.getLogger(__name__)
 
 
+@checked_calls()
 class AsyncLogFollower:
     """Reads one broker's log; made by :meth:`eruca.AsyncClient.log_follower`."""
 

@@ -76,7 +76,7 @@ class _Target(NamedTuple):
         return f"{self.topic} from {self.broker_name}"
 
 
-@checked_calls(but=("handling",))
+@checked_calls(late={"Delivery": "eruca.core.consuming.delivery"})
 class AsyncSimpleConsumer:
     """Receives messages and finishes each by itself; made by :meth:`AsyncClient.simple_consumer`.
 
@@ -226,9 +226,6 @@ class AsyncSimpleConsumer:
 
         Acknowledged where the block ends well; given up where it raises.
         """
-        from eruca.core.consuming.delivery import Delivery  # late, as where they are made
-
-        check_argument("delivery", delivery, Delivery)
         return AsyncHandling(self, delivery)
 
     async def close(self) -> None:
@@ -384,7 +381,7 @@ def _by_broker(deliveries: Delivery | Iterable[Delivery]) -> dict[str, list[Deli
     several = deliveries if isinstance(deliveries, Iterable) else (deliveries,)
     by_broker: defaultdict[str, list[Delivery]] = defaultdict(list)
     for delivery in several:
-        check_argument("deliveries", delivery, Delivery)
+        check_argument("deliveries", delivery, Delivery)  # a generator is read but once: here
         by_broker[delivery.broker_name].append(delivery)
     return by_broker
 

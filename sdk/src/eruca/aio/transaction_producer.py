@@ -66,6 +66,7 @@ LOCAL_THREADS_MAX: Final = 32  # local code that is no async function, at a time
 _logger = logging.getLogger(__name__)
 
 
+@checked_calls()
 class AsyncTransaction:
     """One transaction, as a context manager; made by :meth:`AsyncTransactionProducer.transaction`.
 

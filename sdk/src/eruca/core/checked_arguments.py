@@ -5,6 +5,9 @@ given with its own annotations. So what a program got wrong is said where it is 
 and not by whatever trips over it first. Limits and meanings are checked by the calls themselves.
 
 Methods on the way of every message are left out: they check what they are given themselves.
+
+Every annotation is resolved: one that a program could not be held to would let anything through.
+Names that a module imports for type checkers only are named to the decorator with their modules.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
+from importlib import import_module
 from numbers import Integral, Real
 from types import GenericAlias, NoneType, UnionType
 from typing import (
@@ -48,13 +52,37 @@ class _Parameter(NamedTuple):
     kind: Any
 
 
-def checked_calls(*, but: Collection[str] = ()) -> Callable[[C], C]:
-    """Return a decorator that has a class check the arguments of its public methods, *but* some."""
+# Of each call that checks its arguments, what it checks them by.
+_PARAMETERS_OF: Final[dict[Callable[..., Any], Callable[[], tuple[_Parameter, ...]]]] = {}
+
+
+class _LateNames(dict[str, Any]):
+    """Names in annotations whose modules are loaded at the first call that needs them."""
+
+    def __init__(self, homes: Mapping[str, str]) -> None:
+        super().__init__()
+        self._homes = homes
+
+    def __missing__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(import_module(self._homes[name]), name)
+
+
+def checked_calls(
+    *, but: Collection[str] = (), late: Mapping[str, str] | None = None
+) -> Callable[[C], C]:
+    """Return a decorator that has a class check the arguments of its public methods.
+
+    Args:
+        but: Methods that check theirs themselves.
+        late: The module of each name that annotations use and the class's module has for type
+            checkers only. It is loaded at the first call of a method that needs it.
+    """
+    late_names = _LateNames(late or {})
 
     def decorate(checked_class: C) -> C:
         for name, member in list(vars(checked_class).items()):
             if inspect.isfunction(member) and not name.startswith("_") and name not in but:
-                setattr(checked_class, name, _checked(member))
+                setattr(checked_class, name, _checked(member, late_names))
         return checked_class
 
     return decorate
@@ -81,12 +109,12 @@ def _mapping_kind(kind: Any) -> Any:  # noqa: ANN401
     return None
 
 
-def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+def _checked(function: Callable[..., Any], late_names: _LateNames) -> Callable[..., Any]:
     signature = inspect.signature(function)
 
     @functools.cache  # at the first call: what annotations name may be loaded late
     def parameters() -> tuple[_Parameter, ...]:
-        return tuple(_parameters(function, signature))
+        return tuple(_parameters(function, signature, late_names))
 
     def check(*args: Any, **options: Any) -> None:  # noqa: ANN401
         try:
@@ -104,6 +132,7 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
             check(*args, **options)
             return await function(*args, **options)
 
+        _PARAMETERS_OF[call_async] = parameters
         return call_async
 
     @functools.wraps(function)
@@ -111,12 +140,25 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
         check(*args, **options)
         return function(*args, **options)
 
+    _PARAMETERS_OF[call] = parameters
     return call
 
 
-def _parameters(function: Callable[..., Any], signature: inspect.Signature) -> Iterator[_Parameter]:
+def checked_argument_names(call: Callable[..., Any]) -> list[str] | None:
+    """Return the arguments that *call* checks by their annotations; None if it is unchecked.
+
+    Raises:
+        NameError: An annotation cannot be resolved.
+    """
+    parameters = _PARAMETERS_OF.get(call)
+    return None if parameters is None else [parameter.name for parameter in parameters()]
+
+
+def _parameters(
+    function: Callable[..., Any], signature: inspect.Signature, late_names: _LateNames
+) -> Iterator[_Parameter]:
     for name, parameter in list(signature.parameters.items())[1:]:
-        kind = _resolved(function, parameter.annotation)
+        kind = _resolved(function, parameter.annotation, late_names)
         if kind is Any or parameter.kind is parameter.VAR_KEYWORD:
             continue
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -124,14 +166,15 @@ def _parameters(function: Callable[..., Any], signature: inspect.Signature) -> I
         yield _Parameter(name, kind)
 
 
-def _resolved(function: Callable[..., Any], annotation: object) -> Any:  # noqa: ANN401
-    """Return what an annotation means; Any where a name in it is there for type checkers only."""
+def _resolved(
+    function: Callable[..., Any],
+    annotation: object,
+    late_names: _LateNames,
+) -> Any:  # noqa: ANN401
+    """Return the type that an annotation names."""
     if not isinstance(annotation, str):
         return annotation
-    try:
-        return eval(annotation, vars(sys.modules[function.__module__]))
-    except NameError:
-        return Any
+    return eval(annotation, vars(sys.modules[function.__module__]), late_names)
 
 
 def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401
