@@ -869,6 +869,9 @@ async def test_after_a_flush_that_failed_only_a_restart_brings_a_checkpoint(
             await store.checkpoint()
     with pytest.raises(FlushError, match="restart the broker"):
         await store.checkpoint()
+    failed = {p.name: p.failure for p in store.projections() if p.failure is not None}
+    assert list(failed) == ["key_index" if files == "index" else "consume_queues"]
+    assert "restart the broker" in str(failed)
     assert read_checkpoint(tmp_path) == promised._replace(flushed_offset=store.flushed_offset)
     await send(store, b"after")
     assert bodies(store) == [b"kept", b"after"]
@@ -906,6 +909,7 @@ async def test_a_flush_that_failed_while_the_index_took_entries_in_is_final_too(
 
     with pytest.raises(FlushError, match="restart the broker"):
         await store.checkpoint()
+    assert [p.name for p in store.projections() if p.failure is not None] == ["key_index"]
     await store.close()
     assert (tmp_path / "abort").exists()
 

@@ -34,10 +34,10 @@ class RequestTimeoutError(UnavailableError):
 
 
 class NotReadyError(UnavailableError):
-    """The service is starting or stopping."""
+    """The service is starting or stopping, or cannot do its work."""
 
     code = "not-ready"
-    title = "The service is starting or stopping"
+    title = "The service is not ready"
     default_fix = "wait a moment, then repeat; or use another instance"
 
 

@@ -31,7 +31,18 @@ class Checkpoints:
         self._directory = directory
         self._queues = queues
         self._index = index
-        self._flush_error: FlushError | None = None  # a projection may have lost pages
+        self._queues_error: FlushError | None = None  # their files may have lost pages
+        self._index_error: FlushError | None = None
+
+    @property
+    def queues_error(self) -> FlushError | None:
+        """The flush of a consume queue that failed and ended all checkpoints, or None."""
+        return self._queues_error
+
+    @property
+    def index_error(self) -> FlushError | None:
+        """The flush of the key index that failed and ended all checkpoints, or None."""
+        return self._index_error or self._index.flush_error
 
     async def write(self, timestamp: int, flushed_offset: int) -> None:
         """Flush the projections, and write a checkpoint.
@@ -46,12 +57,8 @@ class Checkpoints:
         """
         queues, index = self._queues.take_unflushed(), self._index.take_unflushed()
         marks = Marks(flushed_offset, self._queues.marks(), self._index.marks())
-        if (failed := self._flush_error or self._index.flush_error) is not None:
-            raise FlushError(
-                failed.errno,
-                f"a flush of a projection failed before ({failed.strerror}); "
-                "check the disk, then restart the broker, which rebuilds what may be lost",
-            )
+        if (failed := self.queues_error or self.index_error) is not None:
+            raise FlushError(failed.errno, unflushed_reason(failed))
         await finished_in_thread(partial(self._flush, queues, index))
         # The index counts for RocketMQ, which must not believe a file without its slots; here it
         # says itself how far it has come.
@@ -75,7 +82,19 @@ class Checkpoints:
     def _flush(self, queues: Unflushed, index: UnflushedIndex) -> None:
         try:
             queues.sync()
+        except FlushError as error:
+            self._queues_error = error
+            raise
+        try:
             index.sync()
         except FlushError as error:
-            self._flush_error = error
+            self._index_error = error
             raise
+
+
+def unflushed_reason(error: FlushError) -> str:
+    """Return the fault of a projection whose flush failed, and the fix."""
+    return (
+        f"a flush failed ({error.strerror}), so there are no more checkpoints; "
+        "check the disk, then restart the broker, which rebuilds what may be lost"
+    )

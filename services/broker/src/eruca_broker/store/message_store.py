@@ -441,8 +441,15 @@ class MessageStore:
         return usage.used / (usage.used + usage.free)
 
     def projections(self) -> list[Projection]:
-        """Return how far each projection has come."""
-        return self._projections.progress()
+        """Return how far each projection has come, and its fault if it has one."""
+        unflushed = {
+            "consume_queues": self._checkpoints.queues_error,
+            "key_index": self._checkpoints.index_error,
+        }
+        return [
+            projection.or_failure(unflushed.get(projection.name))
+            for projection in self._projections.progress()
+        ]
 
     # --- Upkeep, called by the loops --------------------------------------------------------------
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from eruca.contract.errors import UnavailableError
+from eruca_broker.store.checkpoints import unflushed_reason
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.files.refusals import is_scarcity, refusal_of
 from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import KEY_INDEX, Key, reason_of
+from eruca_chassis.flushing import FlushError
 
 logger = structlog.get_logger(__name__)
 
@@ -31,6 +33,12 @@ class Projection:
     name: str
     log_offset: int  # it has all before it
     failure: str | None = None  # why it lacks what comes then; or what is wrong in it
+
+    def or_failure(self, error: FlushError | None) -> Projection:
+        """Return it with the fault that a failed flush is, unless it has another."""
+        if error is None or self.failure is not None:
+            return self
+        return replace(self, failure=unflushed_reason(error))
 
 
 class Projections:
