@@ -18,6 +18,7 @@ FOLDERS = (
     "interop",
     "clients",
     "examples",
+    "docs",
 )
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))

@@ -1,4 +1,4 @@
-"""The plug-in, as pytest loads it: the READMEs' examples, run as somebody else's tests."""
+"""The plug-in, as pytest loads it: the documents' examples, run as somebody else's tests."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from support.documents import GUIDE, examples
+
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 FIRST, SETTINGS, CLUSTER, OPTIONS = EXAMPLE.findall((ROOT / "testing" / "README.md").read_text())
-[GLIMPSE] = EXAMPLE.findall(
-    (ROOT / "README.md").read_text().split("## Test what you write\n")[1].split("\n## ")[0]
-)
+[GLIMPSE] = examples(GUIDE / "testing.md")
 
 
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
@@ -22,7 +22,7 @@ def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 
 
 def test_the_examples_with_a_broker_in_memory_pass(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(test_first=FIRST, test_settings=SETTINGS, test_glimpse=GLIMPSE)
+    pytester.makepyfile(test_first=FIRST, test_settings=SETTINGS, test_glimpse=GLIMPSE.text)
 
     run(pytester).assert_outcomes(passed=5)
 
