@@ -119,13 +119,61 @@ async def test_garbage_is_refused_with_a_problem_and_the_connection_closed() -> 
         assert await reader.read() == b""
 
 
+@pytest.mark.parametrize("first", [b"", HELLO], ids=["first", "behind another"])
+async def test_a_method_that_no_service_knows_is_not_implemented(first: bytes) -> None:
+    async with (
+        serving(Things().app(), limits()) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        writer.write(first + b"get /v1/large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        if first:
+            assert (await answer_of(reader))[0] == 200
+
+        status, headers, body = await answer_of(reader)
+
+        problem = json.loads(body)
+        assert (status, problem["code"]) == (501, "method-unknown")
+        assert (problem["detail"], headers["connection"]) == ("the method get is unknown", "close")
+        assert await reader.read() == b""
+
+
+@pytest.mark.parametrize("method", [b"PROPFIND", b"TRACE", b"PATCH"])
+async def test_a_known_method_that_the_path_does_not_take_is_refused_with_those_it_takes(
+    method: bytes,
+) -> None:
+    async with (
+        serving(Things().app(), limits()) as (_, address),
+        raw_connection(address) as (reader, writer),
+    ):
+        writer.write(method + b" /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+        status, headers, _ = await answer_of(reader)
+
+        assert (status, headers["allow"]) == (405, "GET, HEAD")
+
+
+async def test_an_unknown_expectation_fails_at_once_on_every_way() -> None:
+    for path in (b"/v1/upload", b"/healthz", b"/nothing"):
+        async with (
+            serving(Things().app(), limits()) as (_, address),
+            raw_connection(address) as (reader, writer),
+        ):
+            head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n" % path
+            writer.write(head + b"Expect: 100-continue, more\r\n\r\n")
+
+            status, headers, body = await answer_of(reader)
+
+            assert (status, json.loads(body)["code"]) == (417, "expectation-failed")
+            assert headers["connection"] == "close"
+
+
 @pytest.mark.parametrize(
     ("head", "detail"),
     [
         (b"GET /v1/gr\xc3\xbc\xc3\x9fe HTTP/1.1\r\n", "the request's URL cannot be read"),
         (b"GET /v1/parts?name=\xff HTTP/1.1\r\n", "the request's URL cannot be read"),
         (b"GET http://[::1/ HTTP/1.1\r\n", "the request's URL cannot be read"),
-        (b"BREW / HTTP/1.1\r\n", "what arrived is not HTTP/1.1: invalid method encountered"),
+        (b"BREW / HTTP/1.1\r\n", "the method BREW is unknown"),
         (b"GET / HTTP/1.1\r\nHost : x\r\n", "what arrived is not HTTP/1.1: invalid header token"),
         (
             b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n",

@@ -414,7 +414,33 @@ async def test_a_client_that_expects_100_is_refused_without_its_body(
     )
     writer.write(head)
 
-    assert (await answer_of(reader))[0] == 413
+    status, headers, _ = await answer_of(reader)
+    # A client that leaves its body out would otherwise have its next request taken for it.
+    assert (status, headers["connection"]) == (413, "close")
+    writer.write(bytes(1_000))
+    assert await reader.read() == b""
+
+
+async def test_a_body_that_comes_unasked_does_not_end_the_connection(
+    connection: Connection,
+) -> None:
+    reader, writer = connection
+    writer.write(
+        b"POST /v1/nothing HTTP/1.1\r\n"
+        b"Host: localhost\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\nbody"
+    )
+    status, headers, _ = await answer_of(reader)
+    assert (status, "connection" in headers) == (404, False)
+
+    writer.write(said(b"next"))
+    assert (await answer_of(reader))[2] == b"next"
+
+
+async def test_http_1_0_is_not_told_to_go_on(connection: Connection) -> None:
+    reader, writer = connection
+    writer.write(b"POST /v1/say HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\nbody")
+
+    assert (await answer_of(reader))[2] == b"body"
 
 
 @pytest.mark.parametrize("first", [b"", LARGE], ids=["at once", "behind a large body"])

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca.contract.errors import HttpVersionError, RequestError, TransferCodingError
+from eruca.contract.errors import (
+    ExpectationError,
+    HttpVersionError,
+    RequestError,
+    TransferCodingError,
+)
 from eruca_chassis.connections.framing import HEAD_SIZE_MAX, Framing, check_framing
 
 HEADS = (
@@ -89,3 +94,22 @@ def test_http_1_0_has_no_codings_and_other_versions_are_not_spoken() -> None:
     for version in ("0.9", "2.0", "3.0"):
         with pytest.raises(HttpVersionError):
             check_framing(version, {})
+
+
+@pytest.mark.parametrize(
+    "value", [b"100-continue", b"100-Continue", b" 100-continue,, 100-continue ", b""]
+)
+def test_a_sender_may_wait_to_be_told_to_go_on(value: bytes) -> None:
+    check_framing("1.1", {b"expect": value})
+
+
+@pytest.mark.parametrize("value", [b"more", b"100-continue, more", b"100-continue;q=1"])
+def test_a_sender_that_waits_for_anything_else_is_refused(value: bytes) -> None:
+    with pytest.raises(ExpectationError) as refused:
+        check_framing("1.1", {b"expect": value})
+    assert refused.value.status == 417
+    assert value.decode() in refused.value.detail
+
+
+def test_what_http_1_0_expects_is_ignored() -> None:
+    check_framing("1.0", {b"expect": b"more"})

@@ -25,6 +25,8 @@ The tree::
     │   ├── UnsupportedMediaTypeError 415 unsupported-media-type
     │   ├── NotAcceptableError        406 not-acceptable
     │   ├── MethodNotAllowedError     405 method-not-allowed
+    │   ├── UnknownMethodError        501 method-unknown
+    │   ├── ExpectationError          417 expectation-failed
     │   ├── TargetTooLongError        414 target-too-long
     │   ├── HeadTooLargeError         431 head-too-large
     │   ├── TransferCodingError       501 transfer-coding-unsupported
@@ -154,6 +156,7 @@ from eruca.contract.errors.refusals import (
     UnknownHostError,
 )
 from eruca.contract.errors.requests import (
+    ExpectationError,
     FilterSyntaxError,
     HeadTooLargeError,
     HttpVersionError,
@@ -166,6 +169,7 @@ from eruca.contract.errors.requests import (
     TargetTooLongError,
     TooLargeError,
     TransferCodingError,
+    UnknownMethodError,
     UnsupportedMediaTypeError,
     ValidationError,
 )
@@ -202,6 +206,7 @@ __all__ = [
     "DerivedTopicError",
     "DiskFullError",
     "ErucaError",
+    "ExpectationError",
     "ExpiredHandleError",
     "FilterSyntaxError",
     "GroupNotFoundError",
@@ -253,6 +258,7 @@ __all__ = [
     "TransportError",
     "UnavailableError",
     "UnknownHostError",
+    "UnknownMethodError",
     "UnsupportedMediaTypeError",
     "ValidationError",
     "WebhookNotFoundError",

@@ -134,6 +134,24 @@ class MethodNotAllowedError(RequestError):
     default_fix = "use a method that the path takes; see /docs"
 
 
+class UnknownMethodError(RequestError):
+    """The request's method is one that no path of any service takes."""
+
+    code = "method-unknown"
+    status = 501
+    title = "The method is not implemented"
+    default_fix = "use a method that OpenAPI names, in capital letters; see /docs"
+
+
+class ExpectationError(RequestError):
+    """The request expects something else of the service than to be told to go on."""
+
+    code = "expectation-failed"
+    status = 417
+    title = "The expectation cannot be met"
+    default_fix = "leave out the header Expect, or send Expect: 100-continue"
+
+
 class TargetTooLongError(RequestError):
     """The request's path and query are longer than any that means something."""
 

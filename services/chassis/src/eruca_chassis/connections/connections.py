@@ -190,25 +190,26 @@ class ServiceProtocol(HttpToolsProtocol):
                 start = self._take_known(data, start)
                 if start == size:
                     return
+            is_first = not self._framing.has_begun
             end = self._framing.next_end(data, start)
             if end == start:
                 self.refuse(self._head_too_large())
                 return
-            if not self._feed(data if end - start == size else data[start:end]):
+            if not self._feed(data if end - start == size else data[start:end], is_first=is_first):
                 return
             start = end
         receiving = self._receiving
         if receiving is not None and receiving.missing_size >= LARGE_BODY_SIZE_MIN:
             let_read(self.transport, BodyReceiver(self, receiving, self._received))
 
-    def _feed(self, piece: bytes) -> bool:
-        """Let the parser have a piece; return whether there may be more."""
+    def _feed(self, piece: bytes, *, is_first: bool) -> bool:
+        """Let the parser have a piece, maybe a head's first; return whether there may be more."""
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
             self._ignore_upgrade()  # the piece ends where the head does
         except httptools.HttpParserError as error:
-            self.refuse(unreadable(error))
+            self.refuse(unreadable(error, piece, is_first=is_first))
         return not self._is_refused and self._refusal is None
 
     def _received(self) -> None:
@@ -461,9 +462,8 @@ class ServiceProtocol(HttpToolsProtocol):
         self.scope["headers"] = list(headers)  # without the trailers that may follow a body
         has_body = self.parser.get_method() != b"HEAD"
         self.scope["extensions"] = lending_by(self) if has_body else {}
-        self.expect_100_continue = any(
-            name == b"expect" and value.lower() == b"100-continue" for name, value in headers
-        )
+        is_old = self.parser.get_http_version() == "1.0"  # … knows no 100 (Continue)
+        self.expect_100_continue = not is_old and any(name == b"expect" for name, _ in headers)
         was_paused = self.flow.read_paused  # for a body that waits
         super().on_headers_complete()
         self._arriving = self.cycle
@@ -501,8 +501,23 @@ class ServiceProtocol(HttpToolsProtocol):
             is_whole = not message.get("more_body", False)
             return message
 
+        is_last = False  # of this connection
+
+        async def send_or_end(message: Message) -> None:
+            nonlocal is_last
+            if cycle.waiting_for_100_continue and cycle.more_body:
+                # The client may leave its body out now: nothing tells where the next request is.
+                is_last = True
+                message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+                await send(message)
+                cycle.keep_alive = True  # or uvicorn would close under a client that does send it
+            else:
+                await send(message)
+
         try:
-            await app(scope, receive_or_end, send)
+            await app(scope, receive_or_end, send_or_end)
+            if is_last and cycle.response_complete and not self.transport.is_closing():
+                self._linger()
         finally:
             if self._is_half_closed and not cycle.response_complete:
                 cycle.disconnected = True  # or uvicorn would answer in the application's place
@@ -640,6 +655,10 @@ class ServiceProtocol(HttpToolsProtocol):
             return
         self._refusal = None
         self.transport.write(last_answer(error, self._id_of_refused()))
+        self._linger()
+
+    def _linger(self) -> None:
+        """End the connection behind what is written; drop what still arrives."""
         self.transport.write_eof()
         self._is_refused = True
         let_read(self.transport, Lingering(self, self.transport))

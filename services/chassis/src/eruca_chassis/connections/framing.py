@@ -15,7 +15,8 @@ What a client may send without a request to show for it:
 - trailers, and the extensions of chunks, of as much. 16 bytes for each chunk and twice its data do
   not count: a chunk of one byte is honest, a byte with a kilobyte of extension is not.
 
-Source: RFC 9112 sections 2.2, 6.3 and 7.1; the allowance for chunks is that of Go's net/http.
+Source: RFC 9112 sections 2.2, 6.3 and 7.1; RFC 9110 section 10.1.1 (Expect); the allowance for
+chunks is that of Go's net/http.
 """
 
 from __future__ import annotations
@@ -23,17 +24,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from eruca.contract.errors import HttpVersionError, RequestError, TransferCodingError
+from eruca.contract.errors import (
+    ExpectationError,
+    HttpVersionError,
+    RequestError,
+    TransferCodingError,
+)
 from eruca_chassis.connections.known_heads import HEAD_END
 
 HEAD_SIZE_MAX: Final = 64 * 1024  # bytes of a request line with its headers; and of trailers
+_CONTINUE: Final = b"100-continue"
 _CHUNK_ALLOWANCE: Final = 16  # bytes around the data of one chunk that do not count
 _SHOWN_SIZE_MAX: Final = 80  # bytes of a refused value that are shown
 _SEAM_SIZE: Final = len(HEAD_END) - 1  # bytes of it that may be in the piece before
 
 
 def check_framing(http_version: str, headers: Mapping[bytes, bytes]) -> None:
-    """Refuse a head behind which the parser would read a body otherwise than its sender meant it.
+    """Refuse a head behind which the body would be read otherwise than its sender means it.
 
     Args:
         http_version: As the parser has it.
@@ -41,12 +48,16 @@ def check_framing(http_version: str, headers: Mapping[bytes, bytes]) -> None:
 
     Raises:
         HttpVersionError: It is not of HTTP/1.1 or 1.0.
+        ExpectationError: The sender waits with the body for something else than 100 (Continue).
         TransferCodingError: The body is coded in more ways than in chunks.
         RequestError: Nothing tells where the body ends: chunked is not its last coding, or it is of
             HTTP/1.0, which knows no codings.
     """
     if http_version not in ("1.1", "1.0"):
         raise HttpVersionError(f"the request is of HTTP/{http_version}")
+    expected = headers.get(b"expect")
+    if expected is not None and http_version != "1.0":
+        _check_expectations(expected)
     codings = headers.get(b"transfer-encoding")
     if codings is None:
         return
@@ -54,8 +65,8 @@ def check_framing(http_version: str, headers: Mapping[bytes, bytes]) -> None:
         raise RequestError(
             "HTTP/1.0 has no Transfer-Encoding", fix="send Content-Length, or speak HTTP/1.1"
         )
-    names = [name.strip().lower() for name in codings.split(b",") if name.strip()]
-    shown = repr(codings[:_SHOWN_SIZE_MAX].decode("latin-1"))
+    names = _members(codings)
+    shown = _shown(codings)
     if names.count(b"chunked") != 1 or names[-1] != b"chunked":
         raise RequestError(
             f"expected a Transfer-Encoding that ends in chunked, found {shown}",
@@ -63,6 +74,19 @@ def check_framing(http_version: str, headers: Mapping[bytes, bytes]) -> None:
         )
     if len(names) > 1:
         raise TransferCodingError(f"expected the Transfer-Encoding chunked, found {shown}")
+
+
+def _check_expectations(expected: bytes) -> None:
+    if any(name != _CONTINUE for name in _members(expected)):
+        raise ExpectationError(f"expected the Expect 100-continue, found {_shown(expected)}")
+
+
+def _members(value: bytes) -> list[bytes]:
+    return [name.strip().lower() for name in value.split(b",") if name.strip()]
+
+
+def _shown(value: bytes) -> str:
+    return repr(value[:_SHOWN_SIZE_MAX].decode("latin-1"))
 
 
 class Framing:
