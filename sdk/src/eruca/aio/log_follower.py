@@ -1,6 +1,6 @@
 """Following a broker's log: every record, in order, system topics included, as it is written.
 
-This is what replicas, projections and exports are built on. The log offset is the only state: keep
+Projections and exports are built on it. The log offset is the only state: keep
 ``record.next_offset`` together with what was made of the record, in one transaction where there is
 one, and begin there the next time.
 

@@ -12,7 +12,7 @@ many faults is refused at the first one: objects with absurdly many members, and
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -113,10 +113,13 @@ BrokerName = Annotated[
 ClusterName = Annotated[
     str, Field(min_length=1, max_length=127, pattern=r"^[a-zA-Z0-9_.-]+$", examples=["eruca"])
 ]
+MASTER_ID: Final = 0
+"""The broker id of the master among the brokers of a name."""
 BrokerId = Annotated[int, Field(ge=0, le=2**31 - 1, description="0 is the master.")]
 QueueId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Offset = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
 QueueCount = Annotated[int, Field(ge=1, le=QUEUE_COUNT_MAX)]
+BrokerRole = Literal["master"]
 Permission = Literal["rw", "r", "w", "none"]
 WaitSeconds = Annotated[float, Field(ge=0, le=WAIT_SECONDS_MAX, allow_inf_nan=False)]
 
@@ -490,7 +493,7 @@ class BrokerStatus(Answer):
     cluster: str
     broker_name: str
     broker_id: int
-    role: Literal["master"]
+    role: BrokerRole
     version: str
     store_host: str
     started_at: Instant

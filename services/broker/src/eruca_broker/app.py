@@ -87,7 +87,7 @@ _TAGS: Final = (
     {"name": "dead letters", "description": "What groups have given up on"},
     {"name": "delayed messages", "description": "What waits for its delivery"},
     {"name": "transactions", "description": "Messages that are stored first and decided later"},
-    {"name": "log", "description": "The log itself, for replicas and projections"},
+    {"name": "log", "description": "The log itself, for projections"},
     {"name": "status", "description": "Who the broker is and how it is doing"},
 )
 _ROUTERS: Final = (  # in the document's order

@@ -17,9 +17,8 @@ from eruca.contract.limits import (
     HEARTBEAT_SECONDS_DEFAULT,
     RECORDS_SIZE_MAX,
 )
-from eruca.contract.models import BrokerId, BrokerName, ClusterName
+from eruca.contract.models import MASTER_ID, BrokerId, BrokerName, BrokerRole, ClusterName
 from eruca.contract.urls import checked_url
-from eruca.core.routing.route_table import MASTER_ID
 from eruca_broker.store.settings import SEGMENT_SIZE_MIN, FlushMode
 from eruca_chassis.settings import ServiceSettings, at_least, checked_segment, checked_urls
 
@@ -217,6 +216,12 @@ class BrokerSettings(ServiceSettings):
         le=64 * 1024**2,
         description="bytes of a request that carries no messages",
     )
+
+    @property
+    def role(self) -> BrokerRole:
+        """The broker's role among those of its name; :func:`_checked_id` allows only masters."""
+        assert self.id == MASTER_ID
+        return "master"
 
     def announced_urls(self) -> Collection[str]:
         """Return where clients are told to reach the broker, on each network."""

@@ -136,6 +136,7 @@ def wire(
             cluster=settings.cluster,
             broker_name=settings.name,
             broker_id=settings.id,
+            role=settings.role,
             store_host=host_text(store_host),
             version=version("eruca-broker"),
             started_at=started_at,

@@ -32,6 +32,7 @@ from eruca.contract.errors import (
     TopicNotFoundError,
 )
 from eruca.contract.models import (
+    MASTER_ID,
     BrokerAddress,
     BrokerGroup,
     BrokerList,
@@ -52,7 +53,7 @@ from eruca_chassis.held import HeldPlace, HeldPlaces, Release, Waking
 from eruca_chassis.requests.entity_tags import is_known
 from eruca_namesrv.kv import ORDER_NAMESPACE, KvTable
 from eruca_namesrv.ordered_topics import OrderedTopics
-from eruca_namesrv.route_table import MASTER_ID, LiveBroker, RouteTable
+from eruca_namesrv.route_table import LiveBroker, RouteTable
 
 EXPIRY_SCAN_SECONDS: Final = 5.0  # RocketMQ's scanNotActiveBrokerInterval
 RETRY_SECONDS: Final = 1.0  # while settling: a broker may register at any moment

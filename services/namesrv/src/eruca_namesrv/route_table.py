@@ -38,6 +38,7 @@ from typing import Final, NamedTuple
 
 from eruca.contract.errors import BrokerNotFoundError, ConflictError, OverloadedError
 from eruca.contract.models import (
+    MASTER_ID,
     BrokerRegistration,
     OrderConfig,
     Permission,
@@ -47,7 +48,6 @@ from eruca.contract.models import (
     TopicRoute,
 )
 
-MASTER_ID: Final = 0
 RETRY_SECONDS: Final = 30.0  # a registration period: places may become free within it
 
 

@@ -23,9 +23,9 @@ from eruca.contract.errors import (
     TransportError,
     UnavailableError,
 )
-from eruca.contract.models import BrokerGroup, BrokerList
+from eruca.contract.models import MASTER_ID, BrokerGroup, BrokerList
 from eruca.core.messages.message_queue import MessageQueue
-from eruca.core.routing.route_table import MASTER_ID, address_for
+from eruca.core.routing.route_table import address_for
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from eruca.aio.cluster.routes import Routes
 from eruca.contract.errors import NoRouteError
+from eruca.contract.models import MASTER_ID
 from eruca.core.messages.message_queue import MessageQueue
-from eruca.core.routing.route_table import MASTER_ID
 
 
 class UrlBook:

@@ -159,7 +159,7 @@ async def masters(
     client: AsyncClient, *, cluster: str | None = None, broker: str | None = None
 ) -> list[str]:
     """Return the names of the live brokers that are meant, of those that have a master."""
-    from eruca.core.routing.route_table import MASTER_ID
+    from eruca.contract.models import MASTER_ID
 
     return [
         group.broker_name

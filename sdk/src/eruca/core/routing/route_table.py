@@ -22,13 +22,12 @@ from typing import Final
 
 from eruca.contract.errors import NoRouteError
 from eruca.contract.limits import QUEUE_COUNT_MAX
-from eruca.contract.models import TopicRoute
+from eruca.contract.models import MASTER_ID, TopicRoute
 from eruca.contract.records import Host
 from eruca.core.messages.message_queue import MessageQueue
 
 ROUTE_AGE_MS_MAX: Final = 30_000  # RocketMQ's pollNameServerInterval
 DEFAULT_NETWORK: Final = "default"
-MASTER_ID: Final = 0
 _ORDER_PART: Final = re.compile(r"(?P<broker>.+):(?P<count>[0-9]{1,4})")
 
 

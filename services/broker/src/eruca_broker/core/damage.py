@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from eruca.contract.errors import RecordNotFoundError
 
-RESTORE_FIX: Final = "restore the log's file from a replica or a backup while the broker is stopped"
+RESTORE_FIX: Final = "restore the log's file from a backup while the broker is stopped"
 
 
 class Damage(NamedTuple):

@@ -1,4 +1,4 @@
-"""The log feed: the log's own bytes from an offset on, for replicas, projections and people.
+"""The log feed: the log's own bytes from an offset on, for projections and people.
 
 The log is read up to its end as far as it may be seen; at the end a request is held until
 something is appended. Retention can overtake a slow reader: the offset is then not found, and the

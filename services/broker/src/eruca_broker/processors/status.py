@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from eruca.contract.models import BrokerStatus, LogStatus, ProjectionStatus
+from eruca.contract.models import BrokerRole, BrokerStatus, LogStatus, ProjectionStatus
 from eruca_broker.core.records.times import moment
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.store.message_store import MessageStore
@@ -20,6 +20,7 @@ class Identity:
     cluster: str
     broker_name: str
     broker_id: int
+    role: BrokerRole
     store_host: str  # IP:port, as in its records
     version: str
     started_at: datetime
@@ -41,7 +42,7 @@ def broker_status(
         cluster=identity.cluster,
         broker_name=identity.broker_name,
         broker_id=identity.broker_id,
-        role="master",
+        role=identity.role,
         version=identity.version,
         store_host=identity.store_host,
         started_at=identity.started_at,

@@ -24,9 +24,9 @@ from eruca.contract.errors import (
     UnavailableError,
 )
 from eruca.contract.limits import PULL_COUNT_MAX
-from eruca.contract.models import TopicQueues
+from eruca.contract.models import MASTER_ID, TopicQueues
 from eruca.contract.names import is_system_topic
-from eruca.core.routing.route_table import DEFAULT_NETWORK, MASTER_ID
+from eruca.core.routing.route_table import DEFAULT_NETWORK
 from eruca_query.exports.broker_errors import RETRY_AFTER_SECONDS, naming
 from eruca_query.exports.workers.steps import RowForm, Step
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from eruca.contract.errors import ErucaError
-from eruca.contract.models import BrokerGroup
+from eruca.contract.models import MASTER_ID, BrokerGroup
 from eruca.contract.records import Host
-from eruca.core.routing.route_table import MASTER_ID
 from eruca_chassis.clock import Clock
 
 if TYPE_CHECKING:

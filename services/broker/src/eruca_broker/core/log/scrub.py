@@ -2,7 +2,7 @@
 
 A record is believed because it was proved when it came, and after a crash again. Nobody looks at
 it between then and the day that somebody reads it. A scrub reads the log from end to end, slowly,
-so that damage is known while there is still a backup or a replica to take the record from.
+so that damage is known while there is still a backup to take the record from.
 """
 
 from __future__ import annotations

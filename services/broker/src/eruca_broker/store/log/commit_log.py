@@ -87,7 +87,7 @@ class CommitLog:
             if len(path.name) != NAME_DIGITS or not is_sound or not follows:
                 raise CorruptLogError(
                     f"{path} ({size} bytes) does not follow the segment before it: a file of the "
-                    f"log is missing, foreign or cut; restore it from a replica or a backup"
+                    f"log is missing, truncated or not ours; restore it from a backup"
                 )
             segments.append(Segment.open(path))
         if segments:

@@ -109,7 +109,7 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
         if not stopped_cleanly:
             raise CorruptLogError(
                 f"the log in {directory} is damaged where it tells the broker's state: {error}. "
-                "Restore the file from a replica or a backup"
+                "Restore the file from a backup"
             ) from error
         logger.warning("the state cannot be read; the log's end is proved", fault=str(error))
     return recover(directory, settings, stopped_cleanly=False)
@@ -303,8 +303,7 @@ def _give_up(directory: Path, end: int, flushed: int, *, is_damage_cut: bool) ->
         raise CorruptLogError(
             f"the log in {directory} is sound up to {end} but was durable up to {flushed}: "
             f"{flushed - end} bytes of acknowledged messages are damaged. Restore the file from a "
-            "replica or a backup; to give those messages up, start once with "
-            "ERUCA_BROKER_CUT_DAMAGE=true"
+            "backup; to accept their loss, start once with ERUCA_BROKER_CUT_DAMAGE=true"
         )
     handover.forget(directory)
 
