@@ -25,5 +25,5 @@ def watch_loading(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
 
     for name in ("load_default_certs", "load_verify_locations"):
         monkeypatch.setattr(ssl.SSLContext, name, watched(getattr(ssl.SSLContext, name)))
-    tls.forget_context()
+    tls._loaded.cache_clear()
     return loads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -84,3 +85,8 @@ def tag_and_keys(properties: bytes) -> tuple[str | None, list[str]]:
     unique = values.get(b"UNIQ_KEY")
     keys = split_keys(values.get(b"KEYS"))
     return values.get(b"TAGS"), [unique, *keys] if unique else keys
+
+
+def has_checksum(encoded: bytes) -> bool:
+    """Tell whether a record ends in the form of a checksum."""
+    return re.fullmatch(rb"__CRC32#\x01[0-9]{10}\x02", encoded[-20:]) is not None

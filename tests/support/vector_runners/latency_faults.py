@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.routing.counter import Counter
-from eruca.core.routing.latency_fault import CURRENT, PROFILES, FaultItem, FaultTable, fault_order
+from eruca.core.routing.latency_fault import CURRENT, FaultItem, FaultTable, fault_order
 from eruca.core.routing.queue_choice import choose_queue
-from eruca.core.routing.queue_choice_4x import choose_queue_4x
+from support.queue_choice_4x import choose_queue_4x
+from support.rocketmq_rules import PROFILES, pick_of_better_half, pick_reachable
 
 _NOW: Final = 1_700_000_000_000
 _ISOLATED_MS: Final = 10_000_000  # of a broker that a case calls unavailable
@@ -149,7 +150,7 @@ def run_pick_one_at_least(case: dict[str, Any]) -> None:
     if case["profile"] == "seed_4x":
         table = _table_4x(case["items"])
         counter = Counter(case["worst_counter_before"])
-        picks = [table.pick_of_better_half(_NOW, counter) for _ in case["expected_sequence"]]
+        picks = [pick_of_better_half(table, _NOW, counter) for _ in case["expected_sequence"]]
         assert picks == case["expected_sequence"]
         return
     assert case["profile"] == "current"
@@ -157,7 +158,7 @@ def run_pick_one_at_least(case: dict[str, Any]) -> None:
     for item in case["items"]:
         table.update(item["broker"], 0, _NOW, reachable=item["reachable"])
     seeds = range(50)
-    picked = {table.pick_reachable(_NOW, random.Random(seed)) for seed in seeds}
+    picked = {pick_reachable(table, _NOW, random.Random(seed)) for seed in seeds}
     assert picked <= set(case["expected_any_of"] or [None])
 
 

@@ -15,10 +15,10 @@ from eruca.contract.message_ids import (
     encode_offset_id,
     encode_unique_id,
     month_start_ms,
-    unique_id_time_ms,
 )
 from eruca.contract.properties import decode_properties, encode_properties
 from eruca.contract.records import Host, Record, body_crc, decode_record, encode_record
+from support.rocketmq_rules import unique_id_time_ms
 
 
 def run_record(case: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from eruca.contract import names
+from support.rocketmq_rules import pop_retry_topic, pop_retry_topic_v1
 
 
 def run_name(case: dict[str, Any]) -> None:
@@ -27,8 +28,8 @@ def run_derived(case: dict[str, Any]) -> None:
 
     assert names.retry_topic(group) == case["retry_topic"]
     assert names.dead_letter_topic(group) == case["dlq_topic"]
-    assert names.pop_retry_topic_v1(group, topic) == case["pop_retry_topic_v1"]
-    assert names.pop_retry_topic(group, topic) == case["pop_retry_topic_v2"]
+    assert pop_retry_topic_v1(group, topic) == case["pop_retry_topic_v1"]
+    assert pop_retry_topic(group, topic) == case["pop_retry_topic_v2"]
 
 
 def run_system_group(case: dict[str, Any]) -> None:

@@ -17,14 +17,13 @@ from eruca.contract.records import Record, decode_record, encode_record
 from eruca_broker.core.consuming.retry_policy import (
     STEPS_SKIPPED,
     grown_delay_ms,
-    invisible_after_failure_ms,
-    is_resend_dead,
     step_delay_ms,
     verdict,
 )
 from eruca_broker.core.records.dead_letters import Origin, dead_letter_of, origin_of, retry_of
 from eruca_broker.core.records.scheduled import LEVELS, delivered, destination_of, properties_of
 from support.records import decode_draft
+from support.rocketmq_service_rules import invisible_after_failure_ms, is_resend_dead
 
 GROUP: Final = "GID_a"  # all cases are of this group …
 TOPIC: Final = "TopicTest"  # … and of messages to this topic

@@ -22,7 +22,6 @@ from eruca_broker.core.consume_queue_entry import (
     build_entries,
     decode_entry,
     encode_entry,
-    next_file_start,
     view_entries,
 )
 from eruca_broker.core.index.layout import (
@@ -37,6 +36,7 @@ from eruca_broker.store.index.index_file import IndexFile
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.index.look_ups import select
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
+from support.rocketmq_rules import next_file_start
 
 Case = dict[str, Any]
 

@@ -6,12 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from eruca.contract.hashing import tags_code
-from eruca.core.filters.tag_expression import (
-    Subscription,
-    TagExpressionError,
-    parse_subscription,
-    parse_tag_expression,
-)
+from eruca.core.filters.tag_expression import Subscription, TagExpressionError, parse_tag_expression
+from support.rocketmq_rules import parse_subscription
 
 
 def run_parse(case: dict[str, Any]) -> None:

@@ -24,8 +24,9 @@ from eruca.contract.properties import (
 from eruca.contract.records import Host, Record, SysFlag, encode_record
 from eruca_broker.core.records.half_messages import finished_offsets, half_message
 from eruca_broker.core.records.scheduled import Destination
-from eruca_txn_checker.core.check_rules import CheckRules, Verdict, immunity_ms_of, verdict
+from eruca_txn_checker.core.check_rules import CheckRules, Verdict, verdict
 from support.records import decode_draft
+from support.rocketmq_service_rules import immunity_ms_of
 
 OP_PULL_COUNT: Final = 32  # op messages read at a time
 WAIT_COUNT_MAX: Final = 60  # RocketMQ's passes end after 60 s, and each wait takes one

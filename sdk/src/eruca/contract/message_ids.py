@@ -93,22 +93,6 @@ def month_start_ms(now_ms: int, zone: tzinfo = UTC) -> int:
     return _ms(start)
 
 
-def unique_id_time_ms(text: str, now_ms: int, zone: tzinfo = UTC) -> int:
-    """Return about when a unique id was made, as seen at *now_ms*.
-
-    The id holds no month: it is this month's, or the last one's where this month's would lie in
-    the future.
-
-    Raises:
-        UndecodableIdError: *text* is not 32 or 56 hex digits.
-    """
-    span = decode_unique_id(text).month_ms
-    this_month = month_start_ms(now_ms, zone)
-    if this_month + span < now_ms:
-        return this_month + span
-    return month_start_ms(this_month - 1, zone) + span
-
-
 def _decode(text: str) -> bytes:
     try:
         raw = bytes.fromhex(text)

@@ -174,16 +174,6 @@ def dead_letter_topic(group: str) -> str:
     return DEAD_LETTER_TOPIC_PREFIX + group
 
 
-def pop_retry_topic(group: str, topic: str) -> str:
-    """Return the topic that holds the retries of one topic for a group that pops."""
-    return f"{RETRY_TOPIC_PREFIX}{group}+{topic}"
-
-
-def pop_retry_topic_v1(group: str, topic: str) -> str:
-    """Return the same topic as brokers before 5.2 named it; both parts may hold the separator."""
-    return f"{RETRY_TOPIC_PREFIX}{group}_{topic}"
-
-
 def _fault(name: str, size_max: int, *, length_first: bool) -> NameFault | None:
     if not name.strip(_JAVA_WHITESPACE):
         return NameFault.BLANK

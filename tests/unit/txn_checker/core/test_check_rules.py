@@ -6,13 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca_txn_checker.core.check_rules import (
-    CheckRules,
-    Verdict,
-    due_ms,
-    immunity_ms_of,
-    verdict,
-)
+from eruca_txn_checker.core.check_rules import CheckRules, Verdict, due_ms, verdict
+from support.rocketmq_service_rules import immunity_ms_of
 
 RULES = CheckRules(timeout_ms=6_000, interval_ms=30_000, checks_max=15, age_max_ms=100_000)
 immunities = st.none() | st.integers(0, 90_000)

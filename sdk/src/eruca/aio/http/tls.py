@@ -32,8 +32,3 @@ def _load() -> ssl.SSLContext:
 @functools.cache
 def _loaded() -> ssl.SSLContext:
     return ssl.create_default_context()
-
-
-def forget_context() -> None:
-    """Load the authorities again when they are next needed; for tests."""
-    _loaded.cache_clear()

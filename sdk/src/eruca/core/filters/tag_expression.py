@@ -100,20 +100,5 @@ def checked_tag_expression(expression: str | None) -> Subscription:
     return subscription
 
 
-def parse_subscription(expression: str | None, expression_type: str | None) -> Subscription:
-    """Return what *expression* of a type subscribes to; no type means TAG.
-
-    An expression of another type, SQL92 for one, is kept as it is for that type's own evaluator.
-
-    Raises:
-        TagExpressionError: A tag expression that names nothing; an empty one of another type.
-    """
-    if expression_type is None or expression_type == TAG_TYPE:
-        return parse_tag_expression(expression)
-    if not expression:
-        raise TagExpressionError("expression_empty", f"a {expression_type} expression is needed")
-    return Subscription(expression, expression_type=expression_type)
-
-
 def _int32(code: int) -> int:
     return ((code + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000

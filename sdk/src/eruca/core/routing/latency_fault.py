@@ -22,7 +22,6 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from eruca.contract.errors import ValidationError
-from eruca.core.routing.counter import Counter
 
 PROBE_MS_MAX: Final = 3_000  # RocketMQ's sendMsgTimeout: a probe has been answered by then or never
 
@@ -72,7 +71,6 @@ SEED_4X: Final = LatencyProfile(
     never_shortens=False,
     unreachable_ms_max=600_000,
 )
-PROFILES: Final = {"current": CURRENT, "seed_4x": SEED_4X}
 
 
 class Condition(StrEnum):
@@ -187,18 +185,6 @@ class FaultTable:
     def items(self, now_ms: float) -> list[FaultItem]:
         """Return what is known, best broker first."""
         return sorted(self._items.values(), key=lambda item: fault_order(item, now_ms))
-
-    def pick_reachable(self, now_ms: float, random: RandomSource) -> str | None:
-        """Return any known broker that can be reached, or None."""
-        names = [i.broker_name for i in self._items.values() if self._reaches(i, now_ms)]
-        return names[random.randrange(len(names))] if names else None
-
-    def pick_of_better_half(self, now_ms: float, counter: Counter) -> str | None:
-        """Return the next broker in turn from the better half of those known, or None."""
-        items = self.items(now_ms)
-        if len(items) < 2:
-            return items[0].broker_name if items else None
-        return items[counter.advance() % (len(items) // 2)].broker_name
 
     def health(self, now_ms: float) -> tuple[BrokerHealth, ...]:
         """Return how every known broker stands now, best first."""

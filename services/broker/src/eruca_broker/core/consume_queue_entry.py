@@ -103,8 +103,3 @@ def sound_count(entries: Entries, limit: int) -> int:
     is_sound = is_filler | ((entries["size"] > 0) & (offsets >= 0) & (offsets < limit))
     is_sound[1:] &= offsets[1:] >= np.where(is_filler, 0, log_ends(entries))[:-1]
     return len(entries) if is_sound.all() else int(is_sound.argmin())
-
-
-def next_file_start(queue_offset: int, entries_per_file: int) -> int:
-    """Return the first queue offset of the file after the one that holds *queue_offset*."""
-    return queue_offset - queue_offset % entries_per_file + entries_per_file

@@ -13,7 +13,6 @@ Source: RocketMQ 5.3, ``TransactionalMessageServiceImpl.check``, ``needDiscard``
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -23,8 +22,6 @@ INTERVAL_MS: Final = 30_000  # RocketMQ's transactionCheckInterval, from 5.1 on
 CHECKS_MAX: Final = 15  # RocketMQ's transactionCheckMax
 AGE_MAX_MS: Final = 72 * 3_600_000  # RocketMQ's fileReservedTime
 REACHABLE_SECONDS_MAX: Final = 3_600  # a producer seen longer ago says nothing of its group
-_LONG: Final = re.compile(r"[+-]?[0-9]{1,18}")
-_NO_LONG: Final = -1  # what RocketMQ reads where there is no number
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +59,6 @@ def verdict(
     if own_immunity_ms is not None:
         return Verdict.IMMUNE_BY_WISH if age_ms <= own_immunity_ms else Verdict.CHECK
     return Verdict.IMMUNE if 0 <= age_ms <= rules.timeout_ms else Verdict.CHECK
-
-
-def immunity_ms_of(text: str | None, rules: CheckRules) -> int | None:
-    """Return the immunity that a half message's property asks for; None: it has none.
-
-    Text that is no number of seconds means the time-out, and so does -1.
-    """
-    if text is None:
-        return None
-    seconds = int(text) if _LONG.fullmatch(text) else _NO_LONG
-    return rules.timeout_ms if seconds == _NO_LONG else seconds * 1000
 
 
 def due_ms(

@@ -23,7 +23,6 @@ from eruca.contract.records import (
     decode_record,
     encode_record,
     encode_unstamped,
-    has_checksum,
 )
 from eruca.contract.wire import (
     BATCH_PREAMBLE,
@@ -35,7 +34,7 @@ from eruca.contract.wire import (
 from eruca_broker.core.batches.batch import Batch, batch_of_records, check_batch
 from eruca_broker.core.batches.record_proof import WRONG_SUM, expected_of, prove_record
 from eruca_broker.core.properties.found import KEY_DTYPE
-from support.records import decode_draft, tag_and_keys
+from support.records import decode_draft, has_checksum, tag_and_keys
 
 HOST = Host.parse("127.0.0.1", 10911)
 PEER = Host.parse("10.1.2.3", 40_000)
@@ -104,7 +103,7 @@ def test_what_is_stamped_reads_back(count: int, kind: str, host: Host) -> None:
         assert (stored.store_timestamp, stored.store_host, stored.born_host) == (123, host, peer)
         assert stored.body == sent[number].body
         assert stored.property_map() == sent[number].property_map()
-        assert has_checksum(batch.records[int(start) : int(start) + stored.size])
+        assert has_checksum(bytes(batch.records[int(start) : int(start) + stored.size]))
 
 
 def test_a_peer_of_the_other_family_leaves_the_born_host_as_it_was() -> None:

@@ -7,12 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eruca.contract.hashing import tags_code
-from eruca.core.filters.tag_expression import (
-    Subscription,
-    TagExpressionError,
-    parse_subscription,
-    parse_tag_expression,
-)
+from eruca.core.filters.tag_expression import Subscription, TagExpressionError, parse_tag_expression
+from support.rocketmq_rules import parse_subscription
 
 TAGS = st.text(st.characters(codec="utf-8", exclude_characters="|"), min_size=1).filter(
     lambda tag: tag == tag.strip("".join(map(chr, range(33)))) and tag != "*"

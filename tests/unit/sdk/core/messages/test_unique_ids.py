@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eruca.contract.message_ids import decode_unique_id, unique_id_time_ms
+from eruca.contract.message_ids import decode_unique_id
 from eruca.core.messages.unique_ids import UniqueIds
+from support.rocketmq_rules import unique_id_time_ms
 
 NOW = 1_700_000_000_123
 ADDRESS = bytes((192, 168, 0, 1))

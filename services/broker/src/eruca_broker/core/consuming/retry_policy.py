@@ -84,18 +84,3 @@ def grown_delay_ms(initial_ms: int, multiplier: float, reconsume_times: int) -> 
     """Return a delay that grows with each retry, before any maximum."""
     exponent = min(max(reconsume_times, 0), _EXPONENT_MAX)
     return int(initial_ms * min(multiplier**exponent, _LONG_MAX))
-
-
-def is_resend_dead(reconsume_times: int, times_max: int, *, is_orderly: bool) -> bool:
-    """Tell whether a message that a consumer itself sends to its retry topic is a dead letter.
-
-    That is how clients of RocketMQ help themselves where sending back has failed. It has been
-    counted already, so one more is allowed; an ordered group does not retry that way at all.
-    """
-    return is_orderly or reconsume_times > times_max
-
-
-def invisible_after_failure_ms(level: int, reconsume_times: int) -> int:
-    """Return how long a delivery that failed stays invisible: by a level, or by its attempts."""
-    steps = LEVELS.delays_ms
-    return step_delay_ms(steps, level or reconsume_times, skipped=STEPS_SKIPPED)

@@ -18,6 +18,7 @@ from typing import Final
 from eruca.core.messages.message_queue import ChoiceReason, MessageQueue, QueueChoice
 from eruca.core.routing.counter import Counter
 from eruca.core.routing.latency_fault import FaultTable
+from support.rocketmq_rules import pick_of_better_half
 
 _INT_MAX: Final = 0x7FFF_FFFF
 
@@ -52,7 +53,7 @@ def choose_queue_4x(
 
     if queue := _scan(stays, queues, counter):
         return QueueChoice(queue, ChoiceReason.ROUND_ROBIN)
-    broker_name = faults.pick_of_better_half(now_ms, better_half_counter)
+    broker_name = pick_of_better_half(faults, now_ms, better_half_counter)
     if broker_name is not None:
         if count := sum(queue.broker_name == broker_name for queue in queues):
             topic = _next(queues, counter).topic  # it takes a tick before the one that counts

@@ -8,7 +8,7 @@ from eruca.core.messages.message_queue import ChoiceReason, MessageQueue
 from eruca.core.routing.counter import Counter
 from eruca.core.routing.latency_fault import SEED_4X, FaultTable
 from eruca.core.routing.queue_choice import choose_queue
-from eruca.core.routing.queue_choice_4x import choose_queue_4x
+from support.queue_choice_4x import choose_queue_4x
 
 QUEUES = tuple(MessageQueue("orders", f"broker-{b}", n) for b in "ab" for n in range(2))
 
