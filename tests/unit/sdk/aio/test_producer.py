@@ -16,6 +16,7 @@ from eruca.aio.http.transport import HttpResponse
 from eruca.aio.sending.bulk_send import BULK_IN_FLIGHT_MAX
 from eruca.contract.errors import DiskFullError, ErucaError, MalformedBatchError, ValidationError
 from eruca.contract.properties import UNIQ_KEY, decode_properties
+from support.loop_clock import moved_clock
 from support.scripted_transport import (
     Request,
     ScriptedTransport,
@@ -264,15 +265,19 @@ async def test_what_is_no_broker_and_has_ones_address_is_left_for_another() -> N
 async def test_a_broker_that_hangs_leaves_time_for_another() -> None:
     async def broker(request: Request) -> HttpResponse:
         if request.url == "http://a":
+            clock.advance(request.timeout)
             await asyncio.Event().wait()
         return receipt_answer(request)
 
     client, hot = client_of(broker)
-    async with client, client.producer(send_timeout=1.0) as producer:
-        results = [await producer.send(message()) for _ in range(2)]
+    async with client, client.producer(send_timeout=60) as producer:
+        with moved_clock() as clock:
+            results = [await producer.send(message()) for _ in range(4)]
 
     assert {result.queue.broker_name for result in results} == {"b"}
-    assert all(request.timeout <= 0.5 for request in hot.requests[:1])
+    at_a = [request.timeout for request in hot.requests if request.url == "http://a"]
+    assert at_a
+    assert max(at_a) <= 30
 
 
 async def test_with_latency_fault_tolerance_a_failed_broker_is_avoided_from_then_on() -> None:
@@ -546,20 +551,15 @@ async def test_of_many_queues_only_some_are_sent_to_at_a_time() -> None:
 
 async def test_many_batches_take_longer_together_than_each_of_them_may() -> None:
     turns = itertools.count()
-    clock = 0.0
 
     async def broker(request: Request) -> HttpResponse:
-        nonlocal clock
         if next(turns) % BULK_IN_FLIGHT_MAX == 0:
-            clock += 2.0  # seconds that a slow machine needs for as many
+            clock.advance(20)  # seconds that a slow machine needs for as many
         return receipt_answer(request)
 
     client, hot = client_of(broker, queue_count=500)
-    loop = asyncio.get_running_loop()
-    real_time = loop.time
-    async with client, client.producer(send_timeout=3.0) as producer:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(loop, "time", lambda: real_time() + clock)
+    async with client, client.producer(send_timeout=30) as producer:
+        with moved_clock() as clock:
             results = await producer.send_many(keyed(2_000))
 
     assert len(results) == 2_000
@@ -568,12 +568,15 @@ async def test_many_batches_take_longer_together_than_each_of_them_may() -> None
 
 async def test_where_nothing_is_stored_for_a_time_the_rest_of_many_fails_untried() -> None:
     client, hot = client_of(Gate(), queue_count=500)
-    async with client, client.producer(send_timeout=0.3, retries=0) as producer:
-        with pytest.raises(eruca.SendFailedError):
-            await producer.send_many(keyed(2_000))
-        tried = len(hot.requests)
+    async with client, client.producer(send_timeout=30, retries=0) as producer:
+        with moved_clock() as clock:
+            sending = asyncio.create_task(producer.send_many(keyed(2_000)))
+            await until(lambda: len(hot.requests) == BULK_IN_FLIGHT_MAX)
+            clock.advance(40)
+            with pytest.raises(eruca.SendFailedError):
+                await sending
 
-    assert tried == BULK_IN_FLIGHT_MAX
+    assert len(hot.requests) == BULK_IN_FLIGHT_MAX
 
 
 async def test_of_many_the_error_says_of_what_was_not_tried_that_it_was_not() -> None:
@@ -584,13 +587,19 @@ async def test_of_many_the_error_says_of_what_was_not_tried_that_it_was_not() ->
             await asyncio.Event().wait()  # only the first is answered
         return receipt_answer(request)
 
-    client, _ = client_of(broker, queue_count=500)
-    async with client, client.producer(send_timeout=0.5, retries=0) as producer:
-        with pytest.raises(eruca.PartialSendError) as partial_error:
-            await producer.send_many(keyed(2_000))
+    client, hot = client_of(broker, queue_count=500)
+    async with client, client.producer(send_timeout=30, retries=0) as producer:
+        with moved_clock() as clock:
+            sending = asyncio.create_task(producer.send_many(keyed(2_000)))
+            await until(lambda: len(hot.requests) == BULK_IN_FLIGHT_MAX + 1)
+            while not sending.done():
+                clock.advance(40)
+                await asyncio.sleep(0)
+            with pytest.raises(eruca.PartialSendError) as partial_error:
+                await sending
 
     details = {str(outcome) for outcome in partial_error.value.outcomes}
-    assert any(detail.startswith("not tried: no batch was stored for 0.5 s") for detail in details)
+    assert any(detail.startswith("not tried: no batch was stored for 30 s") for detail in details)
 
 
 async def test_cancelling_many_takes_back_what_has_not_left() -> None:

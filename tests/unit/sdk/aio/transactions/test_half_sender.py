@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import eruca
@@ -18,7 +20,9 @@ from eruca.contract.errors import (
     TransportError,
     UnavailableError,
 )
+from support.loop_clock import moved_clock
 from support.scripted_transactions import ScriptedBrokers, transaction_client
+from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -128,10 +132,16 @@ async def test_the_deadline_ends_what_only_time_could_help() -> None:
     client, hot = transaction_client(brokers)
     async with (
         client,
-        client.transaction_producer("group", retries=1, send_timeout=1) as producer,
+        client.transaction_producer("group", retries=1, send_timeout=60) as producer,
     ):
-        with pytest.raises(eruca.SendFailedError, match="it may be stored") as caught:
-            await producer.send_in_transaction(eruca.Message("orders", "x"), lambda _: "commit")
+        with moved_clock() as clock:
+            sending = asyncio.create_task(
+                producer.send_in_transaction(eruca.Message("orders", "x"), lambda _: "commit")
+            )
+            await until(lambda: len(hot.requests) > 2)
+            clock.advance(70)
+            with pytest.raises(eruca.SendFailedError, match="it may be stored") as caught:
+                await sending
 
     # That the deadline passed before a further one could be sent is told as well.
     sent = [
