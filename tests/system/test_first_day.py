@@ -154,6 +154,12 @@ def test_a_start_that_an_existing_group_does_not_use_is_said_with_the_command_th
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (out, err) == ("1\n", "")
 
+    pull = first.replace('topics="orders"', 'topics="orders", start="earliest"')
+    with running(pull) as process:
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert out == "0\n"
+    assert err.startswith("start=earliest is not used: group ledger has offsets already.")
+
     pop = f"""
     import eruca
     with eruca.Client("{url}") as client:

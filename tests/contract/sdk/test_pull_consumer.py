@@ -222,6 +222,33 @@ async def test_a_group_goes_on_where_it_stands_whatever_the_start_says(
     assert sorted(int(m.text()) for m in messages) == list(range(10, 15))
 
 
+@pytest.mark.parametrize("start", ["earliest", "latest", datetime(2026, 1, 1, tzinfo=UTC)])
+async def test_a_start_that_the_groups_offsets_come_before_is_said_once(
+    client: eruca.AsyncClient,
+    topic: str,
+    name: str,
+    start: datetime,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await send(client, topic, *numbers(0, 10))
+    for given in ({"start": start}, {}, {"start": "committed"}):  # the first makes the group
+        async with client.pull_consumer(name, topics=topic, **given) as consumer:  # type: ignore[arg-type]
+            await consumer.seek_to_beginning()
+            await poll_all(consumer, 10)
+    await send(client, topic, *numbers(10, 15))
+    assert caplog.messages == []
+
+    async with client.pull_consumer(name, topics=topic, start=start, filter="none") as consumer:
+        queues = await consumer.assignment()
+        for queue in queues:
+            await consumer.position(queue)
+
+    [warning] = caplog.messages
+    assert warning.startswith("start=")
+    assert f"is not used: group {name} has offsets already." in warning
+    assert f"run: eruca group reset {name} --topic {topic} --to" in warning
+
+
 async def test_a_group_that_must_have_a_position_is_not_started_without(
     client: eruca.AsyncClient, topic: str, name: str
 ) -> None:

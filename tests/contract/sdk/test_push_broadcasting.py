@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -114,6 +115,32 @@ async def test_a_member_that_fails_or_goes_concerns_no_other(
 
     assert len(leaving.messages) == 10
     assert sorted(map(int, staying.texts)) == list(range(20))
+
+
+async def test_a_start_that_a_members_offsets_come_before_is_said_once(
+    client: eruca.AsyncClient, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def made(start: Literal["earliest"] | None) -> eruca.AsyncPushConsumer:
+        consumer = client.push_consumer(
+            topic,
+            message_model="broadcasting",
+            client_id="a",
+            offsets_dir=str(tmp_path),
+            start=start,
+        )
+        consumer.subscribe(topic, "*", Gatherer())
+        return consumer
+
+    for start in ("earliest", None):
+        async with made("earliest" if start else None) as consumer:
+            await until_begun(consumer)
+    assert caplog.messages == []
+
+    async with made("earliest") as consumer:
+        await until_begun(consumer)
+
+    [warning] = caplog.messages
+    assert warning.startswith("start=earliest is not used: this client has offsets already, in ")
 
 
 async def until_begun(*consumers: eruca.AsyncPushConsumer) -> None:

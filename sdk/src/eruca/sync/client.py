@@ -228,7 +228,7 @@ class Client:
         topics: str | Iterable[str] = (),
         queues: Iterable[MessageQueue] = (),
         filter: Filter | Mapping[str, Filter] = "*",
-        start: StartPosition | datetime = "earliest",
+        start: StartPosition | datetime | None = None,
         on_offset_out_of_range: OutOfRangePolicy = "error",
         auto_commit_seconds: float | None = COMMIT_SECONDS_DEFAULT,
         prefetch_count: int = PREFETCH_COUNT_DEFAULT,
@@ -243,9 +243,10 @@ class Client:
             queues: Read these; instead of *topics*.
             filter: Tags to let through, ``"a || b"``, or a condition over properties,
                 ``eruca.sql("price > 20")``; or one of these for each topic.
-            start: Where to begin in a queue for which *group* has no offset: ``earliest``,
-                ``latest``, a time, or ``committed``, which refuses to begin anywhere else. In one
-                that comes later, ``latest`` is when the consumer began.
+            start: Where to begin in a queue for which *group* has no offset: ``earliest``, as by
+                default, ``latest``, a time, or ``committed``, which refuses to begin anywhere else.
+                In a queue that comes later, ``latest`` is when the consumer began. A warning says
+                so if it is given and the group's offset comes first.
             on_offset_out_of_range: What to do where retention has deleted what comes next, or the
                 queue ends before: go to the ``earliest``, ``latest`` or ``nearest`` message, or
                 raise an ``error``, because going on would skip or repeat messages unnoticed.

@@ -41,6 +41,7 @@ def refusal(*arguments: str) -> str:
         (["tail", "x", "--from=whenever"], "'whenever' is neither"),
         (["tail", "x", "--count=0"], "--count"),
         (["pull", "x", "--offset=-1"], "--offset"),
+        (["pull", "x", "--offset=1", "--from=latest"], "--offset and --from exclude each other"),
         (["pull", "x", "--filter=a", "--sql=a > 1"], "--filter and --sql exclude each other"),
         (["tail", "x", "--filter=a", "--sql=a > 1"], "--filter and --sql exclude each other"),
         (["consume", "x", "-g", "y", "--filter=a", "--sql=a > 1"], "exclude each other"),

@@ -1,4 +1,4 @@
-"""Saying that a start position was not used, because the group began before."""
+"""Warnings that a start position is not used, because the group began before."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from eruca.aio.cluster.group_api import group_path
 from eruca.aio.cluster.requests import ask
 from eruca.aio.http.transport import HttpTransport
 from eruca.contract.groups import GroupConfig
+from eruca.core.consuming.pull_positions import StartPosition
+from eruca.core.messages.message_queue import MessageQueue
 
 _SAME: Final = timedelta(milliseconds=1)  # brokers keep times in whole milliseconds
 
@@ -48,6 +50,19 @@ async def warn_of_unused_start(
                 *(asked, group, config.start, asked, group, topic, asked),
             )
             return
+
+
+def warn_of_offsets_before_start(
+    group: str, queue: MessageQueue, offset: int, start: StartPosition | datetime
+) -> None:
+    """Warn that a pull consumer goes on at a committed offset, and not at *start*."""
+    asked = start.isoformat() if isinstance(start, datetime) else start
+    _logger.warning(
+        "start=%s is not used: group %s has offsets already. It goes on where it stands, at offset"
+        " %d of %s. To have it begin again at %s, stop its consumers and run: eruca group reset %s"
+        " --topic %s --to %s",
+        *(asked, group, offset, queue, asked, group, queue.topic, asked),
+    )
 
 
 def _is_same(one: str | datetime, other: str | datetime) -> bool:

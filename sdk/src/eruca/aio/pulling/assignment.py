@@ -45,6 +45,7 @@ class Assignment:
         self._is_complete = False
         self._is_stale = False  # a route has changed
         self._stop_listening: Callable[[], None] | None = None
+        self._is_start_due = settings.is_start_asked  # to be warned of, if it is not used
         self._is_closed = False
 
     @property
@@ -234,7 +235,25 @@ class Assignment:
 
     def _new_fetcher(self, broker_name: str) -> BrokerFetcher:
         return BrokerFetcher(
-            self._context, broker_name, self._settings, self._prefetch, on_news=self.news.set
+            self._context,
+            broker_name,
+            self._settings,
+            self._prefetch,
+            on_news=self.news.set,
+            on_begun_before=self._warn_of_unused_start,
+        )
+
+    def _warn_of_unused_start(self, flow: QueueFlow) -> None:
+        """Say once that the group's offsets come before the start that was asked for."""
+        if not self._is_start_due:
+            return
+        self._is_start_due = False
+        from eruca.aio.cluster.group_start import warn_of_offsets_before_start  # late: models
+
+        assert self._settings.group is not None
+        assert flow.fetch_offset is not None
+        warn_of_offsets_before_start(
+            self._settings.group, flow.queue, flow.fetch_offset, self._settings.start
         )
 
     def _on_route_change(self, topic: str) -> None:

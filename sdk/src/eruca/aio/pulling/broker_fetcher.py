@@ -87,6 +87,8 @@ class BrokerFetcher:
         settings: The consumer's.
         prefetch: What may be held ready.
         on_news: Called when there is something to poll: messages, a fault, a failure.
+        on_begun_before: Called with a queue that begins where its group stands, and not where
+            *settings* start.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class BrokerFetcher:
         prefetch: Prefetch,
         *,
         on_news: Callable[[], None],
+        on_begun_before: Callable[[QueueFlow], None] | None = None,
     ) -> None:
         self.broker_name = broker_name
         self.failure: ErucaError | None = None  # of the last request, None once one succeeds
@@ -108,6 +111,7 @@ class BrokerFetcher:
         self._settings = settings
         self._prefetch = prefetch
         self._on_news = on_news
+        self._on_begun_before = on_begun_before
         self._flows: dict[MessageQueue, QueueFlow] = {}
         self._requests: dict[asyncio.Task[None], Sequence[QueueFlow]] = {}
         self._pause: asyncio.TimerHandle | None = None
@@ -268,9 +272,14 @@ class BrokerFetcher:
         for topic in sorted({flow.queue.topic for flow in flows}):
             its = [flow for flow in flows if flow.queue.topic == topic]
             try:
-                await find_start_offsets(self._context.broker_api, url, self._settings.group, its)
+                begun_before = await find_start_offsets(
+                    self._context.broker_api, url, self._settings.group, its
+                )
             except UNREADABLE_ERRORS as error:
                 self._set_aside(its, error)
+            else:
+                if begun_before and self._on_begun_before is not None:
+                    self._on_begun_before(begun_before[0])
 
     def _set_aside(self, flows: Sequence[QueueFlow], error: ErucaError) -> None:
         """Read no more of *flows* until the next look; raise *error* where nothing else is left."""

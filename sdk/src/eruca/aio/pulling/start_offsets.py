@@ -12,26 +12,32 @@ from eruca.core.consuming.pull_flow import QueueFlow
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.broker_api import BrokerApi
+    from eruca.contract.groups import CommittedOffset
 
 
 async def find_start_offsets(
     api: BrokerApi, url: str, group: str | None, flows: Iterable[QueueFlow]
-) -> None:
+) -> list[QueueFlow]:
     """Set the fetch offset, or the fault, of *flows*, which are all of the broker at *url*.
 
     A flow that was sought elsewhere in the meantime keeps what it has.
+
+    Returns:
+        The flows that begin at a committed offset which is not where their start leads.
     """
+    elsewhere = []
     by_topic = groupby(sorted(flows, key=lambda flow: flow.queue), lambda flow: flow.queue.topic)
     for topic, group_of_flows in by_topic:
         epochs = [(flow, flow.epoch) for flow in group_of_flows]
-        committed: dict[int, int | None] = {}
+        committed: dict[int, CommittedOffset] = {}
         if group is not None and any(flow.use_committed for flow, _ in epochs):
             answer = await api.group_offsets(url, group, topic)
-            committed = {offset.queue_id: offset.committed_offset for offset in answer.offsets}
+            committed = {offset.queue_id: offset for offset in answer.offsets}
         ranges: dict[int, tuple[int, int]] = {}
         for flow, epoch in epochs:
             queue_id = flow.queue.queue_id
-            offset = committed.get(queue_id) if flow.use_committed else None
+            known = committed.get(queue_id) if flow.use_committed else None
+            offset = None if known is None else known.committed_offset
             is_range_needed = flow.start in ("earliest", "latest") or flow.came_after is not None
             if offset is None and is_range_needed and not ranges:
                 queues = (await api.topic_queues(url, topic)).queues
@@ -55,3 +61,8 @@ async def find_start_offsets(
                 flow.fetch_offset = end if flow.start == "latest" else begin
             else:
                 flow.fetch_offset = offset
+                if known is not None and known.committed_offset is not None:
+                    ends = {"earliest": known.min_offset, "latest": known.max_offset}
+                    if flow.start != "committed" and ends.get(str(flow.start)) != offset:
+                        elsewhere.append(flow)
+    return elsewhere

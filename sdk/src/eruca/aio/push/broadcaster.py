@@ -59,6 +59,7 @@ class Broadcaster:
         self._membership: Membership | None = None
         self._held: dict[MessageQueue, HeldQueue] = {}
         self._met: set[str] = set()  # topics whose queues have been seen: others come later
+        self._is_start_due = settings.start is not None  # to be warned of, if it is not used
         self._began_at = datetime.now(UTC)
         self._context = context
         self._rounds = Rounds(topics, context.routes, self._round)
@@ -148,9 +149,23 @@ class Broadcaster:
     def _hold(self, queue: MessageQueue, topic_id: str | None) -> HeldQueue:
         if self._offsets.forget_another(queue, topic_id):
             return self._reader.hold(queue, None, start="earliest")
+        offset = self._offsets.offsets.get(queue)
+        if offset is not None and queue.topic not in self._met:
+            self._warn_of_unused_start(queue, offset)
         return self._reader.hold(
             queue,
-            self._offsets.offsets.get(queue),
+            offset,
             start=self._settings.start or "latest",
             came_after=self._began_at if queue.topic in self._met else None,
+        )
+
+    def _warn_of_unused_start(self, queue: MessageQueue, offset: int) -> None:
+        """Say once that this client's offsets come before the start that was asked for."""
+        if not self._is_start_due:
+            return
+        self._is_start_due = False
+        _logger.warning(
+            "start=%s is not used: this client has offsets already, in %s. It goes on where it"
+            " stands, at offset %d of %s. To have it begin again, stop it and delete that file",
+            *(self._settings.start, self._offsets.path, offset, queue),
         )

@@ -65,9 +65,9 @@ class OffsetFile:
                 fix="name a directory by offsets_dir or ERUCA_OFFSETS_DIR",
             ) from error
         self._lock = asyncio.Lock()
-        self._path = folder / "offsets.json"
+        self.path = folder / "offsets.json"
         self._backup = folder / "offsets.json.bak"
-        entries = _read(self._path) or _read(self._backup) or []
+        entries = _read(self.path) or _read(self._backup) or []
         queues = [MessageQueue(one.topic, one.broker_name, one.queue_id) for one in entries]
         self.offsets = {queue: one.offset for queue, one in zip(queues, entries, strict=True)}
         self._topic_ids = {queue: one.topic_id for queue, one in zip(queues, entries, strict=True)}
@@ -89,7 +89,7 @@ class OffsetFile:
             _logger.warning(
                 "%s does not say of which topic offset %d of %s is: it is taken for the one there "
                 "is now",
-                self._path,
+                self.path,
                 offset,
                 queue,
             )
@@ -128,19 +128,19 @@ class OffsetFile:
                 writing = asyncio.get_running_loop().run_in_executor(None, self._write, content)
                 await to_its_end(writing)
             except OSError as error:
-                raise ClientError(f"{self._path} cannot be written: {error}") from error
+                raise ClientError(f"{self.path} cannot be written: {error}") from error
             for held, offset in offsets.items():
                 held.committed = offset
 
     def _write(self, content: bytes) -> None:
-        fresh = self._path.with_suffix(".new")
+        fresh = self.path.with_suffix(".new")
         with open(fresh, "wb", opener=_private) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        if self._path.exists():
-            self._path.replace(self._backup)
-        fresh.replace(self._path)
+        if self.path.exists():
+            self.path.replace(self._backup)
+        fresh.replace(self.path)
 
 
 def _private(path: str, flags: int) -> int:

@@ -251,6 +251,7 @@ def _pull_settings(
         queues=(),
         subscriptions=subscriptions,
         start="earliest",
+        is_start_asked=False,
         on_offset_out_of_range="nearest" if settings.is_clustering else "earliest",
         auto_commit_seconds=None,
         prefetch_count=settings.queue_max_count,

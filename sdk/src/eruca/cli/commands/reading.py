@@ -133,7 +133,12 @@ async def pull(
     offset: Annotated[
         int | None, typer.Option("--offset", help="Offset of the first message.", min=0)
     ] = None,
-    start: Annotated[str, typer.Option("--from", help=START_HELP)] = "earliest",
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help=f"Where to begin without --offset; earliest if not given. {START_HELP}"
+        ),
+    ] = None,
     count: Annotated[int, typer.Option("--count", "-n", help="How many at most.", min=1)] = 32,
     tags: FilterOption = SUBSCRIBE_ALL,
     sql: SqlOption = None,
@@ -142,7 +147,9 @@ async def pull(
     ] = 0,
 ) -> None:
     """Show messages of one queue from an offset on, once; the next offset is told on stderr."""
-    begin, wanted = checked_start(start), checked_filter(tags, sql)
+    if offset is not None and start is not None:
+        raise typer.BadParameter("--offset and --from exclude each other")
+    begin, wanted = checked_start(start or "earliest"), checked_filter(tags, sql)
     async with session.client() as client:
         queue, held = await _queue(client, topic, broker, queue_id)
         if offset is not None:

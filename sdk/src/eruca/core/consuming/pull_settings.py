@@ -21,6 +21,7 @@ from eruca.core.filters.subscription_filter import Filter, subscription_of
 from eruca.core.filters.tag_expression import SUBSCRIBE_ALL, Subscription
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
 
+START_DEFAULT: Final = "earliest"
 COMMIT_SECONDS_DEFAULT: Final = 5.0  # RocketMQ's autoCommitIntervalMillis
 PREFETCH_COUNT_DEFAULT: Final = 2_000  # messages of one queue
 PREFETCH_SIZE_DEFAULT: Final = 64 * 1024 * 1024  # bytes of all queues
@@ -34,7 +35,8 @@ class PullSettings:
     topics: tuple[str, ...]  # of which all queues are read; empty where queues are named
     queues: tuple[MessageQueue, ...]  # the named ones
     subscriptions: Mapping[str, Subscription]  # by topic
-    start: StartPosition | datetime
+    start: StartPosition | datetime  # where nothing is committed
+    is_start_asked: bool  # by the program; else it is the default
     on_offset_out_of_range: OutOfRangePolicy
     auto_commit_seconds: float | None  # None: only by hand
     prefetch_count: int
@@ -49,7 +51,7 @@ class PullSettings:
         topics: str | Iterable[str] = (),
         queues: Iterable[MessageQueue] = (),
         filter: Filter | Mapping[str, Filter] = "*",
-        start: StartPosition | datetime = "earliest",
+        start: StartPosition | datetime | None = None,
         on_offset_out_of_range: OutOfRangePolicy = "error",
         auto_commit_seconds: float | None = COMMIT_SECONDS_DEFAULT,
         prefetch_count: int = PREFETCH_COUNT_DEFAULT,
@@ -84,7 +86,8 @@ class PullSettings:
             several,
             named,
             _subscriptions(every_topic, filter),
-            _checked_start(start, group),
+            START_DEFAULT if start is None else _checked_start(start, group),
+            start is not None,
             on_offset_out_of_range,
             None if group is None else auto_commit_seconds,
             prefetch_count,
