@@ -21,6 +21,8 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 CALLERS = (
     "tests/unit/broker/core/batches",
     "tests/unit/broker/core/index",
+    "tests/unit/broker/core/records/test_stored_proof.py"
+    "::test_what_is_compiled_says_what_python_says",
     "tests/unit/broker/core/test_record_columns.py",
     "tests/store/test_dispatcher.py",
     "tests/store/test_key_index.py",

@@ -1,8 +1,8 @@
 /*
  * The loops over a batch's records, properties and keys, message by message, in C.
  *
- * What is here computes and nothing else: it keeps nothing, allocates nothing, and knows no error
- * but "not this one". Where a record or a text is not plainly right it stops and says at which; the
+ * What is here computes and nothing else: it keeps nothing but what the processor can, allocates
+ * nothing, and knows no error but "not this one". Where a record or a text is not plainly right it stops and says at which; the
  * Python that called it then looks at that one, refuses it with its reasons or finds it good after
  * all and makes its text one that can be read, and calls again for what follows. So whatever decides
  * something stands in Python as well, and the tests hold the two against each other.
@@ -20,6 +20,12 @@
 
 /* As zlib's: the CRC of what came before and of `size` bytes more. */
 typedef uint32_t crc32_function(uint32_t before, const uint8_t *data, uint64_t size);
+
+/*
+ * The CRC of `size` bytes, by ISA-L's function; the vector registers' upper halves are clean
+ * afterwards, as ISA-L's function does not leave them.
+ */
+uint32_t crc32_of(const uint8_t *data, uint64_t size, crc32_function *crc32);
 
 #define MAGIC_V1 0xDAA320A7u
 #define MAGIC_V2 0xDAA320ABu

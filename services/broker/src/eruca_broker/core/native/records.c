@@ -41,7 +41,7 @@ static int prove(const uint8_t *record, uint32_t size, const struct expected *ex
         || rest < CHECKSUM_SIZE || !has_checksum_room(record, size))
         return 0;
     *text = (struct value){head + PROPERTIES_HEAD_SIZE, record + size};
-    return (expected->crc32(0, body, body_size) & CRC_MASK) == load32(record + BODY_CRC);
+    return (crc32_of(body, body_size, expected->crc32) & CRC_MASK) == load32(record + BODY_CRC);
 }
 
 /* Note the next record, which lies at `start`; 0 where Python must. */
@@ -116,24 +116,35 @@ EXPORTED uint32_t read_records(const uint8_t *records, uint32_t count, uint32_t 
 /*
  * Write what is the broker's into `count` records, and their entries for the consume queue.
  *
- * `common`, which all have alike, goes to `common_at`: hosts and store time. The checksums come
- * last, for they cover all of it.
+ * `common`, which all have alike, goes to `common_at`: hosts and store time. The checksums cover all
+ * of it, so they come last. They have a loop of their own, because the CRC reads in wide words what
+ * was written in narrow ones: right after it was written, that stalls.
+ *
+ * Each checksum is computed over the whole record, though the body's CRC was computed before. To
+ * combine that with the header's takes a multiplication of polynomials, which costs as much as the
+ * CRC of 2.5 KiB. And so a checksum covers what goes to the disk, and not what was there before.
  */
 EXPORTED void stamp_records(uint8_t *record, uint32_t count, int64_t queue_offset,
                             int64_t log_offset, const uint8_t *common, uint32_t common_at,
                             uint32_t common_size, const struct found *found, uint8_t *entry,
                             crc32_function *crc32)
 {
+    uint8_t *const first = record;
     for (uint32_t row = 0; row < count; row++, entry += ENTRY_SIZE) {
         const uint32_t size = load32(record);
         store64(record + QUEUE_OFFSET, (uint64_t)(queue_offset + row));
         store64(record + LOG_OFFSET, (uint64_t)log_offset);
         memcpy(record + common_at, common, common_size);
-        write_checksum(record, size, crc32);
         store64(entry, (uint64_t)log_offset);
         store32(entry + 8, size);
         store64(entry + 12, (uint64_t)found->records[row].tag_code);
         log_offset += size;
+        record += size;
+    }
+    record = first;
+    for (uint32_t row = 0; row < count; row++) {
+        const uint32_t size = load32(record);
+        write_checksum(record, size, crc32);
         record += size;
     }
 }

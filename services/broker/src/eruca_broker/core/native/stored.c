@@ -34,32 +34,45 @@ int has_checksum_room(const uint8_t *record, uint32_t size)
 
 static uint32_t checksum_of(const uint8_t *record, uint32_t size, crc32_function *crc32)
 {
-    return crc32(0, record, size - CHECKSUM_SIZE) & CRC_MASK;
+    return crc32_of(record, size - CHECKSUM_SIZE, crc32) & CRC_MASK;
 }
 
 int write_checksum(uint8_t *record, uint32_t size, crc32_function *crc32)
 {
     if (!has_checksum_room(record, size))
         return 0;
-    uint8_t *digit = record + size - CHECKSUM_SIZE + NAME_SIZE;
-    for (uint32_t rest = checksum_of(record, size, crc32); rest; rest /= 10)
-        *digit++ = (uint8_t)('0' + rest % 10);
+    uint8_t *const digits = record + size - CHECKSUM_SIZE + NAME_SIZE;
+    uint32_t rest = checksum_of(record, size, crc32);
+    /* All ten, for how many a number has cannot be predicted. */
+    for (int at = 0; at < DIGITS; at++, rest /= 10)
+        digits[at] = (uint8_t)('0' + rest % 10);
     return 1;
 }
 
-/* How many bytes cannot be those of a checksum at their place; and the number its digits make. */
-static int wrong_bytes(const uint8_t *checksum, uint64_t *number)
+/* Read the number that a checksum's digits make; 0 where the bytes do not have its form. */
+static int read_checksum(const uint8_t *checksum, uint64_t *number)
+{
+    const uint8_t *const digits = checksum + NAME_SIZE;
+    uint32_t has_other = 0;
+    *number = 0;
+    for (int at = DIGITS - 1; at >= 0; at--) {
+        const uint32_t digit = (uint32_t)digits[at] - '0';
+        has_other |= digit > 9;
+        *number = *number * 10 + digit;
+    }
+    return !has_other && !memcmp(checksum, FORM, NAME_SIZE)
+           && digits[DIGITS] == FORM[CHECKSUM_SIZE - 1];
+}
+
+/* How many bytes cannot be those of a checksum at their place. */
+static int wrong_bytes(const uint8_t *checksum)
 {
     int wrong = 0;
-    *number = 0;
-    for (int at = CHECKSUM_SIZE - 1; at >= 0; at--) {
-        if (at < NAME_SIZE || at >= NAME_SIZE + DIGITS) {
+    for (int at = 0; at < CHECKSUM_SIZE; at++)
+        if (at < NAME_SIZE || at >= NAME_SIZE + DIGITS)
             wrong += checksum[at] != FORM[at];
-        } else {
+        else
             wrong += checksum[at] < '0' || checksum[at] > '9';
-            *number = *number * 10 + (uint64_t)(checksum[at] - '0');
-        }
-    }
     return wrong;
 }
 
@@ -106,12 +119,14 @@ static int is_sound(const uint8_t *record, uint32_t size, struct value topic, cr
 {
     if (!topic.begin)
         return 0;
+    const uint8_t *const checksum = record + size - CHECKSUM_SIZE;
     uint64_t number;
-    const int wrong = wrong_bytes(record + size - CHECKSUM_SIZE, &number);
-    if (wrong <= WRONG_MAX)
-        return !wrong && number == checksum_of(record, size, crc32);
+    if (read_checksum(checksum, &number))
+        return number == checksum_of(record, size, crc32);
+    if (wrong_bytes(checksum) <= WRONG_MAX)
+        return 0;
     const uint8_t *const body = record + body_at(load32(record + SYS_FLAG));
-    return (crc32(0, body, load32(body - 4)) & CRC_MASK) == load32(record + BODY_CRC);
+    return (crc32_of(body, load32(body - 4), crc32) & CRC_MASK) == load32(record + BODY_CRC);
 }
 
 /* Tell of `count` records, each of a size of its own, which are as they were written. */
