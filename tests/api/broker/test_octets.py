@@ -96,6 +96,12 @@ async def test_it_can_be_delivered_later_and_sent_under_a_key(client: httpx.Asyn
         ({"deliver_at": "2026-11-24T08:00:00"}, "/query/deliver_at"),
         ({"queue_id": -1}, "/query/queue_id"),
         ({"message_id": "a b"}, "/query/message_id"),
+        ({"message_id": ".."}, "/query/message_id"),
+        ({"message_id": "a\0"}, "/query/message_id"),
+        ({"tag": "a\0"}, "/query/tag"),
+        ({"keys": ["a", "b\0"]}, "/query/keys/1"),
+        ({"sharding_key": "\0a"}, "/query/sharding_key"),
+        ({"properties": ["a=1", "b=\0"]}, "/query/properties/b"),
     ],
 )
 async def test_what_is_not_allowed_is_pointed_at(

@@ -227,6 +227,31 @@ async def test_only_records_are_taken(client: httpx.AsyncClient, content_type: s
     assert (refused.status_code, refused.json()["code"]) == (415, "unsupported-media-type")
 
 
+@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize(
+    ("properties", "pointer"),
+    [
+        ("city\x01Ro\0me\x02", "/body/records/1/properties"),
+        ("KEYS\x01\0\x02", "/body/records/1/properties"),
+        ("UNIQ_KEY\x01..\x02", "/body/records/1/properties/UNIQ_KEY"),
+        ("UNIQ_KEY\x01a b\x02", "/body/records/1/properties/UNIQ_KEY"),
+    ],
+)
+async def test_a_message_that_could_not_be_named_refuses_its_batch(
+    app: BrokerApp, client: httpx.AsyncClient, properties: str, pointer: str, *, idempotent: bool
+) -> None:
+    before = broker_of(app).store.log_max_offset
+    headers = RECORDS | ({"Idempotency-Key": '"k"'} if idempotent else {})
+
+    sent = batch([good(), good(properties=properties)])
+    refused = await client.post(PATH, content=sent, headers=headers)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "validation-failed")
+    assert [error["pointer"] for error in refused.json()["errors"]] == [pointer]
+    assert refused.json()["fix"]
+    assert broker_of(app).store.log_max_offset == before
+
+
 async def test_a_property_that_is_not_utf_8_makes_no_queue_unreadable(
     client: httpx.AsyncClient,
 ) -> None:

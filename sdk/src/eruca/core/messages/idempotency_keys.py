@@ -31,7 +31,8 @@ def checked_key(key: str) -> str:
     """Return *key* if it can be one.
 
     Raises:
-        ValidationError: It is empty, too long, or holds something that is no visible ASCII.
+        ValidationError: It is empty, too long, dots alone, or holds something that is no visible
+            ASCII.
     """
     if len(key) > IDEMPOTENCY_KEY_SIZE_MAX:
         raise ValidationError.at(
@@ -42,6 +43,10 @@ def checked_key(key: str) -> str:
     if not _VISIBLE.fullmatch(key):
         raise ValidationError.at(
             _POINTER, "a key has at least one character, and only visible ASCII ones", fix=_FIX
+        )
+    if not key.strip("."):  # in a URL's path it would mean another place
+        raise ValidationError.at(
+            _POINTER, "it is dots alone, and it becomes a message's id", fix=_FIX
         )
     return key
 

@@ -10,7 +10,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from eruca.contract.errors import ErucaError, MalformedBatchError, TooLargeError
+from eruca.contract.errors import (
+    ErucaError,
+    MalformedBatchError,
+    TooLargeError,
+    ValidationError,
+)
 from eruca.contract.hashing import key_hash, tags_code
 from eruca.contract.limits import BATCH_COUNT_MAX
 from eruca.contract.properties import encode_properties
@@ -166,6 +171,45 @@ def test_one_bad_record_refuses_the_whole_batch(
         check(encode_batch(encoded))
 
 
+UNNAMEABLE = {
+    "U+0000 in a value": ("city\x01Ro\0me\x02", "", "'city': a property's name or value"),
+    "U+0000 in a name": ("ci\0ty\x01Rome\x02", "", "'ci\\x00ty': a property's name or value"),
+    "U+0000 in the tag": ("TAGS\x01a\0b\x02", "", "'TAGS': a property's name or value"),
+    "U+0000 in a key": ("KEYS\x01k\0 l\x02", "", "'KEYS': a property's name or value"),
+    "one dot": ("UNIQ_KEY\x01.\x02", "/UNIQ_KEY", "it is dots alone"),
+    "many dots": (f"UNIQ_KEY\x01{'.' * 40}\x02", "/UNIQ_KEY", "it is dots alone"),
+    "the last of two": ("UNIQ_KEY\x01a\x02UNIQ_KEY\x01..\x02", "/UNIQ_KEY", "it is dots alone"),
+    "a blank": ("UNIQ_KEY\x01a b\x02", "/UNIQ_KEY", "it holds a blank"),
+    "a line's end": ("UNIQ_KEY\x01a\n\x02", "/UNIQ_KEY", "it holds a blank"),
+    "a wide blank": ("UNIQ_KEY\x01\u3000a\x02", "/UNIQ_KEY", "it holds a blank"),
+}
+
+
+@pytest.mark.parametrize("fault", UNNAMEABLE)
+@pytest.mark.parametrize("place", [0, MANY // 2, MANY - 1])
+def test_one_message_that_could_not_be_named_refuses_the_whole_batch(
+    fault: str, place: int
+) -> None:
+    text, pointer, detail = UNNAMEABLE[fault]
+    encoded = records(MANY)
+    encoded[place] = encode_unstamped(record(place, properties=text))
+
+    with pytest.raises(ValidationError) as refused:
+        check(encode_batch(encoded))
+
+    at = f"/body/records/{place}/properties{pointer}"
+    assert refused.value.errors[0]["pointer"] == at
+    assert refused.value.detail.startswith(f"{at}: {detail}")
+    assert refused.value.fix
+
+
+@pytest.mark.parametrize("unique_id", ["...a", "a.", "\u952e", "\x7f", "0" * 300])
+def test_other_unique_ids_are_taken(unique_id: str) -> None:
+    text = encode_properties({"UNIQ_KEY": unique_id})
+
+    assert check(encode_batch([encode_unstamped(record(0, properties=text))] * FEW)).count == FEW
+
+
 @ways
 def test_a_body_over_the_limit_is_too_large(count: int, kind: str) -> None:
     encoded = records(count, kind)
@@ -253,7 +297,7 @@ def by_python(body: bytes) -> list[tuple[int, list[int]]]:
 
 fragments = [
     *("TAGS", "KEYS", "UNIQ_KEY", "DELAY", "TIMER_DELAY_MS", "\x01", "\x02", " ", "0", "1", "ab"),
-    *("\u952e", "\U0001f511", "\xe9", "\0"),
+    *("\u952e", "\U0001f511", "\xe9", "\0", "UNIQ_KEY\x01", ".", "\u3000"),
 ]
 texts = st.lists(st.sampled_from(fragments), max_size=12).map("".join)
 
@@ -289,7 +333,7 @@ def by_what_is_compiled(body: bytes) -> list[tuple[int, list[int]]]:
 def outcome(act: Callable[[], object]) -> object:
     try:
         return act()
-    except (MalformedBatchError, TooLargeError) as error:
+    except (MalformedBatchError, TooLargeError, ValidationError) as error:
         return type(error), error.detail
     except MalformedRecordsError as error:
         return MalformedBatchError, str(error)

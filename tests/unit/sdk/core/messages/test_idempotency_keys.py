@@ -16,7 +16,7 @@ KEYS = st.text(
     st.characters(min_codepoint=0x21, max_codepoint=0x7E),
     min_size=1,
     max_size=IDEMPOTENCY_KEY_SIZE_MAX,
-)
+).filter(lambda key: key.strip(".") != "")
 
 
 @given(key=KEYS)
@@ -35,7 +35,9 @@ def test_quotation_marks_make_no_difference(value: bytes) -> None:
     assert decode_key(value) == "order-17"
 
 
-@pytest.mark.parametrize("key", ["", "a b", "größer", "a\n", "x" * (IDEMPOTENCY_KEY_SIZE_MAX + 1)])
+@pytest.mark.parametrize(
+    "key", ["", ".", "...", "a b", "größer", "a\n", "x" * (IDEMPOTENCY_KEY_SIZE_MAX + 1)]
+)
 def test_other_texts_are_no_keys(key: str) -> None:
     with pytest.raises(ValidationError):
         encode_key(key)

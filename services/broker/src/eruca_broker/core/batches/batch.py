@@ -137,6 +137,8 @@ def check_batch(buffer: bytearray, *, topic: str, queue_id: int, store_host: Hos
         MalformedBatchError: A size, magic, CRC, topic, queue or flag is wrong, or the parts of a
             record do not add up. Nothing has been changed.
         TooLargeError: A body or the properties of a message exceed their limit.
+        ValidationError: A message could not be named: its texts hold U+0000, or its unique id is
+            dots alone or holds a blank.
     """
     if len(topic) > V1_TOPIC_SIZE_MAX:
         raise MalformedBatchError(

@@ -2,7 +2,8 @@
 
 Nothing that recovery would refuse may pass: sizes, magic, the body's CRC and the parts' lengths.
 Nothing that is the broker's alone either: transaction bits, reconsume times, prepared offset. Nor
-what is to be delivered later (:mod:`.delayed_records`).
+what is to be delivered later (:mod:`.delayed_records`), nor what could not be named afterwards: the
+rules for texts are those for messages in JSON (:mod:`..records.new_messages`).
 
 Records are proved by compiled code (``native/records.c``). What it does not find plainly sound is
 looked at here: this finds out which part of a record is wrong, or that none is. Where both could
@@ -20,9 +21,17 @@ from typing import Final, NamedTuple
 
 from isal import isal_zlib
 
-from eruca.contract.errors import MalformedBatchError, TooLargeError
+from eruca.contract.errors import MalformedBatchError, TooLargeError, ValidationError
 from eruca.contract.limits import BODY_SIZE_MAX, KEY_SIZE_MAX, PROPERTIES_SIZE_MAX
-from eruca.contract.properties import KEYS, TAGS, decode_properties, split_keys
+from eruca.contract.properties import (
+    KEYS,
+    NAME_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    TAGS,
+    UNIQ_KEY,
+    decode_properties,
+    split_keys,
+)
 from eruca.contract.records import (
     BODY_CRC_MASK,
     CHECKSUM_ROOM,
@@ -46,6 +55,9 @@ WRONG_SUM: Final = "the sizes do not add up to the records"
 _WRONG_PARTS: Final = "its parts do not add up to its size"
 _CHECKSUM_ROOM: Final = CHECKSUM_ROOM.encode()
 _STORED_PROPERTIES_SIZE_MAX: Final = PROPERTIES_SIZE_MAX + CHECKSUM_SIZE
+
+_UNIQUE_ID: Final = f"{UNIQ_KEY}{NAME_SEPARATOR}".encode()
+_SHOWN_SIZE_MAX: Final = 80  # characters of a property's name that are shown
 
 _crc32 = isal_zlib.crc32  # about ten times zlib's speed at 1 KiB
 
@@ -105,6 +117,7 @@ def prove_record(
     Raises:
         MalformedBatchError: It is not sound.
         TooLargeError: Its body exceeds its limit.
+        ValidationError: A property holds U+0000, or its unique id cannot be named.
     """
     if size < expected.size_min:
         raise _fault(index, f"{size} bytes are too few")
@@ -143,7 +156,42 @@ def prove_record(
         _refuse_long_keys(properties, index)
     if _crc32(buffer[topic_at - body_size : topic_at]) & BODY_CRC_MASK != crc:
         raise _fault(index, "its body does not match its CRC")
+    if b"\0" in properties:
+        raise _fault_of_zero(properties, index)
+    if _UNIQUE_ID in properties:
+        _check_unique_id(properties, index)
     return properties
+
+
+def _fault_of_zero(properties: bytes, index: int) -> ValidationError:
+    """Return the error for properties that hold U+0000."""
+    separator = PROPERTY_SEPARATOR.encode()
+    part = next(part for part in properties.split(separator) if b"\0" in part)
+    name = part.split(NAME_SEPARATOR.encode())[0].decode("utf-8", "replace")
+    shown = name if len(name) <= _SHOWN_SIZE_MAX else name[: _SHOWN_SIZE_MAX - 1] + "…"
+    return ValidationError.at(
+        f"/body/records/{index}/properties",
+        f"{shown!r}: a property's name or value may not hold U+0000",
+        fix="leave that character out, or carry the value in the body",
+    )
+
+
+def _check_unique_id(properties: bytes, index: int) -> None:
+    """Refuse a unique id that no URL's path could name; see ``new_messages``."""
+    unique_id = decode_properties(properties.decode("utf-8", "replace")).get(UNIQ_KEY)
+    if unique_id is None:
+        return
+    complaint = None
+    if unique_id.split() != [unique_id]:
+        complaint = "it holds a blank"
+    elif not unique_id.strip("."):
+        complaint = "it is dots alone"
+    if complaint is not None:
+        raise ValidationError.at(
+            f"/body/records/{index}/properties/{UNIQ_KEY}",
+            f"{complaint}, so that no URL could name the message",
+            fix="give each message an id of letters and digits, or leave it out",
+        )
 
 
 def _refuse_long_keys(properties: bytes, index: int) -> None:

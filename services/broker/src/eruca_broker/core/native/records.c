@@ -59,6 +59,27 @@ static int is_longer(struct value value, uint32_t size)
     return value.begin && value.end - value.begin > (ptrdiff_t)size;
 }
 
+/*
+ * Whether a unique id can be named in a path, and nothing in `text` is U+0000. An id that begins
+ * with a dot, or is not of ASCII alone, is looked at in Python.
+ */
+static int can_be_named(struct value text, struct value unique_id)
+{
+    const uint64_t first = 0x2121212121212121u, beyond_ascii = 0x8080808080808080u;
+    const uint8_t *at = unique_id.begin;
+    if (at < unique_id.end && *at == '.')
+        return 0;
+    for (; unique_id.end - at >= 8; at += 8) {
+        const uint64_t word = load64(at);
+        if (((word - first) | word) & beyond_ascii)
+            return 0;
+    }
+    for (; at < unique_id.end; at++)
+        if (*at <= ' ' || *at >= 0x80)
+            return 0;
+    return !memchr(text.begin, 0, (size_t)(text.end - text.begin));
+}
+
 static uint32_t end_of(const struct found *found)
 {
     return found->count ? found->records[found->count - 1].end : 0;
@@ -86,6 +107,7 @@ EXPORTED uint32_t prove_records(const uint8_t *sizes, const uint8_t *records, ui
             find_properties(text.begin, (uint32_t)(text.end - text.begin));
         if (properties.may_ask_for_delay || is_longer(properties.keys, expected->key_size_max)
             || is_longer(properties.tag, expected->key_size_max)
+            || !can_be_named(text, properties.unique_id)
             || !note(text, start, size, expected->key_hash_start, &properties, found, keys))
             break;
     }

@@ -50,6 +50,7 @@ _TAG, _KEYS, _SHARDING_KEY, _UNIQUE, _BODY_FORMAT = (
     )
 )
 _END: Final = names.PROPERTY_SEPARATOR
+_SEPARATORS: Final = names.NAME_SEPARATOR + names.PROPERTY_SEPARATOR
 _CHECKSUM_ROOM: Final = CHECKSUM_ROOM.encode()
 
 _crc32 = isal_zlib.crc32  # about ten times zlib's speed at 1 KiB
@@ -199,7 +200,7 @@ def stored_properties(message: NewMessage, unique_id: str, pointer: str) -> byte
         count += 1
     if message.properties:
         for name, value in message.properties.items():
-            _check_property(name, value, f"{pointer}/properties")
+            _check_property(name, value, pointer)
         text += names.encode_properties(message.properties)
         count += len(message.properties)
     if message.keys:
@@ -222,9 +223,9 @@ def stored_properties(message: NewMessage, unique_id: str, pointer: str) -> byte
     text += f"{_UNIQUE}{unique_id}{_END}"
     # Each property brings one of either separator; any more stand inside a name or a value.
     if text.count(names.NAME_SEPARATOR) != count or text.count(names.PROPERTY_SEPARATOR) != count:
-        raise _fault(pointer, "tag, keys, ids and properties may not hold U+0001 or U+0002")
+        raise _fault_of_character(message, pointer, _SEPARATORS)
     if "\0" in text:
-        raise _fault(pointer, "tag, keys, ids and properties may not hold U+0000")
+        raise _fault_of_character(message, pointer, "\0")
     encoded = text.encode()
     if len(encoded) > PROPERTIES_SIZE_MAX:
         raise TooLargeError(
@@ -232,6 +233,26 @@ def stored_properties(message: NewMessage, unique_id: str, pointer: str) -> byte
             f"{PROPERTIES_SIZE_MAX}"
         )
     return encoded
+
+
+def _fault_of_character(message: NewMessage, pointer: str, refused: str) -> ValidationError:
+    """Return the error for a message of which some text holds one of the characters *refused*."""
+    said = {
+        "tag": message.tag,
+        "sharding_key": message.sharding_key,
+        "message_id": message.message_id,
+    }
+    said |= {f"keys/{index}": key for index, key in enumerate(message.keys)}
+    said |= {_member(name): f"{name}{value}" for name, value in message.properties.items()}
+    place = next(
+        place for place, text in said.items() if text and not set(refused).isdisjoint(text)
+    )
+    characters = " or ".join(f"U+{ord(character):04X}" for character in refused)
+    return ValidationError.at(
+        f"{pointer}/{place}",
+        f"it may not hold {characters}",
+        fix="leave that character out, or carry the value in the body",
+    )
 
 
 def queue_of_sharding_keys(
@@ -275,11 +296,16 @@ def _topic_part(topic: str) -> tuple[int, bytes]:
 
 
 def _check_property(name: str, value: str, pointer: str) -> None:
-    place = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
+    place = f"{pointer}/{_member(name)}"
     if not name.strip() or not value.strip():
         raise _fault(place, "a property's name and value are not blank")
     if name in names.RESERVED or name.startswith(_TRANSIENT_PREFIX):
         raise _fault(place, "the name is reserved; tag, keys and sharding_key have their fields")
+
+
+def _member(name: str) -> str:
+    """Return the place of a property in a message, as RFC 6901 writes it."""
+    return f"properties/{name.replace('~', '~0').replace('/', '~1')}"
 
 
 def _check_keys(keys: Sequence[str], pointer: str) -> None:

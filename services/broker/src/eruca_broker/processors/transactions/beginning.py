@@ -236,9 +236,9 @@ def _check_group_name(name: str) -> None:
 
 
 def _check_id(message_id: str) -> None:
-    if not _SOUND_ID(message_id) or message_id in {".", ".."}:
+    if not _SOUND_ID(message_id):
         raise body_fault(
             f"{_POINTER}/message_id",
             "as a transaction's id it stands in paths: no blank, no /, no control character, and "
-            "no . alone",
+            "no dots alone",
         )
