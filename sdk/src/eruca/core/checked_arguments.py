@@ -193,9 +193,24 @@ def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401
         return isinstance(value, Integral)
     if kind is Any or isinstance(kind, TypeVar):
         return True
+    if origin is Callable:
+        return callable(value) and _takes(value, get_args(kind))
     if origin is not None and isinstance(origin, type):
         return _fits_generic(value, origin, get_args(kind))
     return not isinstance(kind, type) or _is_instance(value, kind)
+
+
+def _takes(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bool:
+    """Tell whether *function* can be called with as many arguments as are declared."""
+    if not arguments or arguments[0] is Ellipsis:
+        return True
+    try:
+        inspect.signature(function).bind(*arguments[0])
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # a function in C that does not tell its arguments
+    return True
 
 
 def _fits_generic(value: object, origin: type, arguments: tuple[Any, ...]) -> bool:
@@ -230,16 +245,25 @@ def _said(kind: Any) -> str:  # noqa: ANN401
         return "None"
     if (name := _NAMES.get(kind)) is not None:
         return name
+    if origin is Callable:
+        return _said_of_function(arguments)
     if origin is not None and isinstance(origin, type):
         if issubclass(origin, Mapping):
             return f"a mapping from {_said(arguments[0])} to {_said(arguments[1])}"
         if issubclass(origin, Iterable):
             return f"a list of {_plural(arguments[0])}" if arguments else "a list"
-        return "a function" if origin.__name__ == "Callable" else str(kind)
+        return str(kind)
     if not isinstance(kind, type):
         return str(kind)
     of_ours = "eruca." if kind.__module__.startswith("eruca.") else ""
     return f"an object of {of_ours}{kind.__name__}"
+
+
+def _said_of_function(arguments: tuple[Any, ...]) -> str:
+    if not arguments or arguments[0] is Ellipsis:
+        return "a function"
+    count = len(arguments[0])
+    return f"a function that takes {count} argument{'' if count == 1 else 's'}"
 
 
 def _plural(kind: Any) -> str:  # noqa: ANN401
