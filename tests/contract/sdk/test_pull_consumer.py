@@ -232,7 +232,7 @@ async def test_a_start_that_the_groups_offsets_come_before_is_said_once(
 ) -> None:
     await send(client, topic, *numbers(0, 10))
     for given in ({"start": start}, {}, {"start": "committed"}):  # the first makes the group
-        async with client.pull_consumer(name, topics=topic, **given) as consumer:  # type: ignore[arg-type]
+        async with client.pull_consumer(name, topics=topic, **given) as consumer:
             await consumer.seek_to_beginning()
             await poll_all(consumer, 10)
     await send(client, topic, *numbers(10, 15))
