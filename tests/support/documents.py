@@ -31,6 +31,14 @@ def pages() -> list[Path]:
     return [README, *sorted(GUIDE.glob("*.md"))]
 
 
+def translations() -> list[tuple[Path, Path]]:
+    """Return each page that has a Chinese twin, and the twin."""
+    return [
+        (README if page.parent == CHINESE else GUIDE / page.name, page)
+        for page in sorted(CHINESE.rglob("*.md"))
+    ]
+
+
 def blocks(page: Path) -> list[Block]:
     """Return a page's fenced blocks, in order."""
     return [Block(*found) for found in _BLOCK.findall(page.read_text())]

@@ -20,7 +20,7 @@ import pytest
 
 import eruca
 from support.browser import Browser, Page, browsing, chromium
-from support.documents import ROOT
+from support.documents import CHINESE, GUIDE, ROOT
 from support.openapi_documents import SERVICES, kept_document
 
 PROGRAM: Final = chromium()
@@ -90,9 +90,10 @@ def broken(pages: dict[Path, Links]) -> Iterator[str]:
 
 
 def test_every_page_of_the_repository_is_in_the_site(site: Path) -> None:
-    expected = {f"guide/{page.stem}.html" for page in (ROOT / "docs" / "guide").glob("*.md")}
+    expected = {f"guide/{page.stem}.html" for page in GUIDE.glob("*.md")}
     expected |= {f"{page.stem.lower()}.html" for page in ROOT.glob("[A-Z]*.md")} - {"readme.html"}
-    expected |= {"index.html", "services/query/exports.html", "bench/index.html"}
+    expected |= {f"zh/guide/{page.stem}.html" for page in (CHINESE / "guide").glob("*.md")}
+    expected |= {"index.html", "zh/index.html", "services/query/exports.html", "bench/index.html"}
     expected |= {f"services/{name}/design.html" for name in ("broker", "query", "txn-checker")}
 
     assert {path for path in expected if not (site / path).is_file()} == set()
@@ -121,6 +122,14 @@ def test_docstrings_are_shown_without_sphinx_roles(site: Path) -> None:
 
     assert len(reference) > 5
     assert [page.name for page in reference if re.search(r":[a-z]+:<code>", page.read_text())] == []
+
+
+def test_each_page_says_its_language(site: Path) -> None:
+    """And with it the theme, whose own words are in that language."""
+    for page, language, search in (("index", "en", "Search"), ("zh/index", "zh", "搜索")):
+        text = (site / f"{page}.html").read_text()
+        assert f'<html lang="{language}"' in text
+        assert f'placeholder="{search}"' in text
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -161,6 +170,7 @@ class TestInABrowser:
             ("dead letters", "guide/groups.html"),
             ("acknowledge deliveries", "reference/http/broker.html"),
             ("SendResults", "reference/sdk/producing.html"),
+            ("消费者组", "zh/guide/groups.html"),
         ):
             page = await opened(browser, site / "index.html")
             await page.evaluate(
