@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import stat
 import subprocess
 import sys
 from contextlib import suppress
@@ -198,6 +199,15 @@ def test_a_directory_that_a_killed_process_was_making_is_made_anew() -> None:
             assert scalar(server, "SHOW data_directory") == str(directory)
 
         assert not list(parent.glob("*.new")), "what was left over is removed"
+
+
+def test_what_lies_above_a_server_is_not_listed_by_others() -> None:
+    with reachable_directory() as directory:
+        above = directory / "above"
+        above.mkdir(0o700)
+        with EmbeddedServer(above / "postgres"):
+            # Root's server is another user's, who has to pass through.
+            assert stat.S_IMODE(above.stat().st_mode) == (0o711 if os.geteuid() == 0 else 0o700)
 
 
 def test_a_server_that_was_stopped_is_not_started_again() -> None:

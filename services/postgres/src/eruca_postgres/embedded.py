@@ -18,6 +18,7 @@ import json
 import logging
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 import threading
@@ -277,8 +278,22 @@ def _socket_directory(pgdata: Path, runtime_path: Path) -> Path:
     return directory
 
 
-# The name by which the wheel calls it; type: not one that it exports.
+def _let_through(path: Path) -> None:
+    """Let PostgreSQL's user, who is another's than root, pass through to *path*; and no more.
+
+    In place of the wheel's function for that, by which everybody could list all directories above
+    it: this service's own, and root's home.
+    """
+    for directory in path.parents:
+        mode = stat.S_IMODE(directory.stat().st_mode)
+        passable = mode | stat.S_IXGRP | stat.S_IXOTH  # its processes keep root's groups
+        if passable != mode:
+            directory.chmod(passable)
+
+
+# The names by which the wheel calls them; type: not ones that it exports.
 postgres_server.find_suitable_socket_dir = _socket_directory  # type: ignore[attr-defined]
+postgres_server.ensure_prefix_permissions = _let_through  # type: ignore[attr-defined]
 
 
 def _forget_the_dead(handles: Path) -> None:
