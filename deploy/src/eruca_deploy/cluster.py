@@ -35,6 +35,7 @@ from eruca_deploy.plan import (
     TXN_CHECKER_MODULE,
     ClusterPlan,
     Service,
+    bound_host,
     plan_cluster,
     ports_from,
     without_own_database,
@@ -285,12 +286,12 @@ class LocalCluster:
         }
         ports = ports_from(self._base_port or None, **counts)
         if self._base_port == 0:
-            broker_host = self._environment.get("ERUCA_BROKER_HOST", "127.0.0.1")
+            broker_host = bound_host(self._environment, "ERUCA_BROKER_HOST")
             ports = free_ports(broker_host, len(ports))
         else:
             unchecked = iter(ports)
             for module, count in zip(MODULES, counts.values(), strict=True):
-                host = self._environment.get(f"{module.upper()}_HOST", "127.0.0.1")
+                host = bound_host(self._environment, f"{module.upper()}_HOST")
                 check_ports(host, list(islice(unchecked, count)))
         if self._data_dir is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="eruca-"))

@@ -100,6 +100,11 @@ def broker_name(index: int) -> str:
     return f"broker-{string.ascii_lowercase[index]}"
 
 
+def bound_host(environment: Mapping[str, str], variable: str) -> str:
+    """Return the host that a service binds by *variable*, as it reads it: without brackets."""
+    return environment.get(variable, "127.0.0.1").strip("[]")
+
+
 def local_url(host: str, port: int) -> str:
     """Return the URL of a service bound to *host*, as this machine reaches it."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
@@ -182,8 +187,8 @@ def plan_cluster(
             [*checker_names, *map(_query_name, range(queries))]
         ),
     }
-    namesrv_host = environment.get("ERUCA_NAMESRV_HOST", "127.0.0.1")
-    broker_host = environment.get("ERUCA_BROKER_HOST", "127.0.0.1")
+    namesrv_host = bound_host(environment, "ERUCA_NAMESRV_HOST")
+    broker_host = bound_host(environment, "ERUCA_BROKER_HOST")
     name_servers = tuple(
         _namesrv(f"namesrv-{index + 1}", namesrv_host, ports[index], data_dir, expected=expected)
         for index in range(namesrvs)
@@ -258,7 +263,7 @@ def _broker(name: str, host: str, port: int, data_dir: Path, namesrv_urls: str) 
 def _txn_checker(
     name: str, port: int, data_dir: Path, namesrv_urls: str, environment: Mapping[str, str]
 ) -> Service:
-    host = environment.get("ERUCA_TXN_CHECKER_HOST", "127.0.0.1")
+    host = bound_host(environment, "ERUCA_TXN_CHECKER_HOST")
     directory = data_dir / POSTGRES_DIRECTORY
     settings = {
         "ERUCA_TXN_CHECKER_NAME": name,
@@ -278,7 +283,7 @@ def _txn_checker(
 def _query(
     name: str, port: int, data_dir: Path, namesrv_urls: str, environment: Mapping[str, str]
 ) -> Service:
-    host = environment.get("ERUCA_QUERY_HOST", "127.0.0.1")
+    host = bound_host(environment, "ERUCA_QUERY_HOST")
     directory = data_dir / POSTGRES_DIRECTORY
     settings = {
         "ERUCA_QUERY_NAME": name,

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from eruca_chassis import listening
-from eruca_chassis.listening import Address, addresses_of, listen, reached_at, url_of
+from eruca_chassis.listening import Address, addresses_of, bare_host, listen, reached_at, url_of
 
 BACKLOG = 8
 
@@ -54,6 +54,15 @@ def test_every_ipv4_address_means_no_other() -> None:
     with listening_on("0.0.0.0") as [(_, port)]:
         assert is_reached("127.0.0.2", port)
         assert not is_reached("::1", port)
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [("[::1]", "::1"), ("[::]", "::"), ("::1", "::1"), ("127.0.0.1", "127.0.0.1")]
+    + [(text, text) for text in ("[127.0.0.1]", "[::1", "::1]", "[]", "[localhost]")],
+)
+def test_an_ipv6_address_may_stand_in_brackets(text: str, host: str) -> None:
+    assert bare_host(text) == host
 
 
 def test_a_name_means_all_of_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,14 @@ class ThingSettings(ServiceSettings):
     )
 
 
+def test_an_ipv6_address_to_listen_on_may_stand_in_brackets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TEST_THING_HOST", "[::1]")
+
+    assert ThingSettings.load().host == "::1"
+
+
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_THING_PORT", "1234")
     monkeypatch.setenv("TEST_THING_URLS", "not ours")

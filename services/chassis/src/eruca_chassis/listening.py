@@ -87,6 +87,15 @@ def shown_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def bare_host(text: str) -> str:
+    """Return the host that a setting names; the inverse of :func:`shown_host`.
+
+    An IPv6 address may stand in brackets, as it does in a URL: no resolver takes it so.
+    """
+    bare = text.removeprefix("[").removesuffix("]")
+    return bare if text == shown_host(bare) else text
+
+
 def _addresses_of(host: str, port: int) -> list[Address]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     hosts = [str(place[0]) for _, _, _, _, place in found]

@@ -24,6 +24,7 @@ from eruca.contract.urls import checked_url
 from eruca_chassis.cross_origin import CrossOrigin, origins_of
 from eruca_chassis.guard import Guard
 from eruca_chassis.hosts import AllowedHosts, hosts_of
+from eruca_chassis.listening import bare_host
 from eruca_chassis.logging import LogLevel, LogStyle
 
 SETTINGS_EXIT_CODE: Final = 2  # the exit code of a process whose settings are wrong
@@ -102,7 +103,7 @@ class ServiceSettings(BaseSettings):
     shared_variables: ClassVar[frozenset[str]] = frozenset()
     """Variables with the service's prefix that belong to somebody else."""
 
-    host: str = Field(
+    host: Annotated[str, AfterValidator(bare_host)] = Field(
         default="127.0.0.1",
         min_length=1,
         description="where to listen: an IP address; a name, with all of its addresses; 0.0.0.0: "
