@@ -66,7 +66,12 @@ async def given_up(directory: Path) -> tuple[int, int]:
     await store.checkpoint()
     began = store.log_max_offset
     read = store.queues.read("orders", 0, 0, max_count=1, max_bytes=1)
-    letters = letter_batches("g", [DeadDelivery(memoryview(read.slices[0]), 1)])
+    letters = letter_batches(
+        "g",
+        [DeadDelivery(("orders", 0), memoryview(read.slices[0]), 1)],
+        now_ms=0,
+        host=store.settings.store_host,
+    )
     nacked = DeliveriesNacked("g", [QueueNacks("orders", 0, [], [HeldLease(0, fence)])])
     size = sum(one.size for one in letters)
     await store.append_group(letters, msgspec.structs.replace(nacked, group_size=size))

@@ -29,7 +29,6 @@ from support.brokers import (
     rot,
     rot_beyond_reading,
     rot_queue_offset,
-    rotten_count,
 )
 from support.clocks import ManualClock
 from support.delivery_clients import DeliveryClient, texts
@@ -1256,7 +1255,7 @@ def assert_damaged(delivery: dict[str, Any]) -> None:
     assert message["log_offset"] > 0
 
 
-async def test_a_message_that_has_rotted_is_handed_out_as_damaged_and_leaves_no_dead_letter(
+async def test_a_message_that_has_rotted_is_handed_out_as_damaged_and_its_dead_letter_says_so(
     app: BrokerApp, client: httpx.AsyncClient
 ) -> None:
     orders = DeliveryClient(client)
@@ -1271,8 +1270,19 @@ async def test_a_message_that_has_rotted_is_handed_out_as_damaged_and_leaves_no_
     assert_damaged(handed_out[0])
     assert texts(handed_out[1:]) == ["sound"]
     assert given_up.is_success, given_up.text
-    assert len(letters.json()["dead_letters"]) == 1
-    assert (await orders.receive(), rotten_count(app)) == ([], 1)
+    damaged, sound = letters.json()["dead_letters"]
+    assert (damaged["reason"], sound["reason"]) == ("damaged", "failed")
+    place = (damaged["origin_topic"], damaged["origin_queue_id"], damaged["origin_offset"])
+    message = handed_out[0]["message"]
+    assert place == ("orders", message["queue_id"], message["queue_offset"])
+    assert damaged["last_error"] == f"at log offset {message['log_offset']}: {message['damage']}"
+    assert await orders.receive() == []
+
+    path = "/groups/billing/dead-letters:redrive"
+    ids = [damaged["dead_letter_id"]]
+    [outcome] = (await client.post(path, json={"ids": ids})).json()["outcomes"]
+    assert outcome["outcome"] == "skipped"
+    assert outcome["detail"] == "its message was damaged: there is nothing to send"
 
 
 @pytest.mark.parametrize("is_ordered", [False, True], ids=["concurrent", "ordered"])
@@ -1312,7 +1322,7 @@ async def test_who_waits_gets_a_message_that_cannot_be_read_any_more_as_damaged(
 
 
 @pytest.mark.parametrize("is_given_up", [False, True], ids=["not acknowledged", "given up"])
-async def test_what_cannot_be_read_any_more_leaves_no_dead_letter(
+async def test_what_cannot_be_read_any_more_leaves_a_dead_letter_that_says_so(
     app: BrokerApp, client: httpx.AsyncClient, clock: ManualClock, is_given_up: bool
 ) -> None:
     orders = DeliveryClient(client)
@@ -1328,7 +1338,8 @@ async def test_what_cannot_be_read_any_more_leaves_no_dead_letter(
 
     assert await orders.receive() == []
     letters = await client.get("/groups/billing/dead-letters")
-    assert len(letters.json()["dead_letters"]) == 1
+    reasons = [letter["reason"] for letter in letters.json()["dead_letters"]]
+    assert reasons == ["damaged", "failed" if is_given_up else "not_acknowledged"]
     assert await orders.committed() == 2
 
 

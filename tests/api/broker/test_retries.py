@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,7 +10,7 @@ import httpx
 import pytest
 
 from eruca_broker.app import BrokerApp
-from support.brokers import broker_of, rot, rot_beyond_reading, rotten_count
+from support.brokers import broker_of, rot, rot_beyond_reading
 from support.clocks import WrongClock
 from support.members import HoldingMember, joined
 
@@ -285,34 +286,20 @@ async def test_what_would_take_too_much_memory_is_sent_back_in_parts(
     assert broker_of(app).store.log_max_offset < end + 2 * 4_100_000
 
 
-async def test_a_message_that_has_rotted_is_not_sent_back(
-    app: BrokerApp, member: HoldingMember
+@pytest.mark.parametrize("damage", [rot, rot_beyond_reading])
+async def test_a_message_that_is_damaged_becomes_a_dead_letter_that_says_where_and_how(
+    app: BrokerApp,
+    client: httpx.AsyncClient,
+    member: HoldingMember,
+    damage: Callable[[BrokerApp, bytes], object],
 ) -> None:
-    rot(app, b"order 1")
-    before = broker_of(app).store.log_max_offset
+    damage(app, b"order 1")
 
-    refused = await member.send_back(place(0), place(1, delay_level=-1))
-    assert broker_of(app).store.log_max_offset == before  # not even a topic was created
-    others = await member.send_back(place(0))
+    sent_back = await member.send_back(place(0), place(1))
 
-    assert (refused.status_code, refused.json()["code"]) == (404, "record-not-found")
-    [fault] = refused.json()["errors"]
-    assert fault["pointer"] == "/body/messages/1/queue_offset"
-    assert "is damaged" in fault["detail"]
-    assert others.status_code == 200
-    assert rotten_count(app) == 1
-
-
-async def test_a_message_that_cannot_be_read_any_more_is_not_sent_back(
-    app: BrokerApp, member: HoldingMember
-) -> None:
-    rot_beyond_reading(app, b"order 1")
-
-    refused = await member.send_back(place(0), place(1))
-    others = await member.send_back(place(0))
-
-    assert (refused.status_code, refused.json()["code"]) == (404, "record-not-found")
-    [fault] = refused.json()["errors"]
-    assert fault["pointer"] == "/body/messages/1/queue_offset"
-    assert "is damaged" in fault["detail"]
-    assert others.status_code == 200
+    results = sent_back.json()["results"]
+    assert [result["outcome"] for result in results] == ["retry", "dead_letter"]
+    [letter] = (await client.get("/groups/billing/dead-letters")).json()["dead_letters"]
+    assert letter["reason"] == "damaged"
+    assert (letter["origin_topic"], letter["origin_offset"]) == ("orders", 1)
+    assert letter["last_error"].startswith("at log offset ")

@@ -356,7 +356,8 @@ class AsyncClient:
             on_revoked: Called with queues that are handed over, when their handlers have ended.
             on_lost: Called with queues that somebody else may have by now.
             on_damaged: Called with a message that its broker found damaged. No handler gets it: it
-                is skipped, counted and logged, and stays in its broker's log.
+                is counted and logged, and a dead letter with reason ``damaged`` says where it lies
+                and what is wrong. In broadcasting, which has no dead letters, it is skipped.
             commit_seconds: Between two commits of offsets; what a crash repeats. Costs one
                 request, and one small record in the log, per broker and interval in which there
                 was progress.

@@ -43,8 +43,8 @@ class Intake(Protocol):
     def progressed(self, held: HeldQueue) -> None:
         """Note that the queue may be committed further, and may have room."""
 
-    def skipped(self, message: ReceivedMessage) -> None:
-        """Note that a damaged message is handled by nobody."""
+    def skipped(self, held: HeldQueue, message: ReceivedMessage) -> bool:
+        """Note that no handler gets a damaged message; tell whether it is still to be buried."""
 
 
 class HeldQueue(QueueFlow):
@@ -168,11 +168,22 @@ class HeldQueue(QueueFlow):
         return size
 
     def put_damaged(self, damage: str, next_offset: int, epoch: int) -> int:
-        """Go on behind a message that is damaged: no handler gets it, and it is told of."""
+        """Go on behind a message that is damaged: no handler gets it.
+
+        Where it is to be a dead letter, it is held until it is: no commit passes it before.
+        """
         if epoch != self.epoch or self.is_draining or self.is_dropped:
             return 0
-        self._intake.skipped(ReceivedMessage.damaged(self.queue, next_offset - 1, damage))
-        return self.put([], next_offset, epoch)
+        self.follow()
+        message = ReceivedMessage.damaged(self.queue, next_offset - 1, damage)
+        self.fetch_offset = next_offset
+        # Held before it is told of, so that it is there when it is done with.
+        size = self.process.put([message], next_offset)
+        if not self._intake.skipped(self, message):
+            size -= self.process.remove([message])
+        self._tell()
+        self._intake.progressed(self)
+        return size
 
     def begin_anew(self) -> None:
         """Read from the beginning; what is held of the queue as it was is forgotten."""

@@ -10,16 +10,19 @@ Concurrency rule: the event loop's.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from eruca.aio.pulling.broker_fetcher import BrokerFetcher, Prefetch
 from eruca.aio.push.background import Background
-from eruca.aio.push.calling import tell, tell_one
+from eruca.aio.push.calling import Outcome, tell, tell_one
 from eruca.aio.push.commits import Commits
 from eruca.aio.push.held_queue import HeldQueue
+from eruca.core.consuming.concurrent_result import AGAIN_SECONDS
+from eruca.core.consuming.consume_status import ConsumeStatus
 from eruca.core.consuming.flow_control import FlowLimits
 from eruca.core.consuming.pull_positions import StartPosition
 from eruca.core.consuming.pull_settings import PullSettings
@@ -31,6 +34,13 @@ from eruca.core.messages.received_message import ReceivedMessage
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
+
+# Makes dead letters of messages; returns those of which that is not certain.
+Bury: TypeAlias = Callable[
+    [HeldQueue, Sequence[ReceivedMessage], Outcome], Awaitable[list[ReceivedMessage]]
+]
+
+_DAMAGED: Final = Outcome(ConsumeStatus.RECONSUME_LATER, "damaged")
 
 _logger = logging.getLogger(__name__)
 
@@ -73,6 +83,7 @@ class Reader:
         runner: Hands messages out.
         commits: Takes offsets.
         background: Runs what goes on in the background.
+        bury: Makes dead letters; None in broadcasting.
     """
 
     def __init__(
@@ -84,12 +95,14 @@ class Reader:
         runner: Runner,
         commits: Commits,
         background: Background,
+        bury: Bury | None,
     ) -> None:
         self._context = context
         self._settings = settings
         self._runner = runner
         self._commits = commits
         self._background = background
+        self._bury = bury
         self._prefetch = Prefetch(settings.queue_max_count, settings.max_bytes)
         self._limits = FlowLimits(
             settings.queue_max_count,
@@ -208,8 +221,11 @@ class Reader:
             if fetcher is not None:
                 fetcher.kick()
 
-    def skipped(self, message: ReceivedMessage) -> None:
-        """Tell of a damaged message, which no handler gets."""
+    def skipped(self, held: HeldQueue, message: ReceivedMessage) -> bool:
+        """Tell of a damaged message, which no handler gets; have a dead letter stand for it.
+
+        In broadcasting there are no dead letters, so nothing is left to be done.
+        """
         self.damaged_count += 1
         _logger.error(
             "a damaged message is skipped: %s at offset %d, %s",
@@ -217,6 +233,25 @@ class Reader:
         )
         if (listener := self._settings.on_damaged) is not None:
             self._background.start(tell_one(listener, message), "eruca listener to damage")
+        if self._bury is None:
+            return False
+        self._background.start(self._bury_damaged(self._bury, held, message), "eruca burial")
+        return True
+
+    async def _bury_damaged(self, bury: Bury, held: HeldQueue, message: ReceivedMessage) -> None:
+        """Make a dead letter that tells of the damage, however long that takes.
+
+        A queue that is handed over meanwhile has not been committed past the message. So its next
+        owner makes the letter.
+        """
+        while not held.is_draining and not held.is_dropped:
+            unsent = await bury(held, [message], _DAMAGED)
+            if held.is_dropped:
+                return
+            if not unsent:
+                held.freed(held.process.remove([message]))
+                return
+            await asyncio.sleep(AGAIN_SECONDS)
 
     def _new_fetcher(self, broker_name: str) -> BrokerFetcher:
         on_news = _no_news if self._settings.is_clustering else self._follow_starts

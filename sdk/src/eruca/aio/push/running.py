@@ -313,6 +313,7 @@ class RunningConsumer:
             runner=runner,
             commits=self._commits,
             background=self._background,
+            bury=None if send_backs is None else send_backs.bury,
         )
         if file is not None:
             self._division = Broadcaster(

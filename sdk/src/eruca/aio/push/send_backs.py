@@ -143,7 +143,7 @@ class SendBacks:
                 reason=outcome.reason,
                 error=outcome.error,
                 retry_max_times=self._retry_max_times,
-                attempts=message.attempt,
+                attempts=None if message.damage else message.attempt,
             )
             for message in messages
         ]

@@ -37,7 +37,7 @@ from eruca.contract.retries import (
     RedriveOutcome,
 )
 from eruca_broker.core.batches.batch import batch_of_records
-from eruca_broker.core.records.dead_letters import Origin, origin_of, redriven
+from eruca_broker.core.records.dead_letters import Origin, is_of_damage, origin_of, redriven
 from eruca_broker.core.records.rendering import render
 from eruca_broker.core.records.scheduled import Destination, host_bits_of
 from eruca_broker.core.records.times import moment, ms_not_before, rfc3339
@@ -143,7 +143,8 @@ class DeadLetters:
     ) -> tuple[RedriveAnswer, Stretch | None]:
         """Send dead letters to their topics of origin as if they were new; durable on return.
 
-        One that was redriven before or is damaged, or whose topic is gone, is skipped.
+        One that was redriven before, is damaged, stands for a damaged message, or whose topic is
+        gone, is skipped.
 
         Returns what became of each, and what a filter has left of its stretch, None at the end.
 
@@ -220,6 +221,8 @@ class DeadLetters:
         again, fault = None, None
         if redriven_at is not None:
             fault = f"it was redriven at {rfc3339(redriven_at)}"
+        elif is_of_damage(letter.record, letter.properties):
+            fault = "its message was damaged: there is nothing to send"
         elif is_derived_topic(name):
             fault = "it does not tell the topic it came from"
         elif topic is None or self._work.store.is_leaving(name):

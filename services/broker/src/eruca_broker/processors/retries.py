@@ -1,7 +1,8 @@
 """Sending back: a member could not consume messages, and hands them back for later.
 
 A request is decided as a whole, in its group's turn, and written at once: all of its messages are
-retries or dead letters, or none is. A member that does not hold the queues any more is refused:
+retries or dead letters, or none is. One that is damaged is a dead letter at once, which only tells
+its place and the damage. A member that does not hold the queues any more is refused:
 somebody else reads those messages now.
 
 A client that gets no answer cannot know and sends back again, so a message may be retried twice.
@@ -19,11 +20,17 @@ from typing import Final, NamedTuple
 
 from eruca.contract.errors import RecordNotFoundError, TooLargeError
 from eruca.contract.names import dead_letter_topic, retry_topic
-from eruca.contract.records import Record, decode_record
+from eruca.contract.records import Host, Record, decode_record
 from eruca.contract.retries import SendBack, SendBackResult, SendBackResults, SendBacks
 from eruca_broker.core.batches.batch import Batch, batch_of_records
 from eruca_broker.core.consuming.retry_policy import Verdict, verdict
-from eruca_broker.core.records.dead_letters import dead_letter_of, origin_of, retry_of
+from eruca_broker.core.damage import Damage
+from eruca_broker.core.records.dead_letters import (
+    dead_letter_of,
+    letter_of_damage,
+    origin_of,
+    retry_of,
+)
 from eruca_broker.core.records.scheduled import Destination, PropertiesTooLargeError, host_bits_of
 from eruca_broker.core.records.times import moment
 from eruca_broker.core.state.group_state import Group
@@ -70,7 +77,7 @@ class Retries:
         Raises:
             GroupNotFoundError: There is no such group.
             StaleLockError: One of the queues is not held by its token; nothing has changed.
-            RecordNotFoundError: One of the messages is not there, or damaged; nothing has changed.
+            RecordNotFoundError: One of the messages is not there; nothing has changed.
             TooLargeError: One has no room for what a retry or its delivery needs; nothing has
                 changed.
             OverloadedError: As many messages wait as may.
@@ -86,7 +93,7 @@ class Retries:
             stored, verdicts, size = [], [], 0
             for index, message in enumerate(request.messages):
                 stored.append(self._read(message, f"/body/messages/{index}"))
-                size += len(stored[-1].raw)
+                size += 0 if isinstance(stored[-1], Damage) else len(stored[-1].raw)
                 if index and size > SENT_BACK_SIZE_MAX:
                     raise TooLargeError(
                         f"the messages take more than {SENT_BACK_SIZE_MAX} bytes together",
@@ -94,7 +101,8 @@ class Retries:
                     )
                 last_stored_ms = self._work.store.last_store_timestamp
                 verdicts.append(_verdict(group, message, stored[-1], now_ms, last_stored_ms))
-            batches = _batches(name, request.messages, stored, verdicts)
+            host = self._work.store.settings.store_host
+            batches = _batches(name, request.messages, stored, verdicts, now_ms=now_ms, host=host)
             self._scheduled.check_sizes(batches)
             await self._create_topics(name, verdicts)  # of what is refused none
             # The turn must not end before.
@@ -106,14 +114,14 @@ class Retries:
             results=[_result(result, receipts[0].store_timestamp) for result in verdicts]
         )
 
-    def _read(self, message: SendBack, pointer: str) -> _Stored:
+    def _read(self, message: SendBack, pointer: str) -> _Stored | Damage:
         first, end = self._work.store.queues.range(message.topic, message.queue_id)
         if first <= message.queue_offset < end:
             read = self._work.store.queues.read(
                 message.topic, message.queue_id, message.queue_offset, max_count=1, max_bytes=1
             )
             if read.damage is not None:
-                raise _lost(pointer, f"its record is damaged, {read.damage}")
+                return read.damage
             if read.slices:
                 raw = memoryview(read.slices[0])
                 return _Stored(raw, decode_record(raw, check_crc=False))
@@ -136,8 +144,10 @@ class Retries:
 
 
 def _verdict(
-    group: Group, message: SendBack, stored: _Stored, now_ms: int, last_stored_ms: int
+    group: Group, message: SendBack, stored: _Stored | Damage, now_ms: int, last_stored_ms: int
 ) -> Verdict:
+    if isinstance(stored, Damage):
+        return Verdict(message.attempts or 0, None)  # no try of it can succeed
     asked_for = message.retry_max_times
     found = verdict(
         stored.record.reconsume_times,
@@ -155,12 +165,26 @@ def _verdict(
 def _batches(
     group: str,
     messages: Sequence[SendBack],
-    stored: Sequence[_Stored],
+    stored: Sequence[_Stored | Damage],
     verdicts: Sequence[Verdict],
+    *,
+    now_ms: int,
+    host: Host,
 ) -> list[Batch]:
     records: defaultdict[tuple[Destination, int], list[bytes]] = defaultdict(list)
     dead_letters = Destination(dead_letter_topic(group), 0)
     for index, (message, found, result) in enumerate(zip(messages, stored, verdicts, strict=True)):
+        if isinstance(found, Damage):
+            record = letter_of_damage(
+                found,
+                group,
+                (message.topic, message.queue_id),
+                attempts=result.reconsume_times,
+                now_ms=now_ms,
+                host=host,
+            )
+            records[dead_letters, host_bits_of(record)].append(record)
+            continue
         raw, origin, times = found.raw, origin_of(found.record), result.reconsume_times
         pointer = f"/body/messages/{index}"
         try:

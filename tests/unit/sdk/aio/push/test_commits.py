@@ -30,7 +30,7 @@ class NoIntake:
 
     def progressed(self, held: HeldQueue) -> None: ...
 
-    def skipped(self, message: ReceivedMessage) -> None:
+    def skipped(self, held: HeldQueue, message: ReceivedMessage) -> bool:
         raise AssertionError(message)
 
 

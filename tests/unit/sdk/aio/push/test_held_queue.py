@@ -23,8 +23,9 @@ QUEUE = MessageQueue("orders", "a", 0)
 class Intake:
     """Writes down what it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, buries: bool = False) -> None:
         self.told: list[object] = []
+        self.buries = buries
 
     def put(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
         self.told.append([message.queue_offset for message in messages])
@@ -35,8 +36,9 @@ class Intake:
     def progressed(self, held: HeldQueue) -> None:
         self.told.append(held.process.commit_offset)
 
-    def skipped(self, message: ReceivedMessage) -> None:
+    def skipped(self, held: HeldQueue, message: ReceivedMessage) -> bool:
         self.told.append(message)
+        return self.buries
 
 
 def message(offset: int) -> ReceivedMessage:
@@ -67,6 +69,20 @@ def test_what_is_pulled_goes_to_the_intake_and_is_held() -> None:
 
     assert intake.told == [[5, 6]]
     assert (held.count, held.size, held.fetch_offset) == (2, size, 7)
+
+
+def test_no_commit_passes_a_damaged_message_that_is_still_to_be_buried() -> None:
+    intake = Intake(buries=True)
+    held = held_at(5, intake)
+
+    held.put_damaged("at log offset 77: rotten", 6, held.epoch)
+    held.put([message(6)], 7, held.epoch)
+
+    assert held.process.commit_offset == 5
+    skipped = intake.told[0]
+    assert isinstance(skipped, ReceivedMessage)
+    held.freed(held.process.remove([skipped]))
+    assert held.process.commit_offset == 6
 
 
 def test_a_damaged_message_is_told_of_and_passed_and_no_handler_gets_it() -> None:

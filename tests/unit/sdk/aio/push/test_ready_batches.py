@@ -33,7 +33,7 @@ class Nobody:
 
     def progressed(self, held: HeldQueue) -> None: ...
 
-    def skipped(self, message: ReceivedMessage) -> None:
+    def skipped(self, held: HeldQueue, message: ReceivedMessage) -> bool:
         raise AssertionError(message)
 
 

@@ -9,6 +9,9 @@ Room for properties is limited. Both come into being even where there is hardly 
 without the error's text, and at last without anything that RocketMQ would not tell. Where not even
 that finds room, there is no retry, and a dead letter that tells nothing.
 
+Of a message that is damaged nothing is copied: its letter would look sound, with bytes that nobody
+sent. Its letter has no body, and tells the place and the damage. It cannot be redriven.
+
 Source: RocketMQ 5.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``. Reason, error, and queue
 and offset of origin are ours.
 """
@@ -24,7 +27,8 @@ from eruca.contract import properties as names
 from eruca.contract.limits import ERROR_TEXT_SIZE_MAX
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.names import dead_letter_topic, retry_topic
-from eruca.contract.records import Record
+from eruca.contract.records import Host, Record, encode_unstamped
+from eruca_broker.core.damage import Damage
 from eruca_broker.core.records.scheduled import (
     WAITING_NAMES,
     Destination,
@@ -53,6 +57,10 @@ SENT_BACK_NAMES: Final = frozenset(
 
 _DROPPED_NAMES: Final = SENT_BACK_NAMES | WAITING_NAMES
 _CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f]")  # separators of properties are among them
+
+
+DAMAGED: Final = "damaged"
+"""The reason of a letter that stands for a message nobody can read."""
 
 
 class Origin(NamedTuple):
@@ -152,6 +160,38 @@ def dead_letter_of(
         with suppress(PropertiesTooLargeError):
             return letter(added)
     return letter({})
+
+
+def letter_of_damage(
+    damage: Damage, group: str, queue: tuple[str, int], *, attempts: int, now_ms: int, host: Host
+) -> bytes:
+    """Return the record of a dead letter that stands for a damaged message of *queue*."""
+    topic, queue_id = queue
+    message_id = encode_offset_id(host, damage.log_offset)
+    origin = Origin(topic, queue_id, damage.queue_offset, message_id)
+    told = _told_of(origin) | {
+        names.DEAD_ORIGIN_TOPIC: topic,
+        names.DEAD_ORIGIN_MESSAGE_ID: message_id,
+        names.DEAD_REASON: DAMAGED,
+        names.DEAD_ERROR: error_text(str(damage)),
+    }
+    return encode_unstamped(
+        Record(
+            topic=dead_letter_topic(group),
+            body=b"",
+            born_timestamp=now_ms,
+            born_host=host,
+            store_host=host,
+            reconsume_times=attempts,
+            properties=names.encode_properties(told),
+        )
+    )
+
+
+def is_of_damage(record: Record, properties: Mapping[str, str]) -> bool:
+    """Tell whether a dead letter only stands for a message: any that was sent has a unique id."""
+    reason = properties.get(names.DEAD_REASON)
+    return reason == DAMAGED and not record.body and names.UNIQ_KEY not in properties
 
 
 def redriven(raw: bytes | memoryview, destination: Destination) -> bytes:

@@ -272,7 +272,7 @@ class Deliveries:
             raw = self._reader.raw(one.queue, one.offset)
             if raw is None:
                 continue
-            dead_delivery = DeadDelivery(raw, one.attempt, nacks.reason, nacks.error)
+            dead_delivery = DeadDelivery(one.queue, raw, one.attempt, nacks.reason, nacks.error)
             size += dead_delivery.size
             if given_up and size > GIVEN_UP_SIZE_MAX:
                 raise TooLargeError(

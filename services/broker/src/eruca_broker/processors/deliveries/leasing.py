@@ -236,7 +236,7 @@ class Leasing:
     def _dead(self, queue: Queue, known: QueueLeases, choice: Choice) -> list[DeadDelivery]:
         raws = ((offset, self._reader.raw(queue, offset)) for offset in choice.dead)
         return [
-            DeadDelivery(raw, known.unfinished[offset].attempt)
+            DeadDelivery(queue, raw, known.unfinished[offset].attempt)
             for offset, raw in raws
             if raw is not None
         ]

@@ -1,8 +1,7 @@
 """Dead letters of deliveries: messages that were handed out as often as their group allows.
 
-They are stored in the same write as the event that finishes them, behind it. Of a message that is
-damaged no letter is made: it would look sound, with bytes that nobody sent. It is finished without
-one, which is logged, and stays where it lies.
+They are stored in the same write as the event that finishes them, behind it. The letter of a
+damaged message has no body, and tells where the message lies and what is wrong with it.
 """
 
 from __future__ import annotations
@@ -11,23 +10,21 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-import structlog
-
 from eruca.contract.names import dead_letter_topic
-from eruca.contract.records import decode_record
+from eruca.contract.records import Host, decode_record
 from eruca_broker.core.batches.batch import Batch, batch_of_records
 from eruca_broker.core.damage import Damage
-from eruca_broker.core.records.dead_letters import dead_letter_of, origin_of
+from eruca_broker.core.records.dead_letters import dead_letter_of, letter_of_damage, origin_of
 from eruca_broker.core.records.scheduled import host_bits_of
+from eruca_broker.core.state.leases import Queue
 
 NOT_ACKNOWLEDGED: Final = "not_acknowledged"  # why, where the time of the last lease ran out
-
-_log = structlog.get_logger()
 
 
 class DeadDelivery(NamedTuple):
     """A message that is given up."""
 
+    queue: Queue
     raw: memoryview | Damage  # its record
     attempts: int  # how often it was handed out
     reason: str = NOT_ACKNOWLEDGED
@@ -39,19 +36,30 @@ class DeadDelivery(NamedTuple):
         return 0 if isinstance(self.raw, Damage) else len(self.raw)
 
 
-def letter_batches(group: str, dead: Iterable[DeadDelivery]) -> list[Batch]:
-    """Return the dead letters, as they are appended; fewer where messages are damaged."""
+def letter_batches(
+    group: str, dead: Iterable[DeadDelivery], *, now_ms: int, host: Host
+) -> list[Batch]:
+    """Return the dead letters, as they are appended.
+
+    Args:
+        group: Whose.
+        dead: The messages.
+        now_ms: When letters of damaged messages are born.
+        host: The broker's, for those.
+    """
     records: defaultdict[int, list[bytes]] = defaultdict(list)
     for delivery in dead:
         if isinstance(delivery.raw, Damage):
-            _log.error(
-                "a damaged message is given up, without a dead letter",
-                group=group,
-                log_offset=delivery.raw.log_offset,
-                fault=delivery.raw.reason,
+            record = letter_of_damage(
+                delivery.raw,
+                group,
+                delivery.queue,
+                attempts=delivery.attempts,
+                now_ms=now_ms,
+                host=host,
             )
-            continue
-        record = _letter(group, delivery.raw, delivery)
+        else:
+            record = _letter(group, delivery.raw, delivery)
         records[host_bits_of(record)].append(record)
     return [batch_of_records(dead_letter_topic(group), 0, some) for some in records.values()]
 

@@ -33,7 +33,12 @@ class DeliveryWriter:
             return
         letters = Topic(dead_letter_topic(event.group), 1, 1, "rw")
         await self._topics.created(letters, is_for_group=True)
-        batches = letter_batches(event.group, dead)
+        batches = letter_batches(
+            event.group,
+            dead,
+            now_ms=self._work.clock.now_ms(),
+            host=self._work.store.settings.store_host,
+        )
         size = sum(batch.size for batch in batches)
         head = msgspec.structs.replace(event, group_size=size)
         # The turn must not end before.
