@@ -48,7 +48,7 @@ class InProcessCluster:
             await self._stop(url)
 
     async def _stop(self, url: str) -> None:
-        self.servers[url].should_exit = True
+        self.servers[url].stop()
         await until(lambda: not self.servers[url].started or not self._listens(url))
 
     def _listens(self, url: str) -> bool:
@@ -135,4 +135,4 @@ async def in_process_cluster(
             yield InProcessCluster(urls, apps, broker_urls, servers, name_servers, store_dirs)
         finally:
             for url in broker_urls.values():
-                servers[url].should_exit = True  # each takes a moment, and now the same one
+                servers[url].stop()  # each takes a moment, and now the same one

@@ -64,7 +64,7 @@ async def serving(
     try:
         yield server, listeners[0].getsockname()[:2]
     finally:
-        server.should_exit = True
+        server.stop()
         await task
 
 

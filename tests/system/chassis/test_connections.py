@@ -747,7 +747,7 @@ async def test_stopping_answers_held_requests_and_closes_idle_connections() -> N
         writer.write(b"GET /v1/late HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await until(lambda: len(things.held))
 
-        server.should_exit = True
+        server.stop()
 
         status, headers, body = await answer_of(reader)
         assert (status, body) == (200, b"released")

@@ -179,7 +179,7 @@ async def test_a_service_that_stops_cuts_its_exports_and_does_not_wait_for_their
             await fill(service.client)
             writer.write(request_for([f"broker-a/0:0-{COUNT}"]))
             await reader.readexactly(100_000)
-            service.server.should_exit = True
+            service.server.stop()
             await until(lambda: service.exports.slots.running == 0)
             rest = await reader.read()
 

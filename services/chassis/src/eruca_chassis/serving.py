@@ -22,6 +22,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Generator
+from types import FrameType
 from typing import Final, NoReturn
 
 import structlog
@@ -53,10 +54,14 @@ _log = structlog.get_logger()
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which tells the service first that it stops."""
+    """uvicorn's server, which tells the service first that it stops.
+
+    It waits for being told to stop, where uvicorn looks ten times a second: an idle service sleeps.
+    """
 
     def __init__(self, app: ServiceApp, settings: ServiceSettings) -> None:
         self.service = app
+        self._is_told = asyncio.Event()  # to stop
         self.watch = ConnectionWatch(
             ConnectionLimits(
                 connections_max=settings.connections_max,
@@ -109,6 +114,21 @@ class Server(uvicorn.Server):
         freeze_start_up_objects()
         self._say_listening()
 
+    def stop(self) -> None:
+        """Begin to stop."""
+        self._is_told.set()
+
+    async def main_loop(self) -> None:
+        """Serve until told to stop."""
+        # Once is enough: of what uvicorn does by its ticks, only this service's headers are used.
+        await self.on_tick(0)
+        await self._is_told.wait()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop, by a signal."""
+        super().handle_exit(sig, frame)
+        asyncio.get_running_loop().call_soon_threadsafe(self.stop)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Release what is held, then let requests end."""
         self._begin_stop()
@@ -135,18 +155,12 @@ class Server(uvicorn.Server):
 class EmbeddedServer(Server):
     """A server that is a guest in its process; made by :func:`embedded`.
 
-    It stops when it is told to, as soon as requests have ended, where uvicorn looks ten times a
-    second whether anything has happened.
+    It ends as soon as requests have, where uvicorn looks ten times a second whether they have.
     """
 
     def __init__(self, app: ServiceApp, settings: ServiceSettings) -> None:
         super().__init__(app, settings)
         self.has_begun = asyncio.Event()  # the service has started
-        self._is_told = asyncio.Event()  # to stop
-
-    def stop(self) -> None:
-        """Begin to stop."""
-        self._is_told.set()
 
     async def go_away(self) -> None:
         """Close every connection and take no other, as if the network were gone."""
@@ -174,11 +188,6 @@ class EmbeddedServer(Server):
         """Say that the service is there."""
         self._say_listening()
         self.has_begun.set()
-
-    async def main_loop(self) -> None:
-        """Serve until told to stop."""
-        await self.on_tick(0)  # sets the headers that every answer has
-        await self._is_told.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Release what is held, and let requests end; those that take too long are cut."""
