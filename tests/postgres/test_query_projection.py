@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 import anyio.to_thread
+import msgspec
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -29,6 +30,7 @@ from eruca.contract.records import (
     Record,
     decode_record,
     encode_record,
+    layout_of,
 )
 from eruca.core.messages.log_block import LogBlock
 from eruca_broker.core.state.events import Event, TopicDeleted, encode_event
@@ -371,6 +373,51 @@ async def test_bytes_that_are_no_records_change_nothing(model: ReadModel, log: L
         await model.fold(cut)
 
     assert await model.offsets() == log.offsets[:6]
+
+
+async def test_damaged_records_are_noted_without_a_row_and_go_with_those_of_their_time(
+    model: ReadModel, log: Log
+) -> None:
+    await model.fold(log.block(0, 3))
+    await model.fold(without_sound(log.block(3, 6), log, 4))
+
+    assert await model.offsets() == [*log.offsets[:4], log.offsets[5]]
+    assert await model.select(
+        "SELECT log_offset, topic, queue_offset, unique_id, fault FROM damaged"
+    ) == [
+        (
+            log.offsets[4],
+            b"flights",
+            4,
+            UNIQUE_ID.format(4).encode(),
+            "the body does not match its CRC",
+        )
+    ]
+    await model.drop_old(T0 + 10 * HOUR)
+    assert await model.select("SELECT * FROM damaged") == []
+
+
+async def test_a_log_that_is_told_again_tells_its_damage_again_and_keeps_what_it_has_lost(
+    model: ReadModel, log: Log
+) -> None:
+    await model.fold(without_sound(log.block(0, 6), log, 1))
+    await model.fold(without_sound(log.block(6, 12), log, 8))
+    noted = "SELECT damaged.log_offset FROM damaged JOIN generations USING (broker_no, generation) "
+    noted += "WHERE is_serving ORDER BY 1"
+
+    await model.fold(log.block(3, 12))  # from where the log begins by now; its file was restored
+
+    assert await model.select(noted) == [(log.offsets[1],)]
+    assert await model.select("SELECT count(*) FROM damaged") == [(1,)]
+
+
+def without_sound(block: LogBlock, log: Log, number: int) -> LogBlock:
+    """Return a block of which the record of a number is damaged, as the feed's readers have it."""
+    raw = bytearray(log.records[number])
+    body = raw.index(b"%d" % number, layout_of(0).body)
+    raw[body] ^= 1
+    sound = block.data.replace(log.records[number], b"")
+    return msgspec.structs.replace(block, data=sound, damaged={log.offsets[number]: bytes(raw)})
 
 
 async def test_what_was_deleted_before_it_was_read_is_noted_as_a_gap(

@@ -18,6 +18,7 @@ _NO_BODY: Final = {
     "retention": "the broker's log has been deleted as far",
     "broker_unreachable": "its broker does not answer",
     "not_asked": "it was not asked for",
+    "damaged": "its record in the broker's log is damaged",
 }
 
 

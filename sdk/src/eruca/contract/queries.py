@@ -9,6 +9,9 @@ just sent.
 Bodies are not in the read model: they come from the broker's log. Where they cannot be had,
 ``body`` is null and ``body_missing`` says why.
 
+A record that was damaged when the model read it is in no answer, for nothing in it is proved. It is
+named in ``incomplete`` (``damaged``) wherever it may belong.
+
 Matches are exact. An empty list without an entry in ``incomplete`` means that there is nothing.
 """
 
@@ -22,6 +25,7 @@ import msgspec
 from pydantic import Field
 
 from eruca.contract.errors import (
+    MessageDamagedError,
     NotAcceptableError,
     RecordNotFoundError,
     SearchIncompleteError,
@@ -65,11 +69,17 @@ class LifeEventKind(StrEnum):
     REDRIVEN = "redriven"  # a dead letter, sent to its topic again
 
 
-BodyMissing = Literal["retention", "broker_unreachable", "not_asked"]
-"""Why a body is not there: the log has been deleted as far; its broker is away; nobody asked."""
+BodyMissing = Literal["retention", "broker_unreachable", "not_asked", "damaged"]
+"""Why a body is not there: the log has been deleted as far; its broker is away; nobody asked; its
+record has been damaged since the read model read it, which has the rest from before."""
 
 IncompleteReason = Literal[
-    "broker_unreachable", "model_behind", "log_gap", "too_many", "name_servers_unreachable"
+    "broker_unreachable",
+    "model_behind",
+    "log_gap",
+    "too_many",
+    "name_servers_unreachable",
+    "damaged",
 ]
 GroupState = Literal["past", "not_yet", "in_delivery", "done", "filtered", "unknown"]
 
@@ -134,6 +144,7 @@ class WholeMessage(StoredMessage):
 
         Raises:
             RecordNotFoundError: Retention has deleted it.
+            MessageDamagedError: Its record is damaged.
             SearchIncompleteError: Its broker does not answer.
             NotAcceptableError: It is compressed, and the broker could not undo it.
         """
@@ -141,6 +152,11 @@ class WholeMessage(StoredMessage):
         if self.body_missing == "retention":
             raise RecordNotFoundError(
                 f"{where} is not there any more", fix="nothing brings back what retention deleted"
+            )
+        if self.body_missing == "damaged":
+            raise MessageDamagedError(
+                f"{where} is damaged, at log offset {self.log_offset} of {self.broker_name}",
+                fix="restore its log's file from a backup, and repeat",
             )
         if self.body is None:
             raise SearchIncompleteError(f"{where} is not known now: {self.broker_name} is away")

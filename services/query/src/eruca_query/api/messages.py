@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from eruca.contract.errors import (
     DatabaseUnavailableError,
     GroupNotFoundError,
+    MessageDamagedError,
     MessageNotFoundError,
     NotAcceptableError,
     RecordNotFoundError,
@@ -54,7 +55,12 @@ AMessageId = Annotated[MessageId, Path()]  # to the end of the path: clients' id
     operation_id="getTimeline",
     summary="What befell a message",
     responses=answer(examples.TIMELINE)
-    | problems(MessageNotFoundError, SearchIncompleteError, DatabaseUnavailableError),
+    | problems(
+        MessageNotFoundError,
+        MessageDamagedError,
+        SearchIncompleteError,
+        DatabaseUnavailableError,
+    ),
 )
 async def get_timeline(message_id: AMessageId, service: TheService) -> Timeline:
     """Return a message's life: half message, checks, decision, deliveries, retries, dead letter.
@@ -73,6 +79,7 @@ async def get_timeline(message_id: AMessageId, service: TheService) -> Timeline:
     responses=_FOUND
     | problems(
         MessageNotFoundError,
+        MessageDamagedError,
         RecordNotFoundError,
         NotAcceptableError,
         SearchIncompleteError,
@@ -93,7 +100,8 @@ async def get_message(
 
     What was acknowledged before the request is found. Several messages may have one unique id: the
     first that consumers see is returned, of `topic` if that is given, and where the others lie. An
-    id that is found nowhere is answered 404, but 503 while something could not be looked through.
+    id that is found nowhere is answered 404, but 503 while something could not be looked through,
+    and 410 where it may be that of a damaged record.
 
     As `application/octet-stream` it is the message's body as it was sent, and nothing else. Where
     messages of several topics have the id, `topic` must say which is meant (422).

@@ -35,6 +35,7 @@ class QueryMetrics(Collector):
             ("rows", "Rows of messages that were written", counts.rows),
             ("records", "Records that were read off logs", counts.records),
             ("blocks", "Stretches of logs that were folded", counts.blocks),
+            ("damaged", "Records that were found damaged, and are in no answer", counts.damaged),
             ("unreadable", "Control records that were not understood", counts.unreadable),
             ("rebuilt", "Times a read model made anew took over", counts.switches),
             ("dropped_chunks", "Partitions that were dropped", self._service.upkeep.dropped_count),

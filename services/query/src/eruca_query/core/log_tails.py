@@ -16,6 +16,7 @@ from eruca.contract.records import DamagedRecordError, Host
 from eruca.core.messages.log_block import LogBlock
 from eruca.core.messages.record_columns import Int64Array
 from eruca_query.core.block_columns import BlockColumns
+from eruca_query.core.damaged_records import DamagedRecord, damaged_of
 from eruca_query.core.found_messages import FoundMessage
 from eruca_query.core.group_facts import GroupFact, TopicGone
 from eruca_query.core.life_events import LifeEvent
@@ -36,11 +37,9 @@ class LogTail:
     _facts: BlockFacts | None = field(default=None, init=False)
     damage: str | None = field(default=None, init=False)  # why its records could not be read
 
-    def __post_init__(self) -> None:
-        """Note that records are missing, if the broker found some damaged."""
-        if self.block.damaged:
-            places = ", ".join(map(str, self.block.damaged))
-            self.damage = f"records are damaged, at log offset {places}"
+    def damaged(self) -> list[DamagedRecord]:
+        """Return the records in it that the broker found damaged."""
+        return damaged_of(self.block, self._read()[0]) if self.block.damaged else []
 
     @property
     def is_whole(self) -> bool:

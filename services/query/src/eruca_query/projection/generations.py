@@ -28,6 +28,7 @@ from eruca_query.projection.chunks import cut_chunks
 from eruca_query.projection.tables import (
     brokers,
     chunks,
+    damaged,
     gaps,
     generations,
     group_positions,
@@ -37,7 +38,7 @@ from eruca_query.projection.tables import (
 )
 
 _TOLD_BY_SNAPSHOTS: Final = (group_positions, subscriptions)  # with which a log begins
-_OF_A_GENERATION: Final = (*_TOLD_BY_SNAPSHOTS, topic_ends, gaps, store_hosts)
+_OF_A_GENERATION: Final = (*_TOLD_BY_SNAPSHOTS, topic_ends, gaps, store_hosts, damaged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,15 @@ async def _pass_on(connection: AsyncConnection, generation: Generation) -> None:
             )
             .values(generation=generation.number, **also)
         )
+    await connection.execute(
+        update(damaged)
+        .where(
+            damaged.c.broker_no == generation.broker_no,
+            damaged.c.generation == generation.serving,
+            damaged.c.log_offset < from_offset,
+        )
+        .values(generation=generation.number)
+    )
     # A topic that has ended again since then has its later end already.
     ends = select(
         topic_ends.c.broker_no,

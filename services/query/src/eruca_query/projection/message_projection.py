@@ -23,10 +23,12 @@ from eruca.core.messages.log_block import LogBlock
 from eruca.core.messages.record_columns import Int64Array
 from eruca_postgres.copying import copy_binary
 from eruca_query.core.block_columns import BlockColumns
+from eruca_query.core.damaged_records import DamagedRecord, damaged_of
 from eruca_query.core.group_table import GroupChanges, GroupTable
 from eruca_query.core.log_facts import ROWLESS_TOPICS, BlockFacts, facts_of
 from eruca_query.core.message_rows import COLUMNS, message_rows
 from eruca_query.projection.chunks import ChunkLimits, grow_chunk, open_chunk
+from eruca_query.projection.damaged_rows import write_damaged
 from eruca_query.projection.generations import Generation, advance, generation_for
 from eruca_query.projection.group_rows import read_group_table, write_group_changes
 from eruca_query.projection.life_rows import names_in, write_life_events
@@ -45,6 +47,7 @@ class ProjectionCounts:
     rows: int = 0
     records: int = 0
     blocks: int = 0
+    damaged: int = 0  # records that the broker found damaged
     unreadable: int = 0  # control records that were not understood
     switches: int = 0  # generations that took over
 
@@ -56,6 +59,7 @@ class ReadBlock:
     columns: BlockColumns
     facts: BlockFacts
     rows: Int64Array  # of the messages
+    damaged: list[DamagedRecord]
 
 
 class MessageProjection:
@@ -87,7 +91,7 @@ class MessageProjection:
         columns = BlockColumns.of(block.data)
         has_rows = np.array([name not in ROWLESS_TOPICS for name in columns.topics.names], np.bool_)
         rows = np.flatnonzero(has_rows[columns.topics.numbers]) if len(columns) else _NO_ROWS
-        return ReadBlock(columns, facts_of(columns), rows)
+        return ReadBlock(columns, facts_of(columns), rows, damaged_of(block, columns))
 
     async def fold_block(
         self, connection: AsyncConnection, block: LogBlock, read: ReadBlock
@@ -99,6 +103,7 @@ class MessageProjection:
         changes = groups.apply(read.facts.groups)
         host = await note_store_hosts(connection, generation, read.columns, self._store_host)
         numbers, written = await self._write_rows(connection, generation, block, read, changes)
+        await write_damaged(connection, generation, read.damaged)
         is_switch = await advance(
             connection,
             generation,
@@ -115,6 +120,7 @@ class MessageProjection:
             self._counts.blocks += 1
             self._counts.records += len(read.columns)
             self._counts.rows += written
+            self._counts.damaged += len(read.damaged)
             self._counts.unreadable += read.facts.unreadable
             self._counts.switches += is_switch
 

@@ -92,6 +92,22 @@ gaps: Final = Table(
     Column("noticed_at", DateTime(timezone=True), nullable=False),
 )
 
+damaged: Final = Table(
+    "damaged",  # see eruca_query.core.damaged_records
+    metadata,
+    Column("broker_no", SmallInteger, primary_key=True),
+    Column("generation", Integer, primary_key=True),
+    Column("log_offset", BigInteger, primary_key=True),
+    Column("size", Integer, nullable=False),
+    Column("fault", Text, nullable=False),
+    Column("after_ms", BigInteger, nullable=False),
+    Column("before_ms", BigInteger),
+    Column("topic", LargeBinary),  # as its bytes say, as all that follows
+    Column("queue_id", Integer),
+    Column("queue_offset", BigInteger),
+    Column("unique_id", LargeBinary),
+)
+
 chunks: Final = Table(
     "chunks",
     metadata,

@@ -15,6 +15,7 @@ from eruca.contract.errors import DatabaseUnavailableError
 from eruca_chassis.clock import Clock
 from eruca_postgres.database import Database
 from eruca_query.projection.chunks import drop_partitions
+from eruca_query.projection.damaged_rows import drop_damaged
 from eruca_query.projection.tables import chunks, generations
 
 PERIOD_SECONDS: Final = 10.0
@@ -58,6 +59,7 @@ class Upkeep:
             if chunk is None:
                 return False
             await drop_partitions(connection, chunk)
+            await drop_damaged(connection, chunk)
             await connection.execute(delete(chunks).where(chunks.c.chunk == chunk))
         _log.info("chunk dropped", chunk=chunk)
         return True

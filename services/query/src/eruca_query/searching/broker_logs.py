@@ -111,12 +111,20 @@ class BrokerLogs:
         return dict(zip(positions, answers, strict=True))
 
     async def record(self, broker_name: str, log_offset: int) -> LogRecordView | Fault | None:
-        """Return a record; None where the log has none there (any more)."""
+        """Return a record; None where the log has none there (any more).
+
+        One that is damaged is a fault. A broker refuses it like one that is not there, and the feed
+        of its log tells which of both it is.
+        """
         url = (await self.brokers()).urls.get(broker_name)
         if url is None:
             return Fault("broker_unreachable", NOT_REGISTERED)
         try:
-            return await self._api.record(url, log_offset)
+            try:
+                return await self._api.record(url, log_offset)
+            except RecordNotFoundError as error:
+                block = await self._read(url, broker_name, log_offset, size_max=1)
+                return Fault("damaged", error.detail) if log_offset in block.damaged else None
         except RecordNotFoundError:
             return None
         except ErucaError as error:
@@ -222,8 +230,12 @@ class BrokerLogs:
         )
         return TailAnswer(block.end_offset, tail, fault)
 
-    async def _read(self, url: str, broker_name: str, from_offset: int) -> LogBlock:
-        target = target_of("/v1/log", from_offset=from_offset, max_bytes=self._tail_size_max)
+    async def _read(
+        self, url: str, broker_name: str, from_offset: int, *, size_max: int | None = None
+    ) -> LogBlock:
+        target = target_of(
+            "/v1/log", from_offset=from_offset, max_bytes=size_max or self._tail_size_max
+        )
         answer = await self._transport.request(
             "GET", url, target, headers=_HEADERS, timeout=self._timeout
         )

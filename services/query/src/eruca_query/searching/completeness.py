@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eruca.contract.queries import Missing, ReadModelPosition
+from eruca_query.core.damaged_records import DamagedRecord, told
 from eruca_query.core.found_messages import moment
 from eruca_query.searching.broker_directory import KnownBrokers
 from eruca_query.searching.broker_logs import TailAnswer
@@ -18,7 +19,7 @@ class Completeness:
 
     read_model: list[ReadModelPosition]
     missing: list[Missing]
-    deleted: list[Missing] = field(default_factory=list)  # of them, what is in no log any more
+    deleted: list[Missing] = field(default_factory=list)  # of them, what no log has any more
 
     def undecided(self) -> list[Missing]:
         """Return what keeps an id that was not found from being surely not there."""
@@ -39,6 +40,17 @@ class Completeness:
             if missing not in self.missing:
                 self.add(missing)
 
+    def add_damaged(self, damaged: Mapping[str, Sequence[DamagedRecord]]) -> None:
+        """Note which records may belong to the answer and are damaged.
+
+        They stay so, so that nothing is left undecided: asking again tells no more.
+        """
+        for name, records in sorted(damaged.items()):
+            if records:
+                missing = Missing(broker_name=name, reason="damaged", detail=told(records))
+                self.add(missing)
+                self.deleted.append(missing)
+
     def forgive(self, broker_name: str) -> None:
         """Note that what the read model lacks of a broker was found in another way."""
         self.missing = [
@@ -46,6 +58,20 @@ class Completeness:
             for missing in self.missing
             if (missing.broker_name, missing.reason) != (broker_name, "model_behind")
         ]
+
+
+def damaged_records(
+    in_rows: Mapping[str, Sequence[DamagedRecord]],
+    tails: Mapping[str, TailAnswer],
+    is_meant: Callable[[DamagedRecord], bool],
+) -> dict[str, list[DamagedRecord]]:
+    """Return the damaged records of rows and tails that are meant, by broker name."""
+    found = {name: [*filter(is_meant, records)] for name, records in in_rows.items()}
+    for name, answer in tails.items():
+        if answer.tail is not None:
+            known = found.setdefault(name, [])
+            known += [record for record in answer.tail.damaged() if is_meant(record)]
+    return found
 
 
 def positions_of(view: ReadView, known: KnownBrokers) -> dict[str, int | None]:

@@ -21,8 +21,10 @@ from eruca.contract.names import is_system_topic
 from eruca.contract.queries import MessagePage, Missing
 from eruca_chassis.requests.cursors import encode_cursor
 from eruca_postgres.database import Database
+from eruca_query.core.damaged_records import DamagedRecord
 from eruca_query.core.found_messages import FoundMessage, Position, moment
 from eruca_query.core.group_facts import GroupFact, GroupGone, PositionMoved, TopicGone
+from eruca_query.core.log_facts import ROWLESS_TOPICS
 from eruca_query.core.page_cursors import position_text
 from eruca_query.core.page_queries import GroupPositions, PageQuery
 from eruca_query.core.time_windows import windows
@@ -30,7 +32,12 @@ from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.projection.tables import group_positions
 from eruca_query.searching import message_sql
 from eruca_query.searching.broker_logs import BrokerLogs, Fault, KeyAnswer, TailAnswer
-from eruca_query.searching.completeness import Completeness, completeness_of, positions_of
+from eruca_query.searching.completeness import (
+    Completeness,
+    completeness_of,
+    damaged_records,
+    positions_of,
+)
 from eruca_query.searching.read_view import ReadView, ServingGeneration, read_view
 from eruca_query.searching.whole_messages import with_bodies, without_body
 
@@ -102,6 +109,7 @@ class MessagePages:
         look, group = None, _Group()
         async with read_view(self._database, self._numbers) as view:
             serving, positions = view.by_name, positions_of(view, known)
+            damaged = await view.damaged()
             if query.group is None:
                 look = await self._look_for_page(view, query, group)
             else:
@@ -119,6 +127,9 @@ class MessagePages:
         if query.key is not None:
             behind += await self._from_key_indexes(query, serving, tails, completeness)
         completeness.add_damage(tails)
+        completeness.add_damaged(
+            damaged_records(damaged, tails, lambda record: _may_belong(record, query))
+        )
         candidates = {
             message.position: message
             for message in (*look.found, *behind)
@@ -260,6 +271,13 @@ class MessagePages:
                 completeness.add(Missing(broker_name=name, reason="too_many", detail=detail))
             found += [message for message in answer.messages if query.wants(message)]
         return found
+
+
+def _may_belong(record: DamagedRecord, query: PageQuery) -> bool:
+    """Tell whether a damaged record may belong to a page; its bytes are not trusted with a key."""
+    is_of_topic = record.topic is None or record.topic == query.topic
+    may_tell = query.group is not None and record.topic in ROWLESS_TOPICS  # where a group stands
+    return (is_of_topic or may_tell) and record.lies_between(query.from_ms, query.to_ms)
 
 
 def _too_many(answer: KeyAnswer) -> str | None:

@@ -7,11 +7,12 @@ asked, or slow brokers would use up its connections.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from eruca.contract.errors import (
+    MessageDamagedError,
     MessageNotFoundError,
     SearchIncompleteError,
 )
@@ -22,13 +23,19 @@ from eruca.contract.properties import NAME_SEPARATOR, UNIQ_KEY
 from eruca.contract.queries import MessageFound, Missing
 from eruca.contract.records import Host
 from eruca_postgres.database import Database
+from eruca_query.core.damaged_records import DamagedRecord
 from eruca_query.core.found_messages import FoundMessage, main_of
 from eruca_query.core.pulled_messages import found_of
 from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.searching import message_sql
 from eruca_query.searching.broker_directory import KnownBrokers
 from eruca_query.searching.broker_logs import BrokerLogs, Fault, TailAnswer
-from eruca_query.searching.completeness import Completeness, completeness_of, positions_of
+from eruca_query.searching.completeness import (
+    Completeness,
+    completeness_of,
+    damaged_records,
+    positions_of,
+)
 from eruca_query.searching.read_view import ReadView, read_view
 from eruca_query.searching.whole_messages import whole, with_bodies
 
@@ -69,6 +76,7 @@ class MessageSearch:
 
         Raises:
             MessageNotFoundError: There is none.
+            MessageDamagedError: None was found, and a damaged record may be it.
             SearchIncompleteError: None was found, and not everything could be looked through.
         """
         known = await self._logs.brokers()
@@ -104,6 +112,7 @@ class MessageSearch:
         """Return the first messages with a unique id, and how complete that is; None: of no id."""
         async with read_view(self._database, self._numbers) as view:
             rows = await rows_by_id(view, unique_id, COPIES_MAX + 1)
+            damaged = await view.damaged()
             serving, positions = view.by_name, positions_of(view, known)
         tails = await self._logs.tails(positions)
         found = rows
@@ -112,6 +121,9 @@ class MessageSearch:
         if unique_id is not None and not found:
             found += await self.in_indexes(unique_id, tails)
         completeness = completeness_of(serving, known, tails)
+        completeness.add_damaged(
+            damaged_records(damaged, tails, lambda record: may_have_id(record, unique_id))
+        )
         if len(found) > COPIES_MAX:
             detail = f"more than {COPIES_MAX} messages have its id, of which the first are told"
             completeness.add(Missing(broker_name=None, reason="too_many", detail=detail))
@@ -172,19 +184,36 @@ class MessageSearch:
         return sorted({*owners, *([now] if now is not None else [])}), rows
 
 
+def may_have_id(record: DamagedRecord, unique_id: str | None) -> bool:
+    """Tell whether a damaged record may be a message with an id, by what its bytes say.
+
+    They may be wrong about the id, too; but else each record would be in every answer.
+    """
+    return record.unique_id is None or record.unique_id == unique_id
+
+
 def not_found(message_id: str, completeness: Completeness) -> Exception:
-    """Return the error for an id that was not found: surely not there, or who knows."""
+    """Return the error for an id that was not found: damaged, surely not there, or who knows."""
     undecided = completeness.undecided()
+    damaged = [missing for missing in completeness.missing if missing.reason == "damaged"]
+    if damaged:
+        return MessageDamagedError(
+            f"no sound message has the id {message_id!r}, and it may be of a damaged one: "
+            f"{_reasons(damaged)}",
+            fix="restore the log's file from a backup, and have the log read again: "
+            "POST /v1/projection:rebuild",
+        )
     if not undecided:
         return MessageNotFoundError(f"no broker has a message with the id {message_id!r}")
-    reasons = "; ".join(
-        f"{missing.broker_name or 'name servers'}: {missing.detail}" for missing in undecided
-    )
     return SearchIncompleteError(
         f"no message with the id {message_id!r} was found, but not everything could be looked "
-        f"through: {reasons}",
+        f"through: {_reasons(undecided)}",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )
+
+
+def _reasons(missing: Sequence[Missing]) -> str:
+    return "; ".join(f"{its.broker_name or 'name servers'}: {its.detail}" for its in missing)
 
 
 def in_tails(unique_id: str, tails: Mapping[str, TailAnswer]) -> list[FoundMessage]:

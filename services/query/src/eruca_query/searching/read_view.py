@@ -17,13 +17,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca.contract.records import Host
 from eruca_postgres.database import Database
+from eruca_query.core.damaged_records import DamagedRecord
 from eruca_query.core.found_messages import FoundMessage
+from eruca_query.core.log_facts import ROWLESS_TOPICS
 from eruca_query.core.time_windows import ChunkSpan
 from eruca_query.core.unique_ids import id_text
 from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.projection.tables import (
     brokers,
     chunks,
+    damaged,
     gaps,
     generations,
     messages,
@@ -63,6 +66,18 @@ _SERVING: Final = (
     select(brokers.c.broker_name, generations, _MISSED.label("gaps"))
     .join(generations, generations.c.broker_no == brokers.c.broker_no)
     .where(generations.c.is_serving)
+)
+_DAMAGED_MAX: Final = 1_000  # records that are looked at; a log with more is beyond answering
+_DAMAGED: Final = (
+    select(damaged)
+    .join(
+        generations,
+        (generations.c.broker_no == damaged.c.broker_no)
+        & (generations.c.generation == damaged.c.generation)
+        & generations.c.is_serving,
+    )
+    .order_by(damaged.c.log_offset.desc())
+    .limit(_DAMAGED_MAX)
 )
 _HOSTS: Final = select(store_hosts).order_by(store_hosts.c.from_offset.desc())
 
@@ -139,6 +154,37 @@ class ReadView:
             if row.broker_no in self.by_number
             and self.by_number[row.broker_no].generation == row.generation
         }
+
+    async def damaged(self) -> dict[str, list[DamagedRecord]]:
+        """Return the damaged records, the newest of each broker's log first, by broker name.
+
+        A topic that the read model does not know is none: the damage may lie in its name.
+        """
+        found = [
+            row
+            for row in await self.connection.execute(_DAMAGED)
+            if row.broker_no in self.by_number
+        ]
+        names = {row.topic.decode("utf-8", "replace") for row in found if row.topic is not None}
+        known = await self.numbers.known(self.connection, names)
+        by_broker: dict[str, list[DamagedRecord]] = {}
+        for row in found:
+            topic = None if row.topic is None else row.topic.decode("utf-8", "replace")
+            record = DamagedRecord(
+                row.log_offset,
+                row.size,
+                row.fault,
+                row.after_ms,
+                row.before_ms,
+                topic=topic if topic in known or topic in ROWLESS_TOPICS else None,
+                queue_id=row.queue_id,
+                queue_offset=row.queue_offset,
+                unique_id=None
+                if row.unique_id is None
+                else row.unique_id.decode("utf-8", "replace"),
+            )
+            by_broker.setdefault(self.by_number[row.broker_no].broker_name, []).append(record)
+        return by_broker
 
     async def names_of(self, wanted: Iterable[int]) -> dict[int, str]:
         """Return names by their numbers."""

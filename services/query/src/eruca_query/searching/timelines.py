@@ -13,13 +13,15 @@ from eruca_postgres.database import Database
 from eruca_query.core.found_messages import FoundMessage, Position, moment
 from eruca_query.core.group_standing import Standings, delivered_to
 from eruca_query.core.life_events import LifeEvent, Place, id_bytes
+from eruca_query.core.log_facts import ROWLESS_TOPICS
 from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.searching.broker_logs import BrokerLogs, TailAnswer
-from eruca_query.searching.completeness import completeness_of, positions_of
+from eruca_query.searching.completeness import completeness_of, damaged_records, positions_of
 from eruca_query.searching.life_sql import EVENTS_MAX, PLACES_MAX, events_of, standings_of
 from eruca_query.searching.message_search import (
     MessageSearch,
     in_tails,
+    may_have_id,
     not_found,
     rows_by_id,
 )
@@ -96,9 +98,18 @@ class Timelines:
                 if place.is_users
             }
             ends = {topic: await _ends_in_rows(view, topic) for topic in {p.topic for p in in_rows}}
+            damaged = await view.damaged()
             serving, positions = view.by_name, positions_of(view, known)
         tails = await self._logs.tails(positions)
         completeness = completeness_of(serving, known, tails)
+        completeness.add_damaged(
+            damaged_records(
+                damaged,
+                tails,
+                # What befell a message is told by control records, too.
+                lambda record: may_have_id(record, unique_id) or record.topic in ROWLESS_TOPICS,
+            )
+        )
         if fault is not None:
             completeness.add(fault)
         behind = [] if unique_id is None else in_tails(unique_id, tails)

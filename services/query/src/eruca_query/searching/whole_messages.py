@@ -25,7 +25,9 @@ def whole(found: FoundMessage, record: LogRecordView | Fault | None) -> WholeMes
     if record is None:
         return without_body(found, "retention")
     if isinstance(record, Fault):
-        return without_body(found, "broker_unreachable")
+        return without_body(
+            found, "damaged" if record.reason == "damaged" else "broker_unreachable"
+        )
     message = record.message
     assert message.body is not None, "a damaged record is not found"
     return WholeMessage(
