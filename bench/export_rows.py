@@ -49,15 +49,16 @@ def _convert(report: Report, seconds: float) -> None:
     records = [_record(offset) for offset in range(_ROWS)]
     sizes = np.array([len(record) for record in records], np.int64)
     block = Block("broker-a", 0, 0, sizes, memoryview(b"".join(records)))
-    batch = rows_of(block, TOPIC, _ALL).batch()
+    made = rows_of(block, TOPIC, _ALL)
+    batch = made.batch()
     encoder = ArrowEncoder(_ALL, "none")
 
     def to_arrow() -> None:
-        encoder.rows(rows_of(block, TOPIC, _ALL).batch(), block.first(_ROWS))
+        encoder.rows(rows_of(block, TOPIC, _ALL), block.first(_ROWS))
 
     by_columns = _ns_per_row(to_arrow, seconds / 4)
     one_by_one = _ns_per_row(lambda: [_read_one(record) for record in records], seconds / 4)
-    lines = _ns_per_row(lambda: ndjson_lines(batch), seconds / 4)
+    lines = _ns_per_row(lambda: ndjson_lines(batch, made.are_json()), seconds / 4)
     report.figure("records to an Arrow stream", f"{by_columns:.0f} ns a row")
     report.figure("records read one by one, to nothing", f"{one_by_one:.0f} ns a row")
     report.figure("a batch as NDJSON", f"{lines:.0f} ns a row more")

@@ -54,6 +54,7 @@ def message(offset: int, **given: Any) -> tuple[Any, ...]:  # noqa: ANN401
         "flag": 0,
         "prepared_offset": 0,
         "size": 100,
+        "damage": None,
         "dt": BEGAN.date(),
         "batch": 0,
     }

@@ -52,6 +52,7 @@ def test_the_format_is_found_by_its_name_and_has_every_column(
         "flag": 0,
         "prepared_offset": 0,
         "size": 200,
+        "damage": None,
     }
 
 

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
 
-from pyspark_eruca.columns import arrow_schema
+from pyspark_eruca.columns import SCHEMA_VERSION, arrow_schema
 from pyspark_eruca.ranges import Queue, Range
 
 TOPIC_ID = "9f2c-1"
@@ -60,6 +60,7 @@ class ExportService:
     away: list[str] = field(default_factory=list)  # brokers that nobody can find
     topic_ids: dict[str, str] = field(default_factory=dict)  # where it is not TOPIC_ID
     broker_started_at: str = "2026-11-21T00:00:00.000Z"
+    damaged: set[tuple[Queue, int]] = field(default_factory=set)  # messages, by their offsets
     lost: dict[Queue, tuple[str, int]] = field(default_factory=dict)  # starts that do not hold
     on_plan: Callable[[], None] | None = None
     on_records: Callable[[], None] | None = None
@@ -105,7 +106,7 @@ class ExportService:
         ]
         return {
             "topic": topic,
-            "schema_version": 1,
+            "schema_version": SCHEMA_VERSION,
             "queues": queues,
             "partitions": [],
             "incomplete": missing,
@@ -121,7 +122,7 @@ class ExportService:
         self.topic_ids[topic] = topic_id
         return self.hold(topic, sizes)
 
-    def refusal(self, topic: str, ranges: list[Range]) -> Refusal | None:
+    def refusal(self, topic: str, ranges: list[Range], *, marks_damage: bool) -> Refusal | None:
         """Return why ranges cannot be read; None: they can."""
         if all(queue.topic != topic for queue in self.queues):
             return Refusal(404, "topic-not-found")
@@ -133,18 +134,24 @@ class ExportService:
             return Refusal(410, "range-deleted")
         if any(one.end > self.queues[one.queue][1] for one in ranges):
             return Refusal(422, "validation-failed")
+        if (ranges[0].queue, ranges[0].start) in self.damaged and not marks_damage:
+            return Refusal(410, "message-damaged")
         return None
 
     def batches(
-        self, ranges: list[Range], columns: list[str], fault: Fault
+        self, ranges: list[Range], columns: list[str], fault: Fault, *, marks_damage: bool
     ) -> Iterator[tuple[pa.RecordBatch, str]]:
-        """Yield record batches and where they lie."""
+        """Yield record batches and where they lie, up to one that must not be handed out."""
         for one in ranges:
             start = one.start + fault.shift
             while start < one.end + fault.shift:
                 end = min(start + self.batch_rows, one.end + fault.shift)
+                rotten = [n for queue, n in self.damaged if queue == one.queue and start <= n < end]
+                if start in rotten and not marks_damage:
+                    return
+                end = start + 1 if start in rotten else min([*rotten, end])
                 made = Range(one.queue, start, end)
-                batch = batch_of(made, columns)
+                batch = damaged_row(made, columns) if start in rotten else batch_of(made, columns)
                 yield batch, made.text
                 if fault.repeat_first:
                     yield batch, made.text
@@ -190,10 +197,20 @@ def batch_of(one: Range, columns: list[str]) -> pa.RecordBatch:
         "flag": [0] * count,
         "prepared_offset": [0] * count,
         "size": [200] * count,
+        "damage": [None] * count,
     }
     schema = arrow_schema(columns)
     arrays = [pa.array(made[name], schema.field(name).type) for name in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def damaged_row(one: Range, columns: list[str]) -> pa.RecordBatch:
+    """Return the row of a message that is damaged."""
+    place = batch_of(one, ["topic", "broker_name", "queue_id", "queue_offset", "log_offset"])
+    [row] = place.to_pylist()
+    row |= {"size": 200, "damage": "the record does not match its checksum"}
+    schema = arrow_schema(columns)
+    return pa.RecordBatch.from_pylist([{n: row.get(n) for n in columns}], schema=schema)
 
 
 @contextmanager
@@ -241,17 +258,23 @@ def _answer(handler: BaseHTTPRequestHandler, service: ExportService) -> None:
         _refuse(handler, fault.refusal)
         return
     ranges = [_range(topic, text) for text in query["range"]]
-    refusal = service.refusal(topic, ranges)
+    marks_damage = query.get("damaged") == ["mark"]
+    refusal = service.refusal(topic, ranges, marks_damage=marks_damage)
     if refusal is not None:
         _refuse(handler, refusal)
         return
-    _stream(handler, service, ranges, query["columns"][0].split(","), fault)
+    columns = query["columns"][0].split(",")
+    _stream(
+        handler,
+        service.batches(ranges, columns, fault, marks_damage=marks_damage),
+        columns,
+        fault,
+    )
 
 
 def _stream(
     handler: BaseHTTPRequestHandler,
-    service: ExportService,
-    ranges: list[Range],
+    batches: Iterator[tuple[pa.RecordBatch, str]],
     columns: list[str],
     fault: Fault,
 ) -> None:
@@ -260,7 +283,7 @@ def _stream(
     handler.end_headers()
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, arrow_schema(columns)) as stream:
-        for number, (batch, text) in enumerate(service.batches(ranges, columns, fault)):
+        for number, (batch, text) in enumerate(batches):
             if number == fault.end_after_batches:
                 break
             if number == fault.cut_after_batches:

@@ -22,7 +22,7 @@ from eruca.cli.exporting.service import ExportService as PlanningService
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ConflictError, NotReadyError
 from eruca.contract.exports import NDJSON_MEDIA_TYPE, ExportPlan
 from eruca.contract.names import QUERY_SERVICES_NAMESPACE
-from support.brokers import broker_of
+from support.brokers import broker_of, rot
 from support.command_line import ERUCA
 from support.exports import ExportService, export_service
 from support.in_process_cluster import InProcessCluster, in_process_cluster
@@ -329,6 +329,41 @@ async def test_a_run_without_room_for_its_first_part_leaves_nothing_in_the_way_o
     assert len(file.read_text().splitlines()) == 300
 
 
+@pytest.mark.parametrize("suffix", ["ndjson", "arrow"])
+async def test_a_damaged_message_ends_an_export_which_goes_on_with_it_marked(
+    tmp_path: Path, suffix: str
+) -> None:
+    file = tmp_path / f"orders.{suffix}"
+    async with (
+        in_process_cluster(tmp_path / "cluster", brokers=1) as cluster,
+        export_service(cluster) as service,
+    ):
+        command = await knowing(cluster, service)
+        async with service.client.producer() as producer:
+            queue = min(await service.client.admin.queues("orders"))
+            await producer.send_many(
+                [eruca.Message("orders", f"body {n}") for n in range(30)], queue=queue
+            )
+        rot(cluster.brokers["broker-a"], b"body 17")
+
+        refused = await command("export", "orders", "--to", file, code=1)
+        done = await command("export", "orders", "--to", file, "--damaged=mark")
+        told = await command(
+            *("export", "orders", "--to", file, "--damaged=mark", "--force", "--output=json")
+        )
+
+    for part in ("orders", "broker-a/0", "offset 17", "log offset", "--damaged mark"):
+        assert part in refused, refused
+    assert "queue_offset 17" in done
+    assert json.loads(told)["damaged"] == 1
+    if suffix == "ndjson":
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+    else:
+        rows = feather.read_table(file).to_pylist()
+    assert [row["queue_offset"] for row in rows if row["damage"] is not None] == [17]
+    assert sum(row["body"] is not None for row in rows) == 29
+
+
 @pytest.mark.parametrize("read_before", [False, True])
 async def test_what_retention_has_deleted_of_a_plan_is_planned_anew_or_told(
     tmp_path: Path,
@@ -436,7 +471,7 @@ async def test_a_query_service_that_stops_is_left_for_another_by_the_plan() -> N
 
     now = datetime.now(UTC).replace(microsecond=0)  # answers tell milliseconds
     plan = ExportPlan(
-        topic="orders", schema_version=1, taken_at=now, rows=0, queues=[], partitions=[]
+        topic="orders", schema_version=2, taken_at=now, rows=0, queues=[], partitions=[]
     )
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
         among = PlanningService(http, ["http://stops", "http://runs"], "orders")

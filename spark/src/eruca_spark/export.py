@@ -23,7 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from eruca_spark.checkpoint import query_id, ranges_of
 from eruca_spark.lake import PARTITION_COLUMNS, Lake, LakeError, Manifest, is_another
 from eruca_spark.parquet import parquet_settings
-from pyspark_eruca.columns import SCHEMA_VERSION
+from pyspark_eruca.columns import DAMAGE, SCHEMA_VERSION
 from pyspark_eruca.exports import Exports
 from pyspark_eruca.options import Options
 from pyspark_eruca.ranges import Range
@@ -50,6 +50,7 @@ class Exported:
     batches: int = 0
     rows: int = 0
     missing_rows: int = 0
+    damaged_rows: int = 0
     rows_by_topic: dict[str, int] = field(default_factory=dict)
 
 
@@ -165,7 +166,7 @@ class BatchWriter:
             return  # killed between the manifest and the checkpoint's commit
         lake.delete_batch(batch)
         expected = sum(one.rows for one in ranges)
-        written = _write(rows, batch, lake.root) if expected else 0
+        written, damaged = _write(rows, batch, lake.root) if expected else (0, 0)
         if written > expected or (written < expected and not self._may_miss):
             raise LakeError(f"batch {batch} has {written} rows, and its ranges {expected}")
         lake.finish(
@@ -178,25 +179,26 @@ class BatchWriter:
                 missing_rows=expected - written,
                 written_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
                 files=lake.batch_files(batch),
+                damaged_rows=damaged,
             )
         )
-        self._count(ranges, written, expected - written)
-
-    def _count(self, ranges: tuple[Range, ...], rows: int, missing: int) -> None:
         self._done.batches += 1
-        self._done.rows += rows
-        self._done.missing_rows += missing
+        self._done.rows += written
+        self._done.missing_rows += expected - written
+        self._done.damaged_rows += damaged
         for one in ranges:
             topic = one.queue.topic
             self._done.rows_by_topic[topic] = self._done.rows_by_topic.get(topic, 0) + one.rows
 
 
-def _write(rows: DataFrame, batch: int, root: str) -> int:
-    """Write the rows of a batch, and return how many there were."""
+def _write(rows: DataFrame, batch: int, root: str) -> tuple[int, int]:
+    """Write the rows of a batch; return how many there were, and how many of damaged messages."""
     counted = Observation()
     with parquet_settings(rows.sparkSession):
         dated = rows.withColumn("dt", f.to_date("stored_at")).withColumn("batch", f.lit(batch))
-        observed = dated.observe(counted, f.count(f.lit(1)).alias("rows"))
+        observed = dated.observe(
+            counted, f.count(f.lit(1)).alias("rows"), f.count(DAMAGE).alias("damaged")
+        )
         writer = observed.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS)
         writer.options(**WRITER_OPTIONS).parquet(root)
-    return int(counted.get["rows"])
+    return int(counted.get["rows"]), int(counted.get["damaged"])

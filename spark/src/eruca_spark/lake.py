@@ -53,6 +53,7 @@ class Manifest:
     missing_rows: int  # deleted by retention before they were read
     written_at: str  # RFC 3339, UTC
     files: tuple[tuple[str, int], ...]  # path within the lake, size in bytes
+    damaged_rows: int = 0  # of rows: marked in the column damage; earlier versions had none
 
     def to_json(self) -> str:
         """Return it as it is stored."""

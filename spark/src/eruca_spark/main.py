@@ -80,6 +80,13 @@ SourceOptions = Annotated[
     list[str] | None,
     typer.Option("--option", help="an option of the data source, NAME=VALUE; repeatable"),
 ]
+Damaged = Annotated[
+    Literal["refuse", "mark"],
+    typer.Option(
+        help="where a message is damaged: end with an error, or go on and say so (an export's row "
+        "has it in the column damage, a replay does not send it)"
+    ),
+]
 Out = Annotated[
     Path,
     typer.Option(file_okay=False, writable=True, help="where tables and picture are kept"),
@@ -147,6 +154,7 @@ def export(
             "with some is not to be found"
         ),
     ] = False,
+    damaged: Damaged = "refuse",
     every: Annotated[
         float | None, typer.Option(min=0.1, help="seconds; go on for ever, looking this often")
     ] = None,
@@ -160,6 +168,7 @@ def export(
         "topic": ",".join(topic),
         "maxRowsPerTrigger": str(rows_per_batch),
         "failOnDataLoss": "false" if allow_loss else "true",
+        "damaged": damaged,
     }
     Options.parse(options)
     console = _console()
@@ -180,6 +189,8 @@ def export(
     if done.missing_rows:
         lost = _counted(done.missing_rows, "message")
         console.print(f"deleted before they were read: {lost}")
+    if done.damaged_rows:
+        console.print(f"damaged, see column damage: {_counted(done.damaged_rows, 'message')}")
     held = sum(manifest.rows for manifest in manifests)
     batches = _counted(len(manifests), "batch", "batches")
     console.print(f"{lake} holds {_counted(held, 'message')} in {batches}")
@@ -206,8 +217,10 @@ def latency(
     source = _source(lake, url, option, topics)
 
     def report(spark: SparkSession) -> Report:
-        rows = _user_messages(source.messages(spark, topics, LATENCY_COLUMNS))
-        events = source.messages(spark, [EVENTS_TOPIC], LATENCY_EVENT_COLUMNS) if groups else None
+        rows = _user_messages(source.sound_messages(spark, topics, LATENCY_COLUMNS))
+        events = (
+            source.sound_messages(spark, [EVENTS_TOPIC], LATENCY_EVENT_COLUMNS) if groups else None
+        )
         return latency_report(rows, events)
 
     _report("latency", out, master, conf, report)
@@ -234,7 +247,9 @@ def dead_letters(
         out,
         master,
         conf,
-        lambda spark: dead_letters_report(source.messages(spark, topics, DEAD_LETTER_COLUMNS)),
+        lambda spark: dead_letters_report(
+            source.sound_messages(spark, topics, DEAD_LETTER_COLUMNS)
+        ),
     )
 
 
@@ -255,7 +270,7 @@ def hot_keys(
     source = _source(lake, url, option, topics)
 
     def report(spark: SparkSession) -> Report:
-        rows = source.messages(spark, topics, HOT_KEYS_COLUMNS)
+        rows = source.sound_messages(spark, topics, HOT_KEYS_COLUMNS)
         return hot_keys_report(_user_messages(rows), top)
 
     _report("hot-keys", out, master, conf, report)
@@ -279,7 +294,7 @@ def transactions(
         master,
         conf,
         lambda spark: transactions_report(
-            source.messages(spark, [EVENTS_TOPIC], TRANSACTION_COLUMNS)
+            source.sound_messages(spark, [EVENTS_TOPIC], TRANSACTION_COLUMNS)
         ),
     )
 
@@ -295,7 +310,7 @@ def audit(
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Look for gaps and duplicates in every queue; exit with 1 where there are any."""
+    """Look for gaps, duplicates and damage in every queue; exit with 1 where there are any."""
     topics = _needed(topic, lake)
     source = _source(lake, url, option, topics)
     faults: list[str] = []
@@ -334,7 +349,7 @@ def compaction(
     source = _source(lake, url, option, topics)
     console = _console()
     with _session("compaction", master, conf) as spark:
-        rows = _user_messages(source.messages(spark, topics))
+        rows = _user_messages(source.sound_messages(spark, topics))
         latest = latest_by_key(rows, "key" if by == "key" else "sharding_key")
         with shown_tasks(spark, console, "compacting"):
             write_compacted(latest, table)
@@ -365,18 +380,26 @@ def replay_command(
     ] = None,
     ordered: Annotated[bool, typer.Option(help="keep the order within queues")] = True,
     force: Annotated[bool, typer.Option(help="also into the topic they came from")] = False,
+    damaged: Damaged = "refuse",
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
     """Send messages of a lake or of topics to a topic, each once however often it is run."""
     topics = _needed(topic, lake)
-    source = _source(lake, url, option, topics)
+    of_topics = [] if lake is not None else [f"damaged={damaged}"]
+    source = _source(lake, url, [*(option or []), *of_topics], topics)
     if to in topics and not force:
         raise typer.BadParameter(
             f"--to {to}: they come from there; --force sends them all the same"
         )
-    options = {"namesrv": namesrv, "topic": to, "replay": name, "force": str(force).lower()}
+    options = {
+        "namesrv": namesrv,
+        "topic": to,
+        "replay": name,
+        "force": str(force).lower(),
+        "damaged": damaged,
+    }
     if url is not None:
         options["url"] = url
     if since is not None:
@@ -391,6 +414,8 @@ def replay_command(
             done = replay(rows, options, is_ordered=ordered)
     sent = _counted(done.sent, "message")
     console.print(f"{sent} sent to {to}, already there: {done.skipped:,}")
+    if done.damaged:
+        console.print(f"damaged, not sent: {_counted(done.damaged, 'message')}")
 
 
 def _report(

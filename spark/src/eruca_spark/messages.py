@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from eruca_spark.lake import Lake, read_lake
+from pyspark_eruca.columns import DAMAGE
 from pyspark_eruca.errors import OptionError
 from pyspark_eruca.options import Options
 
@@ -32,6 +33,12 @@ class MessageSource:
         elif self.options.keys() - {"url"}:
             raise OptionError("options of the data source say nothing of a lake")
 
+    def sound_messages(
+        self, spark: SparkSession, topics: Sequence[str], columns: Sequence[str] = ()
+    ) -> DataFrame:
+        """Return :meth:`messages` without rows of damaged ones, of which nothing is known."""
+        return self.messages(spark, topics, columns).where(f.col(DAMAGE).isNull())
+
     def messages(
         self, spark: SparkSession, topics: Sequence[str], columns: Sequence[str] = ()
     ) -> DataFrame:
@@ -41,6 +48,7 @@ class MessageSource:
             spark: A session.
             topics: Their topics. One that a lake has no message of is named on stderr.
             columns: What is needed of them; Spark does not tell a Python source. All by default.
+                What tells damaged ones is always among them.
 
         Raises:
             LakeError: There is no lake.
@@ -48,7 +56,7 @@ class MessageSource:
         if self.lake is None:
             options = {**self.options, "topic": ",".join(topics)}
             if columns:
-                options["columns"] = ",".join(columns)
+                options["columns"] = ",".join(dict.fromkeys((*columns, DAMAGE)))
             return spark.read.format("eruca").options(**options).load()
         rows = read_lake(spark, self.lake)
         if not topics:

@@ -11,6 +11,8 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from pyspark_eruca.columns import DAMAGE
+
 SESSION_SETTINGS: Final[Mapping[str, str]] = {
     # What an executor had sorted goes with it. Spark would send it all again beside what is left of
     # the first attempt, whose tasks nobody can tell from those of the next; so it gives up, and the
@@ -39,6 +41,7 @@ class Replayed:
 
     sent: int
     skipped: int  # that the topic had already
+    damaged: int  # that were not sent
 
 
 def replay(messages: DataFrame, options: Mapping[str, str], *, is_ordered: bool) -> Replayed:
@@ -53,7 +56,7 @@ def replay(messages: DataFrame, options: Mapping[str, str], *, is_ordered: bool)
     Raises:
         Py4JJavaError: The source refused, or the service was away for too long.
     """
-    rows = messages.select(*_COLUMNS)
+    rows = messages.select(*_COLUMNS, DAMAGE)
     if is_ordered:
         rows = rows.repartition(*_QUEUE).sortWithinPartitions(*_QUEUE, "queue_offset")
     with tempfile.TemporaryDirectory(prefix="eruca-replay-") as directory:
@@ -61,4 +64,4 @@ def replay(messages: DataFrame, options: Mapping[str, str], *, is_ordered: bool)
         writer = rows.write.format("eruca").mode("append").options(**options)
         writer.option("summaryFile", str(summary)).save()
         document = json.loads(summary.read_text())
-    return Replayed(document["sent"], document["skipped"])
+    return Replayed(document["sent"], document["skipped"], document["damaged"])

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 _TYPES: Final = {
     "STRING": pa.string(),
@@ -42,8 +42,10 @@ COLUMNS: Final = {
     "flag": "INT",
     "prepared_offset": "BIGINT",
     "size": "INT",
+    "damage": "STRING",
 }
 """Every column, in its order, with Spark's type. All are nullable, to Spark."""
+DAMAGE: Final = "damage"  # null in rows of sound messages
 
 
 def arrow_schema(columns: Iterable[str]) -> pa.Schema:

@@ -15,6 +15,10 @@ class DataLossError(SourceError):
     """Messages that were to be read are gone."""
 
 
+class DamagedError(SourceError):
+    """A message that was to be read is damaged."""
+
+
 class RefusedError(SourceError):
     """A service refused, and will refuse again.
 

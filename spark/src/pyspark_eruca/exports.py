@@ -15,9 +15,10 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from pyspark_eruca.columns import SCHEMA_VERSION, arrow_schema
+from pyspark_eruca.columns import DAMAGE, SCHEMA_VERSION, arrow_schema
 from pyspark_eruca.errors import (
     BrokenAnswer,
+    DamagedError,
     DataLossError,
     RangeDeleted,
     RefusedError,
@@ -33,6 +34,7 @@ from pyspark_eruca.stream_offsets import data_loss
 _BATCH_RANGE: Final = b"eruca.range"
 _PROVED_AT_ONCE: Final = 100  # positions of one request, whose URL has to fit
 _TOPIC_NOT_FOUND: Final = "topic-not-found"
+_DAMAGED: Final = "message-damaged"
 
 
 class Exports:
@@ -140,6 +142,7 @@ class Exports:
         """Yield the rows of *ranges*, all of one topic, in order; resume what breaks off.
 
         Raises:
+            DamagedError: One is damaged, and that is not to be marked.
             DataLossError: Some are gone.
             UnavailableError: The service has been away for too long.
             SourceError: It sent what was not asked for.
@@ -153,6 +156,7 @@ class Exports:
                     todo = _after(todo, got)
                     begun += got.rows
                     patience.progressed()
+                    _tell_damage(batch, got)
                     yield batch
                 if todo:
                     raise BrokenAnswer(f"the answer ended before {todo[0].text}")
@@ -162,6 +166,11 @@ class Exports:
                 if error.code == _TOPIC_NOT_FOUND:
                     # A name server that has just begun knows no topic yet.
                     todo = self._without_topic(todo, error, patience)
+                elif error.code == _DAMAGED:
+                    raise DamagedError(
+                        f"{error}; to read on, set damaged=mark (eruca-spark: --damaged mark): "
+                        "such a message has a row whose column damage is not null"
+                    ) from error
                 else:
                     todo = self._without_deleted(todo, error, begun=begun)
             except TRANSIENT as error:
@@ -173,6 +182,7 @@ class Exports:
         topic = todo[0].queue.topic
         query = [("range", one.request_text) for one in todo]
         query += [("columns", ",".join(options.columns)), ("codec", options.codec)]
+        query.append(("damaged", options.damaged))
         path = f"/v1/exports/{quote(topic, safe='')}/records"
         expected = arrow_schema(options.columns)
         connection, answer = self._service.open(path, query)
@@ -264,6 +274,20 @@ def _checked(batch: pa.RecordBatch, text: str, topic: str) -> Range:
         if ends != (got.start, got.end - 1):
             raise SourceError(f"a batch of {got.text} holds the offsets {ends[0]} to {ends[1]}")
     return got
+
+
+def _tell_damage(batch: pa.RecordBatch, got: Range) -> None:
+    """Tell on stderr of damaged messages, each of which is a batch of its own."""
+    if DAMAGE not in batch.schema.names:
+        return
+    column = batch.column(DAMAGE)
+    if column.null_count < len(column):
+        fault = column.drop_null()[0].as_py()
+        print(
+            f"{got.queue.text}: the message at offset {got.start} is damaged, and has a row "
+            f"that says so: {fault}",
+            file=sys.stderr,
+        )
 
 
 def _after(todo: Sequence[Range], got: Range) -> list[Range]:

@@ -26,6 +26,7 @@ _NAMES: Final = (
     "startingTimestamp",
     "endingTimestamp",
     "failOnDataLoss",
+    "damaged",
     "retrySeconds",
     "timeoutSeconds",
     # of the writer

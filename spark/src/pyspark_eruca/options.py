@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from pyspark_eruca.columns import COLUMNS
+from pyspark_eruca.columns import COLUMNS, DAMAGE
 from pyspark_eruca.errors import OptionError
 from pyspark_eruca.option_texts import OptionTexts
 from pyspark_eruca.ranges import Queue
@@ -34,6 +34,7 @@ class Options:
     starting_at: str | None  # RFC 3339: stored then or later
     ending_at: str | None  # RFC 3339: stored before
     fail_on_data_loss: bool
+    damaged: str  # "refuse", or "mark": damaged messages have rows that say so
     patience_seconds: float  # for how long something is tried again without any progress
     timeout_seconds: float  # for an answer's next bytes
 
@@ -55,6 +56,12 @@ class Options:
         unknown = [name for name in columns if name not in COLUMNS]
         if unknown or len(set(columns)) != len(columns):
             raise OptionError(f"option columns: a choice of {', '.join(COLUMNS)}; not {unknown}")
+        damaged = texts.choice("damaged", ("refuse", "mark"))
+        if damaged == "mark" and DAMAGE not in columns:
+            raise OptionError(
+                f"option damaged: mark needs the column {DAMAGE}, which tells damaged rows from "
+                f"others; add it to the option columns"
+            )
         starting = texts.offsets("startingOffsets", "earliest", ("earliest", "latest"), topics)
         ending = texts.offsets("endingOffsets", "latest", ("latest",), topics)
         starting_at, ending_at = texts.moment("startingTimestamp"), texts.moment("endingTimestamp")
@@ -80,6 +87,7 @@ class Options:
             starting_at=starting_at,
             ending_at=ending_at,
             fail_on_data_loss=texts.flag("failOnDataLoss", default=True),
+            damaged=damaged,
             patience_seconds=texts.seconds("retrySeconds", 300.0),
             timeout_seconds=texts.seconds("timeoutSeconds", 60.0),
         )

@@ -22,9 +22,10 @@ _ORIGIN_COLUMNS: Final = ("topic", "broker_name", "queue_id", "queue_offset")
 class ReplayDone(WriterCommitMessage):
     """What a task has done."""
 
-    def __init__(self, sent: int, skipped: int) -> None:
+    def __init__(self, sent: int, skipped: int, damaged: int) -> None:
         self.sent = sent
         self.skipped = skipped
+        self.damaged = damaged
 
 
 class ReplayWriter(DataSourceArrowWriter):
@@ -32,7 +33,8 @@ class ReplayWriter(DataSourceArrowWriter):
 
     The rows need the columns ``body``, ``topic``, ``broker_name``, ``queue_id``, ``queue_offset``
     (where they came from); ``tag``, ``keys``, ``sharding_key``, ``properties`` and ``flag`` are
-    sent along where they are there.
+    sent along where they are there. A row whose column ``damage`` is not null is not sent, and
+    told on stderr. A body that was sent as JSON is sent as JSON.
 
     A message's id is made of the replay's name and the row's origin. What the target already has of
     this replay is found before the first row is sent, and again where a task is tried anew, and is
@@ -67,7 +69,7 @@ class ReplayWriter(DataSourceArrowWriter):
             for row in batch.to_pylist():
                 sender.add(row)
         sender.flush()
-        return ReplayDone(sender.sent, sender.skipped)
+        return ReplayDone(sender.sent, sender.skipped, sender.damaged)
 
     def _sent_by_earlier_attempts(self) -> Digests:
         from pyspark import TaskContext
@@ -97,6 +99,7 @@ class ReplayWriter(DataSourceArrowWriter):
             "topic": self._options.topic,
             "sent": sum(one.sent for one in done),
             "skipped": sum(one.skipped for one in done),
+            "damaged": sum(one.damaged for one in done),
         }
         if self._options.summary_file:
             Path(self._options.summary_file).write_text(json.dumps(summary) + "\n")

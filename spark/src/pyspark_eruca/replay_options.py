@@ -20,6 +20,7 @@ class ReplayOptions:
     replay: str  # the name of the replay: the same one again goes on where it ended
     replay_from: str | None  # RFC 3339: nothing of it was sent before
     is_forced: bool  # into the topic it came from
+    damaged: str  # messages of the target, which may be of the replay: "refuse", or "mark"
     summary_file: str | None
     patience_seconds: float
     timeout_seconds: float
@@ -40,6 +41,7 @@ class ReplayOptions:
             replay=texts.needed("replay", "a name for the replay; run again under it, it goes on"),
             replay_from=texts.text("replayFrom"),
             is_forced=texts.flag("force", default=False),
+            damaged=texts.choice("damaged", ("refuse", "mark")),
             summary_file=texts.text("summaryFile"),
             patience_seconds=texts.seconds("retrySeconds", 300.0),
             timeout_seconds=texts.seconds("timeoutSeconds", 60.0),
@@ -48,13 +50,15 @@ class ReplayOptions:
     def exports(self) -> Exports:
         """Return the target's exports, of what tells what has been replayed.
 
-        What is deleted there is no loss to a replay. But a broker that is away may hold messages of
-        it, which would be sent once more.
+        Messages that are deleted there are no loss to a replay. But a broker that is away may hold
+        messages of it, which would be sent once more. So may a damaged message be of it: with
+        ``damaged=mark`` it is named on stderr, and may be sent again.
         """
         given = {
             "url": ";".join(self.urls),
             "topic": self.topic,
-            "columns": "message_id,properties",
+            "columns": "message_id,properties,damage",
+            "damaged": self.damaged,
             "failOnDataLoss": "false",
             "retrySeconds": str(self.patience_seconds),
             "timeoutSeconds": str(self.timeout_seconds),

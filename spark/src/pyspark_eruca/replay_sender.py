@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from pyspark_eruca.columns import DAMAGE
 from pyspark_eruca.errors import SourceError
 from pyspark_eruca.ranges import Queue
 from pyspark_eruca.replay_options import ReplayOptions
@@ -25,6 +27,7 @@ REPLAY_BATCH_COUNT: Final = 1_000  # messages of one request
 # records; a record is little larger than its message in JSON, if at all.
 REPLAY_BATCH_SIZE: Final = 3 * 1024 * 1024
 
+_BODY_FORMAT: Final = "ERUCA_BODY_FORMAT"  # "json": what the body was sent as
 _COMPRESSED: Final = 1  # the bit of sys_flag that stays where a body could not be decompressed
 
 # What a replayed message may not carry along: names that mean something to brokers and clients.
@@ -67,6 +70,7 @@ class ReplaySender:
         self._sizes: dict[Queue, int] = {}
         self.sent = 0
         self.skipped = 0
+        self.damaged = 0
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Send a row with others of its queue, unless it has been sent before.
@@ -79,6 +83,10 @@ class ReplaySender:
         digest = replay_digest(self._options.replay, text)
         if any(digest in digests for digests in self._known):
             self.skipped += 1
+            return
+        if row.get(DAMAGE) is not None:
+            self.damaged += 1
+            print(f"{text}: it is damaged, and not sent: {row[DAMAGE]}", file=sys.stderr)
             return
         properties = dict(row.get("properties") or ())
         self._refuse_loop(text, properties.get(REPLAY_ORIGIN_PROPERTY))
@@ -107,7 +115,6 @@ class ReplaySender:
         own[REPLAY_ORIGIN_PROPERTY] = origin
         message_id = digest.hex().upper()
         message = {
-            "body": {"base64": base64.b64encode(row["body"]).decode()},
             "tag": row.get("tag"),
             "keys": row.get("keys") or [],
             "properties": own,
@@ -115,7 +122,8 @@ class ReplaySender:
             "message_id": message_id,
             "flag": row.get("flag") or 0,
         }
-        return _Message(message_id, json.dumps(message).encode())
+        body = _body_json(row["body"], is_json=properties.get(_BODY_FORMAT) == "json")
+        return _Message(message_id, b'{"body": %b, %b' % (body, json.dumps(message).encode()[1:]))
 
     def _refuse_loop(self, origin: str, earlier: str | None) -> None:
         came_from = {text.split("/")[0] for text in (origin, earlier) if text}
@@ -185,6 +193,34 @@ class ReplaySender:
     def _service(self, urls: Sequence[str]) -> Service:
         options = self._options
         return Service(urls, timeout=options.timeout_seconds, patience=options.patience_seconds)
+
+
+def _body_json(body: bytes, *, is_json: bool) -> bytes:
+    """Return a body as a message has it in JSON: as the value that it was sent as, else in base64.
+
+    The value goes as it is written, so that its numbers keep their digits.
+    """
+    if is_json and _is_json(body):
+        return b'{"json": %b}' % body
+    return b'{"base64": "%b"}' % base64.b64encode(body)
+
+
+def _is_json(body: bytes) -> bool:
+    """Tell whether a broker would take *body* for JSON: each member once, and only RFC 8259's."""
+    try:
+        json.loads(body.decode(), object_pairs_hook=_members, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _members(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a member is given twice")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not of RFC 8259")
 
 
 def queue_index(sharding_key: str, queue_count: int) -> int:

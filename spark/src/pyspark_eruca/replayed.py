@@ -49,6 +49,7 @@ def already_replayed(exports: Exports, ranges: Iterable[Range], replay: str) -> 
     """Yield the digests of the replay's messages in *ranges* of the target."""
     for one in ranges:
         for batch in exports.read([one]):
+            # Null of a damaged message, too, which is then taken for none of the replay.
             ids = pc.map_lookup(batch.column("properties"), REPLAY_ID_PROPERTY, "first")
             is_ours = pc.equal(ids, replay)
             for message_id in batch.column("message_id").filter(is_ours).to_pylist():

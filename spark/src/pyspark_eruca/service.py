@@ -21,6 +21,7 @@ from pyspark_eruca.errors import BrokenAnswer, RangeDeleted, RefusedError, Unava
 _BACKOFF_SECONDS: Final = (0.1, 5.0)  # first and longest wait before something is tried again
 _RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _GONE: Final = 410
+_DAMAGED: Final = "message-damaged"  # … but it is there
 _SILENT_SECONDS: Final = 2.0  # then it is told once, on stderr, what is being waited for
 
 
@@ -139,7 +140,7 @@ class Service:
             return answer
         code, problem = _problem_of(answer.read())
         text = f"{method} {target.partition('?')[0]} answered {answer.status}: {problem}"
-        if answer.status == _GONE:
+        if answer.status == _GONE and code != _DAMAGED:
             raise RangeDeleted(text)
         if answer.status in _RETRIED:
             raise BrokenAnswer(text, retry_after=_seconds_of(answer.getheader("retry-after")))

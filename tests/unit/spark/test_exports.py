@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_eruca.errors import DataLossError, SourceError, UnavailableError
+from pyspark_eruca.errors import DamagedError, DataLossError, SourceError, UnavailableError
 from pyspark_eruca.exports import Exports
 from pyspark_eruca.options import Options
 from pyspark_eruca.positions import Lost, Position
@@ -51,6 +51,38 @@ def rows_of(ranges: list[Range]) -> list[tuple[int, int]]:
 
 def asked(service: ExportService) -> list[str]:
     return [path for path in service.requests if "/records" in path]
+
+
+def test_a_damaged_message_ends_the_reading_with_an_error_that_says_how_to_go_on(
+    service: ExportService,
+) -> None:
+    service.damaged = {(FIRST, 170)}
+    batches = exports_of(service).read(WANTED)
+
+    first, second = next(batches), next(batches)
+    with pytest.raises(DamagedError, match=r"message-damaged: .*damaged=mark"):
+        next(batches)
+
+    assert (first.num_rows, second.num_rows) == (100, 20)
+
+
+def test_a_damaged_message_that_is_to_be_marked_has_a_row_and_is_told(
+    service: ExportService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.damaged = {(FIRST, 170), (SECOND, 0)}
+
+    batches = [*exports_of(service, damaged="mark").read(WANTED)]
+
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [(row["queue_id"], row["queue_offset"]) for row in rows] == rows_of(WANTED)
+    marked = [row for row in rows if row["damage"] is not None]
+    assert [(row["queue_id"], row["queue_offset"], row["body"]) for row in marked] == [
+        (0, 170, None),
+        (1, 0, None),
+    ]
+    told = capsys.readouterr().err
+    assert "orders/broker-a/0: the message at offset 170 is damaged" in told
+    assert "orders/broker-a/1: the message at offset 0 is damaged" in told
 
 
 def test_ranges_are_read_in_order_with_one_request(service: ExportService) -> None:

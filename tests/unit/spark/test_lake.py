@@ -17,7 +17,7 @@ def manifest(batch: int, *ranges: Range) -> Manifest:
     return Manifest(
         batch=batch,
         query_id="1b4e",
-        schema_version=1,
+        schema_version=2,
         ranges=ranges,
         rows=sum(one.rows for one in ranges),
         missing_rows=0,

@@ -21,12 +21,17 @@ columns by default, so that a later version may leave any of them empty; ``nulla
 more: a column that is not nullable holds no null in this version of the schema. New versions only
 ever add columns that are nullable, behind the others.
 
+A **damaged** message ends an export: 410 ``message-damaged``, which names topic, queue, offset and
+log offset. With ``damaged=mark`` it has a row like all others, so that ranges keep one row for each
+offset: ``damage`` says what is wrong, and of all other columns only the message's place is there.
+
 ========================  ====================================================================
 Arrow type                what it is in NDJSON
 ========================  ====================================================================
 string, int32, int64      string, number
 timestamp[us, tz=UTC]     RFC 3339 string in UTC, with milliseconds
-binary                    ``{"text": …}`` where it is UTF-8, else ``{"base64": …}``
+binary                    ``{"json": …}`` where it was sent so, ``{"text": …}`` where it is
+                          UTF-8, else ``{"base64": …}``
 list<string>              array
 map<string, string>       object
 ========================  ====================================================================
@@ -53,7 +58,7 @@ from eruca.contract.models import (
 from eruca.contract.queries import Missing
 from eruca.contract.times import Instant
 
-EXPORT_SCHEMA_VERSION: Final = 1
+EXPORT_SCHEMA_VERSION: Final = 2
 ARROW_MEDIA_TYPE: Final = "application/vnd.apache.arrow.stream"
 NDJSON_MEDIA_TYPE: Final = "application/x-ndjson"
 EXPORT_ROWS_HEADER: Final = "eruca-export-rows"  # of records: how many a whole answer has
@@ -65,6 +70,9 @@ ExportCodec = Literal["none", "lz4", "zstd"]
 
 MissingRows = Literal["refuse", "skip"]
 """Where rows before a queue's first one are asked for: 410, or go on with what is there."""
+
+DamagedRows = Literal["refuse", "mark"]
+"""Where a message that is asked for is damaged: 410, or a row that says so and goes on."""
 
 ArrowType = Literal[
     "string",
@@ -292,8 +300,24 @@ EXPORT_COLUMNS: Final = (
         unit="bytes",
     ),
     _column("size", "int32", "Of its record in the log.", unit="bytes"),
+    _column(
+        "damage",
+        "string",
+        "Fault of a damaged message, which has a row only with damaged=mark; null: it is sound.",
+        nullable=True,
+    ),
 )
 """Every column of an export, in its order."""
+
+PLACE_COLUMNS: Final = (
+    "topic",
+    "broker_name",
+    "queue_id",
+    "queue_offset",
+    "log_offset",
+    "size",
+)
+"""Columns of a damaged message that are not null, ``damage`` aside."""
 
 EXPORT_SCHEMA: Final = ExportSchema(
     schema_version=EXPORT_SCHEMA_VERSION, columns=list(EXPORT_COLUMNS)

@@ -11,7 +11,7 @@ from eruca_spark.charts import Picture
 from eruca_spark.reports.report import Report, ReportTable, Rows
 
 _QUEUE: Final = ("topic", "broker_name", "queue_id")
-MESSAGE_COLUMNS: Final = (*_QUEUE, "queue_offset", "stored_at")
+MESSAGE_COLUMNS: Final = (*_QUEUE, "queue_offset", "stored_at", "damage")
 _GAPS_MAX: Final = 1_000  # gaps that are listed
 _BARS_MAX: Final = 40
 
@@ -23,6 +23,7 @@ def audit_report(messages: DataFrame) -> Report:
     beside = rows.select(
         *_QUEUE,
         "queue_offset",
+        "damage",
         f.lag("queue_offset").over(in_order).alias("before"),
         (f.lag("stored_at").over(in_order) > f.col("stored_at")).alias("goes_back"),
     )
@@ -36,6 +37,7 @@ def audit_report(messages: DataFrame) -> Report:
             f.coalesce(f.sum(skipped), f.lit(0)).alias("missing"),
             f.count_if(f.col("queue_offset") == f.col("before")).alias("duplicates"),
             f.count_if("goes_back").alias("times_back"),
+            f.count("damage").alias("damaged"),
         )
         .orderBy(*_QUEUE)
     )
@@ -59,7 +61,7 @@ def audit_report(messages: DataFrame) -> Report:
 
 def is_sound(queue: Row) -> bool:
     """Tell whether a row of the table of queues shows nothing wrong."""
-    return not (queue["missing"] or queue["duplicates"] or queue["times_back"])
+    return not (queue["missing"] or queue["duplicates"] or queue["times_back"] or queue["damaged"])
 
 
 def _draw(rows: dict[str, Rows]) -> Picture:

@@ -104,6 +104,7 @@ def expected_row(encoded: bytes) -> dict[str, Any]:
         "flag": record.flag,
         "prepared_offset": record.prepared_offset,
         "size": record.size,
+        "damage": None,
     }
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -20,14 +20,16 @@ from eruca.cli.starts import QueueEnd
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from eruca.cli.exporting.damage import DamagedPlace
     from eruca.cli.exporting.files import FileFormat
     from eruca.cli.exporting.parts import ExportParts, ExportRequest
     from eruca.cli.exporting.service import ExportService
     from eruca.contract.errors import RangeDeletedError
-    from eruca.contract.exports import ExportPartition, ExportPlan
+    from eruca.contract.exports import ExportPartition, ExportPlan, ExportRange
 
 PART_ROWS: Final = 100_000  # what a broken connection has to read again, at most
 TRIES: Final = 5  # of one part, in a row
+_DAMAGED_TOLD_MAX: Final = 20  # messages; all of them are in the file
 _PAUSE_SECONDS: Final = 0.5  # before the second try; doubles
 
 
@@ -68,6 +70,13 @@ async def export(
             help="Leave out brokers that nobody can find, and say which.",
         ),
     ] = False,
+    damaged: Annotated[
+        Literal["refuse", "mark"],
+        typer.Option(
+            help="Where a message is damaged: end with an error that names it; or go on, with a "
+            "row that has its place and what is wrong with it."
+        ),
+    ] = "refuse",
     query_url: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +102,7 @@ async def export(
     from eruca.cli.exporting.parts import ExportRequest, reserved
     from eruca.cli.exporting.service import STALL_SECONDS, ExportService
     from eruca.cli.found_messages import say_missing
-    from eruca.contract.errors import RangeDeletedError
+    from eruca.contract.errors import MessageDamagedError, RangeDeletedError
     from eruca.core.routing.services import QUERY_SERVICE
 
     file_format = format_of(to)
@@ -108,7 +117,7 @@ async def export(
         ):
             urls = QUERY_SERVICE.given({}, query_url, "--query") or await client.query.urls()
             service = ExportService(http, urls, topic)
-            request = ExportRequest(topic, file_format.media_type, columns, since, until)
+            request = ExportRequest(topic, file_format.media_type, columns, since, until, damaged)
             for left in reversed(range(TRIES)):
                 parts = await _parts(
                     service, to, request, restart=restart, allow_incomplete=allow_incomplete
@@ -120,13 +129,21 @@ async def export(
                     if not (left and parts.is_empty):
                         raise _too_late(error, parts) from error
                     restart = True  # retention was faster than the first of what was planned
+                except MessageDamagedError as error:
+                    parts.delete_if_empty()
+                    error.fix = (
+                        "with --damaged mark it goes on: such a row has its place and what is "
+                        "wrong with it; or restore its log's file from a backup, and repeat"
+                    )
+                    raise
                 except BaseException:
                     parts.delete_if_empty()  # a run that asks for something else may follow
                     raise
                 else:
                     break
+        places = await _damaged(parts)
         parts.delete()
-    _show(session, to, parts.plan)
+    _show(session, to, parts.plan, places)
 
 
 def _too_late(error: RangeDeletedError, parts: ExportParts) -> RangeDeletedError:
@@ -163,6 +180,8 @@ async def _export(
         reading = progress.add_task(plan.topic, total=plan.rows, completed=done)
         columns = parts.request.columns
         query = {"codec": file_format.codec} | ({} if columns is None else {"columns": columns})
+        if parts.request.damaged != "refuse":  # which services of earlier versions do, too
+            query["damaged"] = parts.request.damaged
         for partition in missing:
             await _read_part(service, parts, partition, file_format, query)
             progress.advance(reading, partition.rows)
@@ -290,26 +309,67 @@ async def _read_once(
     file_format: FileFormat,
     query: Mapping[str, str],
 ) -> None:
-    from eruca.cli.exporting.files import is_whole
+    from eruca.cli.exporting.files import row_count
     from eruca.contract.errors import TransportError
 
     media_type = file_format.media_type
-    with parts.open_part(partition) as file:
-        async with aclosing(service.rows(partition.ranges, query, media_type)) as pieces:
-            async for piece in pieces:
-                file.write(piece)
-    unfinished = parts.unfinished(partition)
-    if not await asyncio.to_thread(is_whole, unfinished, media_type, partition.rows):
-        raise TransportError(f"what came has not the {partition.rows} rows that were asked for")
+    broken: TransportError | None = None
+    try:
+        with parts.open_part(partition) as file:
+            async with aclosing(service.rows(partition.ranges, query, media_type)) as pieces:
+                async for piece in pieces:
+                    file.write(piece)
+    except TransportError as error:
+        broken = error
+    rows = await asyncio.to_thread(row_count, parts.unfinished(partition), media_type)
+    if broken is not None or rows != partition.rows:
+        # What an answer breaks off for is told by the one that begins there.
+        await service.check(_behind(partition.ranges, rows), query, media_type)
+        raise broken or TransportError(
+            f"expected {partition.rows} rows, and {rows} came: the answer ended early"
+        )
     parts.keep(partition)
 
 
-def _show(session: Session, target: Path, plan: ExportPlan) -> None:
+def _behind(ranges: Sequence[ExportRange], rows: int) -> list[ExportRange]:
+    """Return what is left of *ranges* behind their first *rows*."""
+    left = []
+    for a_range in ranges:
+        begin = min(a_range.from_offset + rows, a_range.to_offset)
+        rows -= begin - a_range.from_offset
+        if begin < a_range.to_offset:
+            left.append(a_range.model_copy(update={"from_offset": begin}))
+    return left
+
+
+async def _damaged(parts: ExportParts) -> list[DamagedPlace]:
+    """Return which messages have rows that say that they are damaged."""
+    from eruca.cli.exporting.damage import damaged_places
+
+    if parts.request.damaged == "refuse":
+        return []
+    paths = [parts.path(partition) for partition in parts.plan.partitions]
+    return await asyncio.to_thread(damaged_places, paths, parts.request.media_type)
+
+
+def _show(session: Session, target: Path, plan: ExportPlan, damaged: list[DamagedPlace]) -> None:
     size = target.stat().st_size
     if session.is_json:
         missing = [missing.model_dump(mode="json") for missing in plan.incomplete]
         session.show_json(
-            {"file": str(target), "rows": plan.rows, "size": size, "incomplete": missing}
+            {
+                "file": str(target),
+                "rows": plan.rows,
+                "size": size,
+                "incomplete": missing,
+                "damaged": len(damaged),
+            }
         )
-    else:
-        session.say(f"{target}: {counted(plan.rows, 'message')}, {counted(size, 'byte')}")
+        return
+    session.say(f"{target}: {counted(plan.rows, 'message')}, {counted(size, 'byte')}")
+    if damaged:
+        session.say(f"of them damaged, and marked so: {len(damaged):,}")
+    for place in damaged[:_DAMAGED_TOLD_MAX]:
+        session.say(f"  {place}")
+    if len(damaged) > _DAMAGED_TOLD_MAX:
+        session.say(f"  and {counted(len(damaged) - _DAMAGED_TOLD_MAX, 'other')}")

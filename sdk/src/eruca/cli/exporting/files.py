@@ -78,18 +78,18 @@ def check_available(file_format: FileFormat) -> None:
             ) from None
 
 
-def is_whole(part: Path, media_type: str, rows: int) -> bool:
-    """Tell whether *part* has all of its rows."""
+def row_count(part: Path, media_type: str) -> int:
+    """Return how many rows *part* has, which may have been cut anywhere."""
     if media_type == NDJSON_MEDIA_TYPE:
         with part.open("rb") as file:
-            return sum(piece.count(b"\n") for piece in _pieces(file)) == rows
+            return sum(piece.count(b"\n") for piece in _pieces(file))
     import pyarrow as pa
 
-    try:
-        found: int = sum(batch.num_rows for batch in _batches([part]))
-    except (pa.ArrowInvalid, OSError):
-        return False
-    return found == rows
+    found = 0
+    with suppress(pa.ArrowInvalid, OSError):
+        for batch in _batches([part]):
+            found += batch.num_rows
+    return found
 
 
 def write_file(

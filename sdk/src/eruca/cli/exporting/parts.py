@@ -21,7 +21,7 @@ import msgspec
 
 from eruca.cli.exporting.files import make_durable
 from eruca.contract.errors import ConflictError
-from eruca.contract.exports import ExportPartition, ExportPlan
+from eruca.contract.exports import DamagedRows, ExportPartition, ExportPlan
 
 if sys.platform != "win32":
     import fcntl
@@ -39,6 +39,7 @@ class ExportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: str | None
     since: str | None
     until: str | None
+    damaged: DamagedRows = "refuse"
 
 
 class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,7 +80,9 @@ class ExportParts:
                 "began them, and they do not say whether the topic is still the same",
                 fix="give --restart to export what the topic holds now",
             )
-        if kept.request != request:
+        # Parts of an export that refused damaged messages have none.
+        allowed = (kept.request, msgspec.structs.replace(kept.request, damaged="mark"))
+        if request not in allowed:
             raise _conflict(directory, f"are of another export, of {_shown(kept.request)}")
         return cls(directory, request, plan)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from eruca.aio.http.transport import HttpResponse, path_segment, problem_error
@@ -68,6 +69,19 @@ class ExportService:
                     yield piece
         except httpx.HTTPError as error:
             raise _failure(url, error) from error
+
+    async def check(
+        self, ranges: Sequence[ExportRange], query: Mapping[str, str], media_type: str
+    ) -> None:
+        """Ask for the first bytes of an export, if there is anything in it.
+
+        Raises:
+            MessageDamagedError: Its first message is damaged.
+            ErucaError: It is refused for another reason, or there is no answer.
+        """
+        if ranges:
+            async with aclosing(self.rows(ranges, query, media_type)) as pieces:
+                await anext(pieces, None)
 
     async def _plan(self, query: Mapping[str, str]) -> ExportPlan:
         import httpx

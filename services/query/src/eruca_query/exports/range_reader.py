@@ -89,7 +89,7 @@ class RangeReader:
 
         Raises:
             RangeDeletedError: Retention was faster.
-            MessageDamagedError: One is damaged, so there is no row of it.
+            MessageDamagedError: One is damaged, and rows of such ones are not asked for.
             UnavailableError: A broker was away for too long, or a worker died.
         """
         for a_range in self._ranges:
@@ -146,14 +146,22 @@ class RangeReader:
         taken = await under_way.taken()
         if taken.status is PullStatus.OFFSET_TOO_SMALL:
             raise RangeDeletedError(_deleted(a_range, offset, taken.min_offset))
-        if taken.status is PullStatus.DAMAGED:
-            detail = f"{a_range.text}: the message at offset {offset} is damaged"
-            raise MessageDamagedError(
-                detail, errors=[{"pointer": f"/query/range/{a_range.text}", "detail": detail}]
-            )
-        if taken.status is not PullStatus.FOUND or not taken.count:
+        if taken.damage is not None:
+            raise self._damaged(a_range, offset, taken.damage)
+        if not taken.count:
             raise ValidationError(_beyond_end(a_range, taken.max_offset))
         return RangeRows(taken.count, under_way)
+
+    def _damaged(self, a_range: ExportRange, offset: int, damage: str) -> MessageDamagedError:
+        queue = f"{a_range.broker_name}/{a_range.queue_id}"
+        detail = f"topic {self._topic}, queue {queue}: offset {offset} is damaged, {damage}"
+        index = self._ranges.index(a_range)
+        return MessageDamagedError(
+            detail,
+            errors=[{"pointer": f"/query/range/{index}", "detail": detail}],
+            fix="to read on, ask with damaged=mark: such a message has a row that says so; or "
+            "restore its log's file from a backup, and repeat",
+        )
 
 
 def check_ranges(

@@ -14,6 +14,7 @@ from eruca.contract.exports import (
     ARROW_MEDIA_TYPE,
     EXPORT_COLUMNS,
     NDJSON_MEDIA_TYPE,
+    DamagedRows,
     ExportCodec,
     ExportRange,
 )
@@ -126,17 +127,23 @@ def columns_of(text: str | None) -> Sequence[str]:
     return names
 
 
-def form_of(accept: str | None, columns: Sequence[str], codec: ExportCodec) -> RowForm:
+def form_of(
+    accept: str | None, columns: Sequence[str], codec: ExportCodec, damaged: DamagedRows
+) -> RowForm:
     """Return the form of the answer that is asked for.
 
     Raises:
         NotAcceptableError: It is asked for in a form that there is not.
-        ValidationError: The form knows no such codec.
+        ValidationError: The form knows no such codec; or damage is to be marked in no column.
     """
     media_type = choose(None if accept is None else accept.encode("latin-1"), _OFFERED)
     if media_type != ARROW_MEDIA_TYPE and codec != "none":
         raise _refusal("codec", f"only {ARROW_MEDIA_TYPE} is compressed, not {media_type}")
-    return RowForm(media_type, tuple(columns), codec)
+    if damaged == "mark" and "damage" not in columns:
+        raise _refusal(
+            "columns", "damaged=mark needs the column damage, which tells damaged rows from others"
+        )
+    return RowForm(media_type, tuple(columns), codec, damaged)
 
 
 def _refusal(parameter: str, detail: str) -> ErucaError:

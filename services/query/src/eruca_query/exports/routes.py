@@ -22,6 +22,7 @@ from eruca.contract.exports import (
     EXPORT_ROWS_HEADER,
     EXPORT_SCHEMA,
     NDJSON_MEDIA_TYPE,
+    DamagedRows,
     ExportCodec,
     ExportPlan,
     ExportSchema,
@@ -202,6 +203,13 @@ async def export_records(
         ExportCodec,
         Query(description="how Arrow compresses its buffers; readers undo it by themselves"),
     ] = "none",
+    damaged: Annotated[
+        DamagedRows,
+        Query(
+            description="where a message is damaged: 410, or a row that has its place and what is "
+            "wrong with it (`damage`), all else null"
+        ),
+    ] = "refuse",
 ) -> Response:
     """Return the messages of ranges as rows, as an Arrow stream or as NDJSON.
 
@@ -209,10 +217,10 @@ async def export_records(
     ones are missing, and asks for those after a break. An answer that is not whole ends without
     the last chunk of HTTP, and Arrow's without its end-of-stream marker; `eruca-export-rows` says
     how many rows are to come. A batch of Arrow's lies within one range, which its metadata tell:
-    `eruca.range`.
+    `eruca.range`. A damaged message ends the answer unless `damaged=mark`.
     """
     ranges = ranges_of(range_)
-    form = form_of(request.headers.get("accept"), columns_of(columns), codec)
+    form = form_of(request.headers.get("accept"), columns_of(columns), codec, damaged)
     reader = RangeReader(
         topic,
         lambda: topic_brokers(exports.client, topic),

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from eruca.cli.exporting.files import FileFormat, is_whole, write_file
+from eruca.cli.exporting.files import FileFormat, row_count, write_file
 from eruca.contract.errors import ConflictError
-from eruca.contract.exports import ARROW_MEDIA_TYPE
+from eruca.contract.exports import ARROW_MEDIA_TYPE, NDJSON_MEDIA_TYPE
 
 PARTS = ([1, 2], [3])
 ROWS = 3
@@ -29,16 +29,20 @@ def parts(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def test_a_part_is_whole_with_all_of_its_rows(parts: list[Path]) -> None:
-    assert is_whole(parts[0], ARROW_MEDIA_TYPE, 2)
-    assert not is_whole(parts[0], ARROW_MEDIA_TYPE, 3)
-
-
-def test_a_part_cut_short_is_not_whole(parts: list[Path]) -> None:
+def test_the_rows_of_a_part_are_counted_up_to_where_it_was_cut(parts: list[Path]) -> None:
     whole = parts[0].read_bytes()
+    assert row_count(parts[0], ARROW_MEDIA_TYPE) == 2
+
     parts[0].write_bytes(whole[: len(whole) // 2])
 
-    assert not is_whole(parts[0], ARROW_MEDIA_TYPE, 2)
+    assert row_count(parts[0], ARROW_MEDIA_TYPE) == 0
+
+
+def test_a_line_counts_once_it_is_whole(tmp_path: Path) -> None:
+    part = tmp_path / "part"
+    part.write_bytes(b'{"a":1}\n{"a":2}\n{"a":')
+
+    assert row_count(part, NDJSON_MEDIA_TYPE) == 2
 
 
 @pytest.mark.parametrize("file_format", [FileFormat.ARROW, FileFormat.PARQUET])

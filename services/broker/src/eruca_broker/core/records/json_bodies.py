@@ -1,4 +1,4 @@
-"""Bodies that were sent as JSON: whether stored bytes are still one, and whether two say the same.
+"""Bodies that were sent as JSON: whether two say the same.
 
 Two texts say the same where their values are equal: white space, the order of an object's members,
 escapes and the spelling of a number (``1``, ``1.0``, ``1e0``) make no difference. Numbers are
@@ -11,20 +11,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal, DecimalException
-from typing import Any, Final
-
-import msgspec
-
-_VALUE: Final = msgspec.json.Decoder(msgspec.Raw)
-
-
-def json_text(body: bytes) -> msgspec.Raw | None:
-    """Return *body* as it stands in a JSON document; None: it is no JSON."""
-    try:
-        body.decode()
-        return _VALUE.decode(body)
-    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
-        return None
+from typing import Any
 
 
 def is_same_json(one: bytes, other: bytes) -> bool:

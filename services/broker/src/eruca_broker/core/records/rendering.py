@@ -17,8 +17,8 @@ from eruca.contract import properties as names
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import LogRecordView, PulledBody, PulledMessage
 from eruca.contract.records import COMPRESSION_MASK, Host, Record, SysFlag
+from eruca.core.messages.json_bodies import json_text
 from eruca_broker.core.damage import Damage
-from eruca_broker.core.records.json_bodies import json_text
 from eruca_broker.core.records.times import rfc3339
 
 _FORMATS: Final = {

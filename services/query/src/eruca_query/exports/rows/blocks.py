@@ -45,7 +45,13 @@ class PulledBlock(NamedTuple):
     min_offset: int  # of the queue
     max_offset: int
     sizes: Int64Array
-    records: memoryview
+    records: memoryview  # of a damaged message: what is wrong with it
+
+    @property
+    def damage(self) -> str:
+        """Fault of the message that the status ``damaged`` is about, and where it lies."""
+        assert self.status is PullStatus.DAMAGED
+        return str(self.records, "utf-8", "replace")
 
 
 def decode_block(body: bytes) -> PulledBlock:

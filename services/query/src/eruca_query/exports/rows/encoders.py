@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from eruca.contract.exports import (
     ARROW_MEDIA_TYPE,
@@ -29,6 +31,18 @@ _END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
 Pieces: TypeAlias = list[bytes | memoryview]
 
 
+class MadeRows(Protocol):
+    """Rows to encode."""
+
+    def batch(self) -> pa.RecordBatch:
+        """Return them as columns."""
+        ...
+
+    def are_json(self) -> NDArray[np.bool_]:
+        """Return which rows' bodies were sent as JSON."""
+        ...
+
+
 class RowEncoder(Protocol):
     """Turns batches into the bytes of an answer, which is what comes of the three one by one.
 
@@ -44,10 +58,10 @@ class RowEncoder(Protocol):
         """Return what comes before the first batch."""
         ...
 
-    def rows(self, batch: pa.RecordBatch, covered: ExportRange) -> Pieces:
-        """Return *batch*, whose rows are those of the range *covered*.
+    def rows(self, made: MadeRows, covered: ExportRange) -> Pieces:
+        """Return rows, which are those of the range *covered*.
 
-        Some of the pieces may be the batch's own memory.
+        Some of the pieces may be their batch's own memory.
         """
         ...
 
@@ -74,9 +88,9 @@ class ArrowEncoder:
         """Return the schema."""
         return self._begin
 
-    def rows(self, batch: pa.RecordBatch, covered: ExportRange) -> Pieces:
+    def rows(self, made: MadeRows, covered: ExportRange) -> Pieces:
         """Return a batch."""
-        self._writer.write_batch(batch, {BATCH_RANGE_METADATA: covered.text.encode()})
+        self._writer.write_batch(made.batch(), {BATCH_RANGE_METADATA: covered.text.encode()})
         return self._pieces.taken()
 
     def end(self) -> bytes:
@@ -93,9 +107,9 @@ class NdjsonEncoder:
         """Return nothing."""
         return b""
 
-    def rows(self, batch: pa.RecordBatch, covered: ExportRange) -> Pieces:
-        """Return the lines of a batch."""
-        return [ndjson_lines(batch)]
+    def rows(self, made: MadeRows, covered: ExportRange) -> Pieces:
+        """Return a line for each row."""
+        return [ndjson_lines(made.batch(), made.are_json())]
 
     def end(self) -> bytes:
         """Return nothing."""

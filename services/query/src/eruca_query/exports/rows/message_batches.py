@@ -14,8 +14,16 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from eruca.contract.properties import SHARDING_KEY, TAGS, UNIQ_KEY
+from eruca.contract.properties import (
+    BODY_FORMAT,
+    JSON_FORMAT,
+    SHARDING_KEY,
+    TAGS,
+    UNIQ_KEY,
+)
 from eruca.contract.records import DamagedRecordError
 from eruca_query.exports.rows.arrow_schema import STRING, TIMESTAMP, arrow_schema
 from eruca_query.exports.rows.blocks import Block
@@ -61,6 +69,14 @@ class Rows:
         arrays = [_COLUMNS[name](self)[: self.count] for name in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.columns))
 
+    def are_json(self) -> NDArray[np.bool_]:
+        """Return which of the first ``count`` of them have a body that was sent as JSON."""
+        formats = values_of(self.properties, BODY_FORMAT)[: self.count]
+        are: NDArray[np.bool_] = (
+            pc.fill_null(pc.equal(formats, JSON_FORMAT), False)  # noqa: FBT003 - Arrow's
+        ).to_numpy(zero_copy_only=False)
+        return are
+
 
 _COLUMNS: Final[Mapping[str, Callable[[Rows], ArrowArray]]] = {
     "topic": lambda rows: _repeated(rows.topic, rows.fields.count),
@@ -82,6 +98,7 @@ _COLUMNS: Final[Mapping[str, Callable[[Rows], ArrowArray]]] = {
     "flag": lambda rows: pa.array(rows.fields.flags),
     "prepared_offset": lambda rows: pa.array(rows.fields.prepared_offsets),
     "size": lambda rows: pa.array(rows.fields.sizes.astype(np.int32)),
+    "damage": lambda rows: pa.nulls(rows.fields.count, STRING),
 }
 
 

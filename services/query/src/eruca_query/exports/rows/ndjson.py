@@ -16,30 +16,40 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from eruca.core.messages.json_bodies import json_line
 from eruca_query.exports.rows.record_fields import ArrowArray
 
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def ndjson_lines(batch: pa.RecordBatch) -> bytes:
-    """Return the rows of *batch*, each a line with its end."""
+def ndjson_lines(batch: pa.RecordBatch, are_json: NDArray[np.bool_]) -> bytes:
+    """Return the rows of *batch*, each a line with its end.
+
+    Args:
+        batch: The rows. A column has nulls in all rows or in none, but for texts and times.
+        are_json: Which rows' bodies were sent as JSON.
+    """
     names = batch.schema.names
-    columns = [_values(column) for column in batch.columns]
+    columns = [_values(column, are_json) for column in batch.columns]
     rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
     return _ENCODER.encode_lines(rows)
 
 
-def _values(column: ArrowArray) -> list[Any]:
+def _values(column: ArrowArray, are_json: NDArray[np.bool_]) -> list[Any]:
     """Return what JSON shows of each value."""
     kind = column.type
+    if column.null_count == len(column):
+        return [None] * len(column)
     if pa.types.is_map(kind):
         return _maps(column)
     if pa.types.is_list(kind):
         values = _objects(column.values)
         return [values[start:end] for start, end in _bounds(column)]
     if pa.types.is_binary(kind):
-        return [_body(body) for body in _objects(column)]
+        bodies = zip(_objects(column), are_json.tolist(), strict=True)
+        return [_body(body, is_json=is_json) for body, is_json in bodies]
     if pa.types.is_timestamp(kind):
         return _moments(column)
     if pa.types.is_string(kind):
@@ -65,7 +75,9 @@ def _bounds(column: ArrowArray) -> Iterator[tuple[int, int]]:
     return pairwise(column.offsets.to_numpy().tolist())
 
 
-def _body(body: bytes) -> dict[str, str]:
+def _body(body: bytes, *, is_json: bool) -> dict[str, Any]:
+    if is_json and (value := json_line(body)) is not None:
+        return {"json": value}
     try:
         return {"text": body.decode()}
     except UnicodeDecodeError:

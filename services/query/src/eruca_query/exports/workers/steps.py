@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from eruca.contract.exports import ARROW_MEDIA_TYPE, ExportCodec
+from eruca.contract.exports import ARROW_MEDIA_TYPE, DamagedRows, ExportCodec
 from eruca.contract.wire import PullStatus
 from eruca_query.exports.rows.encoders import ArrowEncoder, NdjsonEncoder, RowEncoder
 
@@ -29,6 +29,7 @@ class RowForm(msgspec.Struct, frozen=True, array_like=True):
     media_type: str
     columns: tuple[str, ...]
     codec: ExportCodec
+    damaged: DamagedRows = "refuse"
 
     def encoder(self) -> RowEncoder:
         """Return what makes rows of this form."""
@@ -72,7 +73,8 @@ class Forget(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Taken(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The messages are there; rows are made of them, unless there is none, which ends the step.
 
-    Fewer than were pulled where bodies grow too large for one piece.
+    Fewer than were pulled where bodies grow too large for one piece. A damaged message is taken
+    alone, if its row is to be marked, else not at all.
     """
 
     number: int
@@ -80,6 +82,7 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, tag=True):
     count: int
     min_offset: int  # of the queue
     max_offset: int
+    damage: str | None = None  # of the message at the step's offset: where it lies, and its fault
 
 
 class Made(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -15,6 +15,7 @@ import sys
 from functools import lru_cache
 from typing import Final, cast
 
+import msgspec
 import pyarrow as pa
 import structlog
 import uvloop
@@ -22,15 +23,22 @@ import uvloop
 from eruca.aio.http.http1 import Http1Transport
 from eruca.aio.http.transport import HttpTransport, problem_error
 from eruca.contract.errors import BrokerUnreachableError, ErucaError
+from eruca.contract.exports import ExportRange
+from eruca.contract.messages import PullAnswer
 from eruca.contract.records import DamagedRecordError
-from eruca.contract.wire import RECORDS_MEDIA_TYPE, MalformedRecordsError
+from eruca.contract.wire import (
+    RECORDS_MEDIA_TYPE,
+    MalformedRecordsError,
+    PullStatus,
+)
 from eruca_chassis.connections.lending import chunk_of
 from eruca_chassis.logging import LogLevel, LogStyle, configure_logging
 from eruca_chassis.process import freeze_start_up_objects, keep_freed_memory
 from eruca_query.exports.broker_errors import naming
 from eruca_query.exports.rows.blocks import Block, PulledBlock, decode_block
+from eruca_query.exports.rows.damaged_rows import DamagedRow
 from eruca_query.exports.rows.encoders import RowEncoder
-from eruca_query.exports.rows.message_batches import rows_of
+from eruca_query.exports.rows.message_batches import Rows, rows_of
 from eruca_query.exports.workers.channel import WORD_SIZE_MAX, Channel
 from eruca_query.exports.workers.steps import (
     Damaged,
@@ -49,7 +57,8 @@ from eruca_query.exports.workers.steps import (
     encode,
 )
 
-_HEADERS: Final = (("accept", RECORDS_MEDIA_TYPE),)
+_JSON_MEDIA_TYPE: Final = "application/json"
+_PULL_ANSWER: Final = msgspec.json.Decoder(PullAnswer)
 _ENCODERS_MAX: Final = 64
 _LOGGED_SIZE_MAX: Final = 1_000  # characters
 NICENESS: Final = 15  # a thirtieth of the processor where others want it, too
@@ -114,14 +123,30 @@ class Worker:
         """Do all of it, and return its last word."""
         pulled = await self._pull(step)
         offsets = pulled.min_offset, pulled.max_offset
-        if not len(pulled.sizes):
+        rows: Rows | DamagedRow
+        if pulled.status is PullStatus.DAMAGED:
+            if step.form.damaged == "refuse":
+                return Taken(step.number, pulled.status, 0, *offsets, pulled.damage)
+            rows, count = await self._damaged_row(step), 1
+        elif len(pulled.sizes):
+            rows = rows_of(
+                Block(step.broker_name, step.queue_id, step.offset, pulled.sizes, pulled.records),
+                step.topic,
+                step.form.columns,
+            )
+            count = rows.count
+        else:
             return Taken(step.number, pulled.status, 0, *offsets)
-        block = Block(step.broker_name, step.queue_id, step.offset, pulled.sizes, pulled.records)
-        rows = rows_of(block, step.topic, step.form.columns)
-        self._tell(Taken(step.number, pulled.status, rows.count, *offsets))
-        pieces = _encoder(step.form).rows(rows.batch(), block.first(rows.count))
+        self._tell(Taken(step.number, pulled.status, count, *offsets))
+        covered = ExportRange(
+            broker_name=step.broker_name,
+            queue_id=step.queue_id,
+            from_offset=step.offset,
+            to_offset=step.offset + count,
+        )
+        pieces = _encoder(step.form).rows(rows, covered)
         data = chunk_of(pieces)
-        del pulled, block, rows, pieces  # however long it may be until it is their turn
+        del pulled, rows, pieces  # however long it may be until it is their turn
         connection = await self._turn(step.number)
         with connection:
             try:
@@ -145,18 +170,37 @@ class Worker:
             del self._turns[number]
 
     async def _pull(self, step: Step) -> PulledBlock:
+        try:
+            return decode_block(await self._answer_of(step, RECORDS_MEDIA_TYPE))
+        except MalformedRecordsError as error:
+            raise _no_pull(step, error) from error
+
+    async def _damaged_row(self, step: Step) -> DamagedRow:
+        """Return the row of the damaged message at the step's offset.
+
+        In JSON the broker tells its place field by field.
+        """
+        answer = await self._answer_of(step, _JSON_MEDIA_TYPE)
+        try:
+            [message] = _PULL_ANSWER.decode(answer).messages[:1]
+        except (msgspec.DecodeError, ValueError) as error:
+            raise _no_pull(step, error) from error
+        if message.damage is None or message.queue_offset != step.offset:
+            raise BrokerUnreachableError(
+                f"broker {step.broker_name} answers differently about offset {step.offset} of "
+                f"queue {step.queue_id}: ask again",
+            )
+        return DamagedRow(step.broker_name, message, step.form.columns)
+
+    async def _answer_of(self, step: Step, media_type: str) -> bytes:
+        headers = (("accept", media_type),)
         with naming(step.broker_name):
             answer = await self._transport.request(
-                "GET", step.url, step.target, headers=_HEADERS, timeout=step.timeout
+                "GET", step.url, step.target, headers=headers, timeout=step.timeout
             )
             if answer.status != 200:
                 raise problem_error(answer, f"GET {step.url}{step.target}")
-        try:
-            return decode_block(answer.body)
-        except MalformedRecordsError as error:
-            raise BrokerUnreachableError(
-                f"what broker {step.broker_name} answers is no pull: {error}"
-            ) from error
+        return answer.body
 
     def _tell(self, report: Report) -> None:
         data = encode(report)
@@ -164,6 +208,10 @@ class Worker:
             _log.error("a word is too long", word=repr(report)[:_LOGGED_SIZE_MAX])
             data = encode(Failed(report.number))
         self._channel.tell(data)
+
+
+def _no_pull(step: Step, error: Exception) -> BrokerUnreachableError:
+    return BrokerUnreachableError(f"what broker {step.broker_name} answers is no pull: {error}")
 
 
 @lru_cache(maxsize=_ENCODERS_MAX)
