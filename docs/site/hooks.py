@@ -13,6 +13,7 @@ from __future__ import annotations
 import html
 import importlib.resources
 import json
+import logging
 import posixpath
 import re
 from collections.abc import Iterator
@@ -57,6 +58,11 @@ _LANGUAGES: Final = {
     ".ts": "typescript",
     ".yml": "yaml",
 }
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Keep jieba, which divides Chinese for the search, from reporting that it loads its words."""
+    logging.getLogger("jieba").setLevel(logging.WARNING)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -5,6 +5,7 @@ In a browser it needs Chromium: Debian's ``chromium-headless-shell``, or another
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -130,6 +131,14 @@ def test_each_page_says_its_language(site: Path) -> None:
         text = (site / f"{page}.html").read_text()
         assert f'<html lang="{language}"' in text
         assert f'placeholder="{search}"' in text
+
+
+def test_a_field_has_the_comment_of_its_line(site: Path) -> None:
+    source = ROOT / "sdk" / "src" / "eruca" / "core" / "producing" / "send_result.py"
+    [comment] = re.findall(r"^    log_offset: int  # (.+)$", source.read_text(), re.MULTILINE)
+    page = site / "reference" / "sdk" / "producing.html"
+
+    assert f"<p>{html.escape(comment, quote=False)}</p>" in page.read_text()
 
 
 @pytest.mark.parametrize("service", SERVICES)
