@@ -17,6 +17,7 @@ from eruca.contract.limits import CHECKER_SIZE_MAX, REASON_SIZE_MAX, TRANSACTION
 from eruca.contract.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from eruca.contract.records import SysFlag
 from eruca_broker.app import BrokerApp
+from eruca_broker.core.records.half_messages import finished_offsets
 from support.brokers import (
     broker_of,
     client_of,
@@ -827,6 +828,7 @@ async def test_metrics_count_what_has_become_of_transactions(client: httpx.Async
 async def test_a_half_message_that_has_rotted_can_only_be_rolled_back(
     app: BrokerApp, client: httpx.AsyncClient, damage: Callable[[BrokerApp, bytes], None]
 ) -> None:
+    await done(client, (await begin(client))["transaction_id"], "rollback")
     transaction_id = (await begin(client, message={"body": {"text": "rotten"}}))["transaction_id"]
     damage(app, b"rotten")
 
@@ -842,9 +844,16 @@ async def test_a_half_message_that_has_rotted_can_only_be_rolled_back(
         assert f"txn rollback {transaction_id} " in refused.json()["fix"]
     assert rolled_back.status_code == 200
     assert await pull(client) == []
+    assert finished_halves(app) == [0, 1]  # or a broker of RocketMQ's would check it
     if damage is rot:
         assert rotten_count(app) == 1  # it was not spread
     await broker_of(app).transaction_carrier.carry_forward(2**62)
+
+
+def finished_halves(app: BrokerApp) -> list[int]:
+    """Return the queue offsets of half messages that op messages say are done with."""
+    read = broker_of(app).store.queues.read(OP_HALF_TOPIC, 0, 0, max_count=32, max_bytes=1 << 20)
+    return [offset for record in read.records() for offset in finished_offsets(record.body)]
 
 
 async def test_what_was_given_up_and_has_rotted_since_can_be_discarded(
@@ -893,6 +902,9 @@ async def test_an_event_that_has_rotted_hides_no_other_transaction(
     assert (shown.status_code, shown.json()["state"]) == (200, "pending")
     decided = await act(client, "one", "commit")
     assert decided.status_code == (200 if is_told else 404)
+    if not is_told:
+        await done(client, "one", "rollback")
+        assert finished_halves(app) == []  # which half message is its own cannot be told either
 
 
 @pytest.mark.parametrize("end", ["commit", "expire", "carry"])

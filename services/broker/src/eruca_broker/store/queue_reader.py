@@ -20,6 +20,7 @@ from eruca.contract.wire import PullStatus
 from eruca.core.filters.sql92 import Sql92Filter
 from eruca_broker.core.consume_queue_entry import Entries
 from eruca_broker.core.damage import RESTORE_FIX, Damage
+from eruca_broker.core.offset_search import partition_point
 from eruca_broker.core.records.stored_proof import WRONG_PLACE, fault_of, sound_count
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.store.dispatcher import Dispatcher
@@ -253,6 +254,25 @@ class QueueReader:
             return self._queues.queue(topic, queue_id).entry(queue_offset).log_offset
         except (OSError, DamagedQueueError) as error:
             raise self._failed((topic, queue_id), error) from error
+
+    def offset_at(self, topic: str, queue_id: int, log_offset: int) -> int | None:
+        """Return the queue offset of the message at *log_offset*; None where the queue lacks it.
+
+        Raises:
+            UnavailableError: The queue's files cannot be read.
+        """
+        lowest, highest = self.range(topic, queue_id)
+        queue = self._queues.existing(topic, queue_id)
+        if queue is None:
+            return None
+        try:
+            found = partition_point(
+                lowest, highest, lambda offset: queue.entry(offset).log_offset < log_offset
+            )
+            is_it = found < highest and queue.entry(found).log_offset == log_offset
+        except (OSError, DamagedQueueError) as error:
+            raise self._failed((topic, queue_id), error) from error
+        return found if is_it else None
 
     def _failed(self, key: Key, error: ProjectionError) -> UnavailableError:
         """Return what is said of a queue whose files failed; a damaged one is rebuilt soon."""

@@ -194,13 +194,13 @@ def carried_parked(parked_message: bytes | memoryview) -> bytes:
     return rewritten(parked_message, PARKED_PLACE)
 
 
-def op_message(half: bytes | memoryview, *, now_ms: int, host: Host) -> bytes:
-    """Return the op message that says that a half message is done with."""
+def op_message(half_queue_offset: int, *, now_ms: int, host: Host) -> bytes:
+    """Return the op message that says that the half message at this queue offset is done with."""
     return encode_unstamped(
         Record(
             topic=OP_PLACE.topic,
             queue_id=OP_PLACE.queue_id,
-            body=f"{queue_offset_of(half)}{_OFFSET_SEPARATOR}".encode(),
+            body=f"{half_queue_offset}{_OFFSET_SEPARATOR}".encode(),
             born_timestamp=now_ms,
             born_host=host,
             store_host=host,

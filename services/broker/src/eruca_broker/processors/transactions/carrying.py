@@ -28,6 +28,7 @@ from eruca_broker.core.records.half_messages import (
     carried,
     carried_parked,
     op_message,
+    queue_offset_of,
 )
 from eruca_broker.core.state.transactions import LiveTransaction
 from eruca_broker.processors.transactions.log import TransactionLog, told_whose
@@ -131,7 +132,7 @@ class TransactionCarrier:
         if live.parked_at is not None:
             batches = [batch_of_records(*PARKED_PLACE, [carried_parked(message)])]
         else:
-            op = op_message(message, now_ms=now_ms, host=self._store_host)
+            op = op_message(queue_offset_of(message), now_ms=now_ms, host=self._store_host)
             batches = [
                 batch_of_records(*HALF_PLACE, [carried(message, live.checks)]),
                 batch_of_records(*OP_PLACE, [op]),

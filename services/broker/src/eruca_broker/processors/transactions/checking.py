@@ -20,7 +20,7 @@ from eruca.contract.transactions import (
     ExpireRequest,
 )
 from eruca_broker.core.batches.batch import batch_of_records
-from eruca_broker.core.records.half_messages import PARKED_PLACE, parked
+from eruca_broker.core.records.half_messages import PARKED_PLACE, parked, queue_offset_of
 from eruca_broker.core.records.times import moment, rfc3339
 from eruca_broker.core.state.transactions import LiveTransaction
 from eruca_broker.processors.transactions.decisions import Decision, receipt_of
@@ -103,7 +103,7 @@ class TransactionChecking:
             half, _ = self._writes.log.message_of(live)
             batches = [
                 batch_of_records(*PARKED_PLACE, [parked(half, live.checks)]),
-                self._writes.op_batch(half, now_ms),
+                self._writes.op_batch(queue_offset_of(half), now_ms),
             ]
         event = TransactionParked(
             transaction_id,

@@ -22,7 +22,7 @@ from eruca.contract.errors import (
 from eruca.contract.transaction_events import Outcome, TransactionDecided
 from eruca.contract.transactions import CommittedPlace, Decide, DecisionReceipt
 from eruca_broker.core.batches.batch import Batch, batch_of_records
-from eruca_broker.core.records.half_messages import committed, wait_of
+from eruca_broker.core.records.half_messages import committed, queue_offset_of, wait_of
 from eruca_broker.core.records.scheduled import Destination, Wait
 from eruca_broker.core.records.times import rfc3339
 from eruca_broker.core.state.transactions import LiveTransaction
@@ -102,8 +102,10 @@ class TransactionDeciding:
             final = committed(half, destination, half_offset, wait)
             place = destination if wait is None else wait.place
             batches.append(batch_of_records(*place, [final]))
-        if half is not None and live.parked_at is None:
-            batches.append(self._writes.op_batch(half, now_ms))
+        if live.parked_at is None:
+            known = self._writes.log.queued_at(live) if half is None else queue_offset_of(half)
+            if known is not None:
+                batches.append(self._writes.op_batch(known, now_ms))
         event = TransactionDecided(
             live.transaction_id,
             outcome,

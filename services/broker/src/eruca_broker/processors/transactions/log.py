@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+import structlog
+
 from eruca.contract.errors import RecordNotFoundError, UnavailableError
 from eruca.contract.limits import CHECK_COUNT_MAX
 from eruca.contract.messages import DamagedRecord
@@ -34,6 +36,8 @@ from eruca_broker.store.message_store import MessageStore
 HISTORY_MAX: Final = CHECK_COUNT_MAX + 28  # events of one transaction that are looked at
 RECENT_MAX: Final = 4 * INDEX_BACKLOG_MAX  # ends that are remembered
 _TIME_MAX: Final = 2**63 - 1
+
+_log = structlog.get_logger()
 
 
 class Logged(NamedTuple):
@@ -137,6 +141,29 @@ class TransactionLog:
         """
         offset = self.message_offset(live.offset)
         return self._store.raw_record(offset), offset
+
+    def queued_at(self, live: LiveTransaction) -> int | None:
+        """Return the queue offset of a half message that is damaged; its queue tells.
+
+        None, which is logged, where the event that leads to the half message is so damaged that
+        nobody can tell: a broker of RocketMQ's that opened the store would check the transaction.
+
+        Raises:
+            UnavailableError: The queue's files cannot be read.
+        """
+        try:
+            offset = self.message_offset(live.offset)
+            found = self._store.queues.offset_at(HALF_TOPIC, 0, offset)
+            if found is None:
+                raise damaged_record(offset, "its queue does not have it")
+        except RecordNotFoundError as error:
+            _log.error(
+                "no op message can end a half message",
+                transaction=live.transaction_id,
+                fault=error.detail,
+            )
+            return None
+        return found
 
     def record_as_it_is(self, log_offset: int) -> Record:
         """Return a record that is known to start there, whether or not its body has rotted.

@@ -97,9 +97,9 @@ class TransactionWrites:
         self.counts.conflicts += 1
         return decision.conflict(wanted)
 
-    def op_batch(self, half: memoryview, now_ms: int) -> Batch:
-        """Return what marks *half* as over, in the op topic."""
-        op = op_message(half, now_ms=now_ms, host=self._store_host)
+    def op_batch(self, half_queue_offset: int, now_ms: int) -> Batch:
+        """Return what marks the half message at this queue offset as over, in the op topic."""
+        op = op_message(half_queue_offset, now_ms=now_ms, host=self._store_host)
         return batch_of_records(*OP_PLACE, [op])
 
     def write(
