@@ -109,6 +109,7 @@ async def test_dead_letters_are_listed_and_filtered(client: httpx.AsyncClient) -
         "dead_at": None,
         "redriven_at": None,
         "size": None,
+        "damage": None,
     }
 
 
@@ -411,8 +412,13 @@ async def test_a_letter_that_cannot_be_read_any_more_hides_none_of_the_others(
     rot_beyond_reading(app, b"orders %d" % rotten)
     sound = [number for number in range(3) if number != rotten]
 
-    assert [letter["dead_letter_id"] for letter in await letters(client)] == sound
-    assert [letter["dead_letter_id"] for letter in await letters(client, limit=1)] == sound
+    for options in ({}, {"limit": 1}, {"topic": "orders"}):
+        listed = await letters(client, **options)
+        assert [letter["dead_letter_id"] for letter in listed] == [0, 1, 2]
+        marked = {letter["dead_letter_id"]: letter["damage"] for letter in listed}
+        assert [id_ for id_, damage in marked.items() if damage is None] == sound
+        assert "at log offset" in marked[rotten]
+        assert (listed[rotten]["origin_topic"], listed[rotten]["dead_at"]) == (None, None)
     unread = await client.get(f"{PATH}/{rotten}")
     assert (unread.status_code, unread.json()["code"]) == (404, "dead-letter-not-found")
     assert "is damaged" in unread.json()["detail"]

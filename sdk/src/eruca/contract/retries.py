@@ -96,19 +96,24 @@ class SendBackResults(Answer):
 
 
 class DeadLetter(Answer):
-    """A message a group gave up on."""
+    """A message a group gave up on.
+
+    One that is damaged says so in ``damage``, and has id and size alone: all else is null, but for
+    ``redriven_at``.
+    """
 
     dead_letter_id: int = Field(description="its offset in the dead-letter topic's queue")
-    origin_topic: str
+    origin_topic: str | None
     origin_queue_id: int | None
     origin_offset: int | None
     message_id: str | None = Field(description="the unique id")
     reason: str | None
     attempts: int | None = Field(description="how often it was handed to a member")
     last_error: str | None
-    dead_at: Instant
+    dead_at: Instant | None
     redriven_at: Instant | None
     size: int = Field(description="bytes in the log")
+    damage: str | None = Field(default=None, description="what is wrong with it; null: nothing")
 
 
 class DeadLetterDetail(DeadLetter):

@@ -209,8 +209,9 @@ def _row(held: HeldDeadLetter) -> Sequence[object]:
     from eruca.cli.shown_messages import one_line, time_text
 
     letter = held.letter
+    why = letter.last_error if letter.damage is None else f"damaged {letter.damage}"
     origin = letter.origin_topic
-    if letter.origin_queue_id is not None and letter.origin_offset is not None:
+    if origin is not None and None not in (letter.origin_queue_id, letter.origin_offset):
         origin += f"/{letter.origin_queue_id}@{letter.origin_offset}"
     return (
         f"{held.broker_name}/{letter.dead_letter_id}",
@@ -218,8 +219,8 @@ def _row(held: HeldDeadLetter) -> Sequence[object]:
         letter.message_id,
         letter.reason,
         letter.attempts,
-        None if letter.last_error is None else one_line(letter.last_error)[:_ERROR_SHOWN],
-        time_text(letter.dead_at),
+        None if why is None else one_line(why)[:_ERROR_SHOWN],
+        None if letter.dead_at is None else time_text(letter.dead_at),
         None if letter.redriven_at is None else time_text(letter.redriven_at),
     )
 

@@ -4,8 +4,8 @@ They are the messages of the group's dead-letter topic, which nothing is ever ta
 was redriven is an event, in the same write as the message that is sent again: no crash makes it
 happen twice, or be believed without having happened.
 
-One that has been damaged on the disk so that it cannot be read holds up none of the others: a list
-passes over it.
+One that is damaged holds up none of the others. A list has it, marked, whatever the filter: nobody
+can tell whether it matches.
 
 Listing and redriving end where the dead letters ended when the first page was asked for. What is
 redriven may die again at once; a redrive that took in what has died meanwhile would never end.
@@ -37,6 +37,7 @@ from eruca.contract.retries import (
     RedriveOutcome,
 )
 from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.damage import Damage
 from eruca_broker.core.records.dead_letters import Origin, is_of_damage, origin_of, redriven
 from eruca_broker.core.records.rendering import render
 from eruca_broker.core.records.scheduled import Destination, host_bits_of
@@ -109,10 +110,12 @@ class DeadLetters:
         for dead_letter, letter in self._letters(group, stretch.start, end):
             await pace.step()
             next_id = dead_letter + 1
-            if letter is not None and _matches(letter, chosen):
+            if isinstance(letter, Damage):
+                found.append(self._marked(group, letter))
+            elif _matches(letter, chosen):
                 found.append(self._shown(group, letter))
-                if len(found) == limit:
-                    break
+            if len(found) == limit:
+                break
         page = DeadLetterList(dead_letters=found, min_offset=first, max_offset=end)
         return page, self._rest(group, next_id, end)
 
@@ -125,12 +128,12 @@ class DeadLetters:
         """
         self._check(group)
         letter = self._letter(group, dead_letter)
+        if isinstance(letter, Damage):
+            raise DeadLetterNotFoundError(
+                f"dead letter {dead_letter} of group {group!r} {_UNREADABLE}"
+            )
         if letter is None:
             first, end = self._range(group)
-            if first <= dead_letter < end:
-                raise DeadLetterNotFoundError(
-                    f"dead letter {dead_letter} of group {group!r} {_UNREADABLE}"
-                )
             raise DeadLetterNotFoundError(
                 f"group {group!r} has no dead letter {dead_letter} here; it has {end - first}"
             )
@@ -161,8 +164,8 @@ class DeadLetters:
                 if size > REDRIVEN_SIZE_MAX or len(outcomes) == request.limit:
                     break
                 next_id = dead_letter + 1
-                if letter is None:
-                    outcomes.append(self._unread(group, dead_letter))
+                if letter is None or isinstance(letter, Damage):
+                    outcomes.append(_unread(dead_letter, letter))
                 elif request.filter is None or _matches(letter, request.filter):
                     again, outcome = self._examined(group, letter)
                     outcomes.append(outcome)
@@ -206,7 +209,7 @@ class DeadLetters:
 
     def _wanted(
         self, group: str, request: Redrive, start: int, end: int
-    ) -> Iterator[tuple[int, _Letter | None]]:
+    ) -> Iterator[tuple[int, _Letter | Damage | None]]:
         if request.ids is not None:
             for dead_letter in dict.fromkeys(request.ids):
                 yield dead_letter, self._letter(group, dead_letter)
@@ -256,22 +259,29 @@ class DeadLetters:
             size=len(letter.raw),
         )
 
-    def _unread(self, group: str, dead_letter: int) -> RedriveOutcome:
-        """Return what is told of a dead letter that cannot be read."""
-        first, end = self._range(group)
-        is_there = first <= dead_letter < end
-        return RedriveOutcome(
-            dead_letter_id=dead_letter,
-            outcome="skipped" if is_there else "not_found",
-            topic=None,
-            detail=f"it {_UNREADABLE}" if is_there else None,
+    def _marked(self, group: str, damage: Damage) -> DeadLetter:
+        """Return a damaged dead letter as a list shows it: its place, and what is wrong."""
+        redriven_at = self._work.store.state.redriven.redriven_at(group, damage.queue_offset)
+        return DeadLetter(
+            dead_letter_id=damage.queue_offset,
+            origin_topic=None,
+            origin_queue_id=None,
+            origin_offset=None,
+            message_id=None,
+            reason=None,
+            attempts=None,
+            last_error=None,
+            dead_at=None,
+            redriven_at=None if redriven_at is None else moment(redriven_at),
+            size=damage.size,
+            damage=str(damage),
         )
 
-    def _letters(self, group: str, start: int, end: int) -> Iterator[tuple[int, _Letter | None]]:
+    def _letters(self, group: str, start: int, end: int) -> Iterator[tuple[int, _Letter | Damage]]:
         """Yield dead letters from *start* to before *end*, with their ids.
 
-        One request looks at LOOKED_AT_MAX of them. None stands for one that is damaged; that is
-        logged.
+        One request looks at LOOKED_AT_MAX of them. Of one that is damaged, which is logged, there
+        is the damage.
         """
         first, _ = self._range(group)
         offset = max(start, first)
@@ -281,17 +291,16 @@ class DeadLetters:
                 dead_letter_topic(group), 0, offset, max_count=end - offset, max_bytes=_READ_SIZE
             )
             if read.damage is not None:
-                yield read.damage.queue_offset, None
+                yield read.damage.queue_offset, read.damage
             for dead_letter, raw in enumerate(read.raws(), offset):
                 yield dead_letter, _letter(dead_letter, raw)
             offset = read.next_offset
 
-    def _letter(self, group: str, dead_letter: int) -> _Letter | None:
+    def _letter(self, group: str, dead_letter: int) -> _Letter | Damage | None:
         first, end = self._range(group)
         if not first <= dead_letter < end:
             return None
-        letters = self._letters(group, dead_letter, dead_letter + 1)
-        _, letter = next(letters, (dead_letter, None))
+        _, letter = next(self._letters(group, dead_letter, dead_letter + 1))
         return letter
 
     def _rest(self, group: str, next_id: int, end: int) -> Stretch | None:
@@ -312,6 +321,16 @@ class DeadLetters:
 def _letter(dead_letter: int, raw: memoryview) -> _Letter:
     record = decode_record(raw, check_crc=False)
     return _Letter(dead_letter, raw, record, origin_of(record), record.property_map())
+
+
+def _unread(dead_letter: int, damage: Damage | None) -> RedriveOutcome:
+    """Return what is told of a dead letter that is damaged, or not there."""
+    return RedriveOutcome(
+        dead_letter_id=dead_letter,
+        outcome="not_found" if damage is None else "skipped",
+        topic=None,
+        detail=None if damage is None else f"it {_UNREADABLE}",
+    )
 
 
 def _matches(letter: _Letter, chosen: DeadLetterFilter) -> bool:

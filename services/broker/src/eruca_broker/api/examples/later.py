@@ -58,6 +58,7 @@ DEAD_LETTER: Final = {
     "dead_at": "2026-11-21T12:46:10.804Z",
     "redriven_at": None,
     "size": 431,
+    "damage": None,
 }
 DEAD_LETTER_DETAIL: Final = DEAD_LETTER | {"message": MESSAGE}
 DEAD_LETTER_LIST: Final = {
