@@ -170,6 +170,24 @@ def test_retention_that_was_faster_is_an_error_unless_it_is_allowed(
     assert export(spark, service, tmp_path, failOnDataLoss="false").rows == 50
 
 
+def test_a_damaged_message_is_an_error_unless_it_is_to_be_marked(
+    spark: SparkSession, service: ExportService, tmp_path: Path
+) -> None:
+    service.hold("orders", {0: 40}).damaged = {(Queue("orders", "broker-a", 0), 17)}
+
+    with pytest.raises(PySparkException) as failed:
+        export(spark, service, tmp_path)
+    done = export(spark, service, tmp_path, damaged="mark")
+
+    assert "message-damaged" in reason_of(failed.value)
+    assert (done.rows, done.damaged_rows) == (40, 1)
+    assert [one.damaged_rows for one in Lake(spark, str(tmp_path)).manifests()] == [1]
+    rows = read_lake(spark, str(tmp_path))
+    marked = rows.where("damage IS NOT NULL").select("queue_offset", "body", "dt").collect()
+    assert [tuple(row) for row in marked] == [(17, None, None)]
+    assert rows.where("body IS NOT NULL").count() == 39
+
+
 def test_what_killed_jobs_were_about_to_move_is_deleted(
     spark: SparkSession, service: ExportService, tmp_path: Path
 ) -> None:
