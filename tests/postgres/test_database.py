@@ -99,7 +99,7 @@ async def test_a_server_that_has_run_out_of_something_is_not_told_to_be_away(
 
     assert "does not answer" not in refused.value.detail
     assert refused.value.fix == (
-        "see that it has disk space, memory and connections left; work goes on then"
+        "give it free disk space, memory and connections; work resumes then"
     )
 
 

@@ -90,7 +90,7 @@ async def test_an_embedded_database_that_dies_is_brought_back() -> None:
         async with service(server.url, server) as running:
             os.kill(postmaster_pid(server), signal.SIGKILL)
             await until(lambda: not running.readiness.is_ready)
-            assert "starts its embedded PostgreSQL again" in str(running.readiness.error().fix)
+            assert "restarts its embedded PostgreSQL" in str(running.readiness.error().fix)
 
             await until(lambda: running.readiness.is_ready)
 
@@ -120,7 +120,7 @@ async def test_a_database_that_comes_back_without_the_tables_is_not_worked_with(
         async with service(server.url) as running:
             async with running.database.transaction() as connection:
                 await connection.execute(text("DROP SCHEMA gated CASCADE"))
-            with pytest.raises(DatabaseUnavailableError, match="cannot be worked with"):
+            with pytest.raises(DatabaseUnavailableError, match="cannot be used"):
                 await count_things(running.database)
             await until(lambda: not running.readiness.is_ready)
 
@@ -129,7 +129,7 @@ async def test_a_database_that_comes_back_without_the_tables_is_not_worked_with(
                 await running.gate._step()  # the tables are there again, and others
 
                 assert not running.gate.is_open
-                assert "start this service again" in str(running.readiness.error().fix)
+                assert "restart this service" in str(running.readiness.error().fix)
 
 
 async def test_a_database_that_takes_no_changes_is_waited_for() -> None:
@@ -137,9 +137,9 @@ async def test_a_database_that_takes_no_changes_is_waited_for() -> None:
         async with service(server.url) as running:
             await set_read_only(server.url, is_on=True)
             await until(lambda: not running.readiness.is_ready)
-            with pytest.raises(DatabaseUnavailableError, match="cannot be worked with"):
+            with pytest.raises(DatabaseUnavailableError, match="cannot be used"):
                 await delete_things(running.database)
-            assert "takes no changes" in running.readiness.error().detail
+            assert "is read-only" in running.readiness.error().detail
             async with service(server.url) as another:
                 assert another.starts == 0
 

@@ -75,7 +75,7 @@ def test_an_instance_says_that_it_waits_for_another_one(alchemy_url: str) -> Non
     engine.dispose()
 
     [told] = logs
-    assert told["event"] == "another instance makes the schema; waiting for it"
+    assert told["event"] == "waiting for another instance to migrate the schema"
     assert told["schema"] == "waited_for"
 
 

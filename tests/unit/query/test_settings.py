@@ -30,8 +30,8 @@ def test_a_url_that_leads_nowhere_stops_the_start(
         ("nonsense", "'nonsense': write http(s)://HOST"),
         ("http://h:1;http://h:99999", "'http://h:99999': 99999 is no port"),
         ("http://u:p@h:1", "'http://u:p@h:1': write http(s)://HOST"),
-        ("", "holds no URL; write one such as http://127.0.0.1:9876"),
-        (" ; ", "holds no URL; write one such as http://127.0.0.1:9876"),
+        ("", "contains no URL; expected one such as http://127.0.0.1:9876"),
+        (" ; ", "contains no URL; expected one such as http://127.0.0.1:9876"),
     ],
 )
 def test_name_servers_that_nobody_can_ask_stop_the_start(
@@ -71,7 +71,7 @@ def test_what_is_no_database_url_stops_the_start_and_is_not_repeated(
         QuerySettings.load()
 
     [line] = refused.value.faults
-    assert line.startswith("DATABASE_URL: is no postgresql:// URL (PostgreSQL, postgresql://USER")
+    assert line.startswith("DATABASE_URL: not a postgresql:// URL (PostgreSQL, postgresql://USER")
     assert "secret" not in line
 
 

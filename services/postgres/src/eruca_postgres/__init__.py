@@ -1,7 +1,7 @@
-"""What Eruca's SQL projections share.
+"""The code that Eruca's SQL projections share.
 
-A service that keeps a projection of the brokers' logs in PostgreSQL needs the same few things: a
-server (its own, from a wheel, where none is given), a schema that is brought up to date at start,
-one writer per broker among all instances, and rows that are written in the same transaction as the
-position in the log they came from.
+A service that keeps a projection of the brokers' logs in PostgreSQL needs four things. It needs a
+server, by default an embedded one from a wheel, and a schema that is migrated at start. It needs
+one writer per broker among all its instances. And it must write rows in the same transaction as
+the log position they came from.
 """

@@ -1,7 +1,7 @@
-"""``python -m eruca_postgres DIRECTORY``: an embedded server until a signal comes.
+"""``python -m eruca_postgres DIRECTORY``: run an embedded PostgreSQL server until a signal.
 
-Prints its URL, to be used as ``DATABASE_URL`` by any number of services on this machine. A server
-that dies is started again, at the same URL.
+It prints its URL, which any number of services on this machine can use as ``DATABASE_URL``. A
+server that dies is restarted at the same URL.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Final
 from eruca_chassis.start import StartError
 from eruca_postgres.embedded import EmbeddedServer
 
-LOOK_SECONDS: Final = 1.0  # between two looks whether it lives
+LOOK_SECONDS: Final = 1.0  # between two checks that the server is alive
 
 
 def main() -> int:
-    """Serve, and return the exit code."""
+    """Run the server; return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m eruca_postgres", description="An embedded PostgreSQL until a signal comes."
+        prog="python -m eruca_postgres", description="Run an embedded PostgreSQL until a signal."
     )
     parser.add_argument(
         "--version", action="version", version=f"eruca-postgres {version('eruca-postgres')}"
     )
-    parser.add_argument("directory", type=Path, help="where its data is, or will be")
+    parser.add_argument("directory", type=Path, help="data directory; created if missing")
     options = parser.parse_args()
     signals = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # taken below, never in mid-start
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # received below, never during the start
     try:
         with EmbeddedServer(options.directory.absolute()) as server:
             sys.stdout.write(f"PostgreSQL is ready: {server.url}\n")
             sys.stdout.flush()
             while signal.sigtimedwait(signals, LOOK_SECONDS) is None:
                 if server.revive():
-                    sys.stderr.write("PostgreSQL had died and was started again\n")
+                    sys.stderr.write("PostgreSQL had died and was restarted\n")
     except StartError as error:
         sys.stderr.write(f"{error}\n")
         return 1

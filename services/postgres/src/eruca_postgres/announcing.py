@@ -1,9 +1,9 @@
-"""Being found: this instance's URL in every name server's key-value table, under its name.
+"""Announce this instance's URL, under its name, in every name server's key-value table.
 
-It is put there again and again, for a name server that lost its table, or came back. An orderly
-stop takes it out; what instances that were killed have left there the others take out, once
-PostgreSQL has not heard from them for as long as a lease lasts. A client that is led to an instance
-that is gone tries another one, so nobody depends on this being exact.
+The entry is written repeatedly, for name servers that lost their table or were unreachable. An
+orderly shutdown removes it. Entries of killed instances are removed by the others, once PostgreSQL
+has not heard from them for the duration of a lease. A client that gets the URL of a dead instance
+tries another one, so nothing depends on exact entries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eruca_postgres.tables import instances
 if TYPE_CHECKING:
     from eruca import AsyncClient
 
-PERIOD_SECONDS: Final = HEARTBEAT_SECONDS_DEFAULT  # name servers that start wait for it
+PERIOD_SECONDS: Final = HEARTBEAT_SECONDS_DEFAULT  # a starting name server waits that long
 
 _log = structlog.get_logger()
 
@@ -33,11 +33,11 @@ class Announcing:
 
     Args:
         client: Knows the name servers.
-        database: Knows which instances live.
-        name: This instance's.
-        namespace: Of the key-value table: where clients look for this kind of service.
-        family: What the names of all instances of this service begin with; others are let alone.
-        url: Returns where this one is reached, once that is known.
+        database: Knows the live instances.
+        name: This instance's name.
+        namespace: Namespace of the key-value table in which clients look for this service.
+        family: Prefix of the names of all instances of this service; other entries are left alone.
+        url: Returns the URL of this instance, once it is known.
     """
 
     def __init__(
@@ -61,26 +61,26 @@ class Announcing:
         self._loop = BackgroundLoop("announcing", self._step, period_seconds=PERIOD_SECONDS)
 
     def start(self) -> None:
-        """Begin."""
+        """Start announcing."""
         self._is_started = True
         self._loop.start()
 
     async def stop(self) -> None:
-        """Take it out."""
+        """Stop announcing, and remove the entry."""
         if not self._is_started:
             return
         await self._loop.stop()
         try:
             await self._client.admin.delete_kv(self._namespace, self._name)
         except ErucaError as error:
-            _log.info("not taken out of the name servers", why=str(error))
+            _log.info("own entry not removed from the name servers", why=str(error))
 
     async def _step(self) -> None:
         try:
             await self._client.admin.put_kv(self._namespace, self._name, self._url())
             await self._take_out_the_dead()
         except ErucaError as error:
-            if self._fault is None:  # said once, not every time
+            if self._fault is None:  # log it once, not with every attempt
                 _log.warning("not announced", why=str(error))
             self._fault = str(error)
         else:
@@ -95,4 +95,4 @@ class Announcing:
             try:
                 await self._client.admin.delete_kv(self._namespace, name)
             except KeyNotFoundError:
-                continue  # somebody else was faster
+                continue  # another instance has removed it

@@ -1,9 +1,9 @@
-"""This instance's share of the brokers: taking leases, and having work done on what they give.
+"""This instance's share of the brokers: take leases, and run the work on the leased brokers.
 
-A loop calls ``step`` a few times within a lease. Each broker whose lease is ours has its work
-running, and no other has. Brokers of which the database knows something are kept when they go from
-the name servers, for they come back; one that an operator has had forgotten is not known to it any
-more (:mod:`eruca_postgres.forgetting`), and is dropped by every instance.
+A loop calls ``step`` several times within a lease. Work runs on each broker whose lease this
+instance holds, and on no other. Brokers known to the database are kept when they disappear from the
+name servers, because they may return. When an operator has a broker forgotten, the database no
+longer knows it (:mod:`eruca_postgres.forgetting`), and every instance drops it.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _log = structlog.get_logger()
 
 
 class BrokerWork(Protocol):
-    """What is done about one broker while its lease is ours."""
+    """The work on one broker while its lease is held here."""
 
     @property
     def projector(self) -> LogProjector:
-        """What follows its log."""
+        """The follower of the broker's log."""
         ...
 
     @property
     def fault(self) -> str | None:
-        """Why the broker cannot be worked on just now."""
+        """The reason why the broker cannot be worked on just now, or None."""
         ...
 
     def start(self) -> None:
-        """Begin."""
+        """Start the work."""
         ...
 
     async def stop(self) -> None:
-        """End; called when the lease is given back, or lost."""
+        """Stop the work; called when the lease is released or lost."""
         ...
 
 
@@ -53,14 +53,14 @@ WorkT = TypeVar("WorkT", bound=BrokerWork)
 
 
 class BrokerShares(Generic[WorkT]):
-    """Keeps the work on brokers in step with their leases.
+    """Starts and stops the work on brokers as their leases come and go.
 
     Args:
-        database: Where the positions are.
+        database: Holds the positions.
         client: Knows the live brokers.
         keeper: Takes the leases.
-        work: Makes the work on a broker.
-        known: Returns the names of the brokers of which the database knows something.
+        work: Creates the work on a broker.
+        known: Returns the names of all brokers known to the database.
     """
 
     def __init__(
@@ -72,26 +72,26 @@ class BrokerShares(Generic[WorkT]):
         *,
         known: Callable[[AsyncConnection], Awaitable[Iterable[str]]] = read_positions,
     ) -> None:
-        self.name_server_fault: str | None = None  # why the brokers are not known just now
+        self.name_server_fault: str | None = None  # why the live brokers are unknown just now
         self._database = database
         self._client = client
         self._keeper = keeper
         self._make_work = work
         self._known = known
         self._work: dict[str, WorkT] = {}
-        self._living: set[str] = set()  # as a name server said when one last answered
+        self._living: set[str] = set()  # as of the last answer of a name server
 
     def lease(self, broker_name: str) -> Lease | None:
-        """Return a broker's lease while it is ours."""
+        """Return a broker's lease if it is held here."""
         return self._keeper.held.get(broker_name)
 
     @property
     def work(self) -> dict[str, WorkT]:
-        """What is being done now, by broker."""
+        """The current work, by broker."""
         return dict(self._work)
 
     def faults(self) -> dict[str, str]:
-        """Return what cannot be worked on just now, and why."""
+        """Return the reasons why brokers cannot be worked on just now, by broker."""
         faults = {name: work.fault for name, work in self._work.items()}
         faults["name servers"] = self.name_server_fault
         return {name: fault for name, fault in faults.items() if fault is not None}
@@ -100,8 +100,8 @@ class BrokerShares(Generic[WorkT]):
         """Renew the leases, and start and stop work accordingly.
 
         Raises:
-            DatabaseUnavailableError: PostgreSQL is not there. Work goes on while the leases are
-                good, and is paused by itself when they are not.
+            DatabaseUnavailableError: PostgreSQL is unreachable. Work continues until the leases
+                expire, and then pauses by itself.
         """
         held = await self._keeper.step(await self._names())
         gone = [name for name in self._work if name not in held]
@@ -112,11 +112,11 @@ class BrokerShares(Generic[WorkT]):
             work.start()
 
     async def stop(self) -> None:
-        """End all work; the leases are the keeper's to give back."""
+        """Stop all work; the keeper releases the leases."""
         await asyncio.gather(*(self._end(name) for name in list(self._work)))
 
     async def _names(self) -> set[str]:
-        """Return the brokers that there are to be shared."""
+        """Return the names of all brokers to be shared."""
         try:
             self._living = {group.broker_name for group in await self._client.admin.brokers()}
         except (NameServersUnreachableError, NameServerSettlingError) as error:

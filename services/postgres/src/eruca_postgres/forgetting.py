@@ -1,16 +1,17 @@
-"""Forgetting a broker that was taken away for good: an operator's decision, never one made here.
+"""Forget a broker that was removed for good: an operator's decision, never made here.
 
-A broker that is away comes back, as far as anybody can tell: it is followed for ever, with all that
-is known of it. Forgetting drops that. Meanwhile nobody may follow the log, or what is dropped would
-mix with what is read; so the broker's lease is withheld, without end, until nothing is left::
+A missing broker may return, so it is followed for ever, and all its rows are kept. Forgetting
+deletes them. Meanwhile nobody may follow the log, or new rows would mix with those being deleted.
+So the broker's lease is blocked, without expiry, until nothing is left::
 
                 begin_forgetting                    end_forgetting
     followed ────────────────────► being forgotten ───────────────► never followed
-                the position goes     its rows go
+                 position deleted      rows deleted
 
-Beginning waits for whoever writes under the lease, who writes nothing after it. It is noted in
-PostgreSQL like everything else: when an instance is killed in between, another one goes on. Who
-comes back under that name is followed from the beginning of its log.
+The beginning waits for a transaction that writes under the lease; no later one can commit. The
+block is recorded in PostgreSQL like everything else, so if an instance is killed in between,
+another one continues. If a broker returns under that name, it is followed from the beginning of its
+log.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ if TYPE_CHECKING:
     from eruca import AsyncClient
 
 RETRY_AFTER_SECONDS: Final = 2.0
-_HOLDER: Final = "(being forgotten)"  # no instance's name ends with a bracket
+_HOLDER: Final = "(being forgotten)"  # cannot be an instance's name, which has no brackets
 _WITHOUT_END: Final[ColumnElement[Any]] = literal_column("timestamptz 'infinity'")
 _BROKERS: Final = "/v1/brokers"
 
 
 async def begin_forgetting(connection: AsyncConnection, broker_name: str) -> None:
-    """Let nobody follow a broker's log, from this transaction on."""
+    """Block a broker's lease and delete its position, so that nobody follows its log."""
     values = {"holder": _HOLDER, "fence": func.nextval("lease_fences"), "expires_at": _WITHOUT_END}
     await connection.execute(
         insert(leases)
@@ -56,14 +57,14 @@ async def begin_forgetting(connection: AsyncConnection, broker_name: str) -> Non
 
 
 async def end_forgetting(connection: AsyncConnection, broker_name: str) -> None:
-    """Let a broker of that name be followed again, if there ever is one: nothing is left."""
+    """Release a broker's blocked lease once nothing is left, so that the name can be used again."""
     await connection.execute(
         delete(leases).where(leases.c.name == broker_name, leases.c.holder == _HOLDER)
     )
 
 
 def being_forgotten() -> Select[Any]:
-    """Return a statement for the names of those of which something may be left."""
+    """Return a statement for the names of brokers that are being forgotten."""
     return select(leases.c.name).where(leases.c.holder == _HOLDER)
 
 
@@ -75,20 +76,20 @@ async def forget(
     known: Callable[[AsyncConnection], Awaitable[Iterable[str]]] = read_positions,
     drop: Callable[[AsyncConnection, str], Awaitable[None]] = begin_forgetting,
 ) -> None:
-    """Forget a broker: from this moment on nobody works on it, and no answer knows of it.
+    """Forget a broker: from now on nobody works on it, and no answer mentions it.
 
     Args:
-        database: Where its rows are.
-        client: Of the cluster, whose name servers are asked.
-        broker_name: The broker's.
-        known: Returns the names of the brokers of which the database knows something.
-        drop: Begins forgetting in one transaction, and does as much more in it as can be done.
+        database: Holds its rows.
+        client: A client of the cluster, used to ask its name servers.
+        broker_name: The broker's name.
+        known: Returns the names of all brokers known to the database.
+        drop: Begins the forgetting in one transaction, and may delete rows in it.
 
     Raises:
-        BrokerNotFoundError: It has never been followed, or has been forgotten.
+        BrokerNotFoundError: It was never followed, or has been forgotten.
         ConflictError: A name server knows it.
         UnavailableError: No name server answers.
-        DatabaseUnavailableError: PostgreSQL does not.
+        DatabaseUnavailableError: PostgreSQL is unreachable.
     """
     async with database.transaction() as connection:
         if broker_name not in await known(connection):
@@ -99,42 +100,42 @@ async def forget(
 
 
 def not_followed(broker_name: str) -> BrokerNotFoundError:
-    """Return the error where there is nothing to forget."""
+    """Return the error for a broker that is not known here."""
     return BrokerNotFoundError(
-        f"no log of {broker_name} has been followed, or it has been forgotten",
-        fix="see GET /v1/status for those that are",
+        f"broker {broker_name} was never followed, or has been forgotten",
+        fix="see GET /v1/status for the brokers that are followed",
     )
 
 
 async def _require_gone(client: AsyncClient, broker_name: str) -> None:
-    """Make sure that a broker is not there: one that is would be followed again at once.
+    """Raise unless a broker is certainly gone: otherwise it would be followed again at once.
 
-    Each name server is asked, for a broker may be known to one alone. One that has just started
-    refuses to say before every broker has had the time to register.
+    Every name server is asked, because a broker may be known to only one. A name server that has
+    just started refuses to answer before every broker has had time to register.
 
     Raises:
         ConflictError: A name server knows it.
-        UnavailableError: None answers, or those that do cannot say yet.
+        UnavailableError: None answers, or those that do are still settling.
     """
     urls = client.context.name_servers.urls
     told = await asyncio.gather(*(_knows(client, url, broker_name) for url in urls))
     if knowing := [url for url, knows in zip(urls, told, strict=True) if knows is True]:
         raise ConflictError(
-            f"broker {broker_name} is registered at {', '.join(knowing)}: it runs, or did a moment "
-            "ago",
-            fix="stop it first; one that was killed is registered until a name server notices",
+            f"broker {broker_name} is registered at {', '.join(knowing)}, so it runs or ran a "
+            "moment ago",
+            fix="stop it first; a killed one stays registered until its registration expires",
         )
     if False not in told:
         raise UnavailableError(
-            f"whether broker {broker_name} is gone cannot be told: no name server says so: "
+            f"no name server confirms that broker {broker_name} is gone: "
             f"{'; '.join(map(str, told))}",
-            fix="repeat it once one has been running for a moment",
+            fix="retry once a name server has been running for a moment",
             retry_after_seconds=RETRY_AFTER_SECONDS,
         )
 
 
 async def _knows(client: AsyncClient, url: str, broker_name: str) -> bool | ErucaError:
-    """Tell whether a name server knows a broker; the error where it does not answer."""
+    """Return whether a name server knows a broker, or its error if it gives no answer."""
     try:
         answer = await send_model(
             client.context.transport,

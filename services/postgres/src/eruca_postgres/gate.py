@@ -1,22 +1,23 @@
-"""A service is ready while its database is: migrated once, then looked at again and again.
+"""Tie a service's readiness to its database: migrate it once, then check it periodically.
 
-A service that is started before its PostgreSQL waits for it, and one that loses it says so and
-refuses requests until it is back; so the two may be started and stopped in any order. Only a schema
-that a newer version has made ends the start.
+A service that is started before its PostgreSQL waits for it. One that loses it reports that, and
+refuses requests until it is back. So the two may be started and stopped in any order. Only a schema
+of a newer version makes the start fail.
 
 States::
 
     waiting ──it answers, migrations are run──▶ open ──it does not answer──▶ closed
                                                  ▲───────it answers────────────┘
 
-To answer is to have the schema that work began with, and to take changes. A server that comes back
-empty, or restored from a dump, is not worked with: what the service knows from the rows that are
-gone would get into the new ones. A further start begins from what is there. One that is the same
-and has merely gone back, restored from its files, or a standby that had not got everything, is not
-told from one that was away: what services remember of rows ends with the connections, or is
-compared with them.
+To answer means to be writable and to have the schema with which the work began. A server that
+returns empty, or restored from a dump, is not used: the service's memory of rows that are gone
+would corrupt the new ones. A restart of the service begins with the data that is there.
 
-An embedded server that has died is started again, for nobody else would.
+A server with the same schema but older data looks as if it had only been unreachable: one restored
+from its files, or a standby that lagged. That is safe: what services remember about rows either
+ends with the connections or is compared with the rows.
+
+An embedded server that has died is restarted here, because nobody else would do it.
 """
 
 from __future__ import annotations
@@ -36,26 +37,24 @@ from eruca_postgres.database import Database
 from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.migrations import UnreachableError, upgrade
 
-PERIOD_SECONDS: Final = 1.0  # between two looks
-_FIX: Final = "start it, or set DATABASE_URL to one that runs; work goes on when it is back"
-_FIX_EMBEDDED: Final = "wait: the service starts its embedded PostgreSQL again"
-_LOST: Final = (
-    "start this service again, and it makes what is missing; or bring the former database back"
-)
+PERIOD_SECONDS: Final = 1.0  # between two checks
+_FIX: Final = "start it, or set DATABASE_URL to a running one; work resumes when it is back"
+_FIX_EMBEDDED: Final = "wait: the service restarts its embedded PostgreSQL"
+_LOST: Final = "restart this service to create what is missing, or bring the former database back"
 
 _log = structlog.get_logger()
 
 
 class DatabaseGate:
-    """Throws a service's readiness.
+    """Sets a service's readiness.
 
     Args:
-        database: The service's.
-        url: Where it is, as SQLAlchemy takes it.
+        database: The service's database.
+        url: Its URL, as SQLAlchemy takes it.
         versions: The service's migrations.
-        server: The embedded server that the database is in, if it is.
-        readiness: What is thrown.
-        on_migrated: Called once, when the schema is there for the first time: work may begin.
+        server: The embedded server that holds the database, if it is embedded.
+        readiness: The readiness to set.
+        on_migrated: Called once, when the schema is first available: work may begin.
     """
 
     def __init__(
@@ -75,17 +74,17 @@ class DatabaseGate:
         self._readiness = readiness
         self._on_migrated = on_migrated
         self._is_migrated = False
-        self._schema_id: int | None = None  # of the schema that work began with
+        self._schema_id: int | None = None  # of the schema with which the work began
         self._fault: str | None = None
         self._loop = BackgroundLoop("database", self._step, period_seconds=PERIOD_SECONDS)
 
     @property
     def is_open(self) -> bool:
-        """Whether the database answered when it was looked at last."""
+        """Whether the database answered at the last check."""
         return self._is_migrated and self._fault is None
 
     async def start(self) -> None:
-        """Look for the first time, and keep looking.
+        """Make the first check, and start the periodic ones.
 
         Raises:
             StartError: The schema was made by a newer version.
@@ -94,7 +93,7 @@ class DatabaseGate:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop the checks."""
         await self._loop.stop()
 
     async def _step(self) -> None:
@@ -103,7 +102,7 @@ class DatabaseGate:
             if not self._is_migrated:
                 await self._migrate()
             elif schema_id != self._schema_id:
-                self._close(f"schema {self._database.schema} is not the one that was there", _LOST)
+                self._close(f"schema {self._database.schema} was replaced by another one", _LOST)
                 return
         except DatabaseUnavailableError as error:
             await self._lack(error.detail, error.fix or _FIX)
@@ -113,7 +112,7 @@ class DatabaseGate:
             self._open()
 
     async def _lack(self, fault: str, fix: str) -> None:
-        """Say that there is no database, and start it again if it is our own and has died.
+        """Report that there is no database; restart it if it is embedded and has died.
 
         Raises:
             StartError: It does not start; the next step tries again.
@@ -124,7 +123,7 @@ class DatabaseGate:
         self._close(fault, _FIX_EMBEDDED)
         try:
             if await asyncio.to_thread(self._server.revive):
-                _log.warning("embedded PostgreSQL had died and was started again")
+                _log.warning("embedded PostgreSQL had died and was restarted")
         except StartError as error:
             self._close(str(error), _FIX_EMBEDDED)
             raise
@@ -142,7 +141,7 @@ class DatabaseGate:
         self._readiness.ready()
 
     def _close(self, fault: str, fix: str) -> None:
-        if self._fault is None:  # said once, not with every look
+        if self._fault is None:  # log it once, not with every check
             _log.error("no database", why=fault, fix=fix)
         self._fault = fault
         self._readiness.not_ready(fault, fix=fix)

@@ -1,12 +1,13 @@
-"""One instance of a service that follows the brokers' logs: what it stands on, and its life.
+"""One instance of a service that follows the brokers' logs: its resources, and its life cycle.
 
 ::
 
     server ─▶ database ─▶ client ─▶ the service's own parts ─▶ gate ──open──▶ at work
                                                                  leases, announcing, own parts
 
-Everything begins in this order and ends in the opposite one. Work begins when the database is there
-for the first time, and pauses by itself while it is away: whoever writes needs a lease.
+Everything starts in this order and stops in the reverse order. Work begins when the database is
+first available. It pauses by itself while the database is unreachable, because every write needs a
+lease.
 """
 
 from __future__ import annotations
@@ -40,29 +41,29 @@ from eruca_postgres.positions import read_positions
 from eruca_postgres.server import server_of
 from eruca_postgres.settings import ProjectionSettings
 
-LEASE_STEPS: Final = 4  # within the time of a lease
+LEASE_STEPS: Final = 4  # renewals within the time of a lease
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceKind:
-    """What tells one such service from another."""
+    """The properties that distinguish one such service from another."""
 
     schema: str
     migrations: Path
-    namespace: str  # of the name servers' key-value table: where its instances are found
+    namespace: str  # of the name servers' key-value table, for finding its instances
 
 
 class Part(Protocol):
-    """What works while the database is there, beside what follows the logs."""
+    """A part that works while the database is available, beside following the logs."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the part."""
         ...
 
     async def stop(self) -> None:
-        """End; also where it has not begun."""
+        """Stop the part; also called if it was never started."""
         ...
 
 
@@ -71,14 +72,13 @@ async def _nothing() -> None:
 
 
 class Instance:
-    """What a service's parts are made of, and the life they have together.
+    """The resources that a service's parts use, and their common life cycle.
 
     Attributes:
-        name: No other process has it, and this one not after a restart: its old leases are not
-            ours.
-        started_at: When this was made.
+        name: Unique to this process, even across restarts: leases of an earlier run are not ours.
+        started_at: When this object was created.
         database: The service's schema.
-        client: Of the cluster.
+        client: A client of the cluster.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Instance:
         *,
         known: Callable[[AsyncConnection], Awaitable[Iterable[str]]] = read_positions,
     ) -> BrokerShares[WorkT]:
-        """Return what has *work* done on the brokers whose leases are this instance's."""
+        """Return an object that runs *work* on the brokers whose leases this instance holds."""
         return BrokerShares(self.database, self.client, self._keeper, work, known=known)
 
     @asynccontextmanager
@@ -118,12 +118,12 @@ class Instance:
         *,
         prepare: Callable[[], Awaitable[None]] = _nothing,
     ) -> AsyncIterator[None]:
-        """Let all work while the block runs and the database is there; tell *app* whether it is.
+        """Run all parts while the block runs and the database is available; set *app*'s readiness.
 
         Args:
-            app: The service's; its readiness is thrown.
-            shares: Of the brokers.
-            parts: What else works.
+            app: The service's application.
+            shares: This instance's share of the brokers.
+            parts: The other parts.
             prepare: Called before work begins, and with each renewal of the leases.
 
         Raises:
@@ -135,7 +135,7 @@ class Instance:
                 await prepare()
                 await shares.step()
             except DatabaseUnavailableError:
-                return  # the service says so; work pauses by itself when the leases end
+                return  # readiness reports it; work pauses by itself when the leases expire
 
         sharing = BackgroundLoop(
             "leases", share, period_seconds=self._settings.lease_seconds / LEASE_STEPS
@@ -186,14 +186,14 @@ class Instance:
         try:
             await self._keeper.leave()
         except DatabaseUnavailableError:
-            return  # the leases end by themselves
+            return  # the leases expire by themselves
 
 
 @asynccontextmanager
 async def instance_of(
     settings: ProjectionSettings, kind: ServiceKind, clock: Clock
 ) -> AsyncIterator[Instance]:
-    """Give an instance with its server, if that is its own, its database and its client."""
+    """Open an instance with its server, if it is embedded, its database and its client."""
     async with AsyncExitStack() as stack:
         postgres = await stack.enter_async_context(server_of(settings))
         database = Database(
@@ -204,7 +204,7 @@ async def instance_of(
             AsyncClient(
                 settings.namesrv_urls,
                 network=settings.network,
-                timeout=TIMEOUT_SECONDS_DEFAULT,  # or it would be that of clients started here
+                timeout=TIMEOUT_SECONDS_DEFAULT,  # not the one for clients of this environment
             )
         )
         yield Instance(settings, kind, clock, database=database, client=client, postgres=postgres)

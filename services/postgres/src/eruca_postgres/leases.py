@@ -1,17 +1,17 @@
-"""Dividing the brokers among the instances of a service: one at a time works on each.
+"""Divide the brokers among the instances of a service: one instance at a time works on each.
 
 States of a broker at an instance::
 
-                 claimed                      its time is up, or PostgreSQL says so
+                 claimed                      expired, or PostgreSQL says so
     not ours ───────────────► ours ──────────────────────────────────► not ours
-                                └─ released: more than our share, or the service stops ─┘
+                                └─ released: more than our share, or shutdown ─────────┘
 
-An instance counts its lease from before it asked for it, PostgreSQL from when it answered: so the
-instance is the first to think that it is over. Writing under a lease proves it in the very
-transaction (:meth:`Lease.prove`), so an instance that slept through its end writes nothing.
+An instance counts its lease from before its request, PostgreSQL from its answer. So the instance is
+the first to consider it expired. A write under a lease proves the lease in the same transaction
+(:meth:`Lease.prove`), so an instance that slept through the end writes nothing.
 
-No instance waits for what another one does: a lease under which something is being written that is
-not over yet is passed by, and taken the next time. So one that is slow costs nobody else a lease.
+No instance waits for another one. A lease under which a transaction is still writing is skipped,
+and taken the next time. So a slow instance costs nobody else a lease.
 
 Invariants: at any time at most one transaction under a lease of one name commits; with all
 instances alive each has its share, to within one.
@@ -36,22 +36,22 @@ from eruca_postgres.tables import instances, lease_fences, leases
 
 
 class LeaseLostError(Exception):
-    """Another instance has the lease now, or may have: what was begun under it must not count."""
+    """Another instance holds the lease, or may: work begun under it must not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to work on something; good until the keeper says otherwise."""
+    """The right to work on something; valid until the keeper drops it."""
 
     name: str
     holder: str
     fence: int
 
     async def prove(self, connection: AsyncConnection) -> None:
-        """Make sure that *connection*'s transaction commits only while this lease holds.
+        """Ensure that *connection*'s transaction commits only while this lease holds.
 
         Raises:
-            LeaseLostError: It does not.
+            LeaseLostError: The lease does not hold any more.
         """
         found = await connection.execute(
             select(leases.c.name)
@@ -60,20 +60,20 @@ class Lease:
                 leases.c.holder == self.holder,
                 leases.c.fence == self.fence,
             )
-            .with_for_update(read=True)  # whoever takes it over waits for our commit
+            .with_for_update(read=True)  # a takeover waits for our commit
         )
         if found.first() is None:
-            raise LeaseLostError(f"the lease of {self.name} is another instance's now")
+            raise LeaseLostError(f"another instance holds the lease of {self.name}")
 
 
 class LeaseKeeper:
-    """Claims, renews and gives back the leases of one instance; ``step`` is called by a loop.
+    """Claims, renews and releases the leases of one instance; a loop calls ``step``.
 
     Args:
-        database: Where they are kept.
-        holder: This process's name; no other has it, and none after a restart.
-        seconds: How long a lease lasts; ``step`` is due three times within it.
-        clock: The instance's.
+        database: Holds the leases.
+        holder: This process's name; unique, even across restarts.
+        seconds: Duration of a lease; call ``step`` at least three times within it.
+        clock: The instance's clock.
     """
 
     def __init__(self, database: Database, holder: str, *, seconds: float, clock: Clock) -> None:
@@ -82,19 +82,19 @@ class LeaseKeeper:
         self._seconds = seconds
         self._clock = clock
         self._held: dict[str, Lease] = {}
-        self._good_until = 0.0  # by the monotonic clock
+        self._good_until = 0.0  # monotonic
 
     @property
     def held(self) -> dict[str, Lease]:
-        """The leases that are good now, by name."""
+        """The leases that are valid now, by name."""
         return dict(self._held) if self._clock.monotonic() < self._good_until else {}
 
     async def step(self, names: Iterable[str]) -> dict[str, Lease]:
-        """Renew what is held, take what is free up to a fair share of *names*, return what is held.
+        """Renew the leases held, take free ones up to a fair share of *names*, return all.
 
         Raises:
-            DatabaseUnavailableError: PostgreSQL is not there; what was held is, until its time is
-                up.
+            DatabaseUnavailableError: PostgreSQL is unreachable; the leases stay valid until they
+                expire.
         """
         wanted = sorted(set(names))
         asked_at = self._clock.monotonic()
@@ -108,14 +108,14 @@ class LeaseKeeper:
         return dict(held)
 
     async def leave(self) -> None:
-        """Give everything back, so that others need not wait."""
+        """Release all leases, so that others need not wait."""
         self._held = {}
         async with self._database.transaction() as connection:
             await connection.execute(delete(leases).where(leases.c.holder == self.holder))
             await connection.execute(delete(instances).where(instances.c.holder == self.holder))
 
     async def _count_instances(self, connection: AsyncConnection) -> int:
-        """Say that this instance lives, and return how many do."""
+        """Record that this instance is alive; return the number of live instances."""
         gone = (
             select(instances.c.holder)
             .where(instances.c.expires_at < func.now())
@@ -133,7 +133,7 @@ class LeaseKeeper:
     async def _keep(
         self, connection: AsyncConnection, wanted: list[str], share: int
     ) -> dict[str, Lease]:
-        """Renew up to a *share* of our leases, and give back the others."""
+        """Renew up to *share* of our leases, and release the others."""
         is_ours = leases.c.holder == self.holder
         ours = await self._leases(
             connection,
@@ -149,13 +149,13 @@ class LeaseKeeper:
     async def _take_expired(
         self, connection: AsyncConnection, wanted: list[str], count: int
     ) -> dict[str, Lease]:
-        """Take up to *count* leases of instances that are not heard from any more."""
+        """Take up to *count* expired leases of other instances."""
         free = (
             select(leases.c.name)
             .where(leases.c.name.in_(wanted), leases.c.expires_at < func.now())
             .order_by(leases.c.name)
             .limit(count)
-            .with_for_update(skip_locked=True)  # a write that goes on under it is not waited for
+            .with_for_update(skip_locked=True)  # skip a lease under which somebody is writing
             .cte("free")
         )
         return await self._leases(
@@ -169,9 +169,9 @@ class LeaseKeeper:
     async def _take_new(
         self, connection: AsyncConnection, wanted: list[str], count: int
     ) -> dict[str, Lease]:
-        """Take up to *count* leases that nobody has."""
+        """Take up to *count* leases that nobody holds."""
         found = await connection.scalars(select(leases.c.name).where(leases.c.name.in_(wanted)))
-        new = sorted(set(wanted).difference(found))[:count]  # in one order, or two might deadlock
+        new = sorted(set(wanted).difference(found))[:count]  # sorted: a fixed order, no deadlock
         if not new:
             return {}
         return await self._leases(
@@ -195,7 +195,7 @@ class LeaseKeeper:
     async def _leases(
         self, connection: AsyncConnection, change: ReturningUpdate[Any] | ReturningInsert[Any]
     ) -> dict[str, Lease]:
-        """Make a *change* and return what it made ours."""
+        """Execute *change*; return the leases that it made ours."""
         found = await connection.execute(change)
         return {name: Lease(name, self.holder, fence) for name, fence in found}
 

@@ -1,19 +1,20 @@
-"""Following one broker's log into rows: what was read and how far come in one transaction.
+"""Follow one broker's log into rows; rows and position are written in one transaction.
 
-A step reads what the log has next, folds it, and notes the position, all or nothing: whatever
-happens between, the next step begins where the rows end. Every transaction proves the lease of the
-broker, so an instance that lost it without noticing writes nothing; and it finds the position where
-it left it, so one that was set back by somebody else is noticed; where nothing comes, it is looked
-at every second. While a stretch of the log is being folded the next one is already read, and what
-needs no database is done for it.
+A step reads the next part of the log, folds it, and stores the position, all or nothing. So after
+any interruption the next step begins where the rows end. Every transaction proves the broker's
+lease, so an instance that lost it unnoticed writes nothing. It also verifies that the position is
+where this projector left it; while nothing arrives, the position is checked every second. While one
+part of the log is being folded, the next one is read and prepared as far as possible without the
+database.
 
-A log that does not have the position any more (retention has deleted it while nobody followed, or
-the broker has lost its disk) is read anew from its beginning, after the projection has forgotten
-what it held of it. So is one that has the position and holds other records before it: a broker
-which lost the end of its log in a power cut has written on from there. That can only have happened
-while the log was not being read, so whenever reading begins, or goes on after a failure, the last
-block that was read is compared with what the log holds there. Nothing is forgotten because of what
-another broker says, which has got the address of this one.
+The log may no longer have the position: retention deleted it while nobody followed, or the broker
+lost its disk. Then the projection forgets the broker and the log is read from its beginning.
+
+The log may also have the position but hold other records before it: a broker that lost the end of
+its log in a power cut has written on from there. That can happen only while the log was not being
+read. So when reading begins, or resumes after a failure, the last block read is compared with the
+log; if they differ, the log is read from its beginning, too. Nothing is forgotten because of what
+another broker says that has taken over the address.
 """
 
 from __future__ import annotations
@@ -48,62 +49,61 @@ if TYPE_CHECKING:
     from eruca.aio.log_follower import AsyncLogFollower
     from eruca.core.messages.log_block import LogBlock
 
-HOLD_SECONDS: Final = 10.0  # a read waits for news
-LOOK_SECONDS: Final = 1.0  # … and the position is looked at meanwhile
+HOLD_SECONDS: Final = 10.0  # a read waits so long for records
+LOOK_SECONDS: Final = 1.0  # between two checks of the position meanwhile
 PAUSE_SECONDS: Final = 0.2  # after a failure; doubles
 PAUSE_SECONDS_MAX: Final = 3.0
 
-_P = TypeVar("_P")  # what a projection prepares of a block
+_P = TypeVar("_P")  # the prepared form of a block
 _log = structlog.get_logger()
 
 
 class Projection(Protocol[_P]):
-    """What a service makes of brokers' logs, many records in one step."""
+    """A service's projection of brokers' logs; folds many records per step."""
 
     def prepare(self, block: LogBlock) -> _P:
-        """Return what can be known of *block* without the database; called in a thread.
+        """Process *block* as far as possible without the database; called in a thread.
 
         Raises:
-            DamagedRecordError: It is no stretch of a log.
+            DamagedRecordError: The block is not a stretch of a log.
         """
         ...
 
     async def fold_block(
         self, connection: AsyncConnection, block: LogBlock, prepared: _P
     ) -> Callable[[], None] | None:
-        """Make rows of what *block* holds; return what is to be called once they are committed."""
+        """Write the rows of *block*; return a function to call once they are committed."""
         ...
 
     async def forget(self, connection: AsyncConnection, broker_name: str) -> bool:
-        """Prepare for the log to be told again from its beginning; tell whether there is more.
+        """Delete rows, so that the log can be read again; return whether there may be more.
 
-        If so it is called again, in another transaction: what takes longer than one may last is
-        done in pieces.
+        If so, it is called again, in another transaction: long deletions are split into portions.
         """
         ...
 
 
 class PositionMovedError(Exception):
-    """The position is not where this projector left it: what it has read does not follow on."""
+    """The position is not where this projector left it, so its next block does not follow on."""
 
 
 class _Prepared(NamedTuple, Generic[_P]):
-    """A block, and what is known of it without the database."""
+    """A block, and its prepared form."""
 
     block: LogBlock
     known: _P | DamagedRecordError
 
 
 class LogProjector:
-    """Follows one broker's log; ``step`` is called by a loop without a pause.
+    """Follows one broker's log; a loop calls ``step`` without a pause.
 
     Args:
-        database: Where rows and positions are.
+        database: Holds rows and positions.
         client: Finds the broker and reads its log.
-        broker_name: Whose log.
-        lease: Returns the broker's lease, or None while it is another instance's.
-        projection: Makes the rows.
-        read_size: About how many bytes of the log are read, and folded in one transaction.
+        broker_name: The broker.
+        lease: Returns the broker's lease, or None while another instance holds it.
+        projection: Writes the rows.
+        read_size: Approximate number of bytes that are read and folded in one transaction.
     """
 
     def __init__(
@@ -124,44 +124,46 @@ class LogProjector:
         self._projection = projection
         self._read_size = read_size
         self._follower: AsyncLogFollower | None = None
-        self._reading: asyncio.Task[_Prepared[Any]] | None = None  # of what comes next
-        self._position: int | None = None  # as the database has it; None: nothing was read yet
-        self._last_block: LastBlock | None = None  # before that
-        self._is_same_log = False  # since then, as far as is known
+        self._reading: asyncio.Task[_Prepared[Any]] | None = None  # of the next block
+        self._position: int | None = None  # as in the database; None: nothing was read yet
+        self._last_block: LastBlock | None = None  # before the position
+        self._is_same_log = False  # whether the last block was compared since the last failure
         self._fence: int | None = None  # of the lease under which the follower was opened
         self._pause = PAUSE_SECONDS
         self._stopping = asyncio.Event()
 
     @property
     def log_offset(self) -> int | None:
-        """Where the next record to be folded lies; None while it is not known."""
+        """Log offset of the next record to fold; None if unknown."""
         return None if self._follower is None else self._position
 
     @property
     def end_offset(self) -> int | None:
-        """Where the log ended when it was last read; None before that."""
+        """End of the log at the last read; None before the first."""
         return None if self._follower is None else self._follower.end_offset
 
     def begin_stop(self) -> None:
-        """Let the step under way end as soon as it may, and further ones do nothing."""
+        """Make the current step end as soon as possible, and later ones do nothing."""
         self._stopping.set()
         if self._reading is not None:
             self._reading.cancel()
 
     async def step(self) -> None:
-        """Read and fold once; waits for news where there is none."""
+        """Read and fold one block; wait for records if there are none."""
         if self._stopping.is_set():
             return
         try:
             await self._step()
         except ErucaError as error:
-            self._is_same_log = False  # a broker that comes back may have lost the end of its log
+            self._is_same_log = False  # when it returns it may have lost the end of its log
             await self._away(error)
         except LeaseLostError as error:
             await self._drop_follower()
             await self._away(error)
         except PositionMovedError as error:
-            _log.info("log is read from another place", broker=self.broker_name, why=str(error))
+            _log.info(
+                "position moved, log read from there", broker=self.broker_name, why=str(error)
+            )
         else:
             self._say_followed()
         if self._stopping.is_set():
@@ -170,9 +172,9 @@ class LogProjector:
     async def _step(self) -> None:
         lease = self._lease()
         if lease is None:
-            raise LeaseLostError(f"the lease of {self.broker_name} is not ours")
+            raise LeaseLostError(f"the lease of {self.broker_name} is not held here")
         if lease.fence != self._fence:
-            await self._drop_follower()  # somebody else may have gone on meanwhile
+            await self._drop_follower()  # another instance may have advanced the position
             self._fence = lease.fence
         if self._follower is None:
             self._follower = await self._open()
@@ -181,7 +183,7 @@ class LogProjector:
             prepared = await self._read(self._follower)
         except RecordNotFoundError as error:
             await self._require_broker()
-            _log.warning("log is read anew", broker=self.broker_name, why=str(error))
+            _log.warning("log is read from its beginning", broker=self.broker_name, why=str(error))
             while not self._stopping.is_set() and await self._forget(lease):
                 pass
             await self._drop_follower()
@@ -194,7 +196,7 @@ class LogProjector:
         try:
             then = await self._write(lease, prepared)
         except BaseException:
-            await self._drop_follower()  # it is ahead of the rows now
+            await self._drop_follower()  # it is ahead of the rows
             raise
         self._position = prepared.block.next_offset
         self._last_block = LastBlock.of(prepared.block) or self._last_block
@@ -213,18 +215,18 @@ class LogProjector:
         )
 
     async def _compare_last_block(self) -> None:
-        """Raise RecordNotFoundError where the log holds something else in place of it."""
+        """Raise RecordNotFoundError if the log holds other records at the last block's place."""
         last = self._last_block
         if last is not None and not self._is_same_log:
             now = await self._read_again(last)
             if now is not None and LastBlock.of(now) != last:
                 raise RecordNotFoundError(
-                    f"the log from {last.log_offset} on is not what was read there"
+                    f"the log at {last.log_offset} differs from the block read there before"
                 )
         self._is_same_log = True
 
     async def _read_again(self, last: LastBlock) -> LogBlock | None:
-        """Return what the log holds in place of *last*; None where retention has deleted it."""
+        """Return the log's records at the place of *last*; None if retention has deleted them."""
         async with self._client.log_follower(
             self.broker_name, from_offset=last.log_offset
         ) as follower:
@@ -237,13 +239,13 @@ class LogProjector:
                 raise
 
     async def _require_broker(self) -> None:
-        """Make sure that it is this broker that has said so: another may have got its address."""
+        """Raise unless the answer came from this broker: another may have its address now."""
         name = (await self._client.admin.broker_status(self.broker_name)).broker_name
         if name != self.broker_name:
-            raise TransportError(f"at the address of {self.broker_name} is {name} now")
+            raise TransportError(f"expected broker {self.broker_name} at its address, found {name}")
 
     async def _read(self, follower: AsyncLogFollower) -> _Prepared[Any] | None:
-        """Return what the log has next, and begin to read on; None where it is time to stop."""
+        """Return the next block, and begin to read on; None when stopping."""
         reading = self._reading or self._begin_reading(follower)
         self._reading = reading
         stopping = asyncio.create_task(self._stopping.wait())
@@ -257,7 +259,7 @@ class LogProjector:
                 if not (reading.done() or stopping.done()):
                     await self._check_position()
                     if self._last_block is not None:
-                        self._say_followed()  # the broker has told that block since the fault
+                        self._say_followed()  # the broker has confirmed that block since the fault
         finally:
             stopping.cancel()
         if self._stopping.is_set():
@@ -275,7 +277,7 @@ class LogProjector:
 
     def _require(self, found: int | None) -> None:
         if found != self._position:
-            raise PositionMovedError(f"the rows end at {found}, and not at {self._position}")
+            raise PositionMovedError(f"expected the rows to end at {self._position}, found {found}")
 
     def _begin_reading(self, follower: AsyncLogFollower) -> asyncio.Task[_Prepared[Any]]:
         name = f"reading the log of {self.broker_name}"
@@ -293,7 +295,7 @@ class LogProjector:
     async def _write(self, lease: Lease, prepared: _Prepared[Any]) -> Callable[[], None] | None:
         block, known = prepared
         if isinstance(known, DamagedRecordError):
-            raise TransportError(f"{block} is no stretch of a log: {known}") from known
+            raise TransportError(f"{block} is not a stretch of a log: {known}") from known
         async with self._database.transaction() as connection:
             await lease.prove(connection)
             self._require(await locked_position(connection, self.broker_name))
@@ -308,9 +310,10 @@ class LogProjector:
         return then
 
     async def _forget(self, lease: Lease) -> bool:
-        """Forget some of the log, and the position with the last of it; tell whether more is left.
+        """Forget a portion of the log, and with the last one the position; return whether more.
 
-        Until then the position stays, which the log does not have: whoever comes next goes on here.
+        Until then the position stays, although the log does not have it, so that a successor
+        continues here.
         """
         async with self._database.transaction() as connection:
             await lease.prove(connection)
@@ -329,14 +332,14 @@ class LogProjector:
             self._follower = None
 
     def _say_followed(self) -> None:
-        """Take back that the log cannot be followed, if that was said."""
+        """Clear the fault, if there is one."""
         if self.fault is not None:
             _log.info("log followed again", broker=self.broker_name)
         self.fault = None
         self._pause = PAUSE_SECONDS
 
     async def _away(self, error: ErucaError | LeaseLostError) -> None:
-        if self.fault is None:  # said once, not with every attempt
+        if self.fault is None:  # log it once, not with every attempt
             _log.warning("log not followed", broker=self.broker_name, why=str(error))
         self.fault = str(error)
         is_database = isinstance(error, DatabaseUnavailableError)
@@ -346,7 +349,7 @@ class LogProjector:
             async with asyncio.timeout(pause):
                 await self._stopping.wait()
         except TimeoutError:
-            pass  # time to try again
+            pass  # try again
 
 
 def _is_news(block: LogBlock) -> bool:

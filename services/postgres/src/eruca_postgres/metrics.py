@@ -1,4 +1,4 @@
-"""What every service that follows logs tells Prometheus: which brokers' logs, and how far."""
+"""Metrics of every service that follows logs: the brokers, and the progress in their logs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from eruca_postgres.broker_shares import BrokerShares, WorkT
 
 
 def following_metrics(prefix: str, shares: BrokerShares[WorkT]) -> Iterator[Metric]:
-    """Yield the samples of one instance, under names that begin with *prefix*."""
+    """Yield the samples of one instance, with names that begin with *prefix*."""
     work = shares.work
     yield GaugeMetricFamily(
         prefix + "brokers", "Brokers whose logs this instance follows", value=len(work)
     )
     behind = GaugeMetricFamily(
         prefix + "behind_bytes",
-        "Bytes of a broker's log that had not been read when its end was last looked at",
+        "Bytes of a broker's log not yet read, as of the last look at its end",
         labels=["broker"],
     )
     faults = GaugeMetricFamily(

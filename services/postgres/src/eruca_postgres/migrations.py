@@ -1,7 +1,7 @@
-"""Bringing a service's schema up to date when it starts, whoever of several instances is first.
+"""Migrate a service's schema at start; the first of several instances does it.
 
 Migrations are Alembic's: numbered files in the service's ``migrations`` folder, applied under an
-advisory lock, each in a transaction. A schema that a newer version has changed is not touched.
+advisory lock, each in a transaction. A schema of a newer version is left untouched.
 
 Source: Alembic 1.20; PostgreSQL 18, advisory locks.
 """
@@ -31,17 +31,17 @@ _log = structlog.get_logger()
 
 
 class UnreachableError(StartError):
-    """PostgreSQL is not there, which may pass."""
+    """PostgreSQL is unreachable; retry later."""
 
 
 def upgrade(url: str, schema: str, versions: Path) -> None:
-    """Make *schema* what the newest file in *versions* says. Blocks; waits for other instances.
+    """Migrate *schema* to the newest file in *versions*. Blocks; waits for other instances.
 
     Raises:
-        UnreachableError: PostgreSQL is not there.
-        StartError: The schema is of a newer version of the service, or its user may not make it.
+        UnreachableError: PostgreSQL is unreachable.
+        StartError: The schema is of a newer version, or the user may not create it.
     """
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells what it might do
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs what it might do
     config = _config(schema, versions)
     engine = create_engine(
         url, poolclass=pool.NullPool, connect_args={"connect_timeout": CONNECT_SECONDS}
@@ -49,7 +49,7 @@ def upgrade(url: str, schema: str, versions: Path) -> None:
     try:
         with engine.connect() as connection:
             _lock(connection, schema)
-            if not inspect(connection).has_schema(schema):  # making it takes a right of its own
+            if not inspect(connection).has_schema(schema):  # even IF NOT EXISTS needs the privilege
                 connection.execute(text(f'CREATE SCHEMA "{schema}"'))
             connection.commit()
             connection.execute(text(f'SET search_path TO "{schema}"'))
@@ -58,26 +58,26 @@ def upgrade(url: str, schema: str, versions: Path) -> None:
     except exc.OperationalError as error:
         raise UnreachableError(
             f"PostgreSQL does not answer: {str(error.orig).strip().splitlines()[0]}; start it, or "
-            "set DATABASE_URL to one that runs"
+            "set DATABASE_URL to a running one"
         ) from error
     except exc.ProgrammingError as error:
         if not isinstance(error.orig, InsufficientPrivilege):
             raise
         user = engine.url.username or "USER"
         raise StartError(
-            f"PostgreSQL does not let schema {schema} be made: {error.orig}; have somebody who may "
-            f'run: CREATE SCHEMA {schema} AUTHORIZATION "{user}"'
+            f"PostgreSQL does not allow this user to create schema {schema}: {error.orig}; let a "
+            f'privileged user run: CREATE SCHEMA {schema} AUTHORIZATION "{user}"'
         ) from error
     finally:
-        engine.dispose()  # and with its connection goes the lock
+        engine.dispose()  # closing the connection releases the lock
 
 
 def _lock(connection: Connection, schema: str) -> None:
-    """Have other instances wait, or wait for the one that was first, and say so."""
+    """Take the lock, or log that another instance has it and wait."""
     key = {"key": _lock_key(schema)}
     if connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), key):
         return
-    _log.info("another instance makes the schema; waiting for it", schema=schema)
+    _log.info("waiting for another instance to migrate the schema", schema=schema)
     connection.execute(text("SELECT pg_advisory_lock(:key)"), key)
 
 
@@ -89,7 +89,7 @@ def _upgrade(config: Config, connection: Connection, schema: str) -> None:
         heads = ", ".join(ScriptDirectory.from_config(config).get_heads())
         raise StartError(
             f"schema {schema} was made by a newer version of this service ({error}); this one "
-            f"knows {heads}: run the newer version, or give this one a database of its own"
+            f"knows {heads}: run the newer version, or give this one its own database"
         ) from error
 
 

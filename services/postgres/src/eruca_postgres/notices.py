@@ -1,18 +1,18 @@
-"""Notices: what a transaction of one instance tells all instances once it is committed.
+"""Notices: announcements from a transaction of one instance to all instances, sent at its commit.
 
-A notice is PostgreSQL's NOTIFY, sent within a transaction, so nobody hears of rows that are not
-there. Each instance listens on one connection of its own::
+A notice is PostgreSQL's NOTIFY, sent within a transaction, so nobody hears of rows that do not
+exist. Each instance listens on one connection of its own::
 
     deaf ──connected, LISTEN, own probe heard──▶ listening ──connection or probe lost──▶ deaf
 
-A probe is a notice to oneself through another connection, sent again and again. Only a probe that
-was heard proves that notices arrive: a pooler that hands connections out by the transaction accepts
-LISTEN and delivers nothing. While an instance is deaf its loops poll quickly. Each change of the
-state wakes them, since a notice may have been lost before it.
+A probe is a notice to oneself through another connection, sent periodically. Only a received probe
+proves that notices arrive: a pooler that assigns connections per transaction accepts LISTEN but
+delivers nothing. While an instance is deaf its loops poll quickly. Each change of the state wakes
+them, because a notice may have been lost before it.
 
 Invariant: a notice whose transaction commits while an instance is listening wakes that instance, or
-the instance is deaf within two probes. Notices carry no data: a wake says where to look, and the
-rows say what there is. So a lost one costs time, up to the slow poll, and nothing else.
+the instance is deaf within two probes. Notices carry no data: a notice says where to look, and the
+rows say the rest. So a lost notice costs time, up to the slow poll, and nothing else.
 
 Source: PostgreSQL 18, NOTIFY; psycopg 3.3, ``AsyncConnection.notifies``.
 """
@@ -32,29 +32,29 @@ from eruca.contract.errors import DatabaseUnavailableError
 from eruca_chassis.loops import BackgroundLoop
 from eruca_postgres.database import Database, unavailable
 
-PROBE_SECONDS: Final = 10.0  # from one probe to the next
-RETRY_SECONDS: Final = 2.0  # after the connection was lost, or a probe
+PROBE_SECONDS: Final = 10.0  # between two probes
+RETRY_SECONDS: Final = 2.0  # after the connection or a probe was lost
 
 _PROBE: Final = "probe "
 _log = structlog.get_logger()
 
 
 async def notify(connection: AsyncConnection, notice: str) -> None:
-    """Tell all instances *notice* when *connection*'s transaction commits; repeating it is free."""
-    # The channel is the schema's name: channels belong to the whole database.
+    """Send *notice* to all instances when *connection*'s transaction commits; repeats are free."""
+    # The channel is named after the schema, because channels belong to the whole database.
     await connection.execute(select(func.pg_notify(func.current_schema(), notice)))
 
 
 class Notices:
-    """Hears the notices of all instances of a service.
+    """Receives the notices of all instances of a service.
 
     Args:
-        database: The service's.
-        name: This instance's; no other has it.
+        database: The service's database.
+        name: This instance's unique name.
         on_notice: Called with each notice.
-        on_gap: Called when notices begin or cease to arrive: some may have been lost.
-        probe_seconds: From one probe to the next.
-        retry_seconds: From a failure to the next attempt.
+        on_gap: Called when notices begin or stop arriving: some may have been lost.
+        probe_seconds: Time between two probes.
+        retry_seconds: Time from a failure to the next attempt.
     """
 
     def __init__(
@@ -67,30 +67,30 @@ class Notices:
         probe_seconds: float = PROBE_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        self.is_listening = False  # notices arrive, as the last probe has proved
+        self.is_listening = False  # whether notices arrive, as proved by the last probe
         self._database = database
         self._probe = _PROBE + name
         self._on_notice = on_notice
         self._on_gap = on_gap
         self._probe_seconds = probe_seconds
-        self._is_said = False  # that notices do not arrive
+        self._is_said = False  # whether the failure has been logged
         self._is_stopping = False
         self._hearing: asyncio.Task[None] | None = None
         self._loop = BackgroundLoop("notices", self._step, period_seconds=retry_seconds)
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start listening."""
         self._loop.start()
 
     async def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._is_stopping = True
         if self._hearing is not None:
             self._hearing.cancel()
         await self._loop.stop()
 
     async def _step(self) -> None:
-        """Listen until the connection is lost or probes are."""
+        """Listen until the connection or a probe is lost."""
         if self._is_stopping:
             return
         self._hearing = asyncio.create_task(self._hear(), name="listening")
@@ -103,9 +103,9 @@ class Notices:
             return
         error = self._hearing.exception()
         if not isinstance(error, DatabaseUnavailableError):
-            assert error is not None  # listening has no other end
+            assert error is not None  # listening ends only with an error
             raise error
-        if not self._is_said:  # once, not with every attempt
+        if not self._is_said:  # log it once, not with every attempt
             self._is_said = True
             _log.warning("no notices; PostgreSQL is polled instead", why=error.detail)
 
@@ -117,11 +117,11 @@ class Notices:
                 if not await self._hear_probe(driver):
                     raise DatabaseUnavailableError(
                         "notifications do not arrive",
-                        fix="give DATABASE_URL a server, or a pooler that keeps sessions",
+                        fix="set DATABASE_URL to a server, or to a pooler that keeps sessions",
                     )
 
     async def _hear_probe(self, driver: psycopg.AsyncConnection[Any]) -> bool:
-        """Pass notices on until the next probe is due; tell whether this one was heard."""
+        """Forward notices until the next probe is due; return whether this probe arrived."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._probe_seconds
         is_heard = False
@@ -146,7 +146,7 @@ class Notices:
 
 
 async def _arrived(driver: psycopg.AsyncConnection[Any]) -> list[str]:
-    """Return the notices that have arrived; never waits.
+    """Return the notices that have arrived, without waiting.
 
     Raises:
         DatabaseUnavailableError: The connection is lost.
@@ -158,9 +158,9 @@ async def _arrived(driver: psycopg.AsyncConnection[Any]) -> list[str]:
 
 
 async def _until_readable(descriptor: int, seconds: float) -> None:
-    """Wait until there is something to read, or *seconds* are over.
+    """Wait until there is something to read, or *seconds* have passed.
 
-    The driver would look ten times a second, for the sake of Ctrl-C.
+    The driver itself would poll ten times a second, to react to Ctrl-C.
     """
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()

@@ -1,4 +1,4 @@
-"""How far a service has read each broker's log, kept beside the rows it made of it."""
+"""A service's progress in each broker's log, stored beside the rows made from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eruca_postgres.tables import log_positions
 
 @dataclass(frozen=True, slots=True)
 class LastBlock:
-    """The last records that were read of a log: by them it is known again."""
+    """The last records read from a log, for recognizing the log later."""
 
     log_offset: int
     size: int  # bytes
@@ -25,7 +25,7 @@ class LastBlock:
 
     @classmethod
     def of(cls, block: LogBlock) -> Self | None:
-        """Return *block* as it is known again; None where it holds no record."""
+        """Return the identity of *block*; None if it holds no record."""
         if not block.data:
             return None  # it only led to the next segment
         return cls(block.from_offset, len(block.data), zlib.crc32(block.data))
@@ -33,17 +33,17 @@ class LastBlock:
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """Where a projection stands in one broker's log."""
+    """A projection's progress in one broker's log."""
 
     broker_name: str
     log_offset: int  # everything before it has been read
-    end_offset: int  # where the log ended when that was noted
+    end_offset: int  # end of the log at that time
     updated_at: datetime
     last_block: LastBlock | None
 
 
 async def read_positions(connection: AsyncConnection) -> dict[str, LogPosition]:
-    """Return where the projection stands, by broker; a broker never read is not in it."""
+    """Return all positions, by broker; a broker never read is missing."""
     found = await connection.execute(select(log_positions))
     return {
         row.broker_name: LogPosition(
@@ -60,7 +60,7 @@ async def read_positions(connection: AsyncConnection) -> dict[str, LogPosition]:
 
 
 async def locked_position(connection: AsyncConnection, broker_name: str) -> int | None:
-    """Return how far *broker_name*'s log has been read, which stays so in this transaction."""
+    """Return the position in *broker_name*'s log, and lock it for this transaction."""
     offset: int | None = await connection.scalar(
         select(log_positions.c.log_offset)
         .where(log_positions.c.broker_name == broker_name)
@@ -77,9 +77,9 @@ async def write_position(
     end_offset: int,
     last_block: LastBlock | None = None,
 ) -> None:
-    """Note that everything before *log_offset* is in the rows of this transaction and before.
+    """Record that everything before *log_offset* is in the rows of this or earlier transactions.
 
-    The last block stays what it was where there is no other.
+    *last_block* None keeps the stored one.
     """
     values = {"log_offset": log_offset, "end_offset": end_offset, "updated_at": func.now()}
     if last_block is not None:
@@ -96,7 +96,7 @@ async def write_position(
 
 
 async def delete_position(connection: AsyncConnection, broker_name: str) -> None:
-    """Forget how far *broker_name*'s log has been read: it is read anew."""
+    """Delete the position, so that *broker_name*'s log is read from its beginning."""
     await connection.execute(
         delete(log_positions).where(log_positions.c.broker_name == broker_name)
     )

@@ -1,4 +1,4 @@
-"""The server that a service's database is in: the one it was told of, or else one of its own."""
+"""The server of a service's database: the configured one, or an embedded one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = structlog.get_logger()
 async def server_of(
     settings: ProjectionSettings,
 ) -> AsyncIterator[tuple[str, EmbeddedServer | None]]:
-    """Give where the database is, and the server, if it is one of our own, which ends with us."""
+    """Yield the database's URL, and the server if it is embedded; that one stops with us."""
     if settings.database_url is not None:
         yield settings.database_url, None
         return

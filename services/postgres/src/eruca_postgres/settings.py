@@ -1,6 +1,6 @@
-"""What services with a SQL projection share: where the database, the name servers and they are.
+"""Settings of all services with a SQL projection: database, name servers, own address.
 
-The database is given by ``DATABASE_URL``; else an embedded server is started.
+``DATABASE_URL`` names the database; without it an embedded server is started.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eruca_chassis.settings import ServiceSettings, checked_segment, checked_url
 
 DRIVER: Final = "postgresql+psycopg"
 _SCHEMES: Final = frozenset({"postgresql", "postgres", DRIVER})
-NO_URL: Final = "is no postgresql:// URL"
+NO_URL: Final = "not a postgresql:// URL"
 
 InstanceName = Annotated[
     str,
@@ -27,7 +27,7 @@ InstanceName = Annotated[
         min_length=1,
         max_length=64,
         pattern=r"^[A-Za-z0-9_.-]+$",
-        description="begins the name by which others know this instance",
+        description="prefix of the name by which others know this instance",
     ),
     AfterValidator(checked_segment),
 ]
@@ -39,16 +39,16 @@ def _checked_without_slash(url: str) -> str:
 
 def _checked_name_servers(text: str) -> str:
     if not split_urls(checked_urls(text)):
-        raise ValueError(f"holds no URL; write one such as {NAMESRV_URLS_DEFAULT}")
+        raise ValueError(f"contains no URL; expected one such as {NAMESRV_URLS_DEFAULT}")
     return text
 
 
 class ProjectionSettings(ServiceSettings):
-    """What a service with a SQL projection can be told."""
+    """The settings of a service with a SQL projection."""
 
     advertised_url: Annotated[str, AfterValidator(_checked_without_slash)] | None = Field(
         default=None,
-        description="where clients reach it; unset: from host and port",
+        description="URL at which clients reach it; unset: from host and port",
     )
     name: InstanceName
     namesrv_urls: Annotated[str, AfterValidator(_checked_name_servers)] = Field(
@@ -56,12 +56,12 @@ class ProjectionSettings(ServiceSettings):
         description="URLs of all name servers, separated by semicolons",
     )
     network: str = Field(
-        default=NETWORK_DEFAULT, min_length=1, description="which of the brokers' URLs to use"
+        default=NETWORK_DEFAULT, min_length=1, description="network whose broker URLs to use"
     )
     database_url: str | None = Field(
         default=None,
         validation_alias="DATABASE_URL",
-        repr=False,  # it may hold a password
+        repr=False,  # it may contain a password
         description="PostgreSQL, postgresql://USER:PASSWORD@HOST/DATABASE; unset: an embedded "
         "server is started in postgres_dir",
     )
@@ -75,25 +75,25 @@ class ProjectionSettings(ServiceSettings):
         default=10,
         ge=1,
         le=300,
-        description="after so long without a sign of life an instance's brokers go to others",
+        description="seconds without a heartbeat after which an instance's brokers go to others",
     )
 
     def announced_urls(self) -> Collection[str]:
-        """Return where clients are told to reach the service."""
+        """Return the URL that clients get for the service, if it is set."""
         return () if self.advertised_url is None else (self.advertised_url,)
 
     @field_validator("database_url")
     @classmethod
     def _checked_url(cls, url: str | None) -> str | None:
-        return sqlalchemy_url(url) if url else None  # empty is unset, as for every shell
+        return sqlalchemy_url(url) if url else None  # an empty variable counts as unset
 
 
 def sqlalchemy_url(url: str) -> str:
-    """Return *url* with the driver that is used here.
+    """Return *url* with the driver used here.
 
     Raises:
-        ValueError: It is no URL of a PostgreSQL. What is wrong with it is not repeated: it may be
-            the password.
+        ValueError: It is not a URL of PostgreSQL. The text does not repeat the URL, which may
+            contain the password.
     """
     scheme, colon, rest = url.partition(":")
     if scheme.lower() not in _SCHEMES:

@@ -1,8 +1,8 @@
-"""The tables of every SQL projection: who follows which broker, and how far it has come.
+"""The tables of every SQL projection: the follower of each broker, and the progress in its log.
 
 ``log_positions`` holds for each broker the log offset before which everything is in the service's
-rows, and the last block of records before it, by which the log is known again. ``leases`` gives
-each broker to one instance at a time, and ``instances`` tells how many there are to share them.
+rows, and the last block of records before it, which identifies the log. ``leases`` assigns each
+broker to one instance at a time, and ``instances`` counts those that share them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ log_positions: Final = Table(
     "log_positions",
     metadata,
     Column("broker_name", Text, primary_key=True),
-    Column("log_offset", BigInteger, nullable=False),  # of the next record to be read
-    Column("end_offset", BigInteger, nullable=False),  # where the log ended then
+    Column("log_offset", BigInteger, nullable=False),  # of the next record to read
+    Column("end_offset", BigInteger, nullable=False),  # end of the log at that time
     Column("updated_at", DateTime(timezone=True), nullable=False),
-    Column("block_offset", BigInteger),  # of the last records that were read
+    Column("block_offset", BigInteger),  # of the last records read
     Column("block_size", BigInteger),
     Column("block_crc", BigInteger),
 )
@@ -46,12 +46,12 @@ instances: Final = Table(
 
 
 def create_shared_tables() -> None:
-    """Create them as they are above; called by each service's first migration."""
+    """Create the tables above; called by each service's first migration."""
     metadata.create_all(op.get_bind())
 
 
 def add_last_blocks() -> None:
-    """Add the columns of the last block that was read to a schema that was made without them."""
+    """Add the columns of the last block to a schema that was created without them."""
     op.execute(
         "ALTER TABLE log_positions"
         " ADD COLUMN IF NOT EXISTS block_offset bigint,"

@@ -1,4 +1,4 @@
-"""What Alembic runs before a service's migrations: they use the connection they are given."""
+"""Configure Alembic to run a service's migrations on the connection that it is given."""
 
 from __future__ import annotations
 
