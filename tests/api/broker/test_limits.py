@@ -175,7 +175,7 @@ async def test_senders_that_use_up_their_budget_are_refused_and_lock_no_consumer
     assert refused.json()["retryable"] is True
     assert int(refused.headers["retry-after"]) >= 1
     assert (ready.status_code, ready.json()["code"]) == (503, "not-ready")
-    assert "bytes_in_flight_max is used up" in ready.json()["detail"]
+    assert "bytes_in_flight_max is exhausted" in ready.json()["detail"]
     assert ready.headers["retry-after"] == "1"
     assert [a.status_code for a in answers if a.status_code not in (200, 201, 204)] == []
     for upload in uploads:

@@ -170,11 +170,11 @@ async def test_an_unknown_expectation_fails_at_once_on_every_way() -> None:
 @pytest.mark.parametrize(
     ("head", "detail"),
     [
-        (b"GET /v1/gr\xc3\xbc\xc3\x9fe HTTP/1.1\r\n", "the request's URL cannot be read"),
-        (b"GET /v1/parts?name=\xff HTTP/1.1\r\n", "the request's URL cannot be read"),
-        (b"GET http://[::1/ HTTP/1.1\r\n", "the request's URL cannot be read"),
+        (b"GET /v1/gr\xc3\xbc\xc3\x9fe HTTP/1.1\r\n", "the request's URL cannot be parsed"),
+        (b"GET /v1/parts?name=\xff HTTP/1.1\r\n", "the request's URL cannot be parsed"),
+        (b"GET http://[::1/ HTTP/1.1\r\n", "the request's URL cannot be parsed"),
         (b"BREW / HTTP/1.1\r\n", "the method BREW is unknown"),
-        (b"GET / HTTP/1.1\r\nHost : x\r\n", "what arrived is not HTTP/1.1: invalid header token"),
+        (b"GET / HTTP/1.1\r\nHost : x\r\n", "the data is not HTTP/1.1: invalid header token"),
         (
             b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n",
             "the request's head is larger than head_size_max",

@@ -56,7 +56,7 @@ def test_a_taken_port_is_one_line_that_names_it() -> None:
     assert code == LISTEN_EXIT_CODE
     assert errors == (
         f"namesrv: cannot listen on 127.0.0.1:{port}: Address already in use; "
-        "stop what listens there or set ERUCA_NAMESRV_PORT\n"
+        "stop the process that listens there or set ERUCA_NAMESRV_PORT\n"
     )
 
 

@@ -35,7 +35,7 @@ def test_one_client_may_hold_its_share_and_leaves_the_rest_to_others() -> None:
     budget = Budget("bytes_in_flight_max", 10, client_max=6)
 
     budget.take(6, "a")
-    with pytest.raises(OverloadedError, match="this client's requests use 6 of the 6 that one may"):
+    with pytest.raises(OverloadedError, match="this client's requests use 6 of its share of 6"):
         budget.take(1, "a")
     budget.take(4, "b")
     budget.give(6, "a")
@@ -61,7 +61,7 @@ def test_a_budget_is_full_once_hardly_anything_is_left() -> None:
     budget.take(1)
     why = budget.exhaustion()
     assert why is not None
-    assert "bytes_in_flight_max is used up: 63001 of 64000" in why.detail
+    assert "bytes_in_flight_max is exhausted: 63001 of 64000" in why.detail
     budget.give(1)
     assert budget.exhaustion() is None
 

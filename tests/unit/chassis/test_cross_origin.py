@@ -42,7 +42,7 @@ def test_an_origin_is_written_as_browsers_write_it(written: str, origin: str) ->
     ],
 )
 def test_what_is_no_origin_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not http"):
+    with pytest.raises(ValueError, match="expected http"):
         origin_of(text)
 
 

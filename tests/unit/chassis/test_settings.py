@@ -65,8 +65,8 @@ def test_every_wrong_setting_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -
         ThingSettings.load()
 
     misspelt, unknown, *wrong = refused.value.faults
-    assert misspelt == "TEST_THING_CLOUR: there is no such setting; did you mean TEST_THING_COLOUR?"
-    assert unknown.startswith("TEST_THING_QQQQQQQQ: there is no such setting; there are:")
+    assert misspelt == "TEST_THING_CLOUR: unknown setting; did you mean TEST_THING_COLOUR?"
+    assert unknown.startswith("TEST_THING_QQQQQQQQ: unknown setting; valid settings:")
     colour, port = sorted(wrong)
     assert port.startswith("TEST_THING_PORT=99999: input should be less than or equal to 65535")
     assert colour == (
@@ -122,7 +122,7 @@ def test_a_setting_that_is_shared_has_its_own_variable_and_no_other(
         ThingSettings.load()
 
     [fault] = refused.value.faults
-    assert fault == "TEST_THING_PLACE: there is no such setting; did you mean SHARED_PLACE?"
+    assert fault == "TEST_THING_PLACE: unknown setting; did you mean SHARED_PLACE?"
 
 
 def test_a_value_that_may_be_secret_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""What every service needs and none owns; no word of messaging occurs in here."""
+"""Code that several services share and that has nothing to do with messaging."""

@@ -1,13 +1,13 @@
-"""The application every service builds on: FastAPI, with one way to fail and one way to be seen.
+"""The application on which every service builds: FastAPI, with one kind of error and of metrics.
 
-Whatever a client sends, it gets an answer of the service's contract: every refusal is a problem
-document, whoever noticed (a handler, FastAPI, the router, this class); an exception nobody expected
-is logged under the request's id and answered 500 with that id and nothing else.
+A client always gets an answer of the service's contract. Every refusal is a problem document, no
+matter who refused: a handler, FastAPI, the router or this class. An unexpected exception is logged
+under the request's id and answered with 500 and that id, and nothing else.
 
-A request takes one of two ways. *Hot* routes are exchanges (:mod:`.connections.exchange`), which
-connections answer without coming here where they can; for them nothing is prepared that they may
-not need: the request id is worked out only for a problem. All else goes through FastAPI, with its
-id in the answer and in every log line.
+A request takes one of two paths. *Hot* routes are exchanges (:mod:`.connections.exchange`), which
+connections answer without coming here if they can. For them nothing is prepared in advance: the
+request id is computed only for a problem. All other requests go through FastAPI, with their id in
+the answer and in every log line.
 """
 
 from __future__ import annotations
@@ -76,41 +76,41 @@ from eruca_chassis.requests.validation import error_of_faults, unreadable_body
 
 Lifespan: TypeAlias = Callable[["ServiceApp"], AbstractAsyncContextManager[None]]
 
-BODY_SIZE_MAX: Final = 1024 * 1024  # bytes of a request that FastAPI reads, unless told otherwise
+BODY_SIZE_MAX: Final = 1024 * 1024  # bytes of a body read by FastAPI, by default
 BODY_SIZE_LIMIT_NAME: Final = "body_size_max"
-FILES_NEEDED: Final = 128  # files, connections of its own …, that a service may have to open
-BODIES_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes of all such requests that are under way
+FILES_NEEDED: Final = 128  # descriptors that a service may need for its own files and connections
+BODIES_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes of all such bodies in progress
 
-_PIECE_COST: Final = 64  # bytes of memory that each piece of a body takes beside its own
+_PIECE_COST: Final = 64  # bytes of memory for each piece of a body, beside its content
 
 _log = structlog.get_logger()
 _OF_BODIES: Final = (REQUEST_ID_HEADER, b"content-type", b"content-length")
-_ANSWERED: Final = "eruca.answered"  # in the scope, once an answer has begun
+_ANSWERED: Final = "eruca.answered"  # key in the scope, set once an answer has begun
 
 
 class ServiceApp(FastAPI):
     """One service's application; it refuses requests until ``app.readiness.ready()``.
 
-    Its lifespan may let ``files_needed`` return how many descriptors connections have to leave to
-    it; and it may add to ``stop_hooks``, which are called when it begins to stop, and to
-    ``metrics_hooks``, which are awaited before metrics are collected: for what takes a while.
+    Its lifespan may set ``files_needed``, which returns how many descriptors connections must leave
+    to the service. It may add to ``stop_hooks``, which are called when shutdown begins, and to
+    ``metrics_hooks``, which are awaited before metrics are collected, for values that take a while.
 
     Args:
         title: The service's name, as people say it.
-        summary: What it is, in one line.
-        description: What a reader of its API should know first; Markdown.
+        summary: The service in one line.
+        description: An introduction for readers of its API; Markdown.
         version: The service's version.
         routers: Its own routes, under ``/v1``.
-        tags: OpenAPI tag objects, in the order in which the explorer shows them.
-        lifespan: Starts and stops what the service needs.
-        hot: Routes that bypass FastAPI. Each must be declared in a router too, for the document.
-        body_size_max: Bytes of a request's body; hot routes look after their own.
-        bodies_size_max: Bytes of all bodies that are held at a time, by the same routes.
-        client_share: How much of it one client may hold; see ``ServiceSettings``.
-        ungated: Prefixes of paths that can do without what the service is not ready for: they are
-            refused only while it starts and once it stops.
-        guard: Says which requests may be made here; None: one that knows no names and no sites.
-        explored: Lists the services that ``/docs`` shows; None: this one alone.
+        tags: OpenAPI tag objects, in the explorer's order.
+        lifespan: Starts and stops the service's parts.
+        hot: Routes that bypass FastAPI. Declare each in a router too, for the document.
+        body_size_max: Bytes of a request's body; hot routes have limits of their own.
+        bodies_size_max: Bytes of all bodies held at once by these routes.
+        client_share: Share of it that one client may hold; see ``ServiceSettings``.
+        ungated: Path prefixes that work although the service is not ready: they are refused only
+            while it starts or stops.
+        guard: Decides which requests may be made here; None: one that knows no names and no sites.
+        explored: Lists the services that ``/docs`` shows; None: only this one.
     """
 
     def __init__(
@@ -137,13 +137,13 @@ class ServiceApp(FastAPI):
             description=description,
             version=version,
             lifespan=lifespan,
-            openapi_tags=[*tags, {"name": TAG, "description": "For those who run the service"}],
+            openapi_tags=[*tags, {"name": TAG, "description": "For operators of the service"}],
             servers=[{"url": "/", "description": "this service"}],
             license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
             docs_url=None,
             redoc_url=None,
             redirect_slashes=False,  # a redirect would be an answer without a problem document
-            strict_content_type=False,  # a body without a content type is taken for JSON
+            strict_content_type=False,  # a body without a content type counts as JSON
             dependencies=[Depends(check_parameters), Depends(check_members)],
             generate_unique_id_function=lambda route: route.name,
             exception_handlers={
@@ -170,7 +170,7 @@ class ServiceApp(FastAPI):
         self.files_needed: Callable[[], int] = lambda: FILES_NEEDED
         self.stop_hooks: list[Callable[[], None]] = []
         self.metrics_hooks: list[Callable[[], Awaitable[None]]] = []
-        self.addresses: list[Address] = []  # where it listens; known to the lifespan
+        self.addresses: list[Address] = []  # where it listens; set before the lifespan starts
         self.hot = hot or HotRoutes()
         for route in self.hot.routes:
             self.metrics.adopt(route.method, route.template, route.metrics)
@@ -186,7 +186,7 @@ class ServiceApp(FastAPI):
 
     @contextmanager
     def telling(self, metrics: Collector) -> Iterator[None]:
-        """Let Prometheus read *metrics*, too, while the block runs."""
+        """Export *metrics* to Prometheus, too, while the block runs."""
         self.registry.register(metrics)
         try:
             yield
@@ -194,7 +194,7 @@ class ServiceApp(FastAPI):
             self.registry.unregister(metrics)
 
     def begin_stop(self) -> None:
-        """Stop being ready, and release what waits: called once, when the process is to end."""
+        """Become not ready, and release held requests; called once, when shutdown begins."""
         self.readiness.stop()
         for hook in self.stop_hooks:
             hook()
@@ -223,7 +223,7 @@ class ServiceApp(FastAPI):
         metrics.add(status, perf_counter() - started)
 
     async def _answer(self, handle: Handler, scope: Scope, receive: Receive, send: Send) -> int:
-        """Run *handle*, send what it raises as a problem, and return the status."""
+        """Run *handle*, answer what it raises as a problem, and return the status."""
         try:
             headers = joined_headers(scope["headers"])
             self.guard.check(
@@ -256,7 +256,7 @@ class ServiceApp(FastAPI):
             return InternalError.status
 
     def _check_slashes(self, scope: Scope) -> None:
-        """Refuse an escaped slash where no route takes one: decoded, it would divide the name."""
+        """Refuse an escaped slash if no route takes one: decoded, it would split the segment."""
         raw_path = scope.get("raw_path") or b""
         if not has_escaped_slash(raw_path):
             return
@@ -265,7 +265,7 @@ class ServiceApp(FastAPI):
             raise escaped_slash(raw_path)
 
     def _is_gated(self, path: str) -> bool:
-        """Tell whether a request waits until the service is ready."""
+        """Return whether a request is refused until the service is ready."""
         is_open = not (self.readiness.is_starting or self.readiness.is_stopping)
         is_exempt = is_open and path.startswith(self._ungated)
         return path.startswith(GATED_PREFIX) and not is_exempt
@@ -308,7 +308,7 @@ class ServiceApp(FastAPI):
             await send(message)
 
         with structlog.contextvars.bound_contextvars(**log_names(scope)):
-            # HEAD is GET without a body, which the server leaves out by its own copy of the scope.
+            # HEAD is routed as GET; the server drops the body, by its own copy of the scope.
             routed = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
             try:
                 await super().__call__(routed, receive_within_limits, send_with_id)
@@ -325,12 +325,12 @@ class ServiceApp(FastAPI):
                 for context in iter_route_contexts(self.routes)
             }
             self._templates = dict(named)
-            assert len(self._templates) == len(named)  # by its endpoint a route is known here
+            assert len(self._templates) == len(named)  # each endpoint identifies one route
         template = self._templates.get(scope.get("endpoint"), UNKNOWN_ROUTE)
         return self.metrics.route(scope["method"], template)
 
     def allowed_methods(self, path: str) -> list[str]:
-        """Return every method that something takes at *path*, in order."""
+        """Return every method that some route takes at *path*, sorted."""
         methods = self.hot.methods(path)
         for context in iter_route_contexts(self.routes):
             if context.methods and context.path_regex.match(path):
@@ -339,7 +339,7 @@ class ServiceApp(FastAPI):
 
 
 class _Refusal(HTTPException):
-    """An error of the contract, dressed as the one kind that FastAPI lets through from a body."""
+    """An error of the contract, as the one exception type that FastAPI lets through from a body."""
 
     def __init__(self, error: ErucaError) -> None:
         super().__init__(error.status)
@@ -370,7 +370,7 @@ async def _on_invalid_request(request: Request, error: RequestValidationError) -
 
 
 def _example_of_body(request: Request) -> object:
-    """Return the documented body of the operation that was asked for, None where there is none."""
+    """Return the documented body of the requested operation; None if there is none."""
     dependant = getattr(request.scope.get("route"), "dependant", None)
     bodies = () if dependant is None else dependant.body_params
     examples = [example for body in bodies for example in body.field_info.examples or ()]
@@ -378,23 +378,25 @@ def _example_of_body(request: Request) -> object:
 
 
 async def _on_client_gone(_request: Request, _error: ClientGoneError) -> Response:
-    return Response(status_code=CLIENT_GONE_STATUS)  # for the count; nobody reads it
+    return Response(status_code=CLIENT_GONE_STATUS)  # for the metrics; nobody reads it
 
 
 async def _on_defect(request: Request, _error: Exception) -> Response:
-    return _problem(request, defect())  # the caller raises it again, and __call__ logs it
+    return _problem(request, defect())  # Starlette raises it again, and __call__ logs it
 
 
 async def _on_http_exception(request: Request, error: HTTPException) -> Response:
-    """Send what FastAPI and the router refuse by themselves."""
+    """Answer errors that FastAPI and the router raise by themselves."""
     app, method, path = request.app, request.scope["method"], request.scope["path"]
     if isinstance(error, _Refusal):
         return _problem(request, error.error)
     if error.status_code == NotFoundError.status:
-        return _problem(request, NotFoundError(f"there is nothing at {path}", fix="see /docs"))
+        return _problem(request, NotFoundError(f"no route at {path}", fix="see /docs"))
     if error.status_code == MethodNotAllowedError.status:
         allowed = ", ".join(app.allowed_methods(path))
-        refusal = MethodNotAllowedError(f"{path} does not take {method}", fix=f"it takes {allowed}")
+        refusal = MethodNotAllowedError(
+            f"{path} does not take {method}", fix=f"use one of: {allowed}"
+        )
         return _problem(request, refusal, allow=allowed)
     if error.status_code == MalformedBodyError.status:
         return _problem(request, unreadable_body())

@@ -1,4 +1,4 @@
-"""Speaking ASGI directly: headers, request ids and problem documents without FastAPI.
+"""ASGI without FastAPI: headers, request ids and problem documents.
 
 Source: ASGI 3.0, HTTP & WebSocket protocol; RFC 9457; RFC 9110 section 10.2.3 (Retry-After); W3C
 Trace Context, sections 3.2 (traceparent) and 3.3 (tracestate).
@@ -22,33 +22,33 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Header: TypeAlias = tuple[bytes, bytes]
 Handler: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[int]]
-"""A raw handler: answers the request and returns the status it answered with."""
+"""A raw handler: answers the request and returns the status."""
 
 REQUEST_ID_HEADER: Final = b"x-request-id"
 TRACEPARENT_HEADER: Final = b"traceparent"
-BODILESS: Final = frozenset({204, 304})  # statuses of answers that have no body to describe
-_REQUEST_ID_KEY = "eruca.request_id"  # in the scope, once decided
+BODILESS: Final = frozenset({204, 304})  # statuses of answers without a body
+_REQUEST_ID_KEY = "eruca.request_id"  # key in the scope, once decided
 _SANE_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}\Z")  # fit for a log line and a header
-# Version, trace id, the parent's id, flags. Versions after 00 may say more; ids are not all zeros.
+# Version, trace id, the parent's id, flags. Later versions may add fields; ids are not all zeros.
 _TRACEPARENT = re.compile(
     rb"(?!ff)(?P<version>[0-9a-f]{2})-(?!0{32})(?P<trace_id>[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}"
     rb"-[0-9a-f]{2}(?P<more>-[\x21-\x7e]*)?\Z"
 )
 _TRACEPARENT_SIZE_MAX: Final = 128  # bytes that are passed on; version 00 has 55
-_TRACESTATE: Final = re.compile(rb"[\x20-\x7e]{1,512}\Z")  # the size that everybody passes on
+_TRACESTATE: Final = re.compile(rb"[\x20-\x7e]{1,512}\Z")  # every vendor must pass on 512 bytes
 
 _FIRST_REQUEST_ID: Final = secrets.randbits(64)
 _request_count: Final = itertools.count()
-_DIGITS_MAX: Final = 19  # of a length in bytes; no body comes near
+_DIGITS_MAX: Final = 19  # of a length in bytes; no real body needs more
 _PROBLEM_HEADER: Final = (b"content-type", PROBLEM_MEDIA_TYPE.encode())
 
 
 class ClientGoneError(Exception):
-    """The client closed the connection before its request was complete: nobody to answer."""
+    """The client closed the connection before its request was complete; nobody reads an answer."""
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """Return the first header called *name* (in lower case), or None."""
+    """Return the first header with this *name* (in lower case), or None."""
     for key, value in scope["headers"]:
         if key == name:
             found: bytes = value
@@ -57,7 +57,7 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 
 def joined_headers(pairs: Sequence[Header]) -> dict[bytes, bytes]:
-    """Return a request's headers by name; several of one name are joined by commas."""
+    """Return a request's headers by name; several with one name are joined by commas."""
     headers = dict(pairs)
     if len(headers) != len(pairs):
         headers = {}
@@ -67,14 +67,14 @@ def joined_headers(pairs: Sequence[Header]) -> dict[bytes, bytes]:
 
 
 def declared_size(scope: Scope) -> int | None:
-    """Return the body's size in bytes as Content-Length says, or None where it does not."""
+    """Return the body's size in bytes from Content-Length; None without a valid one."""
     return size_said(header(scope, b"content-length"))
 
 
 def size_said(content_length: bytes | None) -> int | None:
-    """Return the size in bytes that a Content-Length says, or None where it says none.
+    """Parse a Content-Length; None if it is missing or invalid.
 
-    Of a number that is larger than any body only so much is read that it still is.
+    An absurdly long number is cut to 19 digits, which still exceeds every limit.
     """
     if content_length is None or not content_length.isdigit():
         return None
@@ -82,7 +82,7 @@ def size_said(content_length: bytes | None) -> int | None:
 
 
 def request_id(scope: Scope) -> str:
-    """Return the request's id: the client's X-Request-Id if it is sane, else one made here."""
+    """Return the request's id: the client's X-Request-Id if it is valid, else a new one."""
     known = scope.get(_REQUEST_ID_KEY)
     if known is None:
         known = scope[_REQUEST_ID_KEY] = chosen_request_id(header(scope, REQUEST_ID_HEADER))
@@ -90,7 +90,7 @@ def request_id(scope: Scope) -> str:
 
 
 def chosen_request_id(sent: bytes | None) -> str:
-    """Return the id a client *sent* if it is sane, else a new one."""
+    """Return the id a client *sent* if it is valid, else a new one."""
     return sane_request_id(sent) or new_request_id()
 
 
@@ -102,24 +102,24 @@ def sane_request_id(sent: bytes | None) -> str | None:
 
 
 def new_request_id() -> str:
-    """Return an id that no other request of this process has, nor probably of another one."""
-    # A counter behind a random start: drawing each id at random costs an answer four times as much.
+    """Return an id that is unique in this process, and probably among all processes."""
+    # A counter with a random start: a random draw per id makes an answer four times as expensive.
     return f"{_FIRST_REQUEST_ID + next(_request_count) & 2**64 - 1:016x}"
 
 
 def request_id_header(request_id: str) -> Header:
-    """Return the header that tells an answer's reader the id of its request."""
+    """Return the answer's header with the request's id."""
     return (REQUEST_ID_HEADER, request_id.encode("latin-1", "replace"))
 
 
 def log_names(scope: Scope) -> dict[str, str]:
-    """Return what log lines call the request: its id, and that of its trace where it is of one."""
+    """Return the ids of the request for log lines: its own, and its trace's if it has one."""
     sent = [value for name, value in scope["headers"] if name == TRACEPARENT_HEADER]
     return names_in_log(request_id(scope), b",".join(sent))
 
 
 def names_in_log(request_id: str, traceparent: bytes | None) -> dict[str, str]:
-    """Return what log lines call the request of that id that came with this *traceparent*."""
+    """Return the ids for log lines from a request id and a *traceparent*."""
     names = {"request_id": request_id}
     said = None if traceparent is None else _traceparent_said(traceparent)
     if said is not None:
@@ -128,9 +128,9 @@ def names_in_log(request_id: str, traceparent: bytes | None) -> dict[str, str]:
 
 
 def trace_context_said(headers: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return the request's W3C trace context by header; empty where it is of no trace.
+    """Return the request's W3C trace context by header name; empty if it has none.
 
-    An ill-formed ``traceparent`` is none, and a ``tracestate`` means nothing without it.
+    An ill-formed ``traceparent`` counts as none, and then ``tracestate`` is ignored.
     """
     traceparent = headers.get(TRACEPARENT_HEADER)
     if traceparent is None or len(traceparent) > _TRACEPARENT_SIZE_MAX:
@@ -150,7 +150,7 @@ def _traceparent_said(traceparent: bytes) -> re.Match[bytes] | None:
 
 
 def body_too_large(size_max: int, limit_name: str) -> TooLargeError:
-    """Return the error for a body beyond the limit called *limit_name*."""
+    """Return the error for a body larger than the limit named *limit_name*."""
     return TooLargeError(
         f"the request's body is larger than {limit_name}, {size_max} bytes",
         fix="send less in one request",
@@ -160,7 +160,7 @@ def body_too_large(size_max: int, limit_name: str) -> TooLargeError:
 async def send_answer(
     send: Send, status: int, body: bytes | memoryview, headers: Iterable[Header]
 ) -> int:
-    """Send a whole answer and return its status."""
+    """Send a complete answer and return its status."""
     length = (b"content-length", b"%d" % len(body))
     start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
     await send(start)
@@ -183,12 +183,12 @@ async def send_problem(
 def problem_body(error: ErucaError, request_id: str) -> bytes:
     """Return the problem document of *error*, as JSON."""
     text = json.dumps(error.problem(request_id), ensure_ascii=False, separators=(",", ":"))
-    # A lone surrogate has no UTF-8; written as a backslash escape it is JSON, and no 500.
+    # A lone surrogate has no UTF-8; as a backslash escape it is valid JSON.
     return text.encode("utf-8", "backslashreplace")
 
 
 def problem_headers(error: ErucaError) -> list[Header]:
-    """Return the headers that go with the problem document of *error*, but for the request's id."""
+    """Return the headers for the problem document of *error*, without the request's id."""
     headers = [_PROBLEM_HEADER]
     if error.retry_after_seconds is not None:
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_seconds))))

@@ -1,11 +1,12 @@
-"""A budget: how much of something may be in use at once, under the name of the setting it obeys.
+"""A budget: a limit on a resource in use, named after its setting.
 
-A request takes :data:`RESERVE_SIZE` before its body comes and then what has come: a client that
-announces much and sends little holds little. What does not fit is refused; nothing queues here.
+A request takes :data:`RESERVE_SIZE` before its body arrives, and then the size that has arrived. So
+a client that announces much and sends little holds little. A take that does not fit is refused;
+nothing is queued.
 
-One client may hold its share and no more, so that it cannot lock everybody else out. A client is
-an IPv4 address or, as its owner may use any address in it, an IPv6 network of 64 bits. All clients
-of a proxy are one.
+One client may hold only its share, so that it cannot lock out all others. A client is an IPv4
+address or an IPv6 network of 64 bits, because its owner may use any address in it. All clients of a
+proxy count as one.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Final
 
 from eruca.contract.errors import OverloadedError
 
-RETRY_AFTER_SECONDS: Final = 1.0  # a request in progress ends within about this time
-RESERVE_SIZE: Final = 4 * 1024  # bytes; about what a request costs beside a large body
-_FULL_FRACTION: Final = 64  # 4 MiB of 256 MiB: a large request fits no more
+RETRY_AFTER_SECONDS: Final = 1.0  # about the time in which a request in progress ends
+RESERVE_SIZE: Final = 4 * 1024  # bytes; about the cost of a request without a large body
+_FULL_FRACTION: Final = 64  # full at less than 1/64 free: a large request no longer fits
 _INTERFACE_BITS: Final = 64  # of an IPv6 address
 
 
@@ -26,9 +27,9 @@ class Budget:
     """A counter with a limit; every take is given back exactly once.
 
     Args:
-        name: Of the setting that is its limit.
+        name: The name of the setting that is its limit.
         maximum: The limit.
-        client_max: As much of it as one client may hold; by default all.
+        client_max: Maximum that one client may hold; by default all.
     """
 
     def __init__(self, name: str, maximum: int, *, client_max: int | None = None) -> None:
@@ -36,15 +37,15 @@ class Budget:
         self.maximum = maximum
         self.client_max = maximum if client_max is None else min(client_max, maximum)
         self.used = 0
-        self.refused = 0  # takes that did not fit, since the start
-        self._used_by: dict[str, int] = {}  # clients that hold anything
+        self.refused = 0  # refused takes since the start
+        self._used_by: dict[str, int] = {}  # only clients that hold something
 
     def exhaustion(self) -> OverloadedError | None:
-        """Return why requests are refused, where so little is left that they are; else None."""
+        """Return the error that requests get because the budget is full; None while it is not."""
         if self.maximum - self.used >= self.maximum // _FULL_FRACTION:
             return None
         return OverloadedError(
-            f"{self.name} is used up: {self.used} of {self.maximum} are in use",
+            f"{self.name} is exhausted: {self.used} of {self.maximum} are in use",
             retry_after_seconds=RETRY_AFTER_SECONDS,
         )
 
@@ -52,20 +53,20 @@ class Budget:
         """Take *amount* for *client*.
 
         Raises:
-            OverloadedError: It does not fit; nothing was taken.
+            OverloadedError: The amount does not fit; nothing was taken.
         """
         if self.used + amount > self.maximum:
             raise self._refusal(f"{self.used} of {self.maximum} are in use", amount)
         used = self._used_by.get(client, 0)
         if used + amount > self.client_max:
             raise self._refusal(
-                f"this client's requests use {used} of the {self.client_max} that one may", amount
+                f"this client's requests use {used} of its share of {self.client_max}", amount
             )
         self._used_by[client] = used + amount
         self.used += amount
 
     def give(self, amount: int, client: str = "") -> None:
-        """Give *amount* back that was taken for *client*."""
+        """Give back *amount*, taken for *client*."""
         left = self._used_by[client] - amount
         assert left >= 0
         if left:
@@ -84,18 +85,18 @@ class Budget:
 
 
 def client_max_of(maximum: int, share: float, largest: int) -> int:
-    """Return what one client may hold of a budget, if it is *share* of it.
+    """Return the maximum that one client may hold of a budget.
 
     Args:
-        maximum: The budget's.
-        share: Above 0; at most 1.
-        largest: What the largest request takes; a client may send that.
+        maximum: The budget's limit.
+        share: The client's share; above 0, at most 1.
+        largest: Size of the largest request; a client may always send that.
     """
     return max(int(maximum * share), largest + RESERVE_SIZE)
 
 
 def client_of(peer: tuple[str, int] | None) -> str:
-    """Return which client a *peer*'s address and port belong to; None: nobody knows."""
+    """Return the client of a *peer* (address and port), for budgets; empty if unknown."""
     return "" if peer is None else _client_at(peer[0])
 
 

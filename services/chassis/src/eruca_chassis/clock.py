@@ -1,7 +1,7 @@
-"""Time as an argument: what reads a clock takes one, so that a test can hold the hands.
+"""Time as a parameter: code that reads a clock takes one, so that a test can set it.
 
-Two readings, never mixed: ``now_ms`` is the wall's, to be stored and shown, and may step;
-``monotonic`` only ever grows, and is for waits, deadlines and expiry.
+Two readings, never mixed: ``now_ms`` is wall-clock time for storing and showing, and may jump;
+``monotonic`` only grows, and is for waits, deadlines and expiry.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a service reads the time."""
+    """A source of time for a service."""
 
     def now_ms(self) -> int:
-        """Return the wall clock, in milliseconds since 1970 (UTC)."""
+        """Return the wall-clock time in milliseconds since 1970 (UTC)."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds since some moment in the past; never goes back."""
+        """Return monotonic time in seconds, from an unspecified start."""
         ...
 
 
@@ -26,9 +26,9 @@ class SystemClock:
     """The machine's own clock."""
 
     def now_ms(self) -> int:
-        """Return the wall clock, in milliseconds since 1970 (UTC)."""
+        """Return the wall-clock time in milliseconds since 1970 (UTC)."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """Return seconds since some moment in the past; never goes back."""
+        """Return monotonic time in seconds, from an unspecified start."""
         return time.monotonic()

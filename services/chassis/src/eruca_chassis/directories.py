@@ -1,11 +1,11 @@
-"""Directories: making them, who may look into them, and what in them survives a power cut.
+"""Directories: create them, keep them private, and make changes in them durable.
 
-A file's name lies in its directory, so creating, renaming or deleting a file is durable only once
-the *directory* has been flushed; flushing the file itself is not enough.
+A file's name is stored in its directory. So creating, renaming or deleting a file is durable only
+once the *directory* has been flushed; flushing the file itself is not enough.
 
-A service keeps its files to itself. Its process lets nobody else read them, or their group where
-that is asked for (:func:`keep_private`). In somebody else's process, whose file mode mask is not
-ours to set, the group can at most.
+A service keeps its files private. Its own process lets nobody else read them, or only their group
+if that is configured (:func:`keep_private`). Inside a foreign process, whose file mode mask must
+not be changed, at most the group can read them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import structlog
 
 from eruca_chassis.flushing import flush_directory
 
-FILE_MODE: Final = 0o640  # the most that a file is made with; the process's mask takes from it
+FILE_MODE: Final = 0o640  # of new files; the process's mask may restrict it further
 DIRECTORY_MODE: Final = 0o750
 _PRIVATE_MASK: Final = 0o077
 _GROUP_MASK: Final = 0o027
@@ -28,7 +28,7 @@ logger = structlog.get_logger(__name__)
 
 
 def keep_private(*, group_access: bool) -> None:
-    """Let this process make files and directories that others cannot read, whatever its mask was.
+    """Make new files and directories of this process unreadable for others, whatever its mask was.
 
     Args:
         group_access: Whether the group may read them: 0640 and 0750 instead of 0600 and 0700.
@@ -37,26 +37,26 @@ def keep_private(*, group_access: bool) -> None:
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file as ``open`` does, of which it is an opener; one that is made is not for all."""
+    """Open a file; an opener for ``open`` that makes new files private."""
     return os.open(path, flags, FILE_MODE)
 
 
 def tighten(directory: Path, *, group_access: bool) -> None:
-    """Close *directory*, which is there, to others than its owner; log it if it was open.
+    """Remove others' access to an existing *directory*; log it if they had any.
 
-    Files in it are then out of their reach, whatever their own modes: older versions made some
-    that everybody could read. A mode that is stricter stays.
+    Its files are then out of their reach, whatever their own modes: older versions created some
+    that everybody could read. A stricter mode stays.
 
     Args:
-        directory: Whose mode is changed.
-        group_access: Whether the group may go on reading what is in it.
+        directory: The directory whose mode is changed.
+        group_access: Whether the group keeps its access.
     """
     found = stat.S_IMODE(directory.stat().st_mode)
     kept = found & ~(_GROUP_MASK if group_access else _PRIVATE_MASK)
     if kept != found:
         directory.chmod(kept)
         logger.warning(
-            "a directory was open to others and is closed to them",
+            "removed others' access to a directory",
             directory=str(directory),
             was=f"{found:04o}",
             now=f"{kept:04o}",
@@ -78,7 +78,7 @@ def sync_directory(directory: Path | str) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """Create *directory* and what is missing above it, durably; do nothing if it is there."""
+    """Create *directory* and its missing parents durably; do nothing if it exists."""
     missing = []
     while not directory.is_dir():
         missing.append(directory)

@@ -1,8 +1,8 @@
-"""A lock on a file: at most one process has what the file stands for.
+"""A lock on a file: at most one process uses the resource that the file represents.
 
-A write lock on the first byte, held by an open file description, so the kernel drops it when the
-process dies however it dies, and a forgotten file locks nothing. The file holds the holder's
-process id, for the message a second process prints.
+It is a write lock on the first byte, held by an open file description. So the kernel releases it
+however the process dies, and a leftover file locks nothing. The file contains the holder's process
+id, for the message of a second process.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, l
 
 
 class FileLockedError(Exception):
-    """Another process has the file locked."""
+    """The file is locked by another process."""
 
     def __init__(self, path: Path, holder: int | None) -> None:
         who = "another process" if holder is None else f"process {holder}"
         super().__init__(f"{path} is locked by {who}")
         self.who = who
-        self.holder = holder  # process id; None where the holder did not leave it
+        self.holder = holder  # process id; None if the file does not contain it
 
 
 class FileLock:
-    """A held lock; made by :meth:`acquire`."""
+    """A held lock; create one with :meth:`acquire`."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @classmethod
     def acquire(cls, path: Path) -> Self:
-        """Lock the file at *path* for this process; make it where it is not there.
+        """Lock the file at *path* for this process; create the file if it is missing.
 
         Raises:
-            FileLockedError: It is locked already, be it by this very process.
+            FileLockedError: It is already locked, perhaps by this very process.
         """
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode=FILE_MODE)
         try:
-            # Of the open file, not of the process (F_SETLK): closing some other descriptor of
-            # this file would silently drop a process's lock.
+            # A lock of the open file, not of the process (F_SETLK): closing any other descriptor of
+            # the file would silently release a process's lock.
             request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
         except (BlockingIOError, PermissionError):
@@ -55,13 +55,13 @@ class FileLock:
         except OSError:
             os.close(descriptor)
             raise
-        with suppress(OSError):  # a courtesy, which a full disk may refuse
+        with suppress(OSError):  # only for messages; a full disk must not prevent locking
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         return cls(descriptor)
 
     def release(self) -> None:
-        """Unlock. The file stays: deleting it could take a lock from under a third process."""
+        """Unlock. The file stays: deleting it could break the lock of another process."""
         os.close(self._descriptor)
 
 

@@ -1,4 +1,4 @@
-"""Waiting for what goes on whether one waits or not."""
+"""Wait for work that continues even when its waiter is cancelled."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _T = TypeVar("_T")
 
 
 async def finished(future: asyncio.Future[_T]) -> _T:
-    """Return what *future* comes to; when cancelled, only once it has ended.
+    """Return the result of *future*; if cancelled, raise only once it has ended.
 
-    A write that was begun is not undone by nobody waiting for it, and a thread cannot be stopped:
-    a caller that left earlier would give up its turn, or its place, while they are at work.
+    A write in progress is not undone when its waiter is cancelled, and a thread cannot be stopped.
+    A caller that returned earlier would give up its turn while they are still working.
     """
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
         await asyncio.wait([future])
         if not future.cancelled():
-            future.exception()  # or asyncio would complain that nobody asked for it
+            future.exception()  # mark it as retrieved, so that asyncio does not log it
         raise
 
 
 async def finished_in_thread(work: Callable[[], _T]) -> _T:
-    """Return what *work* comes to in a thread; when cancelled, only once it has ended."""
+    """Run *work* in a thread and return its result; if cancelled, raise only once it has ended."""
     return await finished(asyncio.get_running_loop().run_in_executor(None, work))

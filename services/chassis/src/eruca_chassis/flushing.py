@@ -1,7 +1,7 @@
-"""Flushes that tell a failure of their own from every other error of a disk.
+"""Flushes whose failures can be told from all other disk errors.
 
-A write that fails says so, and can be made again once there is room. A flush that fails cannot: the
-kernel may have dropped the pages, and would call the next flush a success.
+A failed write reports it, and can be repeated once there is room. A failed flush cannot be
+repeated: the kernel may have dropped the pages, and would report success for the next flush.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The guard: whether a request may be made here at all, decided before anything else.
+"""The guard: decide whether a request may be made here at all, before anything else.
 
-Both ways of a request lead past it. A connection asks it about each head that it parses
-(:mod:`.connections.connections`), the application about each request that comes to it
-(:mod:`.app`). The decision depends on the head alone. So a head that is known
-(:mod:`.connections.known_heads`) has passed, and is not looked at again.
+Both paths of a request pass it. A connection asks it about each parsed head
+(:mod:`.connections.connections`), and the application about each request that reaches it
+(:mod:`.app`). The decision depends only on the head. So a known head
+(:mod:`.connections.known_heads`) has passed, and is not checked again.
 
-In this order it decides:
+It decides, in this order:
 
-1. whether the request is for this service, by its ``Host`` (:mod:`.hosts`);
+1. by its ``Host``, whether the request is for this service (:mod:`.hosts`);
 2. whether a page of another site may make it (:mod:`.cross_origin`);
-3. whether its path and query mean something (:mod:`.requests.targets`).
+3. whether its path and query are well-formed (:mod:`.requests.targets`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eruca_chassis.requests.targets import check_path, check_query
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Checks that a service makes of every request; without arguments, the strictest."""
+    """The checks of every request; without arguments, the strictest ones."""
 
     hosts: AllowedHosts = field(default_factory=AllowedHosts)
     cross_origin: CrossOrigin = field(default_factory=CrossOrigin)
@@ -41,16 +41,15 @@ class Guard:
 
         Args:
             method: GET, POST ….
-            path: As it came.
-            query: As it came, without the question mark.
+            path: As sent.
+            query: As sent, without the question mark.
             http_version: ``1.1`` or ``1.0``.
-            headers: Names in lower case; several of one name joined by commas.
+            headers: Names in lower case; several with one name joined by commas.
 
         Raises:
-            RequestError: It does not say properly which host it is for, or its path or query is
-                not escaped as a URL is.
+            RequestError: Its Host, path or query is not well-formed.
             UnknownHostError: It is for another host.
-            CrossSiteError: A foreign site's page would change something by it.
+            CrossSiteError: It comes from a foreign site's page and could change something.
         """
         self.hosts.check(headers.get(b"host"), http_version)
         self.cross_origin.check(method, headers)

@@ -1,6 +1,6 @@
-"""Held requests: kept open until there is something to say (long polling), with a cap.
+"""Held requests: requests kept open until there is news (long polling), with a limit.
 
-A service takes a place, registers it where the news will come from, and waits::
+A service takes a place, registers it at the source of the news, and waits::
 
     with places.place() as place:
         watchers.add(place)
@@ -8,12 +8,12 @@ A service takes a place, registers it where the news will come from, and waits::
             if await place.wait(remaining_seconds, receive) is not Release.NEWS:
                 break
 
-Each place costs memory, so there are only so many: the next request is told to come back (429).
-A place is released by news, by time, by its client leaving, and by the service stopping; whoever
-wakes it need not know which came first.
+Each place costs memory, so their number is limited: the next request gets 429. A place is released
+by news, a time-out, its client's disconnect, or shutdown. The code that wakes it need not know
+which came first.
 
-Thousands may wait for the same news, and to answer them all takes seconds. So they are woken some
-at a time (:class:`Waking`): between them everybody else is answered, too.
+Thousands may wait for the same news, and answering all of them takes seconds. So they are woken a
+few at a time (:class:`Waking`), and other requests are answered in between.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WAKE_COUNT_MAX: Final = 16  # places woken per turn of the event loop; their ans
 
 
 class Release(Enum):
-    """Why a held request goes on."""
+    """The reason why a held request continues."""
 
     NEWS = "news"
     EXPIRED = "expired"
@@ -41,7 +41,7 @@ class Release(Enum):
 
 
 class HeldPlace:
-    """One held request; made by :meth:`HeldPlaces.place` and left with its ``with`` block."""
+    """One held request; created by :meth:`HeldPlaces.place`, and left with its ``with`` block."""
 
     __slots__ = ("_owner", "_released", "_waiter", "_watch")
 
@@ -52,13 +52,13 @@ class HeldPlace:
         self._watch: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
-        """Say that there is news; kept for the next ``wait`` where none is under way."""
+        """Announce news; if no ``wait`` is in progress, the next one returns at once."""
         self._release(Release.NEWS)
 
     async def wait(self, seconds: float, receive: Receive | None = None) -> Release:
-        """Wait for news for up to *seconds*; not at all if there was some since the last wait.
+        """Wait for news for up to *seconds*; return at once if there was some since the last wait.
 
-        With *receive*, whose body must have been read, the client's leaving ends the wait too.
+        With *receive*, whose body must have been read, a disconnect of the client ends the wait.
         """
         if self._released is None and self._owner.is_stopping:
             self._released = Release.STOPPING
@@ -110,7 +110,7 @@ class HeldPlace:
 
 
 class HeldPlaces:
-    """All places of one service."""
+    """All held requests of one service."""
 
     def __init__(self, *, maximum: int, limit_name: str = "held_requests_max") -> None:
         self.maximum = maximum
@@ -119,18 +119,18 @@ class HeldPlaces:
         self._places: set[HeldPlace] = set()
 
     def __len__(self) -> int:
-        """Return how many requests are held."""
+        """Return the number of held requests."""
         return len(self._places)
 
     def place(self) -> HeldPlace:
         """Take a place.
 
         Raises:
-            OverloadedError: All are taken.
+            OverloadedError: All places are taken.
         """
         if len(self._places) >= self.maximum:
             raise OverloadedError(
-                f"{self._limit_name}, {self.maximum}, requests are being held already",
+                f"{self.maximum} requests are held, and {self._limit_name} allows no more",
                 retry_after_seconds=1,
             )
         place = HeldPlace(self)
@@ -138,24 +138,24 @@ class HeldPlaces:
         return place
 
     def leave(self, place: HeldPlace) -> None:
-        """Give a place back."""
+        """Give back a place."""
         self._places.discard(place)
 
     def release_all(self) -> None:
-        """Let every held request go on, and hold no more: the service is stopping."""
+        """Release every held request and hold no more, for shutdown."""
         self.is_stopping = True
         for place in self._places:
-            place._release(Release.STOPPING)  # its owner's own kind; nobody else may say so
+            place._release(Release.STOPPING)  # private: only the owner may use this reason
 
 
 class Waking:
-    """Wakes places in the order in which they are named, a few per turn of the event loop."""
+    """Wakes places in the order given, a few per turn of the event loop."""
 
     def __init__(self) -> None:
-        self._places: dict[HeldPlace, None] = {}  # each once; those that have left are harmless
+        self._places: dict[HeldPlace, None] = {}  # an ordered set; places already left are harmless
 
     def wake(self, places: Iterable[HeldPlace]) -> None:
-        """Wake *places*: the first ones at once, where nobody is before them."""
+        """Wake *places*; the first ones at once, if none is queued."""
         is_idle = not self._places
         self._places.update(dict.fromkeys(places))
         if is_idle:

@@ -1,17 +1,17 @@
-"""The names a service answers to, against pages that reach it under a name of their own.
+"""The host names that a service accepts, as a defence against DNS rebinding.
 
-A page's script may call the host that the page came from. If the page's owner lets that name lead
-to 127.0.0.1, or to a machine in the reader's network (*DNS rebinding*), the script calls whatever
-listens there, and the browser takes the two for one site. The name in ``Host`` gives it away. So a
+A page's script may call the host that the page came from. If the page's owner points that name to
+127.0.0.1 or to a machine in the reader's network (*DNS rebinding*), the script calls whatever
+listens there, and the browser considers both the same site. The ``Host`` header reveals it. So a
 request must be for one of
 
-- an IP address, written as RFC 3986 has it: no name in the DNS looks like one;
-- ``localhost``, or a name below it, which no DNS server is asked for (RFC 6761 section 6.3);
-- a name under which the service announces itself, or on which it listens;
+- an IP address in the form of RFC 3986: no DNS name looks like one;
+- ``localhost`` or a name below it, for which no DNS server is asked (RFC 6761 section 6.3);
+- a name under which the service is announced, or on which it listens;
 - a name in its setting ``allowed_hosts``; ``*.example.com`` there is any name below that one.
 
-Ports do not count: a proxy, a tunnel or a container maps them, and no page chooses another
-service's name by them. Nor do case and a dot at the end of a name.
+Ports are ignored: a proxy, a tunnel or a container maps them, and a page cannot use them to reach
+another name. Case and a dot at the end of a name are ignored, too.
 
 Source: RFC 9110 sections 7.2, 7.4 and 15.5.20; RFC 9112 section 3.2; RFC 3986 section 3.2.2.
 """
@@ -26,10 +26,10 @@ from typing import Final
 from eruca.contract.errors import RequestError, UnknownHostError
 
 _PORT_MAX: Final = 65_535
-_SHOWN_SIZE_MAX: Final = 80  # characters of a refused host that are shown
-_KNOWN_MAX: Final = 256  # values of Host that are remembered as allowed
+_SHOWN_SIZE_MAX: Final = 80  # characters of a refused host in an error text
+_KNOWN_MAX: Final = 256  # cached values of Host
 _HOST: Final = re.compile(
-    rb"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)(?:%[A-Za-z0-9._~%-]+)?\]"  # with the zone that curl leaves on
+    rb"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)(?:%[A-Za-z0-9._~%-]+)?\]"  # curl sends the zone, too
     rb"|(?P<name>(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})+))"
     rb"(?::(?P<port>[0-9]{0,5}))?"
 )
@@ -38,7 +38,7 @@ _LOCALHOST: Final = "localhost"
 
 
 def hosts_of(text: str) -> tuple[str, ...]:
-    """Return the names in *text*, which are separated by semicolons.
+    """Parse host names separated by semicolons.
 
     Raises:
         ValueError: One is neither ``NAME`` nor ``*.NAME``.
@@ -47,18 +47,18 @@ def hosts_of(text: str) -> tuple[str, ...]:
     for name in names:
         if _ALLOWED.fullmatch(name) is None:
             raise ValueError(
-                f"{name!r} is neither NAME nor *.NAME; write it without http:// and without a "
-                "port, and separate several by ';'"
+                f"expected NAME or *.NAME, found {name!r}; write it without http:// and port, and "
+                "separate several by ';'"
             )
     return names
 
 
 class AllowedHosts:
-    """The hosts that requests may be for.
+    """The hosts for which requests are accepted.
 
     Args:
-        names: Besides IP addresses and ``localhost``; in the form that :func:`hosts_of` returns.
-        setting: Named to the refused.
+        names: Names in addition to IP addresses and ``localhost``, as from :func:`hosts_of`.
+        setting: The setting's name, for error texts.
     """
 
     def __init__(self, names: Iterable[str] = (), setting: str = "allowed_hosts") -> None:
@@ -73,30 +73,30 @@ class AllowedHosts:
         """Refuse a request whose ``Host`` is not allowed.
 
         Args:
-            host: What it says; joined by commas where it says it several times.
-            http_version: Of the request: 1.0 knows no Host, and no browser speaks it.
+            host: The header's value; several are joined by commas.
+            http_version: Of the request: 1.0 has no Host, and no browser uses it.
 
         Raises:
-            RequestError: There is none, there are several, or it is no host.
-            UnknownHostError: It is another's.
+            RequestError: The header is missing, repeated or malformed.
+            UnknownHostError: The host is not this service's.
         """
         if host in self._known or (host is None and http_version == "1.0"):
             return
         if host is None:
             raise RequestError(
                 "the request has no Host header",
-                fix="say in one Host header which host and port the request is for",
+                fix="send one Host header with the host and port of the request",
             )
         match = _HOST.fullmatch(host)
         if match is None or not _is_sound(match):
             raise RequestError(
                 f"expected HOST or HOST:PORT in one Host header, found {_shown(host)}",
-                fix="say in one Host header which host and port the request is for",
+                fix="send one Host header with the host and port of the request",
             )
         name = (match["name"] or b"").decode().lower()
         if not match["ipv6"] and not self._is_allowed(name):
             raise UnknownHostError(
-                f"{_shown(match['name'])} is no name of this service",
+                f"{_shown(match['name'])} is not a name of this service",
                 fix=f"use its IP address; or add the name to its setting {self._setting}",
             )
         if len(self._known) >= _KNOWN_MAX:
@@ -122,7 +122,7 @@ def _is_sound(match: re.Match[bytes]) -> bool:
 
 
 def _is_ipv4(name: str) -> bool:
-    """Tell whether *name* is four numbers; a resolver takes other spellings, a URL does not."""
+    """Return whether *name* is an IPv4 address; other spellings of resolvers do not count."""
     try:
         IPv4Address(name)
     except AddressValueError:

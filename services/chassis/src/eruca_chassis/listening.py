@@ -1,9 +1,9 @@
-"""Addresses that a service listens on and announces: decided together.
+"""The addresses on which a service listens and which it announces, decided together.
 
-Others are told an address that is listened on, of the family that is. ``::`` means every address of
-this machine, of both families; so does a host name with several addresses mean all of them. Each
-has a socket of its own, so that an IPv4 client is one on every machine, whatever its kernel does
-with IPv6 sockets.
+An announced address is one on which the service listens, of the same family. ``::`` means every
+address of this machine, of both families. A host name with several addresses means all of them.
+Each has its own socket, so that an IPv4 client is an IPv4 client on every machine, whatever its
+kernel does with IPv6 sockets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Address: TypeAlias = tuple[str, int]  # IP address and port
 _EVERY_V4: Final = "0.0.0.0"
 _EVERY_V6: Final = "::"
 _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
-_ATTEMPTS: Final = 16  # to find a port that is free at every address
+_ATTEMPTS: Final = 16  # to find a port that is free on every address
 
 _log = structlog.get_logger()
 
@@ -30,26 +30,26 @@ _log = structlog.get_logger()
 def listen(host: str, port: int, backlog: int) -> list[socket.socket]:
     """Return sockets that listen on *port* (0: any free one) of every address of *host*.
 
-    Of a name's addresses, those that this machine does not have are left out: ``localhost`` names
-    an IPv6 address on machines without IPv6, too.
+    If a name has addresses that this machine lacks, these are skipped: ``localhost`` may have an
+    IPv6 address even on machines without IPv6.
 
     Raises:
-        OSError: The port is taken, no address is this machine's, or the name is unknown.
-        UnicodeError: The name is none that a resolver could be asked for.
+        OSError: The port is in use, no address is this machine's, or the name is unknown.
+        UnicodeError: The name is invalid for a resolver.
     """
     addresses = _addresses_of(host, port)
     for left in range(_ATTEMPTS, 0, -1):
         try:
             return _listen_on(addresses, port, backlog)
         except OSError as error:
-            # Any free port is one that is free at the first address; at another it may be taken.
+            # With port 0, the port found on the first address may be in use on another.
             if port or error.errno != errno.EADDRINUSE or left == 1:
                 raise
     raise AssertionError("the last attempt returns or raises")
 
 
 def listen_again(addresses: Sequence[Address], backlog: int) -> list[socket.socket]:
-    """Return sockets that listen where others did before; raises OSError."""
+    """Return sockets that listen on the same addresses again; raise OSError if one is in use."""
     with ExitStack() as opened:
         listeners = [_listener(address, backlog, opened) for address in addresses]
         opened.pop_all()
@@ -57,15 +57,15 @@ def listen_again(addresses: Sequence[Address], backlog: int) -> list[socket.sock
 
 
 def addresses_of(listeners: Sequence[socket.socket]) -> list[Address]:
-    """Return where *listeners* listen."""
+    """Return the addresses of *listeners*."""
     return [listener.getsockname()[:2] for listener in listeners]
 
 
 def reached_at(addresses: Sequence[Address]) -> Address:
-    """Return the one of *addresses*, which are listened on, that others are told; IPv4 rather.
+    """Choose, from the addresses listened on, the one to announce; IPv4 is preferred.
 
-    For every address of this machine that is the one that its name stands for, where it has one of
-    a family that is listened on; else the loopback's.
+    For an unspecified address that is the address of this machine's name, if it has one of a family
+    listened on; else the loopback address.
     """
     assert addresses, "a service listens somewhere"
     host, port = min(addresses, key=lambda address: ":" in address[0])
@@ -83,7 +83,7 @@ def url_of(address: Address) -> str:
 
 
 def shown_host(host: str) -> str:
-    """Return *host* as it stands before a port."""
+    """Return *host* as written before a port: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -122,25 +122,25 @@ def _listen_on(addresses: Sequence[Address], port: int, backlog: int) -> list[so
             raise next(iter(missing.values()))
         opened.pop_all()
     for host, refusal in missing.items():
-        _log.warning("not listening at an address of the name", address=host, why=refusal.strerror)
+        _log.warning("address of the name skipped", address=host, why=refusal.strerror)
     return listeners
 
 
 def _listener(address: Address, backlog: int, opened: ExitStack) -> socket.socket:
     host, port = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Of IPv6 addresses alone: so it is made, whatever the kernel's default.
+    # create_server makes IPv6 sockets IPv6-only, whatever the kernel's default.
     listener = socket.create_server((host, port), family=family, backlog=backlog)
     return opened.enter_context(listener)
 
 
 def _own_addresses() -> list[str]:
-    """Return the addresses that this machine's name stands for, IPv4 first."""
+    """Return the addresses of this machine's name, IPv4 first."""
     try:
         found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return []
-    # IPv4 first: other tools of the field read it more easily.
+    # IPv4 first: other tools handle it more easily.
     places = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)
     hosts = [str(place[0]).partition("%")[0] for _, _, _, _, place in places]
     return [host for host in hosts if not ip_address(host).is_unspecified]

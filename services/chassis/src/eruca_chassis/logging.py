@@ -1,9 +1,9 @@
 """One log for everything: structlog's events and the standard library's records, on stderr.
 
-For people it is coloured lines; for machines one JSON object per line. ``auto`` takes the first
-where stderr is a terminal. Nothing is configured on import.
+The style for people is coloured lines, for machines one JSON object per line. ``auto`` uses the
+first if stderr is a terminal. Nothing is configured on import.
 
-That is for a process of the service's own. Within somebody else's, :func:`logging_as_guest`.
+This is for the service's own process. Inside a foreign one use :func:`logging_as_guest`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
 def configure_logging(service: str, *, level: LogLevel = "info", style: LogStyle = "auto") -> None:
-    """Send every log line of this process to stderr, marked with the *service*'s name."""
+    """Send every log line of this process to stderr, with the *service*'s name."""
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -36,7 +36,7 @@ def configure_logging(service: str, *, level: LogLevel = "info", style: LogStyle
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=False,  # or a test could not look at what is logged
+        cache_logger_on_first_use=False,  # so that tests can capture the log
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
@@ -51,9 +51,9 @@ def configure_logging(service: str, *, level: LogLevel = "info", style: LogStyle
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(number)
-    # Its start and stop messages say less than the service's own.
-    # One line for each request this service makes of another would drown everything else.
+    # httpx logs a line for each request that this service sends.
     logging.getLogger("httpx").setLevel(max(number, logging.WARNING))
+    # uvicorn's start and stop messages say less than the service's own.
     uvicorn_log = logging.getLogger("uvicorn.error")
     uvicorn_log.setLevel(max(number, logging.WARNING))
     uvicorn_log.filters = [_is_no_cancelled_request, _cancels_something]
@@ -61,17 +61,17 @@ def configure_logging(service: str, *, level: LogLevel = "info", style: LogStyle
 
 @contextmanager
 def logging_as_guest() -> Iterator[None]:
-    """Send log lines to the standard library's loggers for the block, each to its module's.
+    """Send log lines to the standard library's loggers, by module, for the block.
 
-    What becomes of them there is for the process to say. One that has configured structlog itself
-    has said so already.
+    The process decides what happens to them there. If it has configured structlog itself, that
+    configuration stays.
     """
     if structlog.is_configured():
         yield
         return
     structlog.configure(
         processors=[
-            structlog.stdlib.filter_by_level,  # first: nearly all lines are wanted by nobody
+            structlog.stdlib.filter_by_level,  # first, because nearly all lines are filtered out
             structlog.contextvars.merge_contextvars,
             structlog.dev.ConsoleRenderer(
                 colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback
@@ -88,19 +88,19 @@ def logging_as_guest() -> Iterator[None]:
 
 
 def _is_no_cancelled_request(record: logging.LogRecord) -> bool:
-    # A stop that takes too long cancels requests, which uvicorn says once; not with a traceback
-    # for each of them.
+    # A shutdown that takes too long cancels requests; uvicorn logs that once, and we drop the
+    # traceback of each.
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def _cancels_something(record: logging.LogRecord) -> bool:
-    # A request that has not arrived whole is a connection without a task: "Cancel 0 running …".
+    # An incomplete request is a connection without a task: uvicorn logs "Cancel 0 running …".
     return not (str(record.msg).startswith("Cancel %s") and record.args == (0,))
 
 
 def _renderers(style: LogStyle) -> list[Processor]:
     if style == "console" or (style == "auto" and sys.stderr.isatty()):
-        # Drawn with all variables, as it would be, a traceback takes the event loop for seconds.
+        # A traceback with all variables, the default, would block the event loop for seconds.
         plain = structlog.dev.plain_traceback
         return [structlog.dev.ConsoleRenderer(colors=True, exception_formatter=plain)]
     return [

@@ -1,11 +1,11 @@
-"""Background work that does not die: a step, repeated, with somebody watching.
+"""Background work that does not die: a step, repeated and supervised.
 
-A step that fails is logged and counted and tried again, at growing intervals; the loop itself ends
-only by ``stop``. An error of the system, such as a full disk, is logged in one line, once for as
-long as it lasts: it is no fault of the program, and a traceback at each try helps nobody.
+A failed step is logged, counted and retried after growing pauses; the loop ends only by ``stop``. A
+system error such as a full disk is logged in one line, once for as long as it lasts: it is not the
+program's fault, and a traceback at each retry helps nobody.
 
-This and the application's request handler are the only places that catch every exception: both are
-the outermost frame of what they run.
+Only this module and the application's request handler catch every exception: both are the outermost
+frame of what they run.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Final
 
 import structlog
 
-BACK_OFF_SECONDS: Final = 0.5  # after the first failure in a row; doubled by each further one
+BACK_OFF_SECONDS: Final = 0.5  # after the first failure; doubles with each consecutive one
 BACK_OFF_SECONDS_MAX: Final = 30.0
-STOP_SECONDS: Final = 5.0  # how long a step may go on after ``stop``
+STOP_SECONDS: Final = 5.0  # for a step to finish after ``stop``
 
 _log = structlog.get_logger()
 
 
 class BackgroundLoop:
-    """Runs *step* every *period_seconds*, first at once.
+    """Runs *step* every *period_seconds*, the first time at once.
 
     With a period of 0 a step follows the last one immediately, and must wait by itself. A step that
-    knows when there is something to do returns how many seconds to pause instead of the period.
+    knows when there is work may return the seconds to pause instead of the period.
 
     Args:
-        name: Of the loop, for the log.
-        step: What is repeated.
-        period_seconds: From the end of a step to the next one, unless the step says otherwise.
-        rest_seconds: No wake shortens a pause below this: so many events cost one step.
+        name: Name of the loop, for the log.
+        step: The repeated step.
+        period_seconds: Pause between two steps, unless a step returns another.
+        rest_seconds: Minimum of a pause, even if woken: so many events cost one step.
     """
 
     def __init__(
@@ -50,25 +50,25 @@ class BackgroundLoop:
         self._period_seconds = period_seconds
         self._rest_seconds = rest_seconds
         self._failures_in_a_row = 0
-        self._lasting: tuple[type[OSError], str] | None = None  # logged, and not over yet
+        self._lasting: tuple[type[OSError], str] | None = None  # logged error that still lasts
         self._woken = asyncio.Event()
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, on the running event loop."""
+        """Start the loop on the running event loop."""
         assert self._task is None, f"loop {self.name} was started twice"
         self._task = asyncio.create_task(self._run(), name=self.name)
 
     def wake(self) -> None:
-        """Run the next step now instead of after the pause, once the loop has had its rest.
+        """End the current pause, but not before ``rest_seconds``.
 
-        A wake during a step is kept: it ends the pause that follows.
+        A wake during a step ends the pause after it.
         """
         self._woken.set()
 
     async def stop(self, *, within_seconds: float = STOP_SECONDS) -> None:
-        """End the loop and wait for it; a step that takes longer than that is cancelled."""
+        """Stop the loop and wait for it; cancel a step that takes longer than *within_seconds*."""
         self._stopping.set()
         self._woken.set()
         if self._task is None:
@@ -86,18 +86,18 @@ class BackgroundLoop:
             if not self._stopping.is_set() and pause > 0:
                 await self._pause(pause)
             else:
-                await asyncio.sleep(0)  # a step may end without waiting; others have their turn
+                await asyncio.sleep(0)  # let others run even if the step never waits
 
     async def _run_step(self) -> float:
-        """Run one step and return how long to pause after it."""
+        """Run one step; return the seconds to pause after it."""
         try:
             try:
                 asked = await self._step()
             except asyncio.CancelledError as error:
-                # Of something the step waited for: to end the loop its own task is cancelled.
+                # Raised by a task the step awaited, unless this loop's own task is cancelled.
                 if self._task is not None and self._task.cancelling():
                     raise
-                raise RuntimeError("what the step waited for was cancelled") from error
+                raise RuntimeError("a task awaited by the step was cancelled") from error
         except Exception as error:
             self.failure_count += 1
             doubled = BACK_OFF_SECONDS * (1 << self._failures_in_a_row)
@@ -136,7 +136,7 @@ class BackgroundLoop:
 
 
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:
-    """Wait until *event* is set, or *seconds* are over."""
+    """Wait until *event* is set or *seconds* have passed."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,9 +1,9 @@
 """Request metrics: counts and latencies by route template, cheap enough for every request.
 
-Plain integers, turned into Prometheus samples only when somebody scrapes: a request costs one
-bisect and three additions. Labels are templates, statuses and known methods, never what a client
-made up, so their number is bounded by the service's routes. A held request's latency includes the
-time it was held.
+They are plain integers, converted to Prometheus samples only at a scrape: a request costs one
+bisect and three additions. Labels are templates, statuses and known methods, never a client's own
+text, so their number is bounded by the service's routes. A held request's latency includes the time
+it was held.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ BUCKETS: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip  # seconds, upper bounds
 UNKNOWN_ROUTE: Final = "(none)"
-CLIENT_GONE_STATUS: Final = 499  # nginx's code for a client that left; counted, never sent
+CLIENT_GONE_STATUS: Final = 499  # nginx's code for a disconnected client; counted, never sent
 _METHODS: Final = frozenset(
     {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
 )
 
 
 class RouteMetrics:
-    """What happened on one route."""
+    """The counts of one route."""
 
     __slots__ = ("buckets", "seconds", "statuses")
 
@@ -44,17 +44,17 @@ class RouteMetrics:
 
 
 class RequestMetrics(Collector):
-    """Every route's metrics, in the shape Prometheus reads."""
+    """Every route's metrics, as a Prometheus collector."""
 
     def __init__(self) -> None:
         self._routes: dict[tuple[str, str], RouteMetrics] = {}
 
     def adopt(self, method: str, template: str, metrics: RouteMetrics) -> None:
-        """Report metrics that somebody else counts."""
+        """Report metrics that are counted elsewhere."""
         self._routes[method, template] = metrics
 
     def route(self, method: str, template: str) -> RouteMetrics:
-        """Return the metrics of one route; *template* must be the service's, not a client's."""
+        """Return the metrics of one route; *template* must not be a client's text."""
         key = (method if method in _METHODS else "other", template)
         found = self._routes.get(key)
         if found is None:
@@ -65,7 +65,7 @@ class RequestMetrics(Collector):
         """Yield the samples."""
         requests = CounterMetricFamily(
             "eruca_http_requests",
-            "Requests answered; status 499 is a client that left first.",
+            "Requests answered; status 499: the client disconnected first.",
             labels=["method", "route", "status"],
         )
         latency = HistogramMetricFamily(

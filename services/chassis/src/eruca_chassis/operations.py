@@ -1,4 +1,4 @@
-"""The routes that every service has for those who run it: alive, ready, metrics, problems."""
+"""The operator's routes of every service: liveness, readiness, metrics, problems."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _METRICS: Final = {
 
 
 class Health(BaseModel):
-    """The service's own word on how it is."""
+    """The service's health."""
 
     status: Literal["ok", "ready"]
 
@@ -54,7 +54,7 @@ def operations_router(
     registry: CollectorRegistry,
     metrics_hooks: Sequence[Callable[[], Awaitable[None]]] = (),
 ) -> APIRouter:
-    """Return the routes, bound to one application's state."""
+    """Return the routes for one application's state."""
     router = APIRouter(tags=[TAG])
 
     @router.get(
@@ -64,7 +64,7 @@ def operations_router(
         responses=answer({"status": "ok"}),
     )
     async def health() -> Health:
-        """Answer as long as the process can answer at all."""
+        """Answer 200 as long as the process can answer at all."""
         return Health(status="ok")
 
     @router.get(
@@ -97,16 +97,16 @@ def operations_router(
     @router.get(
         "/problems/{code}",
         operation_id="describeProblem",
-        summary="What a problem's code means",
+        summary="Describe a problem code",
         responses=answer(_described(ValidationError).model_dump()) | problems(NotFoundError),
     )
     async def problem(
         code: Annotated[str, Path(max_length=64, examples=["validation-failed"])],
     ) -> ProblemKind:
-        """Describe the kind of problem that a problem document's `type` leads to."""
+        """Describe the kind of problem to which a problem document's `type` points."""
         kind = _KINDS.get(code)
         if kind is None:
-            raise NotFoundError(f"there is no kind of problem called {code}")
+            raise NotFoundError(f"unknown problem code {code}")
         return _described(kind)
 
     return router

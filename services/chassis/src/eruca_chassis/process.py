@@ -1,4 +1,4 @@
-"""What a service process sets for itself before it serves: memory, garbage collection, files.
+"""Set a service process up before it serves: memory, garbage collection, open files.
 
 Source: glibc ``mallopt(3)``; Python's ``gc.freeze``.
 """
@@ -13,16 +13,16 @@ from typing import Final
 
 _M_TRIM_THRESHOLD: Final = -1  # malloc.h
 _M_MMAP_THRESHOLD: Final = -3
-MMAP_THRESHOLD: Final = 32 * 1024 * 1024  # bytes; the most that every glibc takes
-GC_THRESHOLDS: Final = (20_000, 20, 20)  # objects, then rounds of the younger generation
-TRIM_THRESHOLD: Final = 256 * 1024 * 1024  # bytes of free memory at the heap's end that are kept
+MMAP_THRESHOLD: Final = 32 * 1024 * 1024  # bytes; the maximum that every glibc accepts
+GC_THRESHOLDS: Final = (20_000, 20, 20)  # objects, then collections of the younger generation
+TRIM_THRESHOLD: Final = 256 * 1024 * 1024  # free bytes at the heap's end that are kept
 
 
 def keep_freed_memory() -> bool:
-    """Let malloc keep freed buffers of megabytes instead of returning them to the kernel.
+    """Make malloc keep large freed buffers instead of returning them to the kernel.
 
-    Otherwise each large request body pays the page faults of its memory again, which costs more
-    than everything else that is done with it. Returns False where the C library is not glibc.
+    Otherwise each large request body pays for the page faults of its memory again, which cost more
+    than all other work on it. Returns False if the C library is not glibc.
     """
     if sys.platform != "linux":
         return False
@@ -34,10 +34,10 @@ def keep_freed_memory() -> bool:
 
 
 def freeze_start_up_objects() -> None:
-    """Take what exists now out of every later garbage collection: it lives as long as we do.
+    """Exclude all current objects from later garbage collections: they live as long as the process.
 
-    A request makes a hundred objects and no cycle among them; looking for cycles after every few
-    requests, as Python would, costs more than the few that errors leave behind.
+    A request makes a hundred objects and no cycle among them. By default Python would search for
+    cycles after every few requests, which costs more than the few cycles that errors leave behind.
     """
     gc.collect()
     gc.freeze()
@@ -45,13 +45,13 @@ def freeze_start_up_objects() -> None:
 
 
 def file_limit() -> int | None:
-    """Return how many files this process may have open; None: any number."""
+    """Return the number of files that this process may open; None if unlimited."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def raise_file_limit() -> int:
-    """Allow as many open files as the system lets this process have, and return how many."""
+    """Raise the limit of open files to the system's maximum for this process; return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,12 +1,12 @@
-"""Whether a service takes requests: not yet, now, or no more.
+"""Whether a service accepts requests: not yet, now, or no more.
 
-Liveness (``/healthz``) says that the process answers; readiness (``/readyz``) that it can do its
-work. While the switch is off, every resource under ``/v1`` answers 503 with the reason, so that a
-client tries elsewhere instead of getting half an answer.
+Liveness (``/healthz``) means that the process answers; readiness (``/readyz``) that it can work.
+While the service is not ready, every resource under ``/v1`` answers 503 with the reason, so that a
+client tries another instance instead of getting half an answer.
 
-A service may be unable to do its work and still have some to do: one whose disk has failed
-takes nothing in, and hands out what it has. Its *incapacities* turn ``/readyz`` to 503 and nothing
-else; each request finds out by itself.
+A service may be unable to do its main work and still have some to do: after a disk failure it
+stores nothing, but serves what it has. Its *incapacities* turn ``/readyz`` to 503 and nothing else;
+each request fails or succeeds by itself.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Final
 
 from eruca.contract.errors import ErucaError, NotReadyError
 
-GATED_PREFIX: Final = "/v1"  # of the paths that wait until the service is ready
-RETRY_SECONDS: Final = 1.0  # what clients are told to wait
+GATED_PREFIX: Final = "/v1"  # of paths that are refused until the service is ready
+RETRY_SECONDS: Final = 1.0  # for Retry-After
 
 
 class Readiness:
-    """The one switch, thrown by the service itself; a new one is off.
+    """The switch, set by the service itself; a new one is off.
 
     Attributes:
-        incapacities: Asked by ``/readyz`` alone: each returns why the service cannot do its work,
-            or None.
+        incapacities: Called only by ``/readyz``: each returns why the service cannot do its main
+            work, or None.
     """
 
     def __init__(self) -> None:
@@ -34,27 +34,27 @@ class Readiness:
         self._fix: str | None = None
 
     def ready(self) -> None:
-        """Take requests from now on, unless the service is stopping already."""
+        """Accept requests from now on, unless the service is already stopping."""
         if not self.is_stopping:
             self.reason = None
 
     def not_ready(self, reason: str, *, fix: str | None = None) -> None:
-        """Refuse requests; *reason* is a sentence without a full stop, *fix* what would help."""
+        """Refuse requests; *reason* is a sentence without a full stop, *fix* an instruction."""
         if not self.is_stopping:
             self.reason, self._fix = reason, fix
 
     def stop(self) -> None:
-        """Refuse requests for good."""
+        """Refuse requests for ever."""
         self.reason, self._fix = _STOPPING, None
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are taken."""
+        """Whether requests are accepted."""
         return self.reason is None
 
     @property
     def is_starting(self) -> bool:
-        """Whether the service has not yet told anything about itself."""
+        """Whether the service is still starting."""
         return self.reason is _STARTING
 
     @property
@@ -63,7 +63,7 @@ class Readiness:
         return self.reason is _STOPPING
 
     def incapacity(self) -> NotReadyError | None:
-        """Return why the service, although it takes requests, cannot do its work; None: it can."""
+        """Return why the service, although it accepts requests, cannot work; None if it can."""
         for incapacity in self.incapacities:
             if (error := incapacity()) is not None:
                 return NotReadyError(
@@ -72,7 +72,7 @@ class Readiness:
         return None
 
     def error(self) -> NotReadyError:
-        """Return what a refused client is told."""
+        """Return the error for refused requests."""
         assert self.reason is not None
         return NotReadyError(
             self.reason,

@@ -1,15 +1,17 @@
-"""Running a service: one process, one event loop, one port, until it is told to stop.
+"""Run a service: one process, one event loop, one port, until it is told to stop.
 
-uvicorn with uvloop and httptools, without access log and without ``date`` and ``server`` headers.
-The port is ours first, so that a taken one is said before any work is done, and connections are
-accepted from then on: while the service's lifespan starts, health is told and requests are refused.
-Left to wait in the kernel, they would be carried out when their senders have long given them up,
-and sent them again. On SIGTERM or SIGINT the service stops being ready,
-its held requests are released, requests under way get ``stop_seconds`` to end, and the lifespan is
-closed; the exit code is 0. A second SIGINT does not wait for requests.
+It uses uvicorn with uvloop and httptools, without access log and without ``date`` and ``server``
+headers. The port is bound first, so that a port in use is reported before any work is done.
+Connections are accepted from then on: while the service's lifespan starts, health is served and
+other requests are refused. If requests waited in the kernel instead, they would be executed long
+after their senders had timed out and retried.
 
-Signals, logging and memory are the process's. :func:`run` sees to them, where the process is the
-service's own; :func:`embedded` leaves them alone, and serves within somebody else's.
+On SIGTERM or SIGINT the service becomes not ready and releases its held requests. Requests in
+progress get ``stop_seconds`` to end, and the lifespan is closed; the exit code is 0. A second
+SIGINT does not wait for requests.
+
+Signals, logging and memory belong to the process. :func:`run` sets them up in the service's own
+process. :func:`embedded` leaves them alone, and serves inside a foreign process.
 """
 
 from __future__ import annotations
@@ -46,17 +48,18 @@ from eruca_chassis.process import (
 from eruca_chassis.settings import ServiceSettings
 from eruca_chassis.start import StartError
 
-LISTEN_EXIT_CODE: Final = 3  # the port is taken, or the address is not ours
+LISTEN_EXIT_CODE: Final = 3  # the port is in use, or the address is not this machine's
 START_EXIT_CODE: Final = 4  # the service itself refused to start
-INTERRUPTED_EXIT_CODE: Final = 130  # as a shell has it; only before serving began
+INTERRUPTED_EXIT_CODE: Final = 130  # as in a shell; only before serving began
 
 _log = structlog.get_logger()
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which tells the service first that it stops.
+    """uvicorn's server; it notifies the service before it shuts down.
 
-    It waits for being told to stop, where uvicorn looks ten times a second: an idle service sleeps.
+    It waits for an event to stop, while uvicorn would poll ten times a second. So an idle service
+    sleeps.
     """
 
     def __init__(self, app: ServiceApp, settings: ServiceSettings) -> None:
@@ -79,7 +82,7 @@ class Server(uvicorn.Server):
                 app,
                 http=protocol_class(self.watch, app.hot, app.readiness, app.guard),
                 ws="none",
-                lifespan="off",  # serve() runs it, so that its errors arrive as they are
+                lifespan="off",  # serve() runs it, so that its errors are raised unchanged
                 interface="asgi3",
                 log_config=None,
                 access_log=False,
@@ -103,14 +106,14 @@ class Server(uvicorn.Server):
             Gauge(metric, meaning, registry=app.registry).set_function(read)
 
     async def accept(self, listeners: list[socket.socket]) -> None:
-        """Begin to accept connections."""
+        """Start accepting connections."""
         if not self.config.loaded:
             self.config.load()
         self.lifespan = self.config.lifespan_class(self.config)
         await super().startup(listeners)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say that the service is there: connections are accepted, signals taken care of by now."""
+        """Announce that the service listens: connections and signals are already handled."""
         freeze_start_up_objects()
         self._say_listening()
 
@@ -120,23 +123,23 @@ class Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Serve until told to stop."""
-        # Once is enough: of what uvicorn does by its ticks, only this service's headers are used.
+        # Once is enough: of the work of uvicorn's ticks, only the default headers are used here.
         await self.on_tick(0)
         await self._is_told.wait()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to stop, by a signal."""
+        """Begin to stop after a signal."""
         super().handle_exit(sig, frame)
         asyncio.get_running_loop().call_soon_threadsafe(self.stop)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Release what is held, then let requests end."""
+        """Release held requests, then let requests end."""
         self._begin_stop()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Stop on a signal; and do not raise it again: a stop that was asked for is no failure."""
+        """Stop on a signal without raising it again: a requested stop is not a failure."""
         with super().capture_signals():
             yield
             self._captured_signals.clear()
@@ -148,14 +151,14 @@ class Server(uvicorn.Server):
 
     def _begin_stop(self) -> None:
         _log.info("stopping")
-        self.watch.is_stopping = True  # before what is held is released, and answered at once
+        self.watch.is_stopping = True  # before held requests are released and answered
         self.service.begin_stop()
 
 
 class EmbeddedServer(Server):
-    """A server that is a guest in its process; made by :func:`embedded`.
+    """A server inside a foreign process; created by :func:`embedded`.
 
-    It ends as soon as requests have, where uvicorn looks ten times a second whether they have.
+    It stops as soon as requests have ended; uvicorn would poll for that ten times a second.
     """
 
     def __init__(self, app: ServiceApp, settings: ServiceSettings) -> None:
@@ -163,21 +166,21 @@ class EmbeddedServer(Server):
         self.has_begun = asyncio.Event()  # the service has started
 
     async def go_away(self) -> None:
-        """Close every connection and take no other, as if the network were gone."""
+        """Close every connection and accept no other, as if the network were down."""
         self.close("the server goes away")
         await self.watch.all_lost()
 
     async def come_back(self) -> None:
-        """Be there again, at the same addresses.
+        """Accept connections again, at the same addresses.
 
         Raises:
-            OSError: Somebody else has taken the port meanwhile.
+            OSError: Another process has taken the port meanwhile.
         """
         self.watch.is_away = False
         await self.accept(listen_again(self.service.addresses, self.config.backlog))
 
     def close(self, why: str) -> None:
-        """Let go of the port and of every client, at once."""
+        """Close the port and every connection at once."""
         self.watch.is_away = True
         for server in self.servers:
             server.close()
@@ -185,12 +188,12 @@ class EmbeddedServer(Server):
             connection.cut(why)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say that the service is there."""
+        """Announce that the service listens."""
         self._say_listening()
         self.has_begun.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Release what is held, and let requests end; those that take too long are cut."""
+        """Release held requests and let requests end; cut those that take too long."""
         self._begin_stop()
         for server in self.servers:
             server.close()
@@ -207,7 +210,7 @@ class EmbeddedServer(Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Leave signals to whom the process belongs to."""
+        """Leave signals to the process's owner."""
         yield
 
     async def _all_ended(self) -> None:
@@ -217,7 +220,7 @@ class EmbeddedServer(Server):
 
 
 async def serve(server: Server, listeners: list[socket.socket]) -> None:
-    """Start the service on listening sockets, serve until told to exit, and stop it."""
+    """Start the service on listening sockets, serve until told to stop, and shut it down."""
 
     async def sweep_connections() -> None:
         server.watch.sweep(time.monotonic())
@@ -249,22 +252,22 @@ async def embedded(app: ServiceApp, settings: ServiceSettings) -> AsyncIterator[
     try:
         await asyncio.wait((serving, has_begun), return_when=asyncio.FIRST_COMPLETED)
         if server.has_begun.is_set():
-            yield server  # else what has happened is raised below
+            yield server  # otherwise its failure is raised below
     finally:
         has_begun.cancel()
         server.stop()
         try:
             await serving
         except BaseException:
-            server.close("the service has failed")  # the process goes on, and would keep the port
+            server.close("the service has failed")  # the process lives on and would keep the port
             raise
 
 
 def run(create_app: Callable[[], ServiceApp], settings: ServiceSettings, *, name: str) -> NoReturn:
-    """Be the service called *name* until a signal comes; then end the process.
+    """Run the service called *name* until a signal; then end the process.
 
-    The application is made once the port is ours. A ``StartError``, of *create_app* or of the
-    application's lifespan, ends the process with its text on stderr.
+    The application is created once the port is bound. A ``StartError`` from *create_app* or from
+    the application's lifespan ends the process with its text on stderr.
     """
     configure_logging(name, level=settings.log_level, style=settings.log_style)
     keep_private(group_access=settings.group_access)
@@ -290,13 +293,13 @@ def run(create_app: Callable[[], ServiceApp], settings: ServiceSettings, *, name
 def _why_not(error: OSError | UnicodeError, prefix: str) -> str:
     """Return why listening failed, and which setting to change."""
     if isinstance(error, UnicodeError):
-        number, reason = None, "that cannot be the name of a host"
+        number, reason = None, "invalid host name"
     elif isinstance(error, socket.gaierror):
-        number, reason = None, str(error.strerror)  # its numbers are no errno
+        number, reason = None, str(error.strerror)  # resolver errors have other numbers
     else:
         number, reason = error.errno, os.strerror(error.errno) if error.errno else str(error)
     if number == errno.EADDRINUSE:
-        return f"{reason}; stop what listens there or set {prefix}PORT"
+        return f"{reason}; stop the process that listens there or set {prefix}PORT"
     if number == errno.EACCES:
         return f"{reason}; set {prefix}PORT to one that needs no privilege, above 1023"
     return f"{reason}; set {prefix}HOST to an address of this machine"

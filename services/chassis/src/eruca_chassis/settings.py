@@ -1,10 +1,9 @@
 """Settings: the environment, read once at start, checked, and frozen.
 
-A service subclasses :class:`ServiceSettings` and names its prefix; ``ERUCA_THING_PORT`` is then the
-field ``port``. A field with a ``validation_alias`` has that variable instead, which others share. A
-value out of range, and a variable with the prefix that no field has, stop the start with a line
-that names the variable, its value and what would be right: a misspelt setting must not pass for a
-default.
+A service subclasses :class:`ServiceSettings` and sets its prefix; ``ERUCA_THING_PORT`` is then the
+field ``port``. A field with a ``validation_alias`` uses that variable instead, which is shared with
+others. An invalid value, or an unknown variable with the prefix, stops the start with a line that
+names the variable, its value and the valid ones: a misspelt setting must not look like a default.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from eruca_chassis.hosts import AllowedHosts, hosts_of
 from eruca_chassis.listening import bare_host
 from eruca_chassis.logging import LogLevel, LogStyle
 
-SETTINGS_EXIT_CODE: Final = 2  # the exit code of a process whose settings are wrong
+SETTINGS_EXIT_CODE: Final = 2  # the exit code of a process whose settings are invalid
 _HELP: Final = ("--help", "-h")
 _VERSION: Final = "--version"
 
 
 class SettingsError(Exception):
-    """The environment holds settings that are wrong; one line of ``faults`` for each."""
+    """The environment contains invalid settings; ``faults`` has one line for each."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__("\n".join(faults))
@@ -41,13 +40,13 @@ class SettingsError(Exception):
 
 
 def at_least(other: str, *, times: float = 1) -> AfterValidator:
-    """Return a validator: a number is not below *times* that of the setting *other*.
+    """Return a validator: the value must be at least *times* the setting *other*.
 
-    The other one's field stands before that of the number.
+    The field of *other* must be declared before the validated one.
     """
 
     def check(number: float, info: ValidationInfo) -> float:
-        lowest = info.data.get(other)  # None: it is wrong itself, and said to be
+        lowest = info.data.get(other)  # None: it is invalid itself, and reported separately
         if lowest is not None and number < times * lowest:
             factor = "" if times == 1 else f"{times:g} times "
             raise ValueError(f"must be at least {factor}{other}, which is {lowest}")
@@ -57,10 +56,10 @@ def at_least(other: str, *, times: float = 1) -> AfterValidator:
 
 
 def checked_segment(name: str) -> str:
-    """Return *name* if it can be a segment of a URL's path, where dots alone mean another path.
+    """Return *name* if it is valid as a segment of a URL's path: dots alone have another meaning.
 
     Raises:
-        ValueError: It cannot.
+        ValueError: It is not valid.
     """
     if not name.strip("."):
         raise ValueError("must not be dots alone; add a letter or a digit")
@@ -68,10 +67,10 @@ def checked_segment(name: str) -> str:
 
 
 def checked_urls(text: str) -> str:
-    """Return *text* if it is the URLs of servers, as :func:`split_urls` wants them; or empty.
+    """Return *text* if it holds valid URLs of servers, for :func:`split_urls`, or is empty.
 
     Raises:
-        ValueError: One of them leads nowhere.
+        ValueError: One of them is invalid.
     """
     for url in split_urls(text):
         try:
@@ -82,7 +81,7 @@ def checked_urls(text: str) -> str:
 
 
 def split_urls(text: str) -> list[str]:
-    """Return the URLs in *text*, which are separated by semicolons, without trailing slashes."""
+    """Split *text* at semicolons into URLs, without trailing slashes."""
     return [url.strip().rstrip("/") for url in text.split(";") if url.strip()]
 
 
@@ -97,73 +96,73 @@ def _checked_hosts(text: str) -> str:
 
 
 class ServiceSettings(BaseSettings):
-    """What every service can be told."""
+    """The settings of every service."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
     shared_variables: ClassVar[frozenset[str]] = frozenset()
-    """Variables with the service's prefix that belong to somebody else."""
+    """Variables with the service's prefix that are not its settings."""
 
     host: Annotated[str, AfterValidator(bare_host)] = Field(
         default="127.0.0.1",
         min_length=1,
-        description="where to listen: an IP address; a name, with all of its addresses; 0.0.0.0: "
-        "every IPv4 address of this machine; '::': every address",
+        description="address to listen on: an IP address; a name, with all its addresses; "
+        "0.0.0.0: every IPv4 address of this machine; '::': every address",
     )
     port: int = Field(default=0, ge=0, le=65_535, description="port to listen on; 0: any free one")
     group_access: bool = Field(
         default=False,
-        description="whether the group of its files may read them (modes 0640 and 0750); else "
-        "nobody but the user it runs as (0600 and 0700)",
+        description="whether the group of its files may read them (modes 0640 and 0750); if not, "
+        "only the user it runs as (0600 and 0700)",
     )
-    log_level: LogLevel = Field(default="info", description="the least that is logged")
+    log_level: LogLevel = Field(default="info", description="lowest level that is logged")
     log_style: LogStyle = Field(default="auto", description="auto: console on a terminal")
     backlog: int = Field(
-        default=2_048, ge=1, le=2**31 - 1, description="connections the kernel may keep waiting"
+        default=2_048, ge=1, le=2**31 - 1, description="connections that may wait in the kernel"
     )
     connections_max: int = Field(
         default=10_000,
         ge=1,
-        description="open connections, each about 10 KB; fewer where the limit of open files "
-        "leaves no more. Beyond it the one that has been idle longest is closed",
+        description="open connections, each about 10 KB; fewer if the limit of open files allows "
+        "no more. Beyond it the connection that has been idle longest is closed",
     )
     keep_alive_seconds: int = Field(
-        default=75, ge=1, description="an idle connection is closed after this"
+        default=75, ge=1, description="seconds after which an idle connection is closed"
     )
     head_seconds: float = Field(
-        default=10, gt=0, description="a request's head must have arrived within this"
+        default=10, gt=0, description="seconds for a request's head to arrive"
     )
     request_seconds: float = Field(
-        default=30, gt=0, description="a request must have arrived whole within this"
+        default=30, gt=0, description="seconds for a complete request to arrive"
     )
     bytes_per_second_min: int = Field(
         default=1024,
         ge=0,
         le=1024 * 1024,
-        description="a request's body must arrive at this rate, over any 5 s, and its answer be "
-        "read at it; 0: any",
+        description="minimum rate at which a request's body must arrive, over any 5 s, and its "
+        "answer be read; 0: none",
     )
     client_share: float = Field(
         default=0.5,
         gt=0,
         le=1,
-        description="part of each budget of bytes in flight that one client may hold: an IPv4 "
-        "address, or an IPv6 network of 64 bits. 1: all, as where a proxy hides the clients",
+        description="share of each budget of bytes in flight that one client may hold: an IPv4 "
+        "address, or an IPv6 network of 64 bits. 1: all of it, for instance behind a proxy",
     )
     unread_seconds: float = Field(
-        default=30, gt=0, description="a client that reads nothing of its answer is cut after this"
+        default=30, gt=0, description="seconds after which a client that reads nothing is cut off"
     )
     unread_size_max: int = Field(
         default=256 * 1024 * 1024,
         ge=1024 * 1024,
-        description="bytes of answers that clients have not read yet, of all connections",
+        description="bytes of unread answers of all connections",
     )
     stop_seconds: int = Field(
-        default=10, ge=1, description="how long requests may go on once the service is stopping"
+        default=10, ge=1, description="seconds for requests to end during shutdown"
     )
     allowed_hosts: Annotated[str, AfterValidator(_checked_hosts)] = Field(
         default="",
-        description="names that requests may be for, besides IP addresses, localhost and those "
-        "that the service announces: NAME or *.NAME, separated by ';'",
+        description="accepted host names, in addition to IP addresses, localhost and those that "
+        "the service announces: NAME or *.NAME, separated by ';'",
     )
     explorer_origins: Annotated[str, AfterValidator(_checked_origins)] = Field(
         default="",
@@ -172,7 +171,7 @@ class ServiceSettings(BaseSettings):
     )
 
     def announced_urls(self) -> Collection[str]:
-        """Return where clients are told to reach the service, as far as settings say it."""
+        """Return the URLs that clients get for the service, as far as settings define them."""
         return ()
 
     def guard(self) -> Guard:
@@ -184,7 +183,7 @@ class ServiceSettings(BaseSettings):
 
     @classmethod
     def prefix(cls) -> str:
-        """Return what the service's variables begin with."""
+        """Return the prefix of the service's variables."""
         return str(cls.model_config["env_prefix"])
 
     @classmethod
@@ -197,10 +196,10 @@ class ServiceSettings(BaseSettings):
 
     @classmethod
     def load(cls) -> Self:
-        """Return the settings of this process's environment.
+        """Return the settings from this process's environment.
 
         Raises:
-            SettingsError: Something in it is wrong.
+            SettingsError: A setting is invalid or unknown.
         """
         faults = cls._unknown(os.environ)
         try:
@@ -224,8 +223,8 @@ class ServiceSettings(BaseSettings):
                 continue
             near = difflib.get_close_matches(name, known, n=1)
             others = ", ".join(sorted(known.values()))
-            fix = f"did you mean {known[near[0]]}?" if near else f"there are: {others}"
-            faults.append(f"{variable}: there is no such setting; {fix}")
+            fix = f"did you mean {known[near[0]]}?" if near else f"valid settings: {others}"
+            faults.append(f"{variable}: unknown setting; {fix}")
         return faults
 
     @classmethod
@@ -237,10 +236,10 @@ class ServiceSettings(BaseSettings):
         if not location:
             return f"{cls.prefix()}*={error['input']}: {message}"
         variables = cls.variables()
-        # An error is told under the alias of its field, where it has one.
+        # pydantic reports a field under its alias, if it has one.
         name = next(name for name in variables if location[0] in (name, variables[name]))
         field = cls.model_fields[name]
-        value = f"={error['input']}" if field.repr else ""  # else it may hold a secret
+        value = f"={error['input']}" if field.repr else ""  # repr=False: it may hold a secret
         about = f" ({field.description})" if field.description else ""
         return f"{variables[name]}{value}: {message}{about}"
 
@@ -249,13 +248,13 @@ _Settings = TypeVar("_Settings", bound=ServiceSettings)
 
 
 def settings_or_exit(kind: type[_Settings], arguments: Sequence[str]) -> _Settings:
-    """Return the settings; or end the process, saying on stderr what is wrong with them.
+    """Return the settings; or print their faults to stderr and end the process.
 
-    A service takes two arguments: ``--help`` lists its settings, and ``--version`` names the
+    A service takes two arguments: ``--help`` lists its settings, and ``--version`` prints the
     distribution and its version. Neither reads a setting.
     """
     faults = [
-        f"{argument}: no such argument; valid arguments: --help, --version; settings are "
+        f"{argument}: unknown argument; valid arguments: --help, --version; settings are "
         f"environment variables, such as {kind.prefix()}PORT"
         for argument in arguments
         if argument not in (*_HELP, _VERSION)
@@ -275,12 +274,12 @@ def settings_or_exit(kind: type[_Settings], arguments: Sequence[str]) -> _Settin
 
 def _version_line(kind: type[ServiceSettings]) -> str:
     """Return the name and version of the distribution that *kind* comes from."""
-    package = kind.__module__.partition(".")[0]  # each distribution is one package of its name
+    package = kind.__module__.partition(".")[0]  # the distribution has the package's name
     return f"{package.replace('_', '-')} {version(package)}\n"
 
 
 def settings_help(kind: type[ServiceSettings]) -> str:
-    """Return a line for each setting: its variable, default and meaning."""
+    """Return a line for each setting: its variable, meaning and default."""
     lines = ["Settings, read from the environment:\n"]
     for name, variable in kind.variables().items():
         field = kind.model_fields[name]

@@ -1,11 +1,11 @@
-"""Refusing to start: the one exception a service may end with."""
+"""The exception with which a service refuses to start."""
 
 from __future__ import annotations
 
 
 class StartError(Exception):
-    """The service cannot start, for a reason its operator can mend.
+    """The service cannot start, for a reason that its operator can fix.
 
-    Its text is shown on one line, without a traceback, and is all that the operator gets: it names
-    what is wrong, where, and what to do.
+    Its text is printed on one line, without a traceback, and is all that the operator sees: it
+    says what is wrong, where, and what to do.
     """

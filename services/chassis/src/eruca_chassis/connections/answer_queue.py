@@ -1,14 +1,14 @@
 """The exchanges of a connection in the order of their requests, and the sending of their answers.
 
-HTTP/1.1 has no other way to say which answer belongs to which request than their order: one that is
-ready early waits for those before it. A small answer goes out in one piece; a large one piece by
-piece, the next pieces when the transport says that it has drained.
+In HTTP/1.1 only the order tells which answer belongs to which request. So an answer that is ready
+early waits for those before it. A small answer is written in one piece. A large one is written
+piece by piece; the next pieces follow when the transport has drained.
 
 Invariants:
 
-- only the first exchange's answer is being sent, and it leaves the queue when all of it is written;
-- an exchange that has left is ended once: what it held is given back, and it is counted;
-- one whose client is lost while it works has left the queue, and is ended when it answers.
+- only the first exchange's answer is being sent; it leaves the queue when it is completely written;
+- an exchange that has left the queue is ended once: its budget is given back, and it is counted;
+- an exchange whose client is lost while it works has left the queue; it is ended when it answers.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from eruca_chassis.metrics import CLIENT_GONE_STATUS
 
 
 class AnswerQueue:
-    """The exchanges that are not ended.
+    """The exchanges of a connection that have not ended.
 
     Args:
-        transport: Where answers are written.
-        flow: Whether it has room.
-        closes_behind: Asked when the answer of the last exchange is begun: whether the connection
-            is closed behind it.
+        transport: Takes the answers.
+        flow: Knows whether the transport has room.
+        closes_behind: Called when the last exchange's answer begins; returns whether the connection
+            closes after it.
     """
 
     def __init__(
@@ -42,39 +42,39 @@ class AnswerQueue:
         closes_behind: Callable[[], bool],
     ) -> None:
         self.exchanges: deque[Exchange] = deque()
-        self.ended_at: float | None = None  # when the latest one did; of the monotonic clock
-        self.written_size = 0  # bytes of all answers that the transport was given
+        self.ended_at: float | None = None  # when the latest exchange ended; monotonic
+        self.written_size = 0  # bytes of all answers given to the transport
         self._transport = transport
         self._flow = flow
         self._closes_behind = closes_behind
 
     @property
     def has_begun_answer(self) -> bool:
-        """Whether a part of an answer is written."""
+        """Whether a part of the first answer has been written."""
         return bool(self.exchanges) and self.exchanges[0].unsent is not None
 
     def send(self) -> bool:
-        """Send what is answered, as far as it is next and the transport has room.
+        """Send the answers that are next, as far as the transport has room.
 
         Returns whether all exchanges have ended.
         """
         exchanges, transport = self.exchanges, self._transport
         while exchanges and exchanges[0].status and not self._flow.write_paused:
             if transport.is_closing():
-                return False  # connection_lost is on its way
+                return False  # connection_lost will follow
             exchange = exchanges[0]
             if exchange.unsent is None:
                 self._begin_answer(exchange)
             for piece in exchange.unsent or ():
                 self._write(piece)
                 if self._flow.write_paused:
-                    return False  # what remains is sent, and the exchange ended, after it drained
+                    return False  # the rest is sent, and the exchange ended, once it has drained
             exchanges.popleft()
             self.end(exchange)
         return not exchanges
 
     def end(self, exchange: Exchange) -> None:
-        """End an exchange that has left the queue."""
+        """End an exchange that has left the queue: give back its budget and count it."""
         exchange.give_back()
         now = monotonic()
         metrics = exchange.request.route.metrics
@@ -82,14 +82,14 @@ class AnswerQueue:
         self.ended_at = now
 
     def drop(self, exchange: Exchange) -> None:
-        """Lose the last exchange, whose request does not arrive whole."""
+        """Remove the last exchange, whose request will not arrive completely."""
         if self.exchanges and self.exchanges[-1] is exchange:
             self.exchanges.pop()
             if exchange.lose():
                 self.end(exchange)
 
     def lose_from_first_waiting(self) -> None:
-        """Lose the first exchange that waits, and all behind it, which have no turn then."""
+        """Lose the first exchange that waits, and all after it, whose turn never comes then."""
         exchanges = self.exchanges
         kept: deque[Exchange] = deque()
         while exchanges and not exchanges[0].is_waiting:
@@ -100,14 +100,14 @@ class AnswerQueue:
                 self.end(exchange)
 
     def lose(self) -> None:
-        """Lose the client of all exchanges."""
+        """Mark the client of all exchanges as lost."""
         exchanges, self.exchanges = self.exchanges, deque()
         for exchange in exchanges:
             if exchange.lose():
                 self.end(exchange)
 
     def _begin_answer(self, exchange: Exchange) -> None:
-        """Send the head of an answer, with the whole body unless it is large."""
+        """Send the head of an answer, together with the body unless that is large."""
         if len(self.exchanges) == 1 and self._closes_behind():
             exchange.closes = True
         assert exchange.head is not None

@@ -1,8 +1,8 @@
-"""Exchanges over ASGI: the same handlers, for requests that do not come straight from a socket.
+"""Exchanges over ASGI: the same handlers for requests that bypass the direct path.
 
-Connections leave to uvicorn what is rare: HTTP/1.0, an offered upgrade, Expect, requests sent ahead
-behind an ordinary one. uvicorn calls the application, which runs the handlers here; so do tests
-that call the application without a socket.
+Connections leave rare cases to uvicorn: HTTP/1.0, an offered upgrade, Expect, requests pipelined
+after an ordinary one. uvicorn calls the application, which runs the handlers here. Tests that call
+the application without a socket take the same path.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eruca_chassis.metrics import CLIENT_GONE_STATUS
 
 
 class _Call:
-    """The carrier: one ASGI call, which waits until the exchange is answered or lost."""
+    """A carrier: one ASGI call, which waits until the exchange is answered or lost."""
 
     def __init__(self) -> None:
         self.settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -27,7 +27,7 @@ class _Call:
 
 
 async def run_exchange(found: Found, scope: Scope, receive: Receive, send: Send) -> int:
-    """Answer one request of a hot route, and return the status; 499 where its client left."""
+    """Answer one request of a hot route; return the status, 499 if the client disconnected."""
     call = _Call()
     headers = joined_headers(scope["headers"])
     request = RequestHead(found, scope["method"], scope["query_string"], headers)
@@ -65,7 +65,7 @@ async def _bring_body(exchange: Exchange, receive: Receive) -> None:
 async def _notice_leaving(exchange: Exchange, call: _Call, receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    # What only works goes on: the client may have done no more than to say that it sends no more.
+    # A request that works, not waits, continues: the client may only have half-closed.
     if exchange.is_waiting and exchange.lose():
         call.answered(exchange)
 

@@ -1,24 +1,24 @@
-"""All connections of one server: how many there are, what they have not read, and for how long.
+"""All connections of one server: their number, their unread bytes, and their slowness.
 
-One sweep per second looks at every connection, which costs a request nothing. What it may find::
+A sweep each second looks at every connection, which costs a request nothing. It may find::
 
     the head of a request    refused (408) after head_seconds
     the body of a request    refused (408) after request_seconds in all, or if less than
-                             bytes_per_second_min has come over BODY_WINDOW_SECONDS
+                             bytes_per_second_min has arrived over BODY_WINDOW_SECONDS
     an unread answer         cut if too little of it was read over unread_seconds: less than
                              bytes_per_second_min of a hot route's, nothing of any other
-    nothing asked for        closed after the keep-alive time
+    no request               closed after the keep-alive time
 
-A slow client holds a connection and a place in a budget, which others need. One that is slower than
-any line is ended. Transports that say they are full are added up at once; beyond
-``unread_size_max`` the one that has been full longest is cut, so that a stuck reader harms only
-itself.
+A slow client holds a connection and part of a budget, which others need. So one that is slower than
+any real network is disconnected. The unread bytes of full transports are summed up at once. Beyond
+``unread_size_max`` the transport that has been full longest is cut, so that a stuck reader harms
+only itself.
 
-A connection takes a file descriptor, which the service needs for its own files. So there are no
-more connections than ``connections_max``, nor than leave it as many as it says it needs: a new
-connection whose descriptor lies above that is one too many. The kernel gives out the lowest number
-that is free, so the number tells how many are in use, whoever uses them. Beyond the limit the
-connection that has been idle longest makes room; while none is, the new one is refused.
+A connection takes a file descriptor, and the service needs descriptors for its own files. So the
+number of connections is limited by ``connections_max``, and by the descriptors that the service
+says it needs: a new connection with a higher descriptor is one too many. The kernel assigns the
+lowest free number, so the number tells how many are in use, no matter by whom. Beyond the limit the
+connection that has been idle longest is closed. If none is idle, the new one is refused.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from eruca.contract.errors import ErucaError, RequestTimeoutError
 
 _log = structlog.get_logger()
 
-REFUSED_CONNECTIONS_MAX: Final = 1_000  # beyond connections_max that still get a reason …
-REFUSED_FILES_MAX: Final = 64  # … and beyond the limit of open files; they are over in a second
-IDLE_SPARED_SECONDS: Final = 1.0  # a connection that was idle for less is not closed to make room
-BODY_WINDOW_SECONDS: Final = 5.0  # over which a body must keep its rate: a pause is no fault
+REFUSED_CONNECTIONS_MAX: Final = 1_000  # beyond connections_max that still get a reason
+REFUSED_FILES_MAX: Final = 64  # the same beyond the limit of open files; each lasts one second
+IDLE_SPARED_SECONDS: Final = 1.0  # a connection idle for less is not closed to make room
+BODY_WINDOW_SECONDS: Final = 5.0  # period of a body's minimum rate: short pauses are tolerated
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What connections may cost; the meaning of each is the setting's of the same name."""
+    """Limits of connections; each field has the meaning of the setting with its name."""
 
     connections_max: int
     head_seconds: float
@@ -54,63 +54,63 @@ class ConnectionLimits:
     bytes_per_second_min: int
     unread_seconds: float
     unread_size_max: int
-    files_max: int | None = None  # that the process may have open; None: any number
+    files_max: int | None = None  # files that the process may open; None: unlimited
 
 
 class Admission(Enum):
-    """Decision about a new connection."""
+    """The decision about a new connection."""
 
     TAKEN = "taken"
-    REFUSED = "refused"  # it is told so
-    DROPPED = "dropped"  # without a word: there are too many to be told
+    REFUSED = "refused"  # with an answer that says why
+    DROPPED = "dropped"  # without an answer: there are too many
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """What a client has yet to do: to read an answer, or else to send the rest of its request."""
+    """The client's pending work: to read an answer, or to send the rest of its request."""
 
-    unread_size: int  # bytes; 0: it is the request that is not there yet
-    request: object  # its latest; held here, so that no later one can be taken for it
-    moved_size: int = 0  # bytes of that body which came, or of that answer which were taken away
-    is_counted: bool = True  # whether moved_size is; else any change of unread_size is enough
-    is_head: bool = False  # whether it is the head that is not there yet
+    unread_size: int  # bytes; 0: the request is incomplete
+    request: object  # the latest; referenced here, so that its identity is not reused
+    moved_size: int = 0  # bytes of the body that arrived, or of the answer that were read
+    is_counted: bool = True  # whether moved_size is counted; else any change of unread_size counts
+    is_head: bool = False  # whether the head is incomplete
 
     @property
     def is_unread(self) -> bool:
-        """True while an answer is to be read."""
+        """Whether there is an answer to read."""
         return self.unread_size > 0
 
     def is_of(self, other: Unfinished) -> bool:
-        """Tell whether the client has the same left to do: to read, or to send this request."""
+        """Return whether the client's pending work is the same: this answer, or this request."""
         return self.request is other.request and self.is_unread == other.is_unread
 
 
 @dataclass(frozen=True, slots=True)
 class _Since:
-    """Times since a client has had something to do, and since it has been slow at it."""
+    """When a client's pending work began, and since when it has been too slow."""
 
-    state: Unfinished  # as it was when the window began
+    state: Unfinished  # at the beginning of the window
     begun: float
     window_begun: float
 
 
 class WatchedConnection(Protocol):
-    """A connection, as far as it is watched."""
+    """A connection, as seen by the watch."""
 
     def unread_size(self) -> int:
-        """Return how many bytes are still to be read by the client."""
+        """Return how many bytes the client has not read yet."""
         ...
 
     def unfinished_state(self) -> Unfinished | None:
-        """Return what is being waited for from the client, or None for nothing."""
+        """Return the client's pending work, or None if there is none."""
         ...
 
     def close_idle(self, now: float) -> None:
-        """Close the connection if nothing has been asked on it for the keep-alive time."""
+        """Close the connection if it has been idle for the keep-alive time."""
         ...
 
     def idle_since(self) -> float | None:
-        """Return since when nothing is asked on it; None: something is, or it is being closed."""
+        """Return since when the connection is idle; None if it is busy or closing."""
         ...
 
     def make_room(self) -> None:
@@ -118,11 +118,11 @@ class WatchedConnection(Protocol):
         ...
 
     def cut(self, why: str) -> None:
-        """Drop the connection with whatever the client has not read."""
+        """Drop the connection and all unread bytes."""
         ...
 
     def refuse(self, error: ErucaError) -> None:
-        """Answer with a problem and close; or cut where an answer has begun."""
+        """Answer with a problem and close; or cut if an answer has begun."""
         ...
 
 
@@ -134,22 +134,22 @@ class ConnectionWatch:
     ) -> None:
         self.limits = limits
         self._files_needed = files_needed
-        self._idlest: deque[tuple[float, WatchedConnection]] = deque()  # idle longest first
-        self._looked_at = -math.inf  # for those, by the monotonic clock
+        self._idlest: deque[tuple[float, WatchedConnection]] = deque()  # longest idle first
+        self._looked_at = -math.inf  # when idle connections were last searched; monotonic
         self.connections: set[WatchedConnection] = set()
-        self.unread_size = 0  # bytes in transports that said they are full
-        self.is_stopping = False  # whether each connection ends with its next answer
-        self.is_away = False  # whether each is cut as it is made, having been accepted just before
+        self.unread_size = 0  # bytes in full transports
+        self.is_stopping = False  # whether each connection closes after its next answer
+        self.is_away = False  # whether connections just accepted are cut at once
         self._unread: dict[WatchedConnection, int] = {}  # longest full first
         self._unfinished: dict[WatchedConnection, _Since] = {}
-        self._has_lost = asyncio.Event()  # a connection, since somebody looked
+        self._has_lost = asyncio.Event()  # set when a connection is lost
 
     def admission(self, descriptor: int, now: float) -> Admission:
-        """Return what becomes of a new connection; where it is one too many, an idle one closes.
+        """Decide about a new connection; close an idle one to make room if needed.
 
         Args:
             descriptor: The number of its file descriptor.
-            now: By the monotonic clock.
+            now: Monotonic time.
         """
         if self.is_away:
             return Admission.DROPPED
@@ -165,13 +165,13 @@ class ConnectionWatch:
         limit = self.limits.files_max
         if limit is None:
             return math.inf
-        # Of a very low limit the service gets the greater part, and others a few connections.
+        # With a very low limit the service gets most, and connections a few.
         return max(limit - self._files_needed() - REFUSED_FILES_MAX, limit // 4)
 
     def _makes_room(self, now: float) -> bool:
-        """Close the connection that has been idle longest, if any is; tell whether one was."""
+        """Close the connection that has been idle longest; return whether there was one."""
         if not self._idlest and now - self._looked_at >= IDLE_SPARED_SECONDS:
-            self._looked_at = now  # all are looked at, so not for each that comes
+            self._looked_at = now  # the search visits all connections, so limit its rate
             idle = [
                 (since, connection)
                 for connection in self.connections
@@ -195,21 +195,21 @@ class ConnectionWatch:
         return False
 
     def filled(self, connection: WatchedConnection) -> None:
-        """Note that a transport is full, and cut the longest full ones if all are too much."""
+        """Record a full transport; cut the longest full ones if the total exceeds the limit."""
         size = connection.unread_size()
         self._unread[connection] = size
         self.unread_size += size
         while self.unread_size > self.limits.unread_size_max:
             slowest = next(iter(self._unread))
             self.drained(slowest)
-            slowest.cut("unread_size_max is reached, and it has been stuck longest")
+            slowest.cut("unread_size_max is exceeded, and this connection was stuck longest")
 
     def drained(self, connection: WatchedConnection) -> None:
-        """Note that a transport is no longer full, or no longer there."""
+        """Record that a transport is no longer full, or is gone."""
         self.unread_size -= self._unread.pop(connection, 0)
 
     def lost(self, connection: WatchedConnection) -> None:
-        """Forget a connection."""
+        """Remove a connection."""
         self.connections.discard(connection)
         self.drained(connection)
         self._has_lost.set()
@@ -221,7 +221,7 @@ class ConnectionWatch:
             await self._has_lost.wait()
 
     def sweep(self, now: float) -> None:
-        """End each connection whose client has been too slow."""
+        """Disconnect each client that has been too slow."""
         before, self._unfinished = self._unfinished, {}
         for connection in list(self.connections):
             state = connection.unfinished_state()
@@ -236,12 +236,12 @@ class ConnectionWatch:
             self._unfinished[connection] = since
             if state.is_unread:
                 if now - since.window_begun > self.limits.unread_seconds:
-                    connection.cut("it has read too little of its answer for unread_seconds")
+                    connection.cut("too little of its answer was read within unread_seconds")
             elif fault := self._fault(since, state, now):
                 connection.refuse(RequestTimeoutError(fault))
 
     def _begins_window(self, since: _Since, state: Unfinished, now: float) -> bool:
-        """Tell whether enough has moved since the window began for another one to begin."""
+        """Return whether enough bytes have moved in the window to begin a new one."""
         if since.state.is_head:
             return not state.is_head
         if not state.is_counted:
@@ -249,11 +249,11 @@ class ConnectionWatch:
         window = self.limits.unread_seconds if state.is_unread else BODY_WINDOW_SECONDS
         passed = now - since.window_begun
         moved = state.moved_size - since.state.moved_size
-        # Not before half of it is over: what came in one piece is to pay for a pause behind it.
+        # Not before half of it has passed: a large piece should pay for a pause after it.
         return passed >= window / 2 and moved >= self.limits.bytes_per_second_min * passed
 
     def _fault(self, since: _Since, state: Unfinished, now: float) -> str | None:
-        """Return why a request that is not there yet is waited for no longer; None: it is."""
+        """Return why an incomplete request has timed out; None if it has not."""
         limits = self.limits
         if state.is_head and now - since.begun > limits.head_seconds:
             return (
@@ -261,7 +261,7 @@ class ConnectionWatch:
             )
         if now - since.begun > limits.request_seconds:
             return (
-                "the request did not arrive whole within request_seconds, "
+                "the request did not arrive completely within request_seconds, "
                 f"{limits.request_seconds:g} s"
             )
         if not state.is_head and now - since.window_begun > BODY_WINDOW_SECONDS:

@@ -1,52 +1,53 @@
-"""The service's side of each connection: uvicorn's, with a direct way and with limits.
+"""The service's side of each connection: uvicorn's protocol, with a direct path and with limits.
 
-*The direct way.* uvicorn makes a task, an event and two or three more objects for every request.
-A request of a hot route is an exchange (:mod:`.exchange`) instead: begun when its head is there,
-completed when its body is, and answered in its turn (:mod:`.answer_queue`). A request whose head is
-known from before (:mod:`.known_heads`), and that is there whole, does not even pass the parser; nor
-does the body of a large upload (:mod:`.body_receiver`). What is rare is left to uvicorn, and comes
-back as an ASGI call (:mod:`.asgi_exchange`): HTTP/1.0, Expect, an offered upgrade, a path in an
-unusual form, a page's request with its Origin, what the guard refuses (:mod:`eruca_chassis.guard`),
-and all that follows on a connection that is to be closed.
+*The direct path.* uvicorn creates a task, an event and two or three more objects for every request.
+A request of a hot route is an exchange (:mod:`.exchange`) instead: it begins with its head, is
+complete with its body, and is answered in its turn (:mod:`.answer_queue`). A complete request with
+a known head (:mod:`.known_heads`) even bypasses the parser, and so does the body of a large upload
+(:mod:`.body_receiver`). Rare cases are left to uvicorn and return as ASGI calls
+(:mod:`.asgi_exchange`): HTTP/1.0, Expect, an offered upgrade, a path in an unusual form, a page's
+request with its Origin, requests that the guard refuses (:mod:`eruca_chassis.guard`), and all that
+follows on a connection about to close.
 
-*Whose turn it is.* The states of a connection, and what moves it on::
+*States.* The states of a connection, and the events between them::
 
-    state      has                          a hot request  another     moved on by
+    state      has                          a hot request  another     left on
     idle       nothing to do                exchanges      uvicorn's   a request
-    exchanges  exchanges that are not ended exchanges      waiting     the last one's end: idle
+    exchanges  exchanges that have not      exchanges      waiting     the last one's end: idle
+               ended
     waiting    … and requests in pipeline   waiting        waiting     the last one's end: uvicorn's
-    uvicorn's  one that uvicorn is at work  uvicorn's      uvicorn's   its end: the next in
-               on, others in pipeline                                  pipeline, or idle
+    uvicorn's  one that uvicorn works on,   uvicorn's      uvicorn's   its end: the next in
+               others in pipeline                                      pipeline, or idle
 
-- exchanges that are not ended and a request that uvicorn is at work on are never there at once;
-- a request is an exchange only where uvicorn has nothing to do, and none waits for it;
-- what waits in ``pipeline`` came behind the exchanges, and is begun when they all have ended;
-- at most ``AHEAD_MAX`` requests are begun or wait. Those behind them are held back as mere bytes,
-  and nothing more is read, until an answer has been sent;
-- a client that sends no more (a half-closed connection) is answered what is at work. What waits for
-  something ends, and so does all behind it: a client that has left looks the same;
-- in every state the connection may be *ending* (closed behind an answer that is decided on: what
-  comes then is no exchange), *refused* (a last answer is written, what arrives is dropped,
+- unfinished exchanges and a request in uvicorn's hands never exist at once;
+- a request becomes an exchange only if uvicorn has nothing to do and no request waits for it;
+- requests in ``pipeline`` came after the exchanges, and begin when all of these have ended;
+- at most ``AHEAD_MAX`` requests are begun or wait. Later ones are held back as mere bytes, and
+  nothing more is read until an answer has been sent;
+- if the client half-closes, requests in progress are answered. A request that waits for an event
+  ends, and so do all after it: a client that has left looks the same;
+- in every state the connection may also be *ending* (it closes after an answer that is decided, and
+  later requests are no exchanges), *refused* (a last answer is written, arriving bytes are dropped,
   and :class:`.refusing.Lingering` has the transport) or lost.
 
 *The limits.* uvicorn parses, keeps connections alive, stops reading while 64 KiB of a body wait for
-the handler, and stops a handler from sending more while the last piece waits for the client. It
-also stops reading as soon as a request comes behind another. A service that does not read does not
-notice that its client leaves, so reading goes on here until what waits is much. uvicorn does not
-bound: how long a request's head or body may take, how large a head is, how many requests are
-pipelined, how long an answer may stay unread, nor how many bytes of unread answers there are in
-all. And its own refusals are plain text. :class:`ServiceProtocol` mends these:
+the handler, and stops a handler from sending while its last piece waits for the client. It also
+stops reading as soon as one request follows another. A service that does not read does not notice
+that its client leaves, so here reading continues until much waits. uvicorn does not limit: the time
+of a request's head or body, the size of a head, the number of pipelined requests, the time an
+answer stays unread, or the unread bytes of all answers. And its own refusals are plain text.
+:class:`ServiceProtocol` adds these:
 
 - *sizes* are counted as data arrives, to the byte (:mod:`.framing`);
-- *refusals* are problems, told behind the answers to what came before. The client is given the time
+- *refusals* are problem documents, sent after the answers to earlier requests. The client gets time
   to read them (:mod:`.refusing`);
-- *upgrades* offered with a body are ignored without losing the body, which uvicorn does (Java's
+- *upgrades* offered with a body are ignored without losing the body; uvicorn loses it (Java's
   client offers h2c with its first request; :mod:`.upgrades`);
 - *unread answers*, *times* and *rates* are watched over all connections
   (:mod:`.connection_watch`).
 
-Source: uvicorn 0.54, ``HttpToolsProtocol`` (whose attributes are relied upon: the tests over real
-sockets notice when they change).
+Source: uvicorn 0.54, ``HttpToolsProtocol`` (this class relies on its attributes: the tests over
+real sockets detect when they change).
 """
 
 from __future__ import annotations
@@ -92,10 +93,10 @@ from eruca_chassis.guard import Guard
 from eruca_chassis.readiness import Readiness
 from eruca_chassis.requests.targets import host_of_target
 
-AHEAD_MAX: Final = 64  # requests of one connection under way; a client further ahead waits
+AHEAD_MAX: Final = 64  # requests in progress per connection; later ones wait unread
 SWEEP_SECONDS: Final = 1.0
 
-_BUFFERED_SIZE_MIN: Final = 16 * 1024  # bytes of a body that it matters to copy once less
+_BUFFERED_SIZE_MIN: Final = 16 * 1024  # bytes of a body for which avoiding a copy matters
 
 _log = structlog.get_logger()
 
@@ -110,29 +111,29 @@ class ServiceProtocol(HttpToolsProtocol):
     readiness: Readiness
     guard: Guard
 
-    _idle_since = 0.0  # when it was made, or uvicorn's latest request ended; monotonic
-    url = b""  # of the request whose head arrives
-    _held_back = b""  # what has been read of requests that are not to begin yet
-    _is_resuming = False  # whether it is about to be looked at again
-    _is_half_closed = False  # whether the client sends no more
-    _refusal: ErucaError | None = None  # of what came last; told behind the answers before it
-    _refused_id: str | None = None  # of the request that is refused
+    _idle_since = 0.0  # when it was created, or uvicorn's latest request ended; monotonic
+    url = b""  # of the request whose head is arriving
+    _held_back = b""  # bytes read of requests that must not begin yet
+    _is_resuming = False  # whether _go_on_reading is scheduled
+    _is_half_closed = False  # whether the client has closed its sending side
+    _refusal: ErucaError | None = None  # of the last request; sent after the answers before it
+    _refused_id: str | None = None  # request id for the refusal
     _arriving: RequestResponseCycle | None = None  # uvicorn's, whose body is arriving
     _is_refused = False
-    _is_ending = False  # whether the connection is closed behind an answer that is decided on
-    _has_room = True  # whether it is one of connections_max
-    _is_amid = True  # a request; its first, to begin with
-    _new_head = b""  # of the request that begins what the parser is fed, if it is there whole
-    _latest: object = None  # what stands for the latest request
+    _is_ending = False  # whether the connection closes after an answer that is decided
+    _has_room = True  # whether it is within connections_max
+    _is_amid = True  # whether a request has begun to arrive; at first the first one counts
+    _new_head = b""  # of the request at the start of the parser's input, if complete
+    _latest: object = None  # identity of the latest request
     _begun: RequestResponseCycle | None = None  # uvicorn's latest; ``cycle`` may only be waiting
-    _receiving: Exchange | None = None  # whose body is arriving
-    _body_size = 0  # bytes of uvicorn's latest request's body that have come
+    _receiving: Exchange | None = None  # the exchange whose body is arriving
+    _body_size = 0  # bytes received of the body of uvicorn's latest request
     _lent: socket.socket | None = None  # the connection, while another process writes to it
 
     def connection_made(  # type: ignore[override]  # as uvicorn's own
         self, transport: asyncio.Transport
     ) -> None:
-        """Take the connection; or, beyond the limit, only to say so."""
+        """Accept the connection; beyond the limit, only in order to refuse its requests."""
         super().connection_made(transport)
         self.flow: ReadingFlow = ReadingFlow(transport)
         self._framing = Framing()
@@ -148,27 +149,27 @@ class ServiceProtocol(HttpToolsProtocol):
         self.watch.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Remove the connection."""
         super().connection_lost(exc)
         self._lose_requests()
         self.watch.lost(self)
 
-    # --- What arrives -----------------------------------------------------------------------------
+    # --- Arriving bytes ---------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Begin the requests that arrive, as far as the client may be ahead of its answers."""
+        """Begin the requests that arrive, within the limit of unanswered ones."""
         if self._refusal is not None:
-            return  # nothing behind what is refused is a request
+            return  # bytes after a refused request are not parsed
         if self._held_back:
             self._held_back += data
         else:
             self._take(data)
 
     def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio has it
-        """Answer what is at work, although the client sends no more; return whether there is any.
+        """Answer requests in progress after a half-close; return whether there are any.
 
-        A client that has left altogether looks the same. So a request that waits for something
-        ends here, and so does one that has not arrived whole.
+        A client that has left altogether looks the same. So a request that waits for an event ends
+        here, and so does an incomplete one.
         """
         self._is_half_closed = True
         if self._receiving is not None:
@@ -180,7 +181,7 @@ class ServiceProtocol(HttpToolsProtocol):
         return self._owes_answers()
 
     def _take(self, data: bytes) -> None:
-        """Feed the parser piece by piece, and refuse what grows without coming to an end."""
+        """Feed the parser piece by piece; refuse a head or a frame that exceeds its limit."""
         start, size = 0, len(data)
         while start < size:
             if not self._is_amid:
@@ -203,25 +204,25 @@ class ServiceProtocol(HttpToolsProtocol):
             let_read(self.transport, BodyReceiver(self, receiving, self._received))
 
     def _feed(self, piece: bytes, *, is_first: bool) -> bool:
-        """Let the parser have a piece, maybe a head's first; return whether there may be more."""
+        """Feed the parser one piece, maybe the first of a head; return whether more may follow."""
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            self._ignore_upgrade()  # the piece ends where the head does
+            self._ignore_upgrade()  # the piece ends exactly at the head's end
         except httptools.HttpParserError as error:
             self.refuse(unreadable(error, piece, is_first=is_first))
         return not self._is_refused and self._refusal is None
 
     def _received(self) -> None:
-        """Go on behind a body that did not pass the parser."""
+        """Resume parsing after a body that bypassed the parser."""
         let_read(self.transport, self)
         self.parser = new_parser(self)
         self.on_message_complete()
 
     def _take_known(self, data: bytes, start: int) -> int:
-        """Take requests from *start* on whose heads are known and bodies whole.
+        """Begin complete requests from *start* on whose heads are known.
 
-        Returns where what is left for the parser begins, which has no part in them.
+        Returns the index of the first byte for the parser, which has seen nothing of them.
         """
         while self._takes_exchanges():
             head_end = data.find(HEAD_END, start)
@@ -249,18 +250,18 @@ class ServiceProtocol(HttpToolsProtocol):
         return start
 
     def _is_far_ahead(self) -> bool:
-        """Tell whether the next request has to wait, unread, for an answer to one before it."""
+        """Return whether the next request must wait, unread, for an earlier answer."""
         ahead = len(self._answers.exchanges) + len(self.pipeline)
         return ahead >= AHEAD_MAX
 
     def _hold_back(self, data: bytes) -> None:
-        """Keep what has been read, and read no more: the client waits in its own buffers."""
+        """Keep bytes already read, and stop reading: the client's own buffers fill up."""
         if not self.transport.is_closing():
             self._held_back = data
             self.flow.hold()
 
     def _go_on_reading(self) -> None:
-        """Take what was held back, as far as there is room again."""
+        """Parse the bytes held back, as far as there is room again."""
         self._is_resuming = False
         data, self._held_back = self._held_back, b""
         if not data or self._is_refused or self._is_ending or self.transport.is_closing():
@@ -270,9 +271,9 @@ class ServiceProtocol(HttpToolsProtocol):
             self.flow.release()
 
     def _has_answered(self) -> None:
-        """See to what waits for an answer to be sent: requests that are held back, or the end."""
+        """Continue after an answer was sent: with held-back requests, a refusal, or closing."""
         if self._held_back:
-            # Not at once: this may be called in the middle of what answers other requests, too.
+            # Not at once: the caller may be in the middle of answering other requests.
             if not self._is_resuming:
                 self._is_resuming = True
                 self.loop.call_soon(self._go_on_reading)
@@ -287,7 +288,7 @@ class ServiceProtocol(HttpToolsProtocol):
         return has_waiting or self._asgi_request() is not None
 
     def on_message_begin(self) -> None:
-        """Take the first byte of a request; uvicorn's part waits until it is uvicorn's."""
+        """Begin a request; uvicorn's own part runs only if the request is left to it."""
         self._is_amid = True
         self._unset_keepalive_if_required()
         self._arriving = None
@@ -295,11 +296,11 @@ class ServiceProtocol(HttpToolsProtocol):
         self.headers = self._latest = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
+        """Store a header."""
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """Take the end of a head: the request goes one way or the other."""
+        """Dispatch a request whose head is complete: to an exchange or to uvicorn."""
         headers = joined_headers(self.headers)
         check_framing(self.parser.get_http_version(), headers)
         self._framing.head_ended(size_said(headers.get(b"content-length")) or 0)
@@ -314,11 +315,11 @@ class ServiceProtocol(HttpToolsProtocol):
             self._begin(exchange)
 
     def on_chunk_header(self) -> None:
-        """Take the line in front of a chunk."""
+        """Count the size line of a chunk."""
         self._framing.chunk_came()
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
+        """Store a piece of the body."""
         self._framing.body_came(len(body))
         if self._receiving is not None:
             self._receiving.add(body)
@@ -327,7 +328,7 @@ class ServiceProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Take the end of a request."""
+        """Complete a request."""
         self._framing.request_ended()
         self._is_amid = False
         exchange, self._receiving = self._receiving, None
@@ -338,9 +339,9 @@ class ServiceProtocol(HttpToolsProtocol):
             self._complete(exchange)
 
     def _take_host_of_target(self) -> None:
-        """Let the host in the request's target stand for the one in its Host, as RFC 9112 has it.
+        """Use the host of the request's target instead of the Host header, as RFC 9112 requires.
 
-        Without a Host, or with several, the request is refused for that.
+        A request without a Host header, or with several, is refused later for that.
         """
         host = host_of_target(self.parser.get_method().decode(), self.url)
         names = [name for name, _ in self.headers]
@@ -358,14 +359,14 @@ class ServiceProtocol(HttpToolsProtocol):
     # --- Exchanges --------------------------------------------------------------------------------
 
     def answered(self, exchange: Exchange) -> None:
-        """Send an answer, in its turn."""
+        """Send an answer when its turn comes."""
         if exchange.is_lost:
             self._answers.end(exchange)
         elif self._answers.exchanges[0] is exchange:
             self._send_answers()
 
     def _takes_exchanges(self) -> bool:
-        """Tell whether a request may be an exchange now: uvicorn has nothing to do."""
+        """Return whether a request may become an exchange now: uvicorn has nothing to do."""
         begun = self._begun
         return not (
             (begun is not None and not begun.response_complete)
@@ -376,7 +377,7 @@ class ServiceProtocol(HttpToolsProtocol):
         )
 
     def _new_exchange(self, headers: dict[bytes, bytes]) -> Exchange | None:
-        """Return the exchange that the request is, or None where it is left to uvicorn."""
+        """Return a new exchange for the request, or None if it is left to uvicorn."""
         if not self._takes_exchanges():
             return None
         parser = self.parser
@@ -387,12 +388,12 @@ class ServiceProtocol(HttpToolsProtocol):
             return None
         is_usual = parser.get_http_version() == "1.1" and not parser.should_upgrade()
         if not is_usual or b"expect" in headers or b"origin" in headers:
-            return None  # … what comes from a page, the application looks at more closely
+            return None  # the application also checks the origin of a page
         request = RequestHead(found, method.decode(), query, headers)
         try:
             self.guard.check(request.method, path, query, "1.1", headers)
         except ErucaError:
-            return None  # … and what the guard refuses: the application asks it, too, and says why
+            return None  # the application asks the guard again, and answers why
         exchange = Exchange(self, request, self.client)
         if not parser.should_keep_alive():
             exchange.closes = self._is_ending = True
@@ -410,7 +411,7 @@ class ServiceProtocol(HttpToolsProtocol):
     def _complete(self, exchange: Exchange) -> None:
         exchange.complete()
         if self._is_ending and not self._answers.exchanges:
-            self.transport.close()  # it was refused before its body was there, or is answered now
+            self.transport.close()  # it was answered before its body was complete, or just now
 
     def _send_answers(self) -> None:
         if self._answers.send():
@@ -418,19 +419,19 @@ class ServiceProtocol(HttpToolsProtocol):
         self._has_answered()
 
     def _closes_behind_answer(self) -> bool:
-        """Tell whether the answer that begins, of the last exchange, is the connection's last."""
+        """Return whether the answer that begins, of the last exchange, is the connection's last."""
         if not self.watch.is_stopping or self.pipeline:
             return False
         self._is_ending = True
         return True
 
     def _go_on(self) -> None:
-        """Close, let uvicorn begin, or wait for the next request: all exchanges have ended."""
+        """Close, let uvicorn begin, or become idle, after the last exchange has ended."""
         if self.watch.is_stopping and not self.pipeline:
-            self._is_ending = True  # now at the latest: its answer may have begun before that
+            self._is_ending = True  # its answer may have begun before the shutdown
         if self._is_ending:
-            if self._receiving is None:  # or closing would reset it under a client that still sends
-                # Not within resume_writing, after which asyncio's transports would close once more.
+            if self._receiving is None:  # otherwise closing would reset a client that still sends
+                # Not inside resume_writing: asyncio's transports would close a second time.
                 self.loop.call_soon(self.transport.close)
         elif self.pipeline:
             self.flow.resume_reading()
@@ -438,7 +439,7 @@ class ServiceProtocol(HttpToolsProtocol):
             self._start_asgi_task(cycle, app)
 
     def _drop_receiving(self) -> None:
-        """Forget the exchange whose body does not arrive: it is the last one."""
+        """Drop the exchange whose body will not arrive completely; it is the last one."""
         exchange, self._receiving = self._receiving, None
         assert exchange is not None
         self._answers.drop(exchange)
@@ -459,23 +460,23 @@ class ServiceProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.url = url
         self.headers = headers
-        self.scope["headers"] = list(headers)  # without the trailers that may follow a body
+        self.scope["headers"] = list(headers)  # a copy without the trailers that may follow
         has_body = self.parser.get_method() != b"HEAD"
         self.scope["extensions"] = lending_by(self) if has_body else {}
-        is_old = self.parser.get_http_version() == "1.0"  # … knows no 100 (Continue)
+        is_old = self.parser.get_http_version() == "1.0"  # which has no 100 (Continue)
         self.expect_100_continue = not is_old and any(name == b"expect" for name, _ in headers)
-        was_paused = self.flow.read_paused  # for a body that waits
+        was_paused = self.flow.read_paused  # because of a waiting body
         super().on_headers_complete()
         self._arriving = self.cycle
         if self.pipeline and not was_paused:
             self._read_on_behind_waiting()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:  # noqa: ANN401
-        if self._answers.exchanges:  # which come first
+        if self._answers.exchanges:  # they come first
             self.pipeline.appendleft((cycle, app))
         elif not self.transport.is_closing():
             self._begun = cycle
-            self._answers.ended_at = None  # uvicorn has a timer for an idle connection
+            self._answers.ended_at = None  # uvicorn's own timer closes an idle connection
             if self.watch.is_stopping and not self.pipeline:
                 cycle.keep_alive = False
             super()._start_asgi_task(cycle, partial(self._run_app, app, cycle))
@@ -488,8 +489,8 @@ class ServiceProtocol(HttpToolsProtocol):
         receive: Receive,
         send: Send,
     ) -> None:
-        """Run the application for one request; tell it that the client has left once it waits."""
-        is_whole = False  # the request
+        """Run the application for one request; report a half-close as soon as it waits."""
+        is_whole = False  # whether the request is complete
 
         async def receive_or_end() -> Message:
             nonlocal is_whole
@@ -506,11 +507,11 @@ class ServiceProtocol(HttpToolsProtocol):
         async def send_or_end(message: Message) -> None:
             nonlocal is_last
             if cycle.waiting_for_100_continue and cycle.more_body:
-                # The client may leave its body out now: nothing tells where the next request is.
+                # The client may omit its body now, so the start of the next request is unknown.
                 is_last = True
                 message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
                 await send(message)
-                cycle.keep_alive = True  # or uvicorn would close under a client that does send it
+                cycle.keep_alive = True  # otherwise uvicorn would close on a client that sends it
             else:
                 await send(message)
 
@@ -520,25 +521,25 @@ class ServiceProtocol(HttpToolsProtocol):
                 self._linger()
         finally:
             if self._is_half_closed and not cycle.response_complete:
-                cycle.disconnected = True  # or uvicorn would answer in the application's place
+                cycle.disconnected = True  # otherwise uvicorn would send an answer of its own
                 self.pipeline.clear()
                 self.transport.close()
 
     def on_response_complete(self) -> None:
-        """Go on with what waits, or wait for the next request."""
+        """Begin the next waiting request, or become idle."""
         super().on_response_complete()
         self._idle_since = monotonic()
         if self._is_amid and not self.cycle.more_body:
-            self._unset_keepalive_if_required()  # the next has begun, and has its own time
+            self._unset_keepalive_if_required()  # the next request has begun, with its own limit
         self._has_answered()
 
     def _asgi_request(self) -> RequestResponseCycle | None:
-        """Return the request that a handler of uvicorn's is at work on."""
+        """Return the request on which uvicorn works, or None."""
         begun = self._begun
         return None if begun is None or begun.response_complete else begun
 
     def _read_on_behind_waiting(self) -> None:
-        """Read on unless the bodies of the requests that wait are large."""
+        """Continue reading unless the bodies of waiting requests are large."""
         waiting_size = sum(len(cycle.body) for cycle, _ in self.pipeline)
         if waiting_size <= HIGH_WATER_LIMIT:
             self.flow.resume_reading()
@@ -547,7 +548,7 @@ class ServiceProtocol(HttpToolsProtocol):
 
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[socket.socket]:
-        """Lend the connection once everything that was written to it is on its way."""
+        """Lend the connection, once all bytes written so far have left the transport."""
         async with lent_socket(self.transport, self.flow.drain) as lent:
             self._lent = lent
             try:
@@ -555,40 +556,40 @@ class ServiceProtocol(HttpToolsProtocol):
             finally:
                 self._lent = None
 
-    # --- What the server and its watch ask --------------------------------------------------------
+    # --- For the server and the watch -------------------------------------------------------------
 
     def shutdown(self) -> None:
-        """Close the connection, at once or behind the last answer that is under way."""
+        """Close the connection, at once or after the last answer in progress."""
         if not self._answers.exchanges:
             super().shutdown()
 
     def pause_writing(self) -> None:
-        """Hold the handler back: the transport is full."""
+        """Pause the handler: the transport is full."""
         super().pause_writing()
         self.watch.filled(self)
 
     def resume_writing(self) -> None:
-        """Let the handler go on."""
+        """Resume the handler."""
         super().resume_writing()
         self.watch.drained(self)
         if self._answers.exchanges:
             self._send_answers()
 
     def unread_size(self) -> int:
-        """Return how many bytes are still to be read by the client."""
+        """Return how many bytes the client has not read yet."""
         if self._lent is not None:
             return unread_size(self._lent)
         return self.transport.get_write_buffer_size()
 
     def unfinished_state(self) -> Unfinished | None:
-        """Return what is being waited for from the client, or None for nothing."""
+        """Return the client's pending work, or None if there is none."""
         unread_size = self.unread_size()
         asgi = self._asgi_request()
         if unread_size:
             read_size = self._answers.written_size - unread_size
             return Unfinished(unread_size, self._latest, read_size, is_counted=asgi is None)
         if self._is_refused or self._refusal is not None:
-            return None  # it has a timer of its own, or waits for its turn
+            return None  # it has its own timer, or waits for its turn
         if self._receiving is not None:
             return Unfinished(0, self._latest, self._receiving.received_size)
         has_enough = asgi is not None and (not asgi.more_body or self.flow.read_paused)
@@ -600,9 +601,9 @@ class ServiceProtocol(HttpToolsProtocol):
         return Unfinished(0, self._latest, self._body_size, is_head=asgi is None)
 
     def close_idle(self, now: float) -> None:
-        """Close the connection if nothing has been asked on it for the keep-alive time.
+        """Close the connection if it has been idle for the keep-alive time.
 
-        Behind an ordinary request uvicorn's own timer does it.
+        After an ordinary request uvicorn's own timer does this.
         """
         since = self._answers.ended_at
         is_idle = since is not None and not self._answers.exchanges
@@ -610,12 +611,12 @@ class ServiceProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def idle_since(self) -> float | None:
-        """Return since when nothing is asked on it; None: something is, or it is being closed."""
+        """Return since when the connection is idle; None if it is busy or closing."""
         is_busy = self._answers.exchanges or self.pipeline or self._asgi_request() is not None
         if is_busy or self._is_refused or self.transport.is_closing() or self.unread_size():
             return None
         if self._is_amid and (self._latest is not None or self._framing.has_begun):
-            return None  # a request has begun to come
+            return None  # a request has begun to arrive
         return max(self._answers.ended_at or 0, self._idle_since)
 
     def make_room(self) -> None:
@@ -623,14 +624,14 @@ class ServiceProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def cut(self, why: str) -> None:
-        """Drop the connection with whatever it has not read."""
+        """Drop the connection and all unread bytes."""
         _log.warning("connection cut", client=self.client, why=why)
         self.transport.abort()
 
     def refuse(self, error: ErucaError) -> None:
-        """Answer with a problem and close, in its turn; or cut where its answer has begun.
+        """Answer with a problem in its turn and close; or cut if its answer has begun.
 
-        What came whole before is answered first.
+        Complete requests before it are answered first.
         """
         receiving = self._receiving
         if receiving is not None and not receiving.status:
@@ -658,14 +659,14 @@ class ServiceProtocol(HttpToolsProtocol):
         self._linger()
 
     def _linger(self) -> None:
-        """End the connection behind what is written; drop what still arrives."""
+        """End the connection after the bytes written; drop those that still arrive."""
         self.transport.write_eof()
         self._is_refused = True
         let_read(self.transport, Lingering(self, self.transport))
         self._lose_requests()
 
     def _id_of_refused(self) -> str:
-        """Return the id of the request under way; a new one where its head was not understood."""
+        """Return the id of the request in progress; a new id if its head could not be parsed."""
         if self._refused_id is not None:
             return self._refused_id
         if self._receiving is not None:
@@ -674,16 +675,16 @@ class ServiceProtocol(HttpToolsProtocol):
         return new_request_id() if asgi is None else request_id(cast("Scope", asgi.scope))
 
     def _has_begun_answer(self) -> bool:
-        """Tell whether a part of an answer, or one to a request that still arrives, is written."""
+        """Return whether a part of an answer was written, or all of it before its request's end."""
         if self._answers.has_begun_answer:
             return True
         if self._receiving is not None:
-            return bool(self._receiving.status)  # it was refused without its whole body
+            return bool(self._receiving.status)  # it was answered before its body was complete
         asgi = self._asgi_request()
         return asgi is not None and asgi.response_started
 
     def _ignore_upgrade(self) -> None:
-        """Go on behind the head of a request that offers an upgrade, as if it offered none."""
+        """Continue after the head of a request that offers an upgrade, as if it offered none."""
         head = head_for_body(self.headers)
         if not head:
             return
@@ -700,7 +701,7 @@ class ServiceProtocol(HttpToolsProtocol):
 def protocol_class(
     watch: ConnectionWatch, hot: HotRoutes, readiness: Readiness, guard: Guard
 ) -> type[ServiceProtocol]:
-    """Return the protocol class of a service's connections, which *watch* looks after."""
+    """Return the protocol class for a service's connections, which *watch* supervises."""
     parts = {
         "watch": watch,
         "hot": hot,
@@ -712,7 +713,7 @@ def protocol_class(
 
 
 def _own_copy(data: bytes, start: int, end: int) -> bytes | bytearray:
-    """Return a body that is part of *data*; a larger one as the buffer that it is wanted in."""
+    """Return a body that is part of *data*; a large one as a bytearray, which handlers need."""
     if end - start < _BUFFERED_SIZE_MIN:
         return data[start:end]
     return bytearray(memoryview(data)[start:end])

@@ -1,28 +1,30 @@
 """An exchange: one hot request and its answer, without a task, a future or a coroutine.
 
-A hot route (:mod:`.hot`) is two plain functions of an exchange. *admit* sees the head and refuses
-by raising, or says what body it expects; *handle* is called once the body is whole, and answers: at
-once, or later from a callback of whatever it waits for. Whoever carries the exchange, a connection
-(:mod:`.connections`) or an ASGI call (:mod:`.asgi_exchange`), moves it through its states::
+A hot route (:mod:`.hot`) consists of two plain functions of an exchange. *admit* sees the head, and
+raises to refuse it or declares the expected body. *handle* is called once the body is complete. It
+answers at once, or later from a callback. The carrier of the exchange is a connection
+(:mod:`.connections`) or an ASGI call (:mod:`.asgi_exchange`). It moves the exchange through its
+states::
 
-    receiving ──body whole──► working ──answer()──► answered ──last byte handed over──► ended
+    receiving ──complete────► working ──answer()──► answered ──last byte handed over──► ended
         │                        │                     ▲ │                                ▲
         └───── refused: the rest of the body is dropped ┘ └──────── client lost ──────────┤
-        └───────────── client lost: nothing is left to be done ───────────────────────────┤
-                                 └── client lost: ``on_lost`` stops what is waited for ───┘
+        └───────────── client lost: nothing is left to do ────────────────────────────────┤
+                                 └── client lost: ``on_lost`` cancels the waiting ────────┘
 
-An exchange whose client is lost while it works and that has no ``on_lost`` is let finish, as an
-append must be; what it then answers is counted and sent to nobody.
+If the client is lost while an exchange works and it has no ``on_lost``, it runs to its end, as an
+append must. Its answer is counted and sent to nobody.
 
-A handler that waits in more than one place has a coroutine do it (:meth:`Exchange.go_on`), in a
-task of the exchange's own, and asks :meth:`Exchange.leaving` where it may wait for long.
+A handler that waits in more than one place uses a coroutine (:meth:`Exchange.go_on`), in a task of
+the exchange's own, and awaits :meth:`Exchange.leaving` where it may wait for long.
 
-Any exception of a handler's function is its answer: an ``ErucaError`` as its problem document, any
-other as a 500 whose details are in the log only. So callbacks go through :meth:`Exchange.resume`.
+Any exception of a handler's function becomes its answer: an ``ErucaError`` as its problem document,
+any other as a 500 whose details are only in the log. So callbacks go through
+:meth:`Exchange.resume`.
 
-What a body and an answer take of a budget is given back when the exchange has ended. A body takes a
-small reservation when it is expected, and the rest as it comes: what is only announced costs
-nothing. An answer takes its size before it is made.
+An exchange gives back its share of a budget when it has ended. A body takes a small reservation
+when it is declared, and more as it arrives: a body that is only announced costs nothing. An answer
+takes its size before it is built.
 """
 
 from __future__ import annotations
@@ -58,38 +60,38 @@ from eruca_chassis.connections.body_receiver import new_buffer
 from eruca_chassis.connections.pieces import Piece
 from eruca_chassis.metrics import RouteMetrics
 
-_SMALL_PIECE_SIZE: Final = 16 * 1024  # bytes below which pieces of a body are joined as they come
-_GATHERED_SIZE_MAX: Final = 64 * 1024  # bytes that are joined into one
-_FIRST_BUFFER_SIZE: Final = 64 * 1024  # bytes of room for a large body of which little has come …
-_BUFFER_GROWTH: Final = 8  # … and then so many times what has: a 4 MiB body moves twice
-_DROPPED: Final = bytearray(64 * 1024)  # where bytes go that nobody wants
+_SMALL_PIECE_SIZE: Final = 16 * 1024  # bytes below which arriving pieces are joined
+_GATHERED_SIZE_MAX: Final = 64 * 1024  # bytes of a joined piece
+_FIRST_BUFFER_SIZE: Final = 64 * 1024  # bytes of the first buffer for a large body
+_BUFFER_GROWTH: Final = 8  # size of the next one, times the bytes received: 4 MiB move twice
+_DROPPED: Final = bytearray(64 * 1024)  # destination of bytes that are dropped
 
 _log = structlog.get_logger()
-_tasks: Final[set[asyncio.Task[None]]] = set()  # under way: the loop itself holds none of them
+_tasks: Final[set[asyncio.Task[None]]] = set()  # strong references: the loop holds only weak ones
 
 
 class Budget(Protocol):
-    """Something of which only so much may be in use at a time."""
+    """A resource of which a limited amount may be in use at once."""
 
     def take(self, amount: int, client: str) -> None:
-        """Take *amount* for *client*; raises OverloadedError where it does not fit."""
+        """Take *amount* for *client*; raise OverloadedError if it does not fit."""
         ...
 
     def give(self, amount: int, client: str) -> None:
-        """Give *amount* back that was taken for *client*."""
+        """Give back *amount*, taken for *client*."""
         ...
 
 
 class BodyLimit(NamedTuple):
-    """How large a body may be, and what its bytes are counted among."""
+    """The maximum size of a body, and the budget that its bytes take."""
 
     budget: Budget
     size_max: int  # bytes
-    name: str  # of size_max, for the refused
+    name: str  # of size_max, for error texts
 
 
 class AnswerHead:
-    """Status and headers of an answer, encoded but for its length; handlers make theirs once."""
+    """Status and headers of an answer, encoded except for its length; reused by handlers."""
 
     __slots__ = ("_prefix", "has_body", "headers", "status")
 
@@ -101,7 +103,7 @@ class AnswerHead:
         self._prefix = b"".join(lines)
 
     def encoded(self, size: int, request_id: str, *, closes: bool) -> bytes:
-        """Return the head of the answer, with *size* bytes of body, to the request of that id."""
+        """Return the encoded head for a body of *size* bytes and a request id."""
         length = b"content-length: %d\r\n" % size if self.has_body else b""
         end = b"connection: close\r\n\r\n" if closes else b"\r\n"
         return b"%b%b%b: %b\r\n%b" % (self._prefix, length, *request_id_header(request_id), end)
@@ -112,11 +114,11 @@ Answer: TypeAlias = tuple[AnswerHead, *tuple[Piece, ...]]
 
 
 class Route(Protocol):
-    """Who answers: the two functions, and how often they have."""
+    """The two functions of a hot route, and the count of its answers."""
 
     @property
     def template(self) -> str:
-        """The path, with its named segments' names."""
+        """The path, with names in place of its named segments."""
         ...
 
     @property
@@ -126,40 +128,40 @@ class Route(Protocol):
 
     @property
     def metrics(self) -> RouteMetrics:
-        """What its answers are counted in."""
+        """The counts of its answers."""
         ...
 
     @property
     def admit(self) -> Callable[[Exchange], None]:
-        """Sees the head."""
+        """Called with the head."""
         ...
 
     @property
     def handle(self) -> Callable[[Exchange], None]:
-        """Answers, once the body is whole."""
+        """Called with the complete body; answers."""
         ...
 
 
 class Found(NamedTuple):
-    """The route of a request, and its path's named segments."""
+    """A request's route, and the named segments of its path."""
 
     route: Route
     parameters: Mapping[str, str]
 
 
 class RequestHead:
-    """A request's head, parsed; one object for all requests that begin with the same bytes.
+    """A request's parsed head; one object for all requests that begin with the same bytes.
 
     Attributes:
-        route: Who answers.
+        route: The route that answers.
         parameters: The path's named segments, decoded.
         method: GET, POST ….
-        query: As it came, without the question mark.
-        headers: Names in lower case; several of one name joined by commas.
-        body_size: Bytes that are announced; None where that is not said.
-        request_id: What the client calls the request; None where it says nothing sane.
-        meaning: What the route's handler has made of it, if it keeps that: a function of the head
-            alone, so it holds for every request that shares the head.
+        query: As sent, without the question mark.
+        headers: Names in lower case; several with one name joined by commas.
+        body_size: Announced bytes of the body; None if not announced.
+        request_id: The client's id for the request; None without a valid one.
+        meaning: A value that the route's handler may cache: a function of the head alone, so it
+            holds for every request that shares the head.
     """
 
     __slots__ = (
@@ -179,10 +181,10 @@ class RequestHead:
 
 
 class Carrier(Protocol):
-    """What brings an exchange its body and takes its answer away."""
+    """Delivers the body to an exchange, and sends its answer."""
 
     def answered(self, exchange: Exchange) -> None:
-        """Send the answer that is there now, in its turn, and end the exchange."""
+        """Send the answer that is now available, in its turn, and end the exchange."""
         ...
 
 
@@ -202,44 +204,44 @@ class Exchange:
         self.request = request
         self.client = client
         self.started = monotonic()
-        self.closes = False  # whether the connection ends with this answer
+        self.closes = False  # whether the connection closes after this answer
         self._request_id = request.request_id
-        self._limit: BodyLimit | None = None  # None: no body is wanted
+        self._limit: BodyLimit | None = None  # None: the body is ignored
         self._budget: Budget | None = None
         self._taken = 0
-        self._paid = 0  # bytes of the body that have been taken from the budget
-        self._size = 0  # … that have come
-        self._buffer: bytearray | None = None  # of a large body, once it is received into one
+        self._paid = 0  # bytes of the body taken from the budget
+        self._size = 0  # bytes of the body that have arrived
+        self._buffer: bytearray | None = None  # of a large body that bypasses the parser
         self.chunks: list[bytes | bytearray] = []
         self.is_whole = False
         self.is_lost = False
         self.on_lost: Callable[[], object] | None = None
-        self._is_driven = False  # step by step: nothing is waited for
-        self._is_left = False  # whether its carrier has ended it, the client having been lost
+        self._is_driven = False  # whether it runs step by step, without waiting for an event
+        self._is_left = False  # whether its carrier has ended it because the client was lost
         self.status = 0  # 0: not answered yet
         self.head: AnswerHead | None = None
         self.pieces: Sequence[Piece] = ()
         self.size = 0  # bytes of all pieces
-        self.unsent: Iterator[Piece] | None = None  # the carrier's, once a large answer has begun
+        self.unsent: Iterator[Piece] | None = None  # the carrier's, while a large answer is sent
 
     # --- For handlers -----------------------------------------------------------------------------
 
     @property
     def body(self) -> bytes | bytearray:
-        """The whole body."""
+        """The complete body."""
         return self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
 
     @property
     def buffer(self) -> bytearray:
-        """The whole body, as memory of the handler's own."""
+        """The complete body, in memory that the handler may change."""
         first = self.chunks[0] if len(self.chunks) == 1 else None
         return first if isinstance(first, bytearray) else bytearray().join(self.chunks)
 
     def expect_body(self, limit: BodyLimit) -> None:
-        """Gather the body; its first bytes are taken from the budget now, the others as they come.
+        """Declare the expected body; a reservation is taken now, the rest as it arrives.
 
         Raises:
-            TooLargeError: More than the limit is announced.
+            TooLargeError: The announced size exceeds the limit.
             OverloadedError: The budget has no room for another request.
         """
         self._limit = limit
@@ -254,7 +256,7 @@ class Exchange:
         """Take *amount* from *budget* until the exchange has ended; one budget per exchange.
 
         Raises:
-            OverloadedError: It does not fit.
+            OverloadedError: The amount does not fit.
         """
         assert self._budget is None or self._budget is budget
         budget.take(amount, client_of(self.client))
@@ -262,7 +264,7 @@ class Exchange:
         self._taken += amount
 
     def give_back(self) -> None:
-        """Give back what was taken; the carrier sees to it at the latest."""
+        """Give back the share of the budget; the carrier calls this at the latest."""
         if self._taken:
             assert self._budget is not None
             self._budget.give(self._taken, client_of(self.client))
@@ -279,7 +281,7 @@ class Exchange:
         self._carrier.answered(self)
 
     def fail(self, error: BaseException) -> None:
-        """Answer with *error*, whatever it is."""
+        """Answer with *error*, as a problem document or as a 500."""
         request, identity = self.request, self.request_id
         if not isinstance(error, ErucaError):
             _log.error(
@@ -298,14 +300,14 @@ class Exchange:
             self.answer(head, problem_body(error, identity))
 
     def resume(self, step: Callable[..., object], *arguments: object) -> None:
-        """Go on with *step*; what it raises is the answer."""
+        """Continue with *step*; if it raises, the exception is the answer."""
         try:
             step(*arguments)
         except Exception as error:  # the outermost frame of a request
             self.fail(error)
 
     def drive(self, steps: Iterator[None]) -> None:
-        """Take *steps*, of which the last answers, one per turn of the event loop."""
+        """Run *steps*, one per turn of the event loop; the last one answers."""
         self._is_driven = True
         for _ in steps:
             turn = asyncio.get_running_loop().call_soon(self.resume, self.drive, steps)
@@ -313,16 +315,16 @@ class Exchange:
             return
 
     def go_on(self, steps: Coroutine[Any, Any, Answer]) -> None:
-        """Answer with what *steps* return or raise; they run in a task."""
+        """Run the coroutine *steps* in a task; answer with its result or its exception."""
         task = asyncio.get_running_loop().create_task(self._answer_by(steps))
         _tasks.add(task)
         task.add_done_callback(_tasks.discard)
 
     async def leaving(self) -> Message:
-        """Return, as an ASGI application's ``receive``, once the client has left.
+        """Return once the client has disconnected, like an ASGI application's ``receive``.
 
-        From the first call on the exchange ends when that happens, and what is answered after it
-        is told to nobody.
+        After the first call the exchange ends at a disconnect, and a later answer is sent to
+        nobody.
         """
         if not self.is_lost:
             gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -339,7 +341,7 @@ class Exchange:
 
     @property
     def request_id(self) -> str:
-        """The request's id: the client's, or one made here; every answer has it."""
+        """The request's id: the client's or a new one; every answer carries it."""
         if self._request_id is None:
             self._request_id = new_request_id()
         return self._request_id
@@ -352,7 +354,7 @@ class Exchange:
             self.fail(error)
 
     def add(self, piece: bytes | bytearray) -> None:
-        """Take a piece of the body; dropped where it is not wanted, or not any more."""
+        """Store a piece of the body; drop it if the body is ignored or already answered."""
         if self._limit is None or self.status:
             return
         self._size += len(piece)
@@ -363,7 +365,7 @@ class Exchange:
         if not self.chunks or len(piece) >= _SMALL_PIECE_SIZE:
             self.chunks.append(piece)
             return
-        # An object for each byte of a trickle would cost many times what is paid for.
+        # One object for each byte of a trickle would cost many times the bytes charged.
         last = self.chunks[-1]
         if not isinstance(last, bytearray) or len(last) >= _GATHERED_SIZE_MAX:
             last = bytearray()
@@ -372,20 +374,20 @@ class Exchange:
 
     @property
     def received_size(self) -> int:
-        """Bytes of the body that have come."""
+        """Bytes of the body that have arrived."""
         return self._size
 
     @property
     def missing_size(self) -> int:
-        """Bytes of the body that are announced, wanted and not there yet."""
+        """Bytes of the body that are announced and needed but missing."""
         announced = self.request.body_size
         return 0 if self.status or self._limit is None else max((announced or 0) - self._size, 0)
 
     def room(self) -> memoryview:
-        """Return where the next bytes of a large body go: into the buffer that the handler gets.
+        """Return memory for the next bytes of a large body, in the buffer that the handler gets.
 
-        The buffer grows with what has come, so that announcing much takes no memory. Where the
-        request has been refused meanwhile, the bytes are dropped.
+        The buffer grows with the bytes received, so that a mere announcement takes no memory. If
+        the request has been refused meanwhile, the bytes are dropped.
         """
         announced = self.request.body_size
         assert announced is not None
@@ -395,7 +397,7 @@ class Exchange:
         if buffer is None or len(buffer) == self._size:
             wanted = max(self._size * _BUFFER_GROWTH, _FIRST_BUFFER_SIZE)
             buffer = new_buffer(min(wanted, announced))
-            # Not resized: whoever reads into the old one may still hold it.
+            # Not resized in place: the transport may still hold a view of the old one.
             come = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
             memoryview(buffer)[: self._size] = memoryview(come)[: self._size]
             self._buffer = buffer
@@ -403,14 +405,14 @@ class Exchange:
         return memoryview(buffer)[self._size :]
 
     def filled(self, size: int) -> bool:
-        """Note that so many bytes have come where :meth:`room` said; tell whether all have."""
+        """Record *size* bytes received into :meth:`room`; return whether the body is complete."""
         self._size += size
         if self._size > self._paid and self._limit is not None and not self.status:
             self.resume(self._pay, self._limit)
         return self._size == self.request.body_size
 
     def complete(self) -> None:
-        """Let the handler answer: the body is whole."""
+        """Let the handler answer: the body is complete."""
         self.is_whole = True
         if self.status:
             return
@@ -421,11 +423,11 @@ class Exchange:
 
     @property
     def is_waiting(self) -> bool:
-        """True while it waits for something that its client's leaving ends."""
+        """Whether it waits for an event, and ends if its client disconnects."""
         return self.on_lost is not None and not self._is_driven
 
     def lose(self) -> bool:
-        """Note that the client is gone; tell whether nothing more will come of the exchange."""
+        """Record that the client is gone; return whether the exchange is over."""
         self.is_lost = True
         if self.on_lost is not None:
             stop, self.on_lost = self.on_lost, None
@@ -439,7 +441,7 @@ class Exchange:
             head, *pieces = await steps
         except ClientGoneError:
             if not self._is_left:
-                self._carrier.answered(self)  # by nothing: it only ends
+                self._carrier.answered(self)  # without an answer: it only ends
         except Exception as error:  # the outermost frame of a request
             if not self._is_left:
                 self.fail(error)
@@ -455,9 +457,9 @@ class Exchange:
 
 
 def defect() -> InternalError:
-    """Return what a client is told of an exception that nobody expected."""
+    """Return the error that a client gets for an unexpected exception."""
     return InternalError(
-        "the service met an error it did not expect",
+        "the service met an unexpected error",
         fix="report it with the request_id, under which the service's log has the details",
     )
 

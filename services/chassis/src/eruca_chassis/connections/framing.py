@@ -1,19 +1,19 @@
-"""Boundaries of a connection's requests, as far as limits need to know them.
+"""Find the boundaries of a connection's requests, as far as limits need them.
 
-The parser finds out what a request says, but not at which byte it has: it takes whatever has
-arrived, several requests at a time. So it is fed in pieces. Each ends where a head ends, or a body,
-or what there is. Then a limit holds to the byte however a request arrives, and the connection can
-stop between two requests.
+The parser tells the content of a request but not where in the bytes it ends: it consumes all that
+has arrived, several requests at once. So it is fed in pieces. Each piece ends where a head or a
+body ends, or with the data. So a limit holds to the byte no matter how a request arrives, and the
+connection can stop between two requests.
 
-That takes no parsing. A head, and a chunked body with its trailers, end with the first empty line
-that is not part of a chunk; an empty line inside a chunk only makes one more piece. The end of
-any other body is known from its head.
+That needs no parsing. A head, and a chunked body with its trailers, end with the first empty line
+that is not part of a chunk. An empty line inside a chunk only causes one more piece. The end of any
+other body is known from its head.
 
-What a client may send without a request to show for it:
+Limits for bytes that carry no content:
 
-- a head of ``HEAD_SIZE_MAX`` bytes, empty lines in front of it included;
-- trailers, and the extensions of chunks, of as much. 16 bytes for each chunk and twice its data do
-  not count: a chunk of one byte is honest, a byte with a kilobyte of extension is not.
+- ``HEAD_SIZE_MAX`` bytes for a head, including empty lines before it;
+- as much for trailers and chunk extensions. 16 bytes per chunk and twice its data do not count: a
+  chunk of one byte is legitimate, a byte with a kilobyte of extension is not.
 
 Source: RFC 9112 sections 2.2, 6.3 and 7.1; RFC 9110 section 10.1.1 (Expect); the allowance for
 chunks is that of Go's net/http.
@@ -35,23 +35,23 @@ from eruca_chassis.connections.known_heads import HEAD_END
 HEAD_SIZE_MAX: Final = 64 * 1024  # bytes of a request line with its headers; and of trailers
 _CONTINUE: Final = b"100-continue"
 _CHUNK_ALLOWANCE: Final = 16  # bytes around the data of one chunk that do not count
-_SHOWN_SIZE_MAX: Final = 80  # bytes of a refused value that are shown
-_SEAM_SIZE: Final = len(HEAD_END) - 1  # bytes of it that may be in the piece before
+_SHOWN_SIZE_MAX: Final = 80  # bytes of a refused value in an error text
+_SEAM_SIZE: Final = len(HEAD_END) - 1  # bytes of HEAD_END that may be in the previous piece
 
 
 def check_framing(http_version: str, headers: Mapping[bytes, bytes]) -> None:
-    """Refuse a head behind which the body would be read otherwise than its sender means it.
+    """Refuse a head whose body the parser would delimit differently than its sender means.
 
     Args:
-        http_version: As the parser has it.
-        headers: Names in lower case; several of one name joined by commas.
+        http_version: The parser's value.
+        headers: Names in lower case; several with one name joined by commas.
 
     Raises:
-        HttpVersionError: It is not of HTTP/1.1 or 1.0.
-        ExpectationError: The sender waits with the body for something else than 100 (Continue).
-        TransferCodingError: The body is coded in more ways than in chunks.
-        RequestError: Nothing tells where the body ends: chunked is not its last coding, or it is of
-            HTTP/1.0, which knows no codings.
+        HttpVersionError: It is not HTTP/1.1 or 1.0.
+        ExpectationError: The Expect header has another value than 100-continue.
+        TransferCodingError: The body has another coding beside chunked.
+        RequestError: The end of the body is unknown: chunked is not its last coding, or the version
+            is HTTP/1.0, which has no codings.
     """
     if http_version not in ("1.1", "1.0"):
         raise HttpVersionError(f"the request is of HTTP/{http_version}")
@@ -90,24 +90,24 @@ def _shown(value: bytes) -> str:
 
 
 class Framing:
-    """The bytes of one connection, from where the parser was made."""
+    """The bytes of one connection, from the creation of its parser."""
 
     __slots__ = ("_body_left", "_size", "_tail")
 
     def __init__(self) -> None:
-        self._size = 0  # bytes that count, of the head or of what frames a chunked body
-        self._body_left = 0  # bytes of a body whose size is announced
-        self._tail = b""  # of what was fed before: an empty line may have begun there
+        self._size = 0  # bytes that count, of the head or of a chunked body's framing
+        self._body_left = 0  # missing bytes of a body of announced size
+        self._tail = b""  # end of the previous piece: an empty line may have begun there
 
     @property
     def has_begun(self) -> bool:
-        """True once a byte of the next head has come."""
+        """Whether a byte of the next head has arrived."""
         return self._size > 0
 
     def next_end(self, data: bytes, start: int) -> int:
-        """Return where the piece of *data* ends that begins at *start*; there, if it is too large.
+        """Return the end of the piece of *data* at *start*; *start* itself if it is too large.
 
-        It counts as fed from then on.
+        The piece counts as fed from then on.
         """
         if self._body_left:
             end = min(len(data), start + self._body_left)
@@ -122,20 +122,20 @@ class Framing:
         return end
 
     def head_ended(self, body_size: int) -> None:
-        """Note the end of a head, and the size of the body that it announces; 0: none is said."""
+        """Record the end of a head, and the announced size of its body; 0 if none."""
         self._size = 0
         self._body_left = body_size
 
     def chunk_came(self) -> None:
-        """Note the line in front of a chunk."""
+        """Record the size line of a chunk."""
         self._size = max(0, self._size - _CHUNK_ALLOWANCE)
 
     def body_came(self, size: int) -> None:
-        """Note *size* bytes of a body."""
-        self._size = max(0, self._size - 3 * size)  # they were counted once
+        """Record *size* bytes of a body."""
+        self._size = max(0, self._size - 3 * size)  # once for counting them, twice as allowance
 
     def request_ended(self) -> None:
-        """Note the end of a request."""
+        """Record the end of a request."""
         self._size = 0
         self._body_left = 0
 

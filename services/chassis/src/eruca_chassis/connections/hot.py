@@ -1,13 +1,12 @@
-"""Hot routes: the few requests a service lives by, which go past uvicorn's and FastAPI's machinery.
+"""Hot routes: the few performance-critical requests, which bypass uvicorn's and FastAPI's layers.
 
-A FastAPI route costs several times what a raw handler costs, and a task per request as much again.
-So these are found by a look-up in what earlier requests asked for, or else by one dictionary
-look-up and a comparison or two, and are answered as exchanges (:mod:`.exchange`). All else falls
-through to FastAPI.
+A FastAPI route costs several times as much as a raw handler, and a task per request as much again.
+So hot routes are found in a cache of earlier paths, or by one dictionary look-up and a comparison
+or two. They are answered as exchanges (:mod:`.exchange`). All other requests go to FastAPI.
 
-A GET route takes HEAD too: the body is left out. A template is ``/v1/things/{thing}/parts``: fixed
-segments and named ones, which the handler finds decoded in ``exchange.request.parameters``. The
-last one may be ``{thing}:verb``: a named segment that ends in a fixed way.
+A GET route also takes HEAD; the body is left out. A template is ``/v1/things/{thing}/parts``: fixed
+and named segments. The handler finds the named ones decoded in ``exchange.request.parameters``. The
+last one may be ``{thing}:verb``: a named segment with a fixed end.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from eruca_chassis.requests.targets import has_escaped_slash
 
 Step: TypeAlias = Callable[[Exchange], None]
 
-KNOWN_PATHS_MAX: Final = 4096  # paths whose route is remembered
-KNOWN_PATH_SIZE_MAX: Final = 512  # bytes of one of them; more than twice the longest name's
+KNOWN_PATHS_MAX: Final = 4096  # cached paths
+KNOWN_PATH_SIZE_MAX: Final = 512  # bytes of a cached path; more than twice the longest name
 
 _Shape: TypeAlias = tuple[str, int]  # method, number of segments
 
@@ -37,13 +36,13 @@ def _admit_without_body(_exchange: Exchange) -> None:
 
 
 class HotRoute:
-    """One method and path template, who answers it, and how often that has happened.
+    """One method and path template, its handlers, and its metrics.
 
     Args:
         method: GET, POST ….
         template: The path.
-        handle: Answers a request whose body is whole.
-        admit: Sees a request's head first: refuses it by raising, or asks for its body.
+        handle: Answers a request whose body is complete.
+        admit: Sees a request's head first: raises to refuse it, or declares its body.
     """
 
     __slots__ = (
@@ -66,23 +65,23 @@ class HotRoute:
         self.segment_count = len(segments)
         self._named = [(s[1:-1], i) for i, s in enumerate(segments) if s.startswith("{")]
         fixed = [i for i, segment in enumerate(segments) if not segment.startswith("{")]
-        # Index 0 is the empty segment before the first slash: it stands here once more because an
-        # itemgetter of a single index returns no tuple.
+        # Index 0, the empty segment before the first slash, is repeated here because an itemgetter
+        # with a single index returns no tuple.
         self._pick = itemgetter(0, *fixed)
         self._fixed = self._pick(segments)
 
     @property
     def is_remembered(self) -> bool:
-        """Whether its paths are: what a verb is applied to is hardly ever asked for again."""
+        """Whether its paths are cached; the target of a verb is hardly ever requested again."""
         return not self._verb
 
     def answer_by(self, handle: Step, *, admit: Step = _admit_without_body) -> None:
-        """Let others than before answer."""
+        """Replace the handlers."""
         self.handle = handle
         self.admit = admit
 
     def parameters(self, segments: list[str]) -> dict[str, str] | None:
-        """Return the named segments of a path of this route's length; None if it is another's."""
+        """Match a path of this route's length; return its named segments, None if no match."""
         if verb := self._verb:
             last = segments[-1]
             if not last.endswith(verb):
@@ -102,21 +101,21 @@ class HotRoutes:
     def __init__(self, *routes: HotRoute) -> None:
         self.routes = routes
         self._by_shape: dict[_Shape, tuple[HotRoute, ...]] = {}
-        self._known: dict[tuple[bytes, bytes], Found] = {}  # by method and raw path
+        self._known: dict[tuple[bytes, bytes], Found] = {}  # (method, raw path) → route
         for route in routes:
             for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
                 shape = (method, route.segment_count)
                 self._by_shape[shape] = (*self._by_shape.get(shape, ()), route)
 
     def find(self, method: str, path: str) -> Found | None:
-        """Return what answers a request, or None."""
+        """Return the route of a request, or None."""
         matched = self._match(method, path)
         return None if matched is None else Found(*matched)
 
     def find_raw(self, method: bytes, path: bytes) -> Found | None:
-        """Return what answers a request for *path*, as it came without its query; or None.
+        """Return the route for the raw *path* without its query, or None.
 
-        A path in an unusual form is not found here, nor one with a fragment.
+        A path in an unusual form, or with a fragment, is not found here.
         """
         known = self._known.get((method, path))
         if known is not None or len(path) > KNOWN_PATH_SIZE_MAX:
@@ -150,7 +149,7 @@ class HotRoutes:
         return None
 
     def methods(self, path: str) -> set[str]:
-        """Return the methods that some hot route takes at *path*."""
+        """Return the methods that hot routes take at *path*."""
         segments = path.split("/")
         return {
             route.method

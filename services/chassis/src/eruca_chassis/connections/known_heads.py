@@ -1,11 +1,11 @@
-"""Heads of requests that have come before, byte for byte: parsed once, found by a look-up.
+"""Known heads: heads of earlier requests, byte for byte, parsed once and found by a look-up.
 
-Who sends messages sends one head again and again; what differs is the body. Parsing is a function
-of a head's bytes alone where a request begins, so what the parser has made of them once holds for
-the next time, on whatever connection.
+A producer sends the same head again and again; only the body differs. At the beginning of a request
+the parser's result depends on the head's bytes alone. So it is valid for the same bytes later, on
+any connection.
 
-Only heads of requests with a body are kept: those without say in their query where to read on, and
-hardly ever come twice. Neither does one that names its request, or the trace it is part of.
+Only heads of requests with a body are cached. Those without one name their position in the query,
+and hardly ever repeat. Nor do heads with a request id or a trace context.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ KNOWN_HEAD_SIZE_MAX: Final = 1_024  # bytes
 
 
 class KnownHeads:
-    """The heads that a service's hot routes have met, of all its connections."""
+    """The known heads of a service's hot routes, for all its connections."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, RequestHead] = {}
-        self.find = self._known.get  # by a head's bytes, its end included; or None
+        self.find = self._known.get  # head, including its end → parsed head, or None
 
     def __len__(self) -> int:
         return len(self._known)
 
     def learn(self, head: bytes, request: RequestHead) -> None:
-        """Remember what a head was parsed to, if it is one that may come again.
+        """Cache a parsed head if it may repeat.
 
         Args:
-            head: All bytes from where the request began up to the first empty line.
-            request: What the parser made of it.
+            head: All bytes from the beginning of the request to its first empty line.
+            request: The parsed head.
         """
         headers = request.headers
         is_plain = (
@@ -44,7 +44,7 @@ class KnownHeads:
             and b"transfer-encoding" not in headers
             and _NAMING.isdisjoint(headers)
             and request.body_size
-            # One line each, and nothing in front: else the parser may have seen its end elsewhere.
+            # One line each, and nothing before: otherwise the parser may have found another end.
             and head.count(b"\n") == head.count(b"\r\n") == len(headers) + 2
             and head.startswith(request.method.encode() + b" ")
         )

@@ -1,12 +1,11 @@
-"""Lending a connection: the body of an answer, written by another process.
+"""Lend a connection: another process writes the body of an answer.
 
-A service that passes on what a process of its own makes would copy every byte twice more, and keep
-everybody else waiting meanwhile. So it may lend that process the client's connection, between the
-head of an answer and its end: the other one writes chunks to it, and the service nothing. Whoever
-lends it sees to it that only one process writes at a time.
+A service that forwards the output of its own worker process would copy every byte twice more, and
+block everybody else meanwhile. So it may lend the client's connection to that process, between the
+head of an answer and its end. The process writes chunks to it, and the service writes nothing. The
+lender must ensure that only one process writes at a time.
 
-A connection that was lent is watched like any other: what its client has yet to read is what the
-kernel still holds of it.
+A lent connection is watched like any other: its unread bytes are those that the kernel still holds.
 
 Source: unix(7), SCM_RIGHTS; tty_ioctl(4), TIOCOUTQ; RFC 9112 section 7.1.
 """
@@ -27,8 +26,8 @@ from eruca_chassis.asgi import ClientGoneError, Scope
 
 Piece: TypeAlias = bytes | memoryview
 
-_EXTENSION: Final = "eruca.lending"  # of a scope …
-_LENDER: Final = "lender"  # … with this in it
+_EXTENSION: Final = "eruca.lending"  # key in a scope's extensions
+_LENDER: Final = "lender"  # key in that extension
 _COUNT: Final = struct.Struct("i")
 
 
@@ -36,23 +35,23 @@ class Lender(Protocol):
     """A connection that can be lent."""
 
     def lent(self) -> AbstractAsyncContextManager[socket.socket]:
-        """Lend the connection once everything that was written to it is on its way.
+        """Lend the connection, once all bytes written so far have left the transport.
 
-        Whoever leaves with an exception has told half an answer: the connection ends.
+        An exception inside the block means half an answer: the connection is closed.
 
         Raises:
-            ClientGoneError: There is no connection any more.
+            ClientGoneError: The connection is closed.
         """
         ...
 
 
 def lending_by(lender: Lender) -> dict[str, dict[object, object]]:
-    """Return the extensions of a scope that let its handler borrow its connection."""
+    """Return scope extensions through which a handler can borrow the connection."""
     return {_EXTENSION: {_LENDER: lender}}
 
 
 def lender_of(scope: Scope) -> Lender | None:
-    """Return what lends the connection of the request in *scope*; None: its answer has no body."""
+    """Return the lender in *scope*; None if the request's answer has no body."""
     lender: Lender | None = scope["extensions"].get(_EXTENSION, {}).get(_LENDER)
     return lender
 
@@ -61,29 +60,29 @@ def lender_of(scope: Scope) -> Lender | None:
 async def lent_socket(
     transport: asyncio.Transport, drain: Callable[[], Awaitable[None]]
 ) -> AsyncIterator[socket.socket]:
-    """Lend a transport's socket once all that was written to it is on its way, as a Lender does.
+    """Lend a transport's socket, once all bytes written so far have left the transport.
 
     Args:
-        transport: Nobody else writes to it meanwhile.
-        drain: Waits until it is no longer full.
+        transport: Nobody else may write to it meanwhile.
+        drain: Waits until the transport is no longer full.
 
     Raises:
-        ClientGoneError: There is no connection any more.
+        ClientGoneError: The connection is closed.
     """
     if not transport.is_closing():
-        transport.set_write_buffer_limits(0)  # full as long as anything waits
+        transport.set_write_buffer_limits(0)  # full as long as any byte waits
         await drain()
     if transport.is_closing():
         raise ClientGoneError
-    # One of our own: the transport's may be closed meanwhile, and its number another's.
+    # A duplicate: the transport's descriptor may be closed meanwhile, and its number reused.
     lent = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-    lent.settimeout(0)  # it does not block as it is, but this object does not know that
+    lent.settimeout(0)  # the socket is non-blocking already, but this object does not know
     try:
         with lent:
             try:
                 yield lent
             except BaseException:
-                _sever(lent)  # whoever else holds it
+                _sever(lent)  # for every process that holds it
                 raise
     finally:
         if not transport.is_closing():
@@ -91,17 +90,17 @@ async def lent_socket(
 
 
 def chunk_of(pieces: Sequence[Piece]) -> bytes:
-    """Return *pieces*, of which one at least is not empty, as a chunk of an HTTP/1.1 body."""
+    """Encode *pieces*, at least one of them not empty, as a chunk of an HTTP/1.1 body."""
     return b"".join((b"%x\r\n" % sum(map(len, pieces)), *pieces, b"\r\n"))
 
 
 def unread_size(connection: socket.socket) -> int:
-    """Return how many bytes the kernel holds that the other end has not taken yet."""
+    """Return how many bytes in the kernel the peer has not read yet."""
     answer = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(_COUNT.size))
     (size,) = _COUNT.unpack(answer)
     return int(size)
 
 
 def _sever(connection: socket.socket) -> None:
-    with suppress(OSError):  # the client was faster
+    with suppress(OSError):  # the client has closed it already
         connection.shutdown(socket.SHUT_RDWR)

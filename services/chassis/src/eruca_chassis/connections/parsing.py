@@ -1,4 +1,4 @@
-"""The HTTP parser of connections, and what is told of a request that it does not take."""
+"""The HTTP parser of connections, and the errors for requests that it rejects."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ import httptools
 from eruca.contract.errors import RequestError, UnknownMethodError
 
 # A method is a token, and a space follows (RFC 9110 section 9.1, RFC 9112 section 3). Of a head
-# that comes in pieces, the one in which the parser stops may end before that.
+# that arrives in pieces, the piece in which the parser stops may end before that.
 _METHOD: Final = re.compile(rb"[\r\n]*(?P<method>[!#$%&'*+.^_`|~0-9A-Za-z-]+)(?P<end> |\Z)")
-_SHOWN_SIZE_MAX: Final = 80  # characters of an unknown method that are shown
+_SHOWN_SIZE_MAX: Final = 80  # characters of an unknown method in an error text
 
 
 def new_parser(callbacks: object) -> httptools.HttpRequestParser:
-    """Return a parser that takes what uvicorn's does: requests behind one that closes, too."""
+    """Return a parser configured like uvicorn's: it also takes requests after one that closes."""
     parser = httptools.HttpRequestParser(callbacks)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
 
 
 def unreadable(error: httptools.HttpParserError, piece: bytes, *, is_first: bool) -> RequestError:
-    """Return what is told of a request that the parser does not take.
+    """Return the error for a request that the parser rejects.
 
     Args:
-        error: The parser's.
-        piece: What it stopped in.
-        is_first: Whether the request begins with it.
+        error: The parser's error.
+        piece: The bytes in which the parser stopped.
+        is_first: Whether the request begins with *piece*.
     """
-    # A URL that passes there may fail when it is taken apart, in a callback.
+    # The parser may accept a URL that a callback then fails to split.
     cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
     if isinstance(cause, RequestError):
         return cause
     if isinstance(cause, httptools.HttpParserInvalidURLError):
         return RequestError(
-            "the request's URL cannot be read",
-            fix="write it in ASCII, and any other character as the %XX of its UTF-8",
+            "the request's URL cannot be parsed",
+            fix="write it in ASCII; percent-encode other characters as UTF-8 (%XX)",
         )
     if isinstance(cause, httptools.HttpParserInvalidMethodError):
         found = _METHOD.match(piece)
@@ -45,7 +45,7 @@ def unreadable(error: httptools.HttpParserError, piece: bytes, *, is_first: bool
             return _unknown_method(found["method"] if is_first and found["end"] else b"")
     reason = str(error)
     return RequestError(
-        f"what arrived is not HTTP/1.1: {reason[:1].lower()}{reason[1:]}",
+        f"the data is not HTTP/1.1: {reason[:1].lower()}{reason[1:]}",
         fix="send a request of HTTP/1.1, with a method that OpenAPI names, and without TLS",
     )
 

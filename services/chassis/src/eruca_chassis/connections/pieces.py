@@ -1,6 +1,6 @@
-"""Bodies made of pieces: what is small is joined, what is large is never copied.
+"""Bodies made of pieces: small ones are joined, large ones are never copied.
 
-A piece is ``bytes`` or a ``memoryview`` of something that stays as it is while it is sent.
+A piece is ``bytes``, or a ``memoryview`` of memory that does not change while it is sent.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Final, TypeAlias
 
 Piece: TypeAlias = bytes | memoryview
 
-JOIN_SIZE_MAX: Final = 64 * 1024  # bytes up to which copying is cheaper than one more write
+JOIN_SIZE_MAX: Final = 64 * 1024  # bytes up to which a copy is cheaper than another write
 
 
 def joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Yield the same bytes in fewer pieces: neighbours that are small are joined."""
+    """Yield the same bytes in fewer pieces: small neighbours are joined."""
     small: list[Piece] = []
     size = 0
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""uvicorn's flow control, with one more reason not to read: the client is too far ahead."""
+"""uvicorn's flow control, with one more reason to stop reading: too many unanswered requests."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 
 class ReadingFlow(FlowControl):
-    """Reads while nobody has paused it and it is not held.
+    """Reads unless reading is paused or held.
 
-    uvicorn resumes reading with each answer, for the bodies that it paused for.
+    uvicorn resumes reading with each answer, which must not override a hold.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -18,16 +18,16 @@ class ReadingFlow(FlowControl):
         self._is_held = False
 
     def hold(self) -> None:
-        """Do not read until released."""
+        """Stop reading until released."""
         self._is_held = True
         self.pause_reading()
 
     def release(self) -> None:
-        """Read again."""
+        """Resume reading."""
         self._is_held = False
         self.resume_reading()
 
     def resume_reading(self) -> None:
-        """Read again, unless held."""
+        """Resume reading, unless held."""
         if not self._is_held:
             super().resume_reading()

@@ -1,4 +1,4 @@
-"""Refusing at the connection itself: a problem document, and time for the client to read it."""
+"""Refuse a connection: send a problem document, and give the client time to read it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from eruca_chassis.asgi import (
     send_problem,
 )
 
-LINGER_SECONDS: Final = 1.0  # for a refused client to read why
+LINGER_SECONDS: Final = 1.0  # for a refused client to read the answer
 
 
 def last_answer(error: ErucaError, request_id: str) -> bytes:
-    """Return the whole answer that ends a connection with *error*, head and problem document."""
+    """Encode the complete last answer of a connection: head and problem document of *error*."""
     body = problem_body(error, request_id)
     headers = [
         *problem_headers(error),
@@ -36,10 +36,10 @@ def last_answer(error: ErucaError, request_id: str) -> bytes:
 
 
 class Lingering(asyncio.Protocol):
-    """The end of a refused connection, in place of its own protocol: what still arrives is dropped.
+    """Replaces the protocol of a refused connection until its end: arriving bytes are dropped.
 
-    Closing at once would reset the connection under a client that is still sending, which would
-    then never read why.
+    Closing at once would reset the connection while the client is still sending, and the client
+    would never read the answer.
     """
 
     def __init__(self, refused: asyncio.Protocol, transport: asyncio.Transport) -> None:
@@ -48,16 +48,16 @@ class Lingering(asyncio.Protocol):
         self._end = loop.call_later(LINGER_SECONDS, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the connection."""
+        """Forward to the connection."""
         self._end.cancel()
         self._refused.connection_lost(exc)
 
 
 async def refuse_connection(scope: Scope, _receive: Receive, send: Send) -> None:
-    """Answer whatever is asked on a connection beyond the limit: the application in its place."""
+    """Refuse any request on a connection beyond the limit; replaces the application there."""
     error = OverloadedError(
-        "as many connections are open as may be: connections_max, or what the limit of open files "
-        "leaves",
+        "the maximum number of connections is open: connections_max, or what the limit of open "
+        "files allows",
         retry_after_seconds=1,
     )
     await send_problem(send, error, request_id(scope), [(b"connection", b"close")])

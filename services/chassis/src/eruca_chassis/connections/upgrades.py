@@ -1,7 +1,7 @@
-"""Ignoring an offered upgrade without losing the body of the request that offers it.
+"""Ignore an offered upgrade without losing the body of its request.
 
-The parser takes such a request to end with its head, whatever its headers say of a body. So the
-body is parsed by a new one, under a head that is made up: it frames the body, and offers nothing.
+The parser ends such a request with its head, no matter what its headers say about a body. So a new
+parser parses the body, after an artificial head that frames the body and offers no upgrade.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ _FRAMING: Final = (b"content-length", b"transfer-encoding")
 
 
 class ParserCallbacks(Protocol):
-    """What a parser tells a connection."""
+    """The callbacks that a parser calls on a connection."""
 
     def on_message_begin(self) -> None:
-        """Take the first byte of a request."""
+        """Begin a request."""
         ...
 
     def on_url(self, url: bytes) -> None:
-        """Take a piece of the URL."""
+        """Store a piece of the URL."""
         ...
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
+        """Store a header."""
         ...
 
     def on_headers_complete(self) -> None:
-        """Take the end of a head."""
+        """Dispatch a request whose head is complete."""
         ...
 
     def on_chunk_header(self) -> None:
-        """Take the line in front of a chunk."""
+        """Count the size line of a chunk."""
         ...
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
+        """Store a piece of the body."""
         ...
 
     def on_message_complete(self) -> None:
-        """Take the end of a request."""
+        """Complete a request."""
         ...
 
 
 class AfterUpgrade:
-    """The callbacks of a connection, but for the first head, which is the one made up."""
+    """Forwards a connection's callbacks, except those of the first head, which is artificial."""
 
     def __init__(self, connection: ParserCallbacks) -> None:
         self._connection = connection
@@ -57,31 +57,31 @@ class AfterUpgrade:
         self.on_message_complete = connection.on_message_complete
 
     def on_message_begin(self) -> None:
-        """Pass it on, unless it is ours."""
+        """Forward, except for the artificial head."""
         if not self._head_is_ours:
             self._connection.on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """Pass it on, unless it is ours."""
+        """Forward, except for the artificial head."""
         if not self._head_is_ours:
             self._connection.on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Pass it on, unless it is ours."""
+        """Forward, except for the artificial head."""
         if not self._head_is_ours:
             self._connection.on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Pass it on, unless it is ours; no other one is."""
+        """Forward, except for the artificial head; all later heads are real."""
         if not self._head_is_ours:
             self._connection.on_headers_complete()
         self._head_is_ours = False
 
 
 def head_for_body(headers: Iterable[Header]) -> bytes:
-    """Return a head that frames the body which *headers* announce; empty where they announce none.
+    """Return an artificial head that frames the body announced in *headers*; empty without a body.
 
-    It is what :class:`AfterUpgrade` passes over.
+    :class:`AfterUpgrade` swallows it.
     """
     framing = [b"%s: %s" % header for header in headers if header[0] in _FRAMING]
     return b"\r\n".join([b"POST / HTTP/1.1", *framing, b"", b""]) if framing else b""

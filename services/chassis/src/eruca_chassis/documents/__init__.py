@@ -1,1 +1,1 @@
-"""The OpenAPI document, finished."""
+"""The OpenAPI document, and the declarations from which it is built."""

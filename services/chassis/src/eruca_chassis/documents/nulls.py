@@ -1,4 +1,4 @@
-"""Nulls in examples: FastAPI drops them from the document, so they go through it in disguise."""
+"""Nulls in examples: FastAPI drops them from the document, so a mark replaces them meanwhile."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _MARK: Final = "\0null"
 
 
 def with_nulls(example: Any) -> Any:  # noqa: ANN401  (any JSON value)
-    """Return *example* with its nulls marked, for a ``responses=``; ``finish`` puts them back."""
+    """Return *example* with its nulls marked, for ``responses=``; ``finish`` restores them."""
     return _replaced(example, None, _MARK)
 
 
 def nulls_put_back(example: Any) -> Any:  # noqa: ANN401
-    """Return *example* with nulls where the marks are."""
+    """Return *example* with nulls in place of the marks."""
     return _replaced(example, _MARK, None)
 
 

@@ -1,11 +1,11 @@
-"""Finishing a service's OpenAPI document: what FastAPI leaves out or says wrongly.
+"""Finish a service's OpenAPI document: add what FastAPI omits, and correct what it gets wrong.
 
-Every operation can be refused by the chassis itself, so those problems are declared here once: 400,
-413, 415 and 429 where there is a body, 421 for a Host that is none of the service's, 403 for what a
-foreign site's page must not do, 422 where there is anything to check, as the query is in all of the
-API, 503 for what waits until the service is ready. FastAPI's own 422 schema, which is never sent,
-is removed. Examples are put where explorers look for them: beside the schema they are of, and not
-inside. Forms that break code generators are rewritten (:mod:`~eruca_chassis.documents.portable`).
+The chassis itself can refuse any operation, so these problems are declared here once: 400, 413, 415
+and 429 for operations with a body; 421 for a Host that is not the service's; 403 for a foreign
+site's page; 422 for any input, and every API operation has a query; 503 until the service is ready.
+FastAPI's own 422 schema, which is never sent, is removed. Examples are moved to the place where
+explorers look for them, beside their schema and not inside. Forms that break code generators are
+rewritten (:mod:`~eruca_chassis.documents.portable`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FOR_BODIES: Final = (
 
 
 def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
-    """Complete *document* in place and return it."""
+    """Complete *document* in place; return it."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in _FASTAPI_SCHEMAS:
         schemas.pop(name, None)
@@ -72,12 +72,12 @@ def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
 def answer(
     example: object, status: int = 200, *, model: type[BaseModel] | None = None
 ) -> dict[int | str, dict[str, Any]]:
-    """Return the ``responses=`` that give an operation's JSON answer an example.
+    """Return the ``responses=`` that add an example to an operation's JSON answer.
 
     Args:
-        example: A whole answer.
-        status: Which answer's.
-        model: Of the answer; None where the operation's own status has it already.
+        example: A complete answer.
+        status: The answer's status.
+        model: The answer's model; None if it is declared by the operation itself.
     """
     response: dict[str, Any] = {
         "content": {"application/json": {"example": with_nulls(example)}},
@@ -86,7 +86,7 @@ def answer(
 
 
 def _declare(responses: dict[str, Any], status: str, implied: dict[str, Any]) -> None:
-    """Add what a status implies to what an operation says of it."""
+    """Merge the problems implied by a status into an operation's own declaration."""
     declared = responses.setdefault(status, implied)
     if declared is implied:
         return
@@ -106,8 +106,8 @@ def _put_nulls_back(responses: dict[str, Any]) -> None:
 
 def _put_examples_beside_schemas(operation: dict[str, Any]) -> None:
     contents = operation.get("requestBody", {}).get("content", {}).values()
-    # Explorers put a parameter's example into their form. One that may be left out keeps its
-    # examples in the schema, or a first click would send an idempotency key that nobody chose.
+    # Explorers copy a parameter's example into their form. An optional parameter keeps its examples
+    # inside the schema; otherwise a first click would send an idempotency key that nobody chose.
     required = (p for p in operation.get("parameters", ()) if p.get("required"))
     for owner in (*required, *contents):
         found = owner["schema"].pop("examples", ())

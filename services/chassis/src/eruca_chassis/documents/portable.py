@@ -1,17 +1,18 @@
-"""Rewriting a schema so that code generators understand it; its meaning stays.
+"""Rewrite a schema so that code generators understand it; the meaning stays.
 
-Clients are generated from these documents for other languages. Some forms that FastAPI and
-msgspec write are sound JSON Schema and yet break generated code:
+Clients for other languages are generated from these documents. FastAPI and msgspec write some valid
+forms of JSON Schema that break generated code:
 
-- ``anyOf`` of an inline schema and null: openapi-generator makes an invalid Java class of a list.
-  ``type: [array, null]`` says the same. A parameter is never null at all.
-- ``default`` in the schema of a request body: openapi-typescript demands the member, and Java's
-  models send it unasked, which changes settings that nobody named. It moves to the description.
-- Numbers without ``format``: Java's generator takes 32 bits, and Go's ``float32``. A number
-  that may need 64 bits says ``int64`` or ``double``.
+- ``anyOf`` of an inline schema and null: for a list, openapi-generator emits an invalid Java class.
+  ``type: [array, null]`` has the same meaning. A parameter is never null at all.
+- ``default`` in the schema of a request body: openapi-typescript makes the member required, and
+  Java's models send it always, which changes settings that nobody named. It moves to the
+  description.
+- Numbers without ``format``: Java's generator uses 32 bits, and Go's ``float32``. A number that may
+  need 64 bits gets ``int64`` or ``double``.
 - ``enum`` without ``type``: Go's generator finds no type at all.
-- An alternative of a reference and null without a title: openapi-generator makes a type of its own
-  for it, and the Java class does not compile.
+- An alternative of a reference and null without a title: openapi-generator invents a type for it,
+  and the Java class does not compile.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 def make_portable(document: Json) -> None:
-    """Rewrite *document* in place; doing it again changes nothing."""
+    """Rewrite *document* in place; a second call changes nothing."""
     named: Json = document["components"]["schemas"]
     operations = [
         operation
@@ -50,7 +51,7 @@ def make_portable(document: Json) -> None:
 
 
 def _contents(owner: Json) -> Iterator[Json]:
-    """Yield what has a schema in an operation, a body or an answer: its contents and headers."""
+    """Yield the contents and headers, which have schemas, of an operation, a body or an answer."""
     yield from owner.get("content", {}).values()
     yield from owner.get("headers", {}).values()
     for inner in (owner.get("requestBody", {}), *owner.get("responses", {}).values()):
@@ -59,9 +60,9 @@ def _contents(owner: Json) -> Iterator[Json]:
 
 
 def _all(schemas: Iterable[Any]) -> Iterator[Json]:
-    """Yield *schemas* and those inside them, inner ones first."""
+    """Yield *schemas* and their nested schemas, inner ones first."""
     for schema in schemas:
-        if isinstance(schema, dict):  # and not the true or false of additionalProperties
+        if isinstance(schema, dict):  # additionalProperties may also be true or false
             yield from _all(_inner(schema))
             yield schema
 
@@ -76,7 +77,7 @@ def _inner(schema: Json) -> Iterator[Any]:
 
 
 def _name_type(schema: Json) -> None:
-    """Give a number its size, a list of texts its type, an alternative among members its title."""
+    """Add a number's format, the type of an enum of texts, and titles of alternatives."""
     kind, choices = schema.get("type"), schema.get("enum", ())
     if kind == "number":
         schema.setdefault("format", "double")
@@ -90,15 +91,15 @@ def _name_type(schema: Json) -> None:
 
 
 def _fold_null(schema: Json) -> None:
-    """Write ``anyOf`` of one inline schema and null as that schema with two types."""
+    """Replace ``anyOf`` of one inline schema and null by that schema with two types."""
     other = _only_alternative_to_null(schema)
-    # A reference or an alternative has no type to widen; an enum would need a null.
+    # A reference or an alternative has no type to extend; an enum would need a null.
     if other is not None and isinstance(other.get("type"), str) and "enum" not in other:
         _take_over(schema, {**other, "type": [other["type"], "null"]})
 
 
 def _drop_null(schema: Json) -> None:
-    """Leave null out of a parameter's *schema*: a query or a header cannot say it."""
+    """Remove null from a parameter's *schema*: a query or a header cannot express it."""
     other = _only_alternative_to_null(schema)
     if other is not None:
         _take_over(schema, other)
@@ -110,14 +111,14 @@ def _only_alternative_to_null(schema: Json) -> Json | None:
 
 
 def _take_over(schema: Json, other: Json) -> None:
-    """Put *other* in the place of the alternatives of *schema*, whose own words stay."""
+    """Replace the alternatives in *schema* by *other*; its other members stay."""
     members = {**other, **{name: value for name, value in schema.items() if name != "anyOf"}}
     schema.clear()
     schema.update(members)
 
 
 def _referred(schemas: Iterable[Json], named: Json) -> set[str]:
-    """Return the names of all that *schemas* refer to, directly or not."""
+    """Return the names of all schemas to which *schemas* refer, directly or not."""
     found: set[str] = set()
     open_schemas = list(schemas)
     while open_schemas:
@@ -130,7 +131,7 @@ def _referred(schemas: Iterable[Json], named: Json) -> set[str]:
 
 def _describe_default(member: Json) -> None:
     default = member.pop("default", None)
-    if default is not None:  # null says no more than that the member may be left out
+    if default is not None:  # a default of null says only that the member is optional
         said = member.get("description", "").rstrip()
         if said and said[-1] not in ".!?":
             said += "."

@@ -1,7 +1,6 @@
-"""Declaring an operation's errors: the ``responses=`` of a FastAPI route.
+"""Declare an operation's errors: build the ``responses=`` of a FastAPI route.
 
-What is declared here is documentation; that each error is sent as declared is the application's
-work (:mod:`eruca_chassis.app`).
+These declarations are documentation; the application sends the errors (:mod:`eruca_chassis.app`).
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from eruca_chassis.documents.nulls import with_nulls
 PROBLEM_REF: Final = "#/components/schemas/Problem"
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     "title": "Problem",
-    "description": "What went wrong, as RFC 9457 has it. Programs branch on `code`.",
+    "description": "A problem document of RFC 9457. Programs branch on `code`.",
     "type": "object",
     "required": ["type", "title", "status", "detail", "code", "request_id", "retryable", "fix"],
     "properties": {
-        "type": {"type": "string", "description": "where this kind of problem is described"},
+        "type": {"type": "string", "description": "URL of this kind of problem's description"},
         "title": {"type": "string"},
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "what happened here"},
+        "detail": {"type": "string", "description": "this occurrence of the problem"},
         "code": {"type": "string", "description": "stable; see /problems/{code}"},
-        "request_id": {"type": ["string", "null"], "description": "the key to the service's log"},
+        "request_id": {"type": ["string", "null"], "description": "find it in the service's log"},
         "retryable": {
             "type": "boolean",
-            "description": "whether the same request may succeed later, unchanged",
+            "description": "whether the same request may succeed later",
         },
-        "fix": {"type": ["string", "null"], "description": "what the caller can do"},
+        "fix": {"type": ["string", "null"], "description": "how to fix the problem"},
         "errors": {
             "type": "array",
-            "description": "each value that was refused",
+            "description": "the values that were refused",
             "items": {
                 "type": "object",
                 "required": ["pointer", "detail"],
@@ -60,7 +59,7 @@ def problems(*kinds: type[ErucaError]) -> dict[int | str, dict[str, Any]]:
 
 
 def problem_response(*kinds: type[ErucaError]) -> dict[str, Any]:
-    """Return the response object for *kinds*, which share a status."""
+    """Return the response object for *kinds*, which share one status."""
     examples = {kind.code: {"summary": kind.title, "value": _example(kind)} for kind in kinds}
     response: dict[str, Any] = {
         "description": "; or: ".join(kind.title for kind in kinds),

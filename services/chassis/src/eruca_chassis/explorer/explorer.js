@@ -1,9 +1,9 @@
-// Chooses which service's document Swagger UI shows.
+// Chooses the service whose document Swagger UI shows.
 //
-// What there is to choose from stands in the page, as {"services": [{"name", "url"}], "note"}; an
-// empty url is the service that served the page. The choice is the address's ?service=NAME, so that
-// a page can be linked to. Choosing loads the page again: Swagger UI keeps answers by path, and
-// would otherwise show those of one service under another.
+// The page contains the choices as {"services": [{"name", "url"}], "note"}; an empty url is the
+// service that served the page. The choice is the address's ?service=NAME, so that a page can be
+// linked. A new choice reloads the page: Swagger UI stores answers by path, and would otherwise
+// show answers of one service under another.
 "use strict";
 
 (() => {
@@ -22,14 +22,14 @@
   }
   choice.selectedIndex = shown;
   choice.addEventListener("change", () => {
-    // Without the fragment: it names an operation of the service that was shown before.
+    // Drop the fragment: it names an operation of the previous service.
     location.assign(`${location.pathname}?${new URLSearchParams({ service: choice.value })}`);
   });
   const note = notes.filter(Boolean).join(" ");
   document.getElementById("note").textContent = note;
   document.getElementById("choice").hidden = explored.services.length < 2 && !note;
 
-  // Swagger UI's own search compares tags alone, and in its letter case.
+  // Swagger UI's own search compares only tags, and is case-sensitive.
   const searchOperations = () => ({
     fn: {
       opsFilter: (taggedOperations, phrase) => {
@@ -59,11 +59,11 @@
     try {
       return decodeURIComponent(text);
     } catch {
-      return ""; // a percent sign that escapes nothing
+      return ""; // an invalid escape
     }
   };
 
-  // A fragment that leads nowhere would stay in the address, and in each link copied from it.
+  // A fragment without a target would stay in the address, and in each link copied from it.
   const dropStaleFragment = () => {
     const [tag, name] = decoded(location.hash.slice(1)).split("/").filter(Boolean);
     const operations = window.explorer.specSelectors.taggedOperations().getIn([tag, "operations"]);
@@ -83,6 +83,6 @@
     plugins: [searchOperations],
     onComplete: dropStaleFragment,
     tryItOutEnabled: true,
-    validatorUrl: null, // or the page would ask a site elsewhere for a badge
+    validatorUrl: null, // otherwise the page would request a badge from another site
   });
 })();

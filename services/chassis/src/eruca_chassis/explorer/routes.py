@@ -1,10 +1,10 @@
 """The explorer's page and files.
 
-The content security policy lets the page load scripts and styles from the service alone, and call
-the services it shows and no others. So the script lies in a file of its own, and what differs from
-page to page, the list of services, stands in it as data that nothing executes.
+The content security policy lets the page load scripts and styles only from its service, and call
+only the services it shows. So the script is a separate file, and the part that differs from page to
+page, the list of services, is in the page as data that nothing executes.
 
-A service shown from another's page must allow that page's site: its setting ``explorer_origins``.
+A service that is shown on another's page must allow that page's site in ``explorer_origins``.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ _FILE_HEADERS: Final = {
 
 
 class _WholeFile(FileResponse):
-    """A file that is sent as a whole, whatever Range says, as RFC 9110 section 14.2 allows.
+    """A file that is sent whole, regardless of Range, as RFC 9110 section 14.2 allows.
 
-    Starlette refuses a range that it does not understand in plain text. No browser asks for one.
+    Starlette refuses an invalid range in plain text, not as a problem. No browser sends a range.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the file."""
         headers = [header for header in scope["headers"] if header[0] != b"range"]
         await super().__call__({**scope, "headers": headers}, receive, send)
 
 
 class Explored(NamedTuple):
-    """One service that the page shows."""
+    """A service that the page shows."""
 
     name: str
     url: str  # an origin (see ``origin_of``); empty: the service that serves the page
 
 
 class ExploredServices(NamedTuple):
-    """What the page lets choose from; it shows the first one unless told otherwise."""
+    """The services to choose from; by default the page shows the first."""
 
     services: Sequence[Explored]
-    note: str = ""  # what is missing, and why; a sentence
+    note: str = ""  # a sentence that says what is missing, and why
 
 
 ListServices: TypeAlias = Callable[[], Awaitable[ExploredServices]]
@@ -75,8 +75,8 @@ def explorer_router(title: str, list_services: ListServices | None = None) -> AP
     """Return the routes of the page and its files.
 
     Args:
-        title: Of the page, and of the service that serves it.
-        list_services: Called for each page; None: it shows this service alone.
+        title: The title of the page, and the name of the service that serves it.
+        list_services: Called for each page; None: the page shows only this service.
     """
     router = APIRouter(include_in_schema=False)
     template = Template((_OURS / "page.html").read_text())
@@ -103,10 +103,10 @@ def explorer_router(title: str, list_services: ListServices | None = None) -> AP
 
     @router.get("/")
     async def front(request: Request) -> RedirectResponse:
-        # Whoever opens a service's URL in a browser looks for something to read.
+        # Somebody who opens a service's URL in a browser expects a page.
         if "text/html" not in request.headers.get("accept", ""):
             raise HTTPException(HTTPStatus.NOT_FOUND)
-        return RedirectResponse("docs", headers={"vary": "accept"})  # relative, as behind a proxy
+        return RedirectResponse("docs", headers={"vary": "accept"})  # relative: works with proxies
 
     for name, (folder, media_type) in _FILES.items():
         router.add_api_route(f"/docs/{name}", _file(folder / name, media_type), response_model=None)
@@ -116,12 +116,12 @@ def explorer_router(title: str, list_services: ListServices | None = None) -> AP
 def content_security_policy(services: Sequence[Explored]) -> str:
     """Return the policy of a page that shows *services*."""
     callees = [service.url for service in services if service.url]
-    assert all(url == origin_of(url) for url in callees)  # or it could say more than an address
+    assert all(url == origin_of(url) for url in callees)  # otherwise it could inject a directive
     return "; ".join(
         (
             "default-src 'none'",
             "script-src 'self'",
-            "style-src 'self' 'unsafe-inline'",  # Swagger UI styles its elements as it makes them
+            "style-src 'self' 'unsafe-inline'",  # Swagger UI sets inline styles
             "img-src 'self' data:",
             " ".join(("connect-src 'self'", *callees)),
             "base-uri 'none'",
@@ -132,7 +132,7 @@ def content_security_policy(services: Sequence[Explored]) -> str:
 
 
 def _edition() -> str:
-    """Return what stands behind the files' names, so that browsers keep them until they change."""
+    """Return a digest of all files for their URLs, so that browsers cache them until a change."""
     digest = hashlib.sha256()
     for name, (folder, _) in _FILES.items():
         digest.update((folder / name).read_bytes())
@@ -140,7 +140,7 @@ def _edition() -> str:
 
 
 def _as_data(explored: ExploredServices) -> str:
-    """Return *explored* as JSON that cannot end the element it stands in."""
+    """Return *explored* as JSON that cannot close its HTML element."""
     data = {"services": [s._asdict() for s in explored.services], "note": explored.note}
     return json.dumps(data).replace("<", "\\u003c")
 

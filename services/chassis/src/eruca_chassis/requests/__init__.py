@@ -1,1 +1,1 @@
-"""Requests: what they may hold, how it is read, and how it is refused."""
+"""Requests: limits on their content, parsing, and the errors for invalid ones."""

@@ -1,7 +1,7 @@
-"""Opaque cursors of lists: where the next page begins, in a form that nobody builds by hand.
+"""Opaque cursors of lists: the beginning of the next page, in a form that nobody builds by hand.
 
-A cursor holds the last name of the page before; the next page is what comes after it, whatever was
-added or removed meanwhile.
+A cursor holds the last name of the previous page. The next page begins after that name, whatever
+was added or removed meanwhile.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ def encode_cursor(last: str) -> str:
 
 
 def decode_cursor(cursor: str | None, pointer: str = "/query/cursor") -> str | None:
-    """Return the name that a cursor continues after; None for the first page.
+    """Return the name after which a cursor continues; None for the first page.
 
     Args:
-        cursor: As the client sent it.
-        pointer: Where it stands in the request.
+        cursor: As sent by the client.
+        pointer: Its place in the request.
 
     Raises:
-        ValidationError: No list of ours gave out this cursor.
+        ValidationError: The cursor was not issued by a list of this service.
     """
     if cursor is None:
         return None
@@ -35,8 +35,6 @@ def decode_cursor(cursor: str | None, pointer: str = "/query/cursor") -> str | N
     except (UnicodeError, binascii.Error):
         last = ""
     if not last or encode_cursor(last) != cursor:
-        detail = "not a cursor that a list gave as next_cursor"
-        raise ValidationError.at(
-            pointer, detail, fix="leave cursor out to begin with the first page"
-        )
+        detail = "invalid cursor; use next_cursor of a list"
+        raise ValidationError.at(pointer, detail, fix="omit cursor to get the first page")
     return last

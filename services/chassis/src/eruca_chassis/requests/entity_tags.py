@@ -1,4 +1,4 @@
-"""Which answers a client has already, as its ``If-None-Match`` says.
+"""Entity tags: the answers that a client has already, from its ``If-None-Match``.
 
 Source: RFC 9110 sections 8.8.3 and 13.1.2.
 """
@@ -9,15 +9,15 @@ import re
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-ANY_TAG: Final = "*"  # whatever there is
-_TAGS: Final = re.compile(r'\*|"[^"]*"')  # weak ones compare like strong ones here
+ANY_TAG: Final = "*"  # matches any current answer
+_TAGS: Final = re.compile(r'\*|"[^"]*"')  # weak tags compare like strong ones here
 
 
 def known_tags(if_none_match: str | None) -> frozenset[str]:
-    """Return the tags of a request's header, quoted and without what marks a weak one."""
+    """Parse the tags of a request's header; they keep their quotes and lose the weak mark."""
     return frozenset(_TAGS.findall(if_none_match or ""))
 
 
 def is_known(tag: str, known: AbstractSet[str]) -> bool:
-    """Return whether a client that has the *known* ones has the answer of this quoted *tag*."""
+    """Return whether *known*, a client's tags, include this quoted *tag*."""
     return tag in known or ANY_TAG in known

@@ -1,10 +1,10 @@
-"""JSON in which an object gives a member twice is refused, at any depth.
+"""Refuse JSON with a duplicate member in an object, at any depth.
 
-Parsers take the last of the two, or the first; so the sender, a proxy and the service may each read
-another request. Nothing that is used here to parse notices it. Parsing again would, and costs as
-much again; so that is done only where there is a doubt. What was understood, written as JSON again,
-has a colon for each member and those in its texts. The text that was sent has the same ones and no
-other, unless a member came twice, was given its default, or a colon was escaped.
+Parsers take either the last or the first of two. So the sender, a proxy and the service might each
+read a different request. None of the parsers used here reports a duplicate. A second parser that
+does would cost as much again, so it runs only in case of doubt. The parsed value, encoded again,
+has a colon for each member, and the colons in its texts. The original text has the same number,
+unless a member was duplicated, a default was filled in, or a colon was escaped.
 
 Source: RFC 8259 section 4; RFC 7493 section 2.3.
 """
@@ -24,43 +24,43 @@ _ENCODE: Final = msgspec.json.Encoder().encode
 
 
 def check_members_once(text: bytes | bytearray, understood: object) -> None:
-    """Refuse a JSON text that gives a member twice.
+    """Refuse a JSON text with a duplicate member.
 
     Args:
-        text: As it came; it has been parsed without an error.
-        understood: What it was parsed to. A struct leaves out its defaults when it is encoded;
-            what it keeps raw is looked at separately.
+        text: As sent; it has been parsed without an error.
+        understood: The parsed value. A struct omits its defaults when it is encoded; its raw parts
+            are checked separately.
 
     Raises:
-        MalformedBodyError: An object in it gives a member twice.
+        MalformedBodyError: An object in it has a duplicate member.
     """
     if b"\\u" not in text:
         try:
             written = _ENCODE(understood)
         except (TypeError, ValueError, OverflowError, RecursionError):
-            pass  # what JSON can say and this encoder cannot, such as half a surrogate pair
+            pass  # valid JSON that this encoder cannot write, such as half a surrogate pair
         else:
             if text.count(b":") == written.count(b":"):
                 return
     try:
         parse_json(text)
-    except (ValueError, RecursionError):  # of a part that was not parsed, or nested too deep
+    except (ValueError, RecursionError):  # in a part not parsed before, or nested too deep
         raise unreadable_body() from None
 
 
 def parse_json(text: bytes | bytearray) -> Any:  # noqa: ANN401  (any JSON value)
-    """Return what a JSON text says, of which each object gives a member once.
+    """Parse a JSON text; refuse duplicate members.
 
     Raises:
-        MalformedBodyError: One gives a member twice.
+        MalformedBodyError: An object has a duplicate member.
         ValueError, RecursionError: As ``json.loads``.
     """
     return json.loads(text, object_pairs_hook=_members)
 
 
 async def check_members(request: Request) -> None:
-    """Look at a request's body, as a dependency of every route of FastAPI's."""
-    understood = getattr(request, "_json", None)  # where Starlette keeps what json() has returned
+    """Check a request's body; a dependency of every FastAPI route."""
+    understood = getattr(request, "_json", None)  # Starlette's cache of json()'s result
     if understood is not None:
         check_members_once(await request.body(), understood)
 
@@ -72,7 +72,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         shown = twice if len(twice) <= VALUE_SIZE_MAX else twice[: VALUE_SIZE_MAX - 1] + "…"
         raise MalformedBodyError(
-            f"an object in the body gives the member {json.dumps(shown)} twice",
+            f"an object in the body has the member {json.dumps(shown)} twice",
             fix="give each member of an object once",
         )
     return members

@@ -1,7 +1,7 @@
-"""JSON requests of hot routes by the contract's pydantic models: read and refused as FastAPI would.
+"""JSON bodies of hot routes by the contract's pydantic models: parsed and refused as by FastAPI.
 
-Most of what an operation of FastAPI's costs is on the way to its model; the model itself costs a
-few microseconds.
+Most of the cost of a FastAPI operation comes before its model; the model itself costs a few
+microseconds.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class ModelBody(Generic[_T]):
     """The body of one operation.
 
     Args:
-        kind: What it is.
-        example: A body that the operation takes; who sends another is shown it.
+        kind: The model.
+        example: A valid body, shown in the error for an invalid one.
     """
 
     def __init__(self, kind: type[_T], example: object) -> None:
@@ -33,11 +33,11 @@ class ModelBody(Generic[_T]):
         self._example = example
 
     def read(self, body: bytes | bytearray) -> _T:
-        """Return what *body* says.
+        """Parse and validate *body*.
 
         Raises:
-            MalformedBodyError: It is not JSON, or gives a member twice.
-            ValidationError: It is not what the operation takes; ``errors`` says where.
+            MalformedBodyError: It is not JSON, or has a duplicate member.
+            ValidationError: It is invalid for the operation; ``errors`` says where.
         """
         if not body:
             raise error_of_faults([_MISSING], None, self._example)
@@ -52,7 +52,7 @@ class ModelBody(Generic[_T]):
             raise error_of_faults([fault], None, self._example) from error
         except ModelError as error:
             raise error_of_faults(_placed(error, "body"), None, self._example) from error
-        except (ValueError, RecursionError) as error:  # no UTF-8; nested too deep; a huge number
+        except (ValueError, RecursionError) as error:  # not UTF-8, too deep, a huge number
             raise unreadable_body() from error
 
 
@@ -64,7 +64,7 @@ class PathValue(Generic[_T]):
         self._name = name
 
     def read(self, value: str) -> _T:
-        """Return the segment's value; raise ValidationError where it is not allowed."""
+        """Validate the segment and return its value; raise ValidationError if it is invalid."""
         try:
             return self._adapter.validate_python(value)
         except ModelError as error:
@@ -72,5 +72,5 @@ class PathValue(Generic[_T]):
 
 
 def _placed(error: ModelError, *place: str) -> list[dict[str, Any]]:
-    """Return what is wrong, with where in the request that is."""
+    """Return pydantic's faults, with their place in the request."""
     return [{**fault, "loc": (*place, *fault["loc"])} for fault in error.errors(include_url=False)]

@@ -1,4 +1,4 @@
-"""Which media type an answer is sent in, and that a body comes as it is.
+"""Content negotiation: choose an answer's media type; refuse encoded bodies.
 
 Source: RFC 9110 sections 8.4 and 12.5.1.
 """
@@ -12,38 +12,38 @@ from starlette.datastructures import Headers
 
 from eruca.contract.errors import NotAcceptableError, UnsupportedMediaTypeError
 
-_ACCEPT_SIZE_MAX: Final = 4096  # bytes that are looked at; bounds the cache
+_ACCEPT_SIZE_MAX: Final = 4096  # bytes that are parsed; bounds the cache
 
 
 def accept_of(headers: Headers) -> bytes | None:
-    """Return all that a request's Accept headers say, as :func:`choose` takes it."""
+    """Return a request's Accept headers, joined for :func:`choose`."""
     values = headers.getlist("accept")
     return ",".join(values).encode("latin-1") if values else None
 
 
 def choose(accept: bytes | None, offered: tuple[str, ...]) -> str:
-    """Return the media type to answer with: the first of *offered* where the client does not mind.
+    """Choose the media type of the answer; the first of *offered* if the client has no preference.
 
     Raises:
-        NotAcceptableError: The client takes none of them.
+        NotAcceptableError: The client accepts none of them.
     """
     if accept is None or accept == b"*/*":
         return offered[0]
     chosen = _choose(accept[:_ACCEPT_SIZE_MAX], offered)
     if chosen is None:
         raise NotAcceptableError(
-            f"the answer comes as {' or '.join(offered)}, and Accept allows neither",
+            f"valid media types: {', '.join(offered)}; Accept allows none of them",
             fix=f"set the header Accept: {offered[0]}",
         )
     return chosen
 
 
 def check_not_encoded(content_encoding: bytes) -> None:
-    """Raise UnsupportedMediaTypeError where a body is compressed as a whole."""
+    """Raise UnsupportedMediaTypeError if a body has a Content-Encoding."""
     if content_encoding.strip().lower() != b"identity":
         raise UnsupportedMediaTypeError(
-            f"Content-Encoding {content_encoding[:80].decode('latin-1')} is not undone here",
-            fix="send the body as it is",
+            f"unsupported Content-Encoding {content_encoding[:80].decode('latin-1')}",
+            fix="send the body without Content-Encoding",
         )
 
 
@@ -58,7 +58,7 @@ def _choose(accept: bytes, offered: tuple[str, ...]) -> str | None:
         if not fitting:
             continue
         specificity, q = max(fitting)
-        # Of types it likes alike, a client means the one it named.
+        # Of types with equal quality, the client prefers the one it named.
         if q > 0 and (q, specificity) > best_rank:
             best, best_rank = media_type, (q, specificity)
     return best

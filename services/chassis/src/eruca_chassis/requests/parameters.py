@@ -1,8 +1,8 @@
-"""Query parameters that an operation does not have, or that are given twice, are refused.
+"""Refuse query parameters that an operation does not have, or that are given twice.
 
-A slip in the name of a filter, or a second value where one counts, would otherwise be an answer to
-another question; and what belongs into the body, as ``?dry_run=true``, would be done after all. The
-operations beside the API, such as ``/readyz`` and ``/metrics``, take what a probe adds to them.
+Otherwise a typo in a filter's name, or a second value of a single one, would get the answer to
+another question. And an option that belongs into the body, as in ``?dry_run=true``, would be
+ignored. Operations outside the API, such as ``/readyz`` and ``/metrics``, ignore what a probe adds.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from eruca.contract.errors import ValidationError
 from eruca_chassis.readiness import GATED_PREFIX
 from eruca_chassis.requests.validation import ERROR_COUNT_MAX, VALUE_SIZE_MAX, pointer_to
 
-_NONE_KNOWN: Final = "leave it out: this operation has no parameters in its query"
+_NONE_KNOWN: Final = "leave it out: this operation has no query parameters"
 
 
 async def check_parameters(request: Request) -> None:
-    """Look at a request's query, as a dependency of every route of FastAPI's.
+    """Check a request's query; a dependency of every FastAPI route.
 
     Raises:
-        ValidationError: A parameter is none of the operation's, or is given twice and is no list.
+        ValidationError: A parameter is unknown to the operation, or is repeated and not a list.
     """
     route = request.scope["route"]
     if not request.query_params or not route.path.startswith(GATED_PREFIX):
@@ -47,13 +47,13 @@ async def check_parameters(request: Request) -> None:
         return
     errors = [
         {"pointer": pointer_to(("query", _shown(name))), "detail": _fault(name, known)}
-        for name in wrong[:ERROR_COUNT_MAX]  # each costs more than it cost to write
+        for name in wrong[:ERROR_COUNT_MAX]  # close matches are expensive: bound their number
     ]
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     raise ValidationError(
         f"{errors[0]['pointer']}: {errors[0]['detail']}{more}",
         errors=errors,
-        fix=f"use {', '.join(sorted(known))}" if known else _NONE_KNOWN,
+        fix=f"valid parameters: {', '.join(sorted(known))}" if known else _NONE_KNOWN,
     )
 
 

@@ -1,4 +1,4 @@
-"""Request targets: which path, query and host a request names, and in which form.
+"""Request targets: the path, query and host that a request names, and their form.
 
 Source: RFC 9112 section 3.2, RFC 3986 section 2.1.
 """
@@ -14,17 +14,17 @@ from eruca.contract.errors import RequestError, ValidationError
 _ABSOLUTE: Final = re.compile(rb"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<host>[^/?]*)")
 _BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _ESCAPED_SLASH: Final = re.compile(rb"%2[Ff]")
-_SHOWN_SIZE_MAX: Final = 80  # characters of a segment that are shown
+_SHOWN_SIZE_MAX: Final = 80  # characters of a segment in an error text
 _HOW_TO_ESCAPE: Final = (
-    "write a character that a URL does not take as the %XX of its UTF-8, and a percent sign as %25"
+    "percent-encode special characters as UTF-8 (%XX), and a percent sign as %25"
 )
 
 
 def host_of_target(method: str, target: bytes) -> bytes | None:
-    """Return the host that *target* names; None where it is a path, as it usually is.
+    """Return the host in *target*; None if it is a path, as usual.
 
     Raises:
-        RequestError: It is neither a path nor an ``http://`` URL; nor the ``*`` of OPTIONS.
+        RequestError: It is neither a path nor an ``http://`` URL nor the ``*`` of OPTIONS.
     """
     if b"#" in target:
         raise RequestError(
@@ -42,37 +42,37 @@ def host_of_target(method: str, target: bytes) -> bytes | None:
 
 
 def check_path(path: bytes) -> None:
-    """Refuse a raw path that means nothing.
+    """Refuse a malformed raw path.
 
     Raises:
-        RequestError: A percent sign begins no escape, or what is escaped is no UTF-8.
+        RequestError: A percent sign is not part of an escape, or the escapes are not UTF-8.
     """
     if b"%" in path:
         _check_escapes(path, "path")
 
 
 def has_escaped_slash(path: bytes) -> bool:
-    """Tell whether a slash of a raw path is part of a segment; decoded, it would divide it."""
+    """Return whether a raw path has a slash inside a segment; decoded, it would split it."""
     return _ESCAPED_SLASH.search(path) is not None
 
 
 def escaped_slash(path: bytes) -> ValidationError:
-    """Return the error for a raw path with a slash in a name that has none."""
+    """Return the error for a raw path with a slash inside a name."""
     segment = next(filter(_ESCAPED_SLASH.search, path.split(b"/")))
     text = segment.decode("ascii", "replace")
     shown = text if len(text) <= _SHOWN_SIZE_MAX else text[: _SHOWN_SIZE_MAX - 1] + "…"
     return ValidationError.at(
         "/path",
-        f"{shown} holds a slash (%2F), and no name at this path has one",
-        fix="use a name without a slash; where a slash divides the path, do not escape it",
+        f"{shown} contains a slash (%2F), and no name at this path may",
+        fix="use a name without a slash; do not escape a slash that separates segments",
     )
 
 
 def check_query(query: bytes) -> None:
-    """Refuse a raw query that means nothing.
+    """Refuse a malformed raw query.
 
     Raises:
-        RequestError: A percent sign begins no escape, or what is escaped is no UTF-8.
+        RequestError: A percent sign is not part of an escape, or the escapes are not UTF-8.
     """
     if b"%" in query:
         _check_escapes(query, "query")
@@ -83,12 +83,10 @@ def _check_escapes(raw: bytes, part: str) -> None:
     if broken is not None:
         found = raw[broken.start() : broken.start() + 3].decode("latin-1")
         raise RequestError(
-            f"expected two hexadecimal digits behind each % of the {part}, found {found!r}",
+            f"expected two hexadecimal digits after each % of the {part}, found {found!r}",
             fix=_HOW_TO_ESCAPE,
         )
     try:
         unquote_to_bytes(raw).decode()
     except UnicodeDecodeError:
-        raise RequestError(
-            f"what is escaped in the {part} is no UTF-8", fix=_HOW_TO_ESCAPE
-        ) from None
+        raise RequestError(f"the escapes in the {part} are not UTF-8", fix=_HOW_TO_ESCAPE) from None

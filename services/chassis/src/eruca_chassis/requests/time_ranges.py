@@ -1,4 +1,4 @@
-"""Two times of which the later one comes first enclose nothing, and are refused."""
+"""Refuse time ranges whose end is earlier than their beginning."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from eruca.contract.errors import ValidationError
 
 
 def check_order(begin: datetime | None, end: datetime | None, *, pointer: str) -> None:
-    """Raise ValidationError, whose *pointer* is the begin's, if *end* is earlier than *begin*."""
+    """Raise ValidationError, with the *pointer* of the begin, if *end* is earlier than *begin*."""
     if begin is not None and end is not None and begin > end:
         raise ValidationError.at(
             pointer,
             f"{begin.isoformat()} is later than to, {end.isoformat()}",
-            fix="ask for what lies between two times with the earlier one as from",
+            fix="give the earlier time as from",
         )

@@ -1,4 +1,4 @@
-"""Turning what FastAPI finds wrong with a request into one of the contract's errors.
+"""Convert FastAPI's validation faults to the contract's errors.
 
 Each entry of ``errors`` names one value by a JSON Pointer whose first segment is the part of the
 request: ``/body/urls/default``, ``/query/limit``, ``/path/name``, ``/header/if-none-match``.
@@ -19,11 +19,11 @@ from eruca.contract.errors import (
     ValidationError,
 )
 
-ERROR_COUNT_MAX: Final = 32  # entries of ``errors``; the first ones are the ones to mend first
-VALUE_SIZE_MAX: Final = 80  # characters of a refused value that are shown
-EXAMPLE_SIZE_MAX: Final = 300  # characters of an example; a longer one would hide what is wrong
+ERROR_COUNT_MAX: Final = 32  # entries of ``errors``; the first are the ones to fix first
+VALUE_SIZE_MAX: Final = 80  # characters of a refused value in an error text
+EXAMPLE_SIZE_MAX: Final = 300  # characters of an example; a longer one would hide the fault
 
-_MESSAGES: Final = {  # in place of pydantic's, which speak of Python
+_MESSAGES: Final = {  # instead of pydantic's, which name Python types
     "model_attributes_type": "Input should be an object",
     "model_type": "Input should be an object",
     "dict_type": "Input should be an object",
@@ -37,13 +37,13 @@ def error_of_faults(
     *,
     body: object = None,
 ) -> ErucaError:
-    """Return the error for pydantic's list of *faults* in one request.
+    """Convert pydantic's list of *faults* in one request to an error.
 
     Args:
         faults: At least one.
-        content_type: What the client says the body is.
-        example: A body that the operation takes; who sends another is shown it, unless it is long.
-        body: What was sent, read as JSON; None: it was not read.
+        content_type: The body's media type, as sent by the client.
+        example: A valid body, shown in the error unless it is long.
+        body: The parsed body; None if it was not parsed.
     """
     first = faults[0]
     shown = "" if example is None else json.dumps(example, ensure_ascii=False)
@@ -75,9 +75,9 @@ def error_of_faults(
 
 
 def unreadable_body() -> MalformedBodyError:
-    """Return the error for a body that cannot even be taken apart: no UTF-8, nested too deep."""
+    """Return the error for a body that cannot be parsed at all: not UTF-8, or nested too deep."""
     return MalformedBodyError(
-        "the body could not be read as JSON", fix="send one JSON value, in UTF-8"
+        "the body cannot be parsed as JSON", fix="send one JSON value, in UTF-8"
     )
 
 
@@ -87,9 +87,9 @@ def pointer_to(location: Sequence[str | int]) -> str:
 
 
 def _location(fault: Mapping[str, Any], body: object) -> Sequence[str | int]:
-    """Return where in the request a fault is.
+    """Return a fault's place in the request.
 
-    Pydantic also names which kind it tried, where a value may be of several: that is no place.
+    For a value of several possible types pydantic adds the type it tried, which is not a place.
     """
     location: Sequence[str | int] = fault["loc"]
     if location[0] != "body" or body is None:
