@@ -1,1 +1,1 @@
-"""The transaction checker: asks producer groups what became of transactions nobody decided."""
+"""The transaction checker: ask producer groups about transactions that nobody has decided."""

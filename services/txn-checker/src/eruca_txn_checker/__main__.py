@@ -1,4 +1,4 @@
-"""``python -m eruca_txn_checker``: a transaction checker, until a signal comes.
+"""``python -m eruca_txn_checker``: run a transaction checker until a signal.
 
 Set by ``ERUCA_TXN_CHECKER_*`` and ``DATABASE_URL``.
 """

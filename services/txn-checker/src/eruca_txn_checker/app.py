@@ -1,4 +1,4 @@
-"""The transaction checker, put together: the only place that builds and wires."""
+"""Build and wire the transaction checker's application; nothing is wired elsewhere."""
 
 from __future__ import annotations
 
@@ -41,26 +41,26 @@ MIGRATIONS: Final = Path(__file__).parent / "projection" / "migrations"
 KIND: Final = ServiceKind(SCHEMA, MIGRATIONS, namespace=CHECKERS_NAMESPACE)
 _DESCRIPTION: Final = """
 The transaction checker asks producer groups about transactions that nobody has decided: six seconds
-after they were begun, then every 30 seconds, 15 times. A transaction about which nobody says
-anything is given up then: rolled back, and parked for an operator. All of these are settings.
+after they began, then every 30 seconds, 15 times. A transaction without an answer expires then: it
+is rolled back, and parked for an operator. All of these are settings.
 
-A producer is asked by the answer to a request that is held for it, or by a webhook. It may also
-commit or roll back at the broker itself, at any time. The first decision wins.
+A producer gets a check as the answer to a request that is held for it, or through a webhook. It may
+also commit or roll back at the broker itself, at any time. The first decision wins.
 
-What is told here follows from the brokers' logs and may be a moment old; answers to checks and
-operators' decisions go through to the broker. Every refusal is an `application/problem+json`
-document whose `code` is stable.
+The data served here comes from the brokers' logs and may be a moment old. Answers to checks and
+operators' decisions are forwarded to the broker. Every refusal is an `application/problem+json`
+document with a stable `code`.
 """
 _TAGS: Final = (
-    {"name": "checks", "description": "For producers: being asked, and answering"},
-    {"name": "webhooks", "description": "For producer groups that would rather be called"},
-    {"name": "transactions", "description": "For operators: what is pending, parked, and was"},
-    {"name": "status", "description": "Who the checker is and how far it has read"},
+    {"name": "checks", "description": "For producers: wait for checks and answer them"},
+    {"name": "webhooks", "description": "For producer groups that prefer to be called"},
+    {"name": "transactions", "description": "For operators: pending, parked and past transactions"},
+    {"name": "status", "description": "The checker's state and its progress in the logs"},
 )
 
 
 class TxnCheckerApp(ServiceApp):
-    """The transaction checker's application, with what is no pydantic model in its document."""
+    """The transaction checker's application; its document also has schemas of msgspec structs."""
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document."""
@@ -105,7 +105,7 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
 
     app = TxnCheckerApp(
         title="Eruca transaction checker",
-        summary="Asks producer groups what became of transactions that nobody decided",
+        summary="Asks producer groups about transactions that nobody has decided",
         description=_DESCRIPTION,
         version=version("eruca-txn-checker"),
         tags=_TAGS,
@@ -134,7 +134,7 @@ def _wire(
     answers = Answers(database, calls, clock)
 
     def poll_seconds() -> float:
-        """Return how often PostgreSQL is asked for what notices should tell of."""
+        """Return how often to poll PostgreSQL: rarely while notices arrive."""
         shortest = settings.poll_seconds
         return max(settings.idle_poll_seconds, shortest) if notices.is_listening else shortest
 

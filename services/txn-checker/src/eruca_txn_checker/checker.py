@@ -1,4 +1,4 @@
-"""The parts of a transaction checker, wired up: made by :mod:`eruca_txn_checker.app`."""
+"""The parts of a transaction checker, as wired by :mod:`eruca_txn_checker.app`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eruca_txn_checker.settings import TxnCheckerSettings
 
 @dataclass(frozen=True, slots=True)
 class TransactionChecker:
-    """Everything that answers requests and works on brokers."""
+    """Everything that serves requests and works on brokers."""
 
     instance: Instance
     settings: TxnCheckerSettings
@@ -38,12 +38,12 @@ class TransactionChecker:
     notices: Notices
 
     def wake(self) -> None:
-        """Look for everything: something has happened, and nobody knows what."""
+        """Look for all kinds of work, after an event of unknown kind."""
         for notice in (CHECKS, DUE):
             self.heed(notice)
 
     def heed(self, notice: str) -> None:
-        """Look for what *notice* tells of; ignore one that another version may send."""
+        """Look for the work that *notice* announces; ignore notices of other versions."""
         if notice == CHECKS:
             self.producers.wake()
             self.webhooks.wake()

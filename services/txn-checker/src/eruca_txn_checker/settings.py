@@ -21,10 +21,10 @@ from eruca_txn_checker.core.reach import Reach
 
 
 class TxnCheckerSettings(ProjectionSettings):
-    """What a transaction checker can be told."""
+    """The settings of a transaction checker."""
 
     model_config = SettingsConfigDict(env_prefix="ERUCA_TXN_CHECKER_")
-    shared_variables: ClassVar[frozenset[str]] = frozenset({"ERUCA_TXN_CHECKER_URLS"})  # clients'
+    shared_variables: ClassVar[frozenset[str]] = frozenset({"ERUCA_TXN_CHECKER_URLS"})  # clients
 
     port: int = Field(default=10921, ge=0, le=65_535, description="port to listen on; 0: any free")
     name: InstanceName = "txn-checker"
@@ -32,82 +32,81 @@ class TxnCheckerSettings(ProjectionSettings):
         default=TIMEOUT_MS / 1000,
         ge=0,
         le=CHECK_IMMUNITY_SECONDS_MAX,
-        description="a transaction is left alone for so long, unless its message asks otherwise",
+        description="immunity of a new transaction, unless its message requests another",
     )
     interval_seconds: float = Field(
         default=INTERVAL_MS / 1000,
         ge=0.05,
         le=86_400,
-        description="from one check of a transaction to the next",
+        description="time from one check of a transaction to the next",
     )
     checks_max: int = Field(
         default=CHECKS_MAX,
         ge=1,
         le=CHECK_COUNT_MAX,
-        description="checks after which a transaction is given up: rolled back and parked",
+        description="checks after which a transaction expires: it is rolled back and parked",
     )
     age_max_seconds: float = Field(
         default=AGE_MAX_MS / 1000,
         ge=1,
         le=365 * 86_400,
-        description="a transaction older than this is given up without a further check",
+        description="age at which a transaction expires without a further check",
     )
     counts_unreachable: bool = Field(
         default=True,
-        description="whether checks go on, and count, while no producer of the group can be "
-        "reached; if not, a transaction waits for one",
+        description="whether checks continue, and count, while no producer of the group is "
+        "reachable; if not, a transaction waits for one",
     )
     reachable_seconds: float = Field(
         default=15,
         ge=3,
         le=REACHABLE_SECONDS_MAX,
-        description="a group can be reached if a producer waited for checks within this",
+        description="a group is reachable if one of its producers waited for checks within this",
     )
     poll_seconds: float = Field(
         default=0.5,
         ge=0.02,
         le=60,
-        description="PostgreSQL is asked for what is due no more often than that; and that often "
-        "while its notifications do not arrive",
+        description="minimum time between two queries of PostgreSQL for due work, and the poll "
+        "period while its notifications do not arrive",
     )
     idle_poll_seconds: float = Field(
         default=5,
         ge=0.02,
         le=3_600,
-        description="how often PostgreSQL is asked while its notifications arrive and tell of "
-        "nothing: as late is noticed what one that was lost would have told, or a broker's clock "
-        "that was set",
+        description="poll period of PostgreSQL while its notifications arrive: the longest delay "
+        "after a lost notification, or after a broker's clock was set",
     )
     broker_seconds: float = Field(
-        default=5, gt=0, le=60, description="a broker must answer within this"
+        default=5, gt=0, le=60, description="time-out of a request to a broker"
     )
     checks_parallel_max: int = Field(
-        default=32, ge=1, le=1_000, description="requests to one broker at a time"
+        default=32, ge=1, le=1_000, description="concurrent requests to one broker"
     )
     held_requests_max: int = Field(
         default=5_000, ge=0, description="producers' requests held until there is a check"
     )
     webhook_calls_max: int = Field(
-        default=64, ge=1, le=1_000, description="calls of webhooks at a time"
+        default=64, ge=1, le=1_000, description="concurrent webhook calls"
     )
     webhook_calls_per_group_max: int = Field(
-        default=8, ge=1, le=1_000, description="… of one producer group"
+        default=8, ge=1, le=1_000, description="concurrent webhook calls of one producer group"
     )
     webhook_attempts_max: int = Field(
-        default=4, ge=1, le=20, description="calls for one check, the first included"
+        default=4, ge=1, le=20, description="webhook calls for one check, including the first"
     )
     webhook_reach: Reach = Field(
         default=Reach.PUBLIC,
-        description="which addresses may be called: public; private: those of private networks, "
-        "too; machine: and this machine's own",
+        description="addresses that may be called. public: public ones; private: also private "
+        "networks; machine: also this machine",
     )
     history_hours: float = Field(
-        default=72, ge=0, le=100_000, description="how long decided transactions are remembered"
+        default=72, ge=0, le=100_000, description="hours for which decided transactions are kept"
     )
 
     @property
     def rules(self) -> CheckRules:
-        """When transactions are checked, and when they are given up."""
+        """The settings of checking, as the core takes them."""
         return CheckRules(
             timeout_ms=round(self.timeout_seconds * 1000),
             interval_ms=round(self.interval_seconds * 1000),

@@ -1,1 +1,1 @@
-"""HTTP in, one call, HTTP out: a module for each resource."""
+"""HTTP routes, one module per resource: parse the request, make one call, render the answer."""

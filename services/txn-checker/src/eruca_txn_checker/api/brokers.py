@@ -1,4 +1,4 @@
-"""The brokers whose logs are followed: forgetting one."""
+"""The brokers whose logs are followed: forget one for good."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1/brokers", tags=["status"])
 @router.delete(
     "/{broker_name}",
     operation_id="forgetBroker",
-    summary="Forget a broker that was taken away for good",
+    summary="Forget a broker that was removed for good",
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(
         BrokerNotFoundError, ConflictError, UnavailableError, DatabaseUnavailableError
@@ -33,9 +33,9 @@ router = APIRouter(prefix="/v1/brokers", tags=["status"])
 async def forget_broker(
     broker_name: Annotated[BrokerName, Path(examples=["broker-b"])], checker: TheChecker
 ) -> None:
-    """Drop its transactions, also those that nobody has decided, and their checks.
+    """Delete the broker's transactions, pending ones too, and their checks.
 
-    Stop it first: as long as a name server knows it, that is 409. One that comes back under this
-    name is followed anew, from the beginning of its log.
+    Shut the broker down first: while a name server knows it, the answer is 409. If a broker of this
+    name returns, its log is followed from its beginning.
     """
     await forget(checker.instance.database, checker.instance.client, broker_name)

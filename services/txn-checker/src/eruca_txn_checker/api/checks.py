@@ -1,4 +1,4 @@
-"""Checks: being asked, and answering."""
+"""Checks: wait for them, and answer them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from eruca_txn_checker.api.dependencies import TheChecker
 router = APIRouter(prefix="/v1", tags=["checks"])
 
 
-# Taking a check starts its time, so it is no GET: pages of any site may send those.
+# Taking a check starts its time limit. So it is not a GET: pages of any site may send those.
 @router.post(
     "/producer-groups/{producer_group}/checks",
     operation_id="takeChecks",
-    summary="Wait to be asked",
+    summary="Wait for checks",
     responses=answer(examples.CHECKS) | problems(OverloadedError, DatabaseUnavailableError),
 )
 async def take_checks(
@@ -48,21 +48,21 @@ async def take_checks(
     client_id: Annotated[
         ClientId | None,
         Query(
-            description="Who asks; shown with the check, and its answer.",
+            description="The producer's name; shown with the check and its answer.",
             examples=["10.1.2.3@4711#1"],
         ),
     ] = None,
     max_count: Annotated[
-        CheckCount, Query(description="checks in one answer, if they are not too large")
+        CheckCount, Query(description="maximum number of checks in one answer, if not too large")
     ] = 1,
     wait_seconds: Annotated[WaitSeconds, Query(examples=[20])] = 0,
 ) -> ProducerChecks:
-    """Return checks of the group's transactions, each for this producer alone.
+    """Return checks of the group's transactions; each goes to this producer alone.
 
-    The request is held for up to `wait_seconds` until there is one. Several producers that wait
-    are asked in turn. Answer each by its `check_id`; one that is not answered by
+    The request is held for up to `wait_seconds` until there is one. If several producers wait, they
+    are asked in turn. Answer each check by its `check_id`. A check that is not answered by
     `answer_until` counts as unanswered, and another producer may be asked. A group with a webhook
-    is not asked here.
+    gets no checks here.
     """
     peer = "unknown" if request.client is None else f"{request.client.host}:{request.client.port}"
     checks = await checker.producers.take(
@@ -104,11 +104,12 @@ async def answer_check(
     ],
     checker: TheChecker,
 ) -> CheckOutcome:
-    """Say what became of the transaction; `unknown` if that cannot be said yet.
+    """Answer what became of the transaction; `unknown` if that is not certain yet.
 
-    Commit and rollback go through to the broker, and the answer is its decision. 409
-    `already-decided` says that it had been decided otherwise, by whom and when. An answer also
-    counts after `answer_until`, and the same one may be given again. While the broker is away, 503:
-    the answer is kept all the same, and told to it before anybody is asked again.
+    Commit and rollback are forwarded to the broker, and the response is its decision. 409
+    `already-decided` means that the opposite was decided before; it says by whom and when. An
+    answer counts even after `answer_until`, and may be repeated. If the broker is unreachable, the
+    response is 503. The answer is stored all the same, and reaches the broker before another check
+    is sent.
     """
     return await checker.answers.take(check_id, given)

@@ -1,4 +1,4 @@
-"""What the handlers ask for, by annotation; ``app.create_app`` put it there."""
+"""Dependencies that handlers declare by annotation; ``app.create_app`` provides them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from eruca_txn_checker.checker import TransactionChecker
 
 
-async def _checker(request: Request) -> TransactionChecker:  # or FastAPI would call it in a thread
+async def _checker(request: Request) -> TransactionChecker:  # async: a def would run in a thread
     checker: TransactionChecker = request.app.state.checker
     return checker
 

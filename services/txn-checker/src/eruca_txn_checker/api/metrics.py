@@ -1,7 +1,7 @@
-"""The checker's own metrics, read from plain attributes when somebody scrapes.
+"""The checker's own metrics, read from plain attributes at each scrape.
 
-What PostgreSQL knows, such as how much is pending, is not asked for here: a scrape must not wait
-for it. Brokers count their pending and parked transactions themselves.
+Counts that only PostgreSQL knows, such as pending transactions, are not read here: a scrape must
+not wait for it. Brokers count their pending and parked transactions themselves.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _PREFIX = "eruca_txn_checker_"
 
 
 class CheckerMetrics(Collector):
-    """Samples of one instance."""
+    """The samples of one instance."""
 
     def __init__(self, checker: TransactionChecker) -> None:
         self._checker = checker
 
     def describe(self) -> list[Metric]:
-        """Return nothing: what there is, ``collect`` says."""
+        """Return nothing: ``collect`` describes its samples."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -32,7 +32,7 @@ class CheckerMetrics(Collector):
         yield from following_metrics(_PREFIX, self._checker.shares)
         yield _counter(
             "unreadable",
-            "Transactions with an event that has rotted, of which their brokers were asked",
+            "Transactions with a corrupt event, looked up at their brokers instead",
             self._checker.folds.unreadable,
         )
         yield from self._checks()
@@ -41,27 +41,29 @@ class CheckerMetrics(Collector):
     def _checks(self) -> Iterator[Metric]:
         counts, questions = self._checker.counts, self._checker.questions.counts
         yield _counter("checks", "Checks granted by brokers", counts.granted)
-        yield _counter("given_up", "Transactions given up", counts.given_up)
+        yield _counter("given_up", "Transactions expired after their last check", counts.given_up)
         yield _counter(
-            "checks_refused", "Checks that brokers found needless or out of turn", counts.refused
+            "checks_refused",
+            "Checks that brokers refused as needless or out of turn",
+            counts.refused,
         )
         yield _counter(
             "checks_put_off",
-            "Checks that nobody took in time, opened again: more than can be answered",
+            "Checks opened again because nobody took them in time: more than can be answered",
             counts.put_off,
         )
         yield _counter(
-            "forgotten", "Transactions that their brokers did not know any more", counts.forgotten
+            "forgotten", "Transactions that their brokers no longer knew", counts.forgotten
         )
         yield _counter("questions", "Checks sent to a producer or webhook", questions.asked)
         yield _counter(
             "questions_spared",
-            "Checks not sent since the transaction had been decided meanwhile",
+            "Checks not sent because the transaction had been decided meanwhile",
             questions.decided_meanwhile,
         )
         yield _counter(
             "questions_put_off",
-            "Checks taken and not sent: the broker or the producer was away, or there was no room",
+            "Checks taken but not sent: broker or producer unreachable, or no room",
             questions.given_back,
         )
 
@@ -72,22 +74,24 @@ class CheckerMetrics(Collector):
             answered.add_metric([answer], count)
         yield answered
         yield _counter(
-            "answers_too_late", "Answers after it was decided otherwise", answers.too_late
+            "answers_too_late", "Answers after the opposite was decided", answers.too_late
         )
         yield _counter(
-            "answers_told_again", "Answers told to a broker that had been away", answers.told_again
+            "answers_told_again",
+            "Answers retried at brokers that were unreachable",
+            answers.told_again,
         )
         yield _gauge(
             "notices",
-            "1 while other instances' notices arrive; 0: PostgreSQL is polled instead",
+            "1 while notices of other instances arrive; 0: PostgreSQL is polled instead",
             int(self._checker.notices.is_listening),
         )
         held = self._checker.producers.held
         yield _gauge("held_requests", "Producers' requests being held", len(held))
-        yield _gauge("held_requests_max", "As many may be held", held.maximum)
-        yield _gauge("webhook_calls", "Calls of webhooks under way", hooks.under_way)
-        yield _counter("webhook_attempts", "Calls of webhooks", hooks.counts.attempts)
-        yield _counter("webhook_answers", "Webhooks' answers", hooks.counts.answered)
+        yield _gauge("held_requests_max", "Maximum of held requests", held.maximum)
+        yield _gauge("webhook_calls", "Webhook calls in progress", hooks.under_way)
+        yield _counter("webhook_attempts", "Webhook calls made", hooks.counts.attempts)
+        yield _counter("webhook_answers", "Webhook calls answered", hooks.counts.answered)
         yield _counter(
             "webhook_failures", "Checks that a webhook did not answer", hooks.counts.failed
         )

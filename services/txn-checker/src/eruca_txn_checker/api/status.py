@@ -1,4 +1,4 @@
-"""Status: who this checker is, how it is set, and how far it has read."""
+"""Status: the checker's identity, its settings, and its progress in the logs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ router = APIRouter(prefix="/v1/status", tags=["status"])
 @router.get(
     "",
     operation_id="getStatus",
-    summary="Who the checker is and how it is doing",
+    summary="Get the checker's settings, brokers and faults",
     responses=answer(examples.STATUS) | problems(DatabaseUnavailableError),
 )
 async def get_status(checker: TheChecker) -> CheckerStatus:
-    """Return this instance's own state, and how far all brokers' logs have been read."""
+    """Return this instance's own state, and the position reached in every broker's log."""
     async with checker.instance.database.transaction() as connection:
         followed = await followed_brokers(connection)
     settings = checker.settings

@@ -1,4 +1,4 @@
-"""Transactions: looking at them, and an operator's decision."""
+"""Transactions: list them, look one up, decide one as an operator."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ router = APIRouter(prefix="/v1/transactions", tags=["transactions"])
 Id = Annotated[TransactionId, Path()]
 AtBroker = Annotated[
     BrokerName | None,
-    Query(description="where it was begun; needed if two brokers have one of this id"),
+    Query(description="the broker that holds it; needed if two brokers have this id"),
 ]
 _DECISION_ERRORS: Final = problems(
     TransactionNotFoundError,
@@ -61,7 +61,7 @@ _DECISION_ERRORS: Final = problems(
 
 def _decided(example: object) -> dict[int | str, dict[str, Any]]:
     response = answer(example)[200]
-    response["description"] = "Decided; `repeated` where it had been decided so before."
+    response["description"] = "Decided. `repeated` is true if the same was decided before."
     schema = {"$ref": "#/components/schemas/DecisionReceipt"}
     response["content"]["application/json"]["schema"] = schema
     return {200: response}
@@ -78,20 +78,20 @@ async def list_transactions(
     *,
     state: Annotated[
         TransactionState | None,
-        Query(description="`parked`: given up on, and waiting for an operator"),
+        Query(description="`parked`: rolled back after the last check, waiting for an operator"),
     ] = None,
     producer_group: Annotated[GroupName | None, Query()] = None,
     broker_name: Annotated[BrokerName | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
     cursor: Annotated[
         str | None,
-        Query(max_length=1024, description="`next_cursor` of the page before; opaque"),
+        Query(max_length=1024, description="`next_cursor` of the previous page; opaque"),
     ] = None,
 ) -> CheckedTransactionList:
-    """Return transactions of all brokers, oldest first, a page at a time.
+    """Return transactions of all brokers, oldest first, one page at a time.
 
-    Follow `next_cursor` until it is null. `followed` says how far each broker's log has been read.
-    Decided ones are remembered for a time that is set, three days by default.
+    Follow `next_cursor` until it is null. `followed` gives the position reached in each broker's
+    log. Decided transactions are kept for a time that is a setting, three days by default.
     """
     async with checker.instance.database.transaction() as connection:
         rows = await page_of(
@@ -114,16 +114,16 @@ async def list_transactions(
 @router.get(
     "/{transaction_id}",
     operation_id="getTransaction",
-    summary="Look at a transaction and its checks",
+    summary="Get a transaction and its checks",
     responses=answer(examples.DETAIL)
     | problems(TransactionNotFoundError, ConflictError, DatabaseUnavailableError),
 )
 async def get_transaction(
     transaction_id: Id, checker: TheChecker, *, broker_name: AtBroker = None
 ) -> CheckedTransaction:
-    """Return a transaction with each check: who was asked, when, and what the answer was.
+    """Return a transaction with each check: the producer asked, the time and the answer.
 
-    Its message and the log's own history of it are at its broker, under the same path.
+    Its broker has its message and its history in the log, at the same path.
     """
     async with checker.instance.database.transaction() as connection:
         row = _one(await find_rows(connection, transaction_id, broker_name), transaction_id)
@@ -145,7 +145,7 @@ async def commit_transaction(
     *,
     broker_name: AtBroker = None,
 ) -> Response:
-    """Let the message be seen, also that of a parked transaction; the reason is recorded."""
+    """Deliver the message, even that of a parked transaction; the reason is recorded."""
     return await _decide(checker, transaction_id, broker_name, "commit", given)
 
 
@@ -163,7 +163,7 @@ async def roll_back_transaction(
     *,
     broker_name: AtBroker = None,
 ) -> Response:
-    """See to it that the message is never seen; a parked transaction is discarded for good."""
+    """Discard the message for good, even that of a parked transaction; the reason is recorded."""
     return await _decide(checker, transaction_id, broker_name, "rollback", given)
 
 
@@ -182,7 +182,7 @@ async def _decide(
     try:
         receipt = await checker.calls.decide(broker_name, transaction_id, outcome, request)
     except BrokerNotFoundError as error:
-        if not rows:  # or it is one that is away for a while
+        if not rows:  # with rows the broker exists and is only unreachable
             raise
         raise _undecided(broker_name, error) from error
     except AWAY as error:
@@ -201,15 +201,15 @@ def _receipt(receipt: DecisionReceipt) -> Response:
 def _one(rows: list[TransactionRow], transaction_id: str) -> TransactionRow:
     if not rows:
         raise TransactionNotFoundError(
-            f"no transaction {transaction_id!r} is known here; one that was begun a moment ago may "
-            "not have been read yet, and what is over is forgotten in time",
-            fix="its broker knows more: GET /v1/transactions/{id} there",
+            f"transaction {transaction_id!r} not found here; one that began a moment ago may not "
+            "have been read yet, and decided ones are deleted in time",
+            fix="ask its broker: GET /v1/transactions/{id} there",
         )
     if len(rows) > 1:
         brokers = ", ".join(row.broker_name for row in rows)
         raise ConflictError(
             f"several brokers have a transaction {transaction_id!r}: {brokers}",
-            fix="say which one by broker_name",
+            fix="choose one with broker_name",
         )
     return rows[0]
 
@@ -224,7 +224,7 @@ def _place(cursor: str | None) -> Place | None:
         return None
     begun, *names = text.split(" ")
     is_number = begun.isascii() and begun.isdigit() and len(begun) < 19
-    if len(names) != 2 or not is_number or "\0" in text:  # which no database stores
-        detail = "not a cursor that this list gave as next_cursor"
+    if len(names) != 2 or not is_number or "\0" in text:  # PostgreSQL cannot store a NUL
+        detail = "invalid cursor; use next_cursor of this list"
         raise ValidationError.at("/query/cursor", detail)
     return Place(int(begun), names[0], names[1])

@@ -1,4 +1,4 @@
-"""Webhooks: where a producer group is called instead of asking."""
+"""Webhooks: URLs at which producer groups are called instead of polling for checks."""
 
 from __future__ import annotations
 
@@ -51,19 +51,20 @@ async def set_webhook(
     checker: TheChecker,
     response: Response,
 ) -> Webhook:
-    """Let the group be called at a URL when it is asked about a transaction.
+    """Set the URL at which the group is called about its transactions.
 
-    Each call is a POST of a `WebhookCheck`, signed as Standard Webhooks say: `webhook-signature` is
-    `v1,` and the base64 of HMAC-SHA256 over `<webhook-id>.<webhook-timestamp>.<body>`. Refuse what
-    is not signed so, or minutes old. Answer 200 with `{"answer": "commit"}`, `"rollback"` or
-    `"unknown"`. `webhook-id` is the check's id, the same at every attempt; the answer may also be
-    given later, to `/v1/checks/{check_id}`.
+    Each call is a POST of a `WebhookCheck`, signed according to Standard Webhooks:
+    `webhook-signature` is `v1,` and the base64 of HMAC-SHA256 over
+    `<webhook-id>.<webhook-timestamp>.<body>`. Refuse a call without a valid signature, or one that
+    is minutes old. Answer 200 with `{"answer": "commit"}`, `"rollback"` or `"unknown"`.
+    `webhook-id` is the check's id, the same at every attempt. You may also answer later, at
+    `/v1/checks/{check_id}`.
 
-    201 where the group had none; else what is not named stays as it is. `secret` is in this answer
-    alone, if it was set or made now.
+    The response is 201 if the group had no webhook. Otherwise a field that is left out keeps its
+    value. `secret` is returned only by this request, and only if it was set or generated now.
     """
     _check_url(settings, checker.settings.webhook_reach)
-    named = settings.model_fields_set  # what is not named stays as it is
+    named = settings.model_fields_set
     made = secret_of(secrets.token_bytes(SECRET_SIZE))
     async with checker.instance.database.transaction() as connection:
         row, is_new = await put_webhook(
@@ -88,11 +89,11 @@ async def set_webhook(
 @router.get(
     "",
     operation_id="getWebhook",
-    summary="Look at a group's webhook",
+    summary="Get a group's webhook",
     responses=answer(examples.WEBHOOK) | problems(WebhookNotFoundError, DatabaseUnavailableError),
 )
 async def show_webhook(producer_group: Group, checker: TheChecker) -> Webhook:
-    """Return the group's webhook without its secret, and how the last call went."""
+    """Return the group's webhook without its secret, and the result of the last call."""
     async with checker.instance.database.transaction() as connection:
         row = await get_webhook(connection, producer_group)
     if row is None:
@@ -108,7 +109,7 @@ async def show_webhook(producer_group: Group, checker: TheChecker) -> Webhook:
     responses=problems(WebhookNotFoundError, DatabaseUnavailableError),
 )
 async def drop_webhook(producer_group: Group, checker: TheChecker) -> None:
-    """Let the group's producers be asked again, when they wait for checks."""
+    """Delete the webhook. The group's producers are asked again when they wait for checks."""
     async with checker.instance.database.transaction() as connection:
         was_there = await delete_webhook(connection, producer_group)
         await _notify(connection)
@@ -117,18 +118,18 @@ async def drop_webhook(producer_group: Group, checker: TheChecker) -> None:
 
 
 async def _notify(connection: AsyncConnection) -> None:
-    """Tell all instances that a group is asked by another way, and may be reached or not."""
+    """Tell all instances that the group's way of being asked, and its reachability, may differ."""
     await notify(connection, CHECKS)
     await notify(connection, DUE)
 
 
 def _check_url(settings: WebhookSettings, reach: Reach) -> None:
-    """Refuse what will never be called; names are looked up when they are."""
+    """Refuse a URL that will never be called; names are resolved only at the call."""
     url = settings.url
     if url.username is not None or url.password is not None:
-        raise _fault("it holds a password; calls are signed instead")
+        raise _fault("it contains a user name or password; calls are authenticated by signature")
     if url.fragment is not None:
-        raise _fault("a fragment is never sent")
+        raise _fault("it contains a fragment, which is never sent")
     address = literal_address(url.host or "")
     name = (url.host or "").rstrip(".").lower()
     is_local_name = name == "localhost" or name.endswith(".localhost")  # RFC 6761

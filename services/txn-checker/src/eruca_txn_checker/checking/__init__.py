@@ -1,1 +1,1 @@
-"""The work: granting checks, asking producers, and telling brokers what they answer."""
+"""The work: request checks, ask producers, and forward their answers to brokers."""

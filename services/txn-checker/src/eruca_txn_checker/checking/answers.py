@@ -1,13 +1,13 @@
-"""What a producer answers: kept first, then told to the broker, which decides.
+"""Store a producer's answer first, then forward it to the broker, which decides.
 
-An answer goes so::
+The states of an answer::
 
-    given ──kept──▶ settling ──the broker has taken it, or refused it for good──▶ settled
-                     │    ▲
-                     └away┘  told again by whoever has the broker's lease
+    given ──stored──▶ settling ──the broker accepts it, or refuses it for good──▶ settled
+                       │    ▲
+                       └────┘  broker unreachable: the instance with its lease retries
 
-A producer is answered when the broker has. Where the broker is away, or this instance dies between
-the two, the answer is not lost: it is told before anybody is asked again.
+A producer gets its response once the broker has decided. If the broker is unreachable, or this
+instance dies in between, the answer is not lost: it is forwarded before another check is sent.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _FOR_GOOD = (
     TopicNotFoundError,
     TransactionNotFoundError,
 )
-"""Refusals that telling it again would not change."""
+"""Refusals that a retry would not change."""
 
 _log = structlog.get_logger()
 
@@ -68,17 +68,17 @@ class AnswerCounts:
     """Answers since the start."""
 
     answers: dict[CheckVerdict, int] = field(default_factory=dict)
-    too_late: int = 0  # it had been decided otherwise
-    told_again: int = 0  # the broker had been away
+    too_late: int = 0  # the opposite had been decided
+    told_again: int = 0  # the broker had been unreachable
 
 
 class Answers:
     """Takes producers' answers.
 
     Args:
-        database: Where they are kept.
-        calls: To the brokers.
-        clock: The one that all instances share.
+        database: Stores the answers.
+        calls: Requests to the brokers.
+        clock: The clock that all instances share.
     """
 
     def __init__(self, database: Database, calls: BrokerCalls, clock: Clock) -> None:
@@ -88,13 +88,13 @@ class Answers:
         self._clock = clock
 
     async def take(self, check_id: str, answer: CheckAnswer) -> CheckOutcome:
-        """Keep an answer, tell it, and return what came of it.
+        """Store an answer, forward it, and return the outcome.
 
         Raises:
-            CheckNotFoundError: There was no such check.
-            AlreadyDecidedError: It had been decided otherwise.
-            BrokerUnreachableError: The broker is away; the answer is kept.
-            DatabaseUnavailableError: Nothing is kept.
+            CheckNotFoundError: The check does not exist.
+            AlreadyDecidedError: The opposite had been decided.
+            BrokerUnreachableError: The broker is unreachable; the answer is stored.
+            DatabaseUnavailableError: The answer is not stored.
         """
         async with self._database.transaction() as connection:
             known = await note_answer(
@@ -106,7 +106,7 @@ class Answers:
                 now_ms=self._clock.now_ms(),
             )
         if known is None:
-            raise CheckNotFoundError(f"there is no check {check_id!r}, or not any more")
+            raise CheckNotFoundError(f"check {check_id!r} not found; it may have been deleted")
         counts = self.counts.answers
         counts[answer.answer] = counts.get(answer.answer, 0) + 1
         try:
@@ -122,17 +122,17 @@ class Answers:
                 return outcome_of(known, receipt)
         if answer.answer == "unknown":
             return await self._undecided(known)
-        # It was answered before: the broker tells whether that was the same.
+        # It was answered before: the broker knows whether this answer is the same.
         return outcome_of(known, await self._tell(known, answer.answer, answer.reason))
 
     async def settle_left(self, left: Sequence[KnownCheck]) -> list[str]:
-        """Tell a broker answers that it was not heard to know.
+        """Forward stored answers that the broker has not confirmed.
 
-        Return the ids of the checks whose answers it does not take now, and may take later: a
-        delayed message finds no room among its timers, say.
+        Return the ids of the checks whose answers the broker refuses for now, for instance because
+        its timers have no room for a delayed message.
 
         Raises:
-            ErucaError: It is away.
+            ErucaError: The broker is unreachable.
         """
         refused: list[str] = []
         for known in left:
@@ -158,19 +158,19 @@ class Answers:
             raise
         except AWAY as error:
             await self._notify_kept()
-            kept = "the answer is kept, and told to it when it is back"
+            kept = "the answer is stored and will be forwarded when the broker is back"
             raise away(known.broker_name, error, then=kept) from error
 
     async def _notify_kept(self) -> None:
-        """Wake the instance that has the broker's lease: an answer is left for it to tell."""
+        """Wake the instance that holds the broker's lease, so that it forwards the answer."""
         try:
             async with self._database.transaction() as connection:
                 await notify(connection, DUE)
         except DatabaseUnavailableError:
-            return  # the answer is kept all the same, and found when the database is back
+            return  # the slow poll finds the stored answer when the database is back
 
     async def _calls_settle(self, known: KnownCheck) -> DecisionReceipt:
-        """Tell the broker, and note that it knows, or will not have it."""
+        """Forward a stored answer; mark it settled once the broker accepts or refuses it."""
         assert known.answer is not None
         try:
             receipt = await self._decide(known, known.answer, known.answer_reason)
@@ -186,7 +186,7 @@ class Answers:
         try:
             return await self._decide(known, answer, reason)
         except AWAY as error:
-            raise away(known.broker_name, error, then="repeat it later") from error
+            raise away(known.broker_name, error, then="retry later") from error
 
     async def _decide(self, known: KnownCheck, answer: str, reason: str | None) -> DecisionReceipt:
         outcome: Outcome = "commit" if answer == "commit" else "rollback"
@@ -202,7 +202,7 @@ class Answers:
         async with self._database.transaction() as connection:
             await note_settled(connection, known.check_id)
             if error is not None:
-                await notify(connection, DUE)  # it is still pending, and no longer settling
+                await notify(connection, DUE)  # still pending and no longer settling: due again
                 await note_fault(connection, known.check_id, error.detail)
 
     async def _undecided(self, known: KnownCheck) -> CheckOutcome:
@@ -217,7 +217,7 @@ class Answers:
 
 
 def outcome_of(known: KnownCheck, receipt: DecisionReceipt) -> CheckOutcome:
-    """Return what a producer is told of the broker's decision."""
+    """Return the broker's decision as the response to a producer."""
     decision = TransactionDecision.model_validate(
         {
             "outcome": receipt.outcome,

@@ -1,8 +1,8 @@
-"""What is asked of brokers, each found by its name.
+"""Requests to brokers, addressed by broker name.
 
-Where a broker is, is remembered until a request fails: then the name servers are asked again. By
-then another broker may have come to that address, which knows nothing of this one's transactions.
-So an answer that there is no such transaction counts only from the broker that was meant.
+A broker's URL is cached until a request fails; then the name servers are asked again. Meanwhile
+another broker may have taken over that address, which knows none of this one's transactions. So
+"no such transaction" counts only from the broker that was meant.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from eruca import AsyncClient
 
 AWAY: Final = (BrokerNotFoundError, ClientError, UnavailableError)
-"""What says that a broker, or the way to it, is not there just now."""
+"""Errors that mean that a broker, or the way to it, is unreachable just now."""
 
 _PATH: Final = "/v1/transactions"
 _DECISIONS: Final = msgspec.json.Decoder(DecisionReceipt)
@@ -47,10 +47,10 @@ T = TypeVar("T")
 
 
 class BrokerCalls:
-    """Requests about transactions, and the time.
+    """Requests about transactions and the broker's time.
 
     Args:
-        client: Knows the brokers.
+        client: Finds the brokers.
         timeout: Seconds for each request.
     """
 
@@ -62,7 +62,7 @@ class BrokerCalls:
     async def check(
         self, broker_name: str, transaction_id: str, request: CheckRequest
     ) -> CheckGrant:
-        """Be granted a check."""
+        """Request the grant of a check."""
 
         async def call(url: str) -> CheckGrant:
             target = f"{_PATH}/{path_segment(transaction_id)}:check"
@@ -81,7 +81,7 @@ class BrokerCalls:
     async def expire(
         self, broker_name: str, transaction_id: str, request: ExpireRequest
     ) -> DecisionReceipt:
-        """Give up on a transaction."""
+        """Expire a transaction: roll it back and park it."""
         body = request.model_dump_json().encode()
         return await self._post(broker_name, f"{path_segment(transaction_id)}:expire", body)
 
@@ -93,7 +93,7 @@ class BrokerCalls:
         return await self._post(broker_name, f"{path_segment(transaction_id)}:{outcome}", body)
 
     async def get(self, broker_name: str, transaction_id: str) -> TransactionDetail:
-        """Return a transaction with its message, as its broker has it now."""
+        """Return a transaction with its message, in its current state at the broker."""
 
         async def call(url: str) -> TransactionDetail:
             target = f"{_PATH}/{path_segment(transaction_id)}"
@@ -105,7 +105,7 @@ class BrokerCalls:
         return await self._at(broker_name, call)
 
     async def status(self, broker_name: str) -> BrokerStatus:
-        """Return how a broker is doing, and what time it is there."""
+        """Return a broker's status, which includes its time."""
         return await self._at(broker_name, partial(self._status, broker_name))
 
     async def _status(self, broker_name: str, url: str) -> BrokerStatus:
@@ -115,7 +115,9 @@ class BrokerCalls:
         )
         status = parsed(BrokerStatus, answer, url + target)
         if status.broker_name != broker_name:
-            raise TransportError(f"{url} is {status.broker_name} now, and not {broker_name}")
+            raise TransportError(
+                f"expected broker {broker_name} at {url}, found {status.broker_name}"
+            )
         return status
 
     async def _post(self, broker_name: str, target: str, body: bytes) -> DecisionReceipt:
@@ -134,7 +136,7 @@ class BrokerCalls:
             try:
                 return _DECISIONS.decode(answer.body)
             except msgspec.DecodeError as error:
-                raise TransportError(f"{what}: the answer cannot be read: {error}") from error
+                raise TransportError(f"{what}: the answer cannot be parsed: {error}") from error
 
         return await self._at(broker_name, call)
 
@@ -146,7 +148,7 @@ class BrokerCalls:
             try:
                 return await call(url)
             except TransactionNotFoundError:
-                await self._status(broker_name, url)  # or it is another broker that has said so
+                await self._status(broker_name, url)  # raises if another broker answers there now
                 raise
         except (*AWAY, InternalError):
             self._urls.pop(broker_name, None)
@@ -154,13 +156,13 @@ class BrokerCalls:
 
 
 def away(broker_name: str, error: Exception, *, then: str) -> BrokerUnreachableError:
-    """Return the error for a client of ours whose broker is not there.
+    """Return the error for a client whose request needs an unreachable broker.
 
     Args:
-        broker_name: Which broker.
-        error: What the request to it ended with.
-        then: What becomes of the client's request.
+        broker_name: The broker.
+        error: The failure of the request to it.
+        then: The consequence for the client's request.
     """
     return BrokerUnreachableError(
-        f"broker {broker_name!r} cannot be asked just now: {error}; {then}", retry_after_seconds=2
+        f"broker {broker_name!r} is unreachable: {error}; {then}", retry_after_seconds=2
     )

@@ -1,4 +1,4 @@
-"""All that is done about one broker while its lease is ours: following its log, and checking."""
+"""All work on one broker while its lease is held here: follow its log, and check."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class TransactionWork:
     """The loops of one broker.
 
     Args:
-        projector: Follows its log.
-        due: Checks what is due.
-        poll_seconds: It looks for what is no more often than that.
+        projector: Follows the broker's log.
+        due: Handles the due transactions.
+        poll_seconds: Minimum time between two looks for due transactions.
     """
 
     def __init__(self, projector: LogProjector, due: DueWork, *, poll_seconds: float) -> None:
@@ -35,20 +35,20 @@ class TransactionWork:
 
     @property
     def fault(self) -> str | None:
-        """Why the broker cannot be worked on just now."""
+        """The reason why the broker cannot be worked on just now, or None."""
         return self.projector.fault or self.due.fault
 
     def start(self) -> None:
-        """Begin."""
+        """Start the loops."""
         for loop in (self._following, self._checking, self._cleaning):
             loop.start()
 
     def wake(self) -> None:
-        """Look for what is due: something has happened."""
+        """Look for due transactions now."""
         self._checking.wake()
 
     async def stop(self) -> None:
-        """End; called when the lease is given back, or lost."""
+        """Stop the loops; called when the lease is released or lost."""
         self.projector.begin_stop()
         await asyncio.gather(
             *(loop.stop() for loop in (self._following, self._checking, self._cleaning))

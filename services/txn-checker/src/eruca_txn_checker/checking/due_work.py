@@ -1,18 +1,18 @@
-"""One broker's transactions that are due: granting their checks, or giving them up.
+"""Handle one broker's due transactions: request their checks, or expire them.
 
-Each step first tells the broker what it was not heard to know, and then looks for what is due. An
-answer that the broker does not take is let alone for a while, and holds up nothing else. Who may
-check is decided by the broker alone, by the number of the check; so two instances that believe to
-be in charge never send the same one, and one that works on old rows is refused.
+Each step first forwards stored answers that the broker has not confirmed, then looks for due
+transactions. An answer that the broker refuses is left for a while and blocks nothing else. The
+broker alone grants a check, by its number. So two instances that both believe they hold the lease
+never send the same check, and one that works on stale rows is refused.
 
-What this step has done shows in the rows once it was read back from the log. Until then such
-transactions are left alone; if that takes too long, they are tried again, which is harmless.
+The effect of a step appears in the rows once it was read back from the log. Until then these
+transactions are skipped. If that takes too long they are tried again, which is harmless.
 
-Where nothing is due, a step says when time alone makes something due
-(:mod:`eruca_txn_checker.core.next_look`), and the loop sleeps until then; events wake it.
+If nothing is due, a step returns when time alone makes something due
+(:mod:`eruca_txn_checker.core.next_look`). The loop sleeps until then; events wake it.
 
-The rows tell times by the broker's clock. So that is compared with ours before anything is looked
-for, again and again, and with every grant of a check, which says when it was.
+Times in the rows are by the broker's clock. So that clock is compared with ours before the first
+look, then periodically, and with every grant of a check, which carries its time.
 """
 
 from __future__ import annotations
@@ -57,64 +57,64 @@ from eruca_txn_checker.projection.due_rows import (
 )
 from eruca_txn_checker.projection.producer_rows import reachable_groups
 
-DONE_SECONDS: Final = 5.0  # so long the log may take to tell what was done
-TOO_EARLY_SECONDS: Final = 1.0  # the broker's clock is behind: so long it is let alone
-REFUSED_SECONDS: Final = 30.0  # the broker finds fault with the request
-DONE_COUNT_MAX: Final = 2_000  # transactions whose log is waited for; then no more are checked
-SETTLE_COUNT_MAX: Final = 64  # answers told again in one go
-SETTLE_AFTER_MS: Final = 2_000  # an answer that is not known at the broker by then is told again
-OPEN_COUNT_MAX: Final = 1_000  # checks that nobody took, opened again in one go
-HISTORY_COUNT_MAX: Final = 10_000  # rows deleted in one go
-COMPARE_SECONDS: Final = 10.0  # so often the broker is asked what time it is
+DONE_SECONDS: Final = 5.0  # skip a transaction until the log shows the effect, at most so long
+TOO_EARLY_SECONDS: Final = 1.0  # skip it so long if the broker's clock is behind
+REFUSED_SECONDS: Final = 30.0  # skip it so long if the broker refuses the request
+DONE_COUNT_MAX: Final = 2_000  # skipped transactions; beyond that nothing more is checked
+SETTLE_COUNT_MAX: Final = 64  # answers forwarded again in one step
+SETTLE_AFTER_MS: Final = 2_000  # forward an answer again if unconfirmed for so long
+OPEN_COUNT_MAX: Final = 1_000  # untaken checks opened again in one step
+HISTORY_COUNT_MAX: Final = 10_000  # rows deleted in one transaction
+COMPARE_SECONDS: Final = 10.0  # between two comparisons of the clocks
 
 _log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class CheckCounts:
-    """What was done at brokers since the start."""
+    """Work done at brokers since the start."""
 
     granted: int = 0
     given_up: int = 0
-    refused: int = 0  # decided, or checked by somebody else, meanwhile
-    put_off: int = 0  # nobody took a check in time, though producers are there
-    forgotten: int = 0  # the broker did not know the transaction any more
+    refused: int = 0  # decided or checked by another instance meanwhile
+    put_off: int = 0  # a check that nobody took in time, though the group has producers
+    forgotten: int = 0  # the broker no longer knew the transaction
 
 
 @dataclass(frozen=True, slots=True)
 class DueSettings:
-    """What an operator may set."""
+    """The settings of this work."""
 
     rules: CheckRules
     checker: str  # this instance's name
     counts_unreachable: bool
     reachable_ms: int
-    parallel_max: int  # requests to the broker at a time
+    parallel_max: int  # concurrent requests to the broker
     history_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a look has found to do."""
+    """The work that a look has found."""
 
-    left: list[KnownCheck]  # answers to be told
-    rows: list[TransactionRow]  # transactions to be checked, or to be given up
+    left: list[KnownCheck]  # answers to forward
+    rows: list[TransactionRow]  # transactions to check or expire
     quiet_seconds: float | None  # until time alone makes something due; None: look again soon
 
 
 class DueWork:
-    """The due transactions of one broker; ``step`` is called by a loop.
+    """The due transactions of one broker; a loop calls ``step``.
 
     Args:
-        database: Where the rows are.
-        calls: To the brokers.
-        answers: Tells those that were left.
-        broker_name: Which broker.
-        lease: Returns its lease, or None while it is another instance's.
-        sleep_seconds_max: Returns the bound of a sleep.
-        settings: What is set.
-        counts: Where to count.
-        clock: The one that all instances share.
+        database: Holds the rows.
+        calls: Requests to the brokers.
+        answers: Forwards the stored answers.
+        broker_name: The broker.
+        lease: Returns the broker's lease, or None while another instance holds it.
+        sleep_seconds_max: Returns the upper bound of a sleep.
+        settings: The settings.
+        counts: Counts the work done.
+        clock: The clock that all instances share.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class DueWork:
         counts: CheckCounts,
         clock: Clock,
     ) -> None:
-        self.fault: str | None = None  # why nothing can be checked just now
+        self.fault: str | None = None  # the reason why nothing can be checked just now
         self.broker_clock = OtherClock()
         self._database = database
         self._calls = calls
@@ -142,17 +142,17 @@ class DueWork:
         self._counts = counts
         self._clock = clock
         self._is_refreshed = False
-        self._compare_at: float | None = None  # monotonic; None: nothing is known of its clock
-        self._let_alone: dict[str, float] = {}  # transaction id → until when, monotonic
-        self._refused_answers: dict[str, float] = {}  # check id → until when, monotonic
+        self._compare_at: float | None = None  # monotonic; None: the clocks were never compared
+        self._let_alone: dict[str, float] = {}  # transaction id → skip until, monotonic
+        self._refused_answers: dict[str, float] = {}  # check id → skip until, monotonic
 
     def folded(self, transaction_ids: Collection[str]) -> None:
-        """Say that the log has told of these."""
+        """Stop skipping these transactions: the log has shown the effect."""
         for transaction_id in transaction_ids:
             self._let_alone.pop(transaction_id, None)
 
     async def step(self) -> float | None:
-        """Do what is due now; return how long nothing will be, None where that is not known."""
+        """Do all that is due now; return for how long nothing will be due, None if unknown."""
         quiet_seconds: float | None = None
         try:
             await self._compare_clocks()
@@ -162,7 +162,7 @@ class DueWork:
                 if len(found.rows) < self._settings.parallel_max:
                     break
         except (ErucaError, LeaseLostError) as error:
-            if self.fault is None:  # said once, not with every attempt
+            if self.fault is None:  # log it once, not with every attempt
                 _log.warning("no checks", broker=self._broker_name, why=str(error))
             self.fault = str(error)
             return None
@@ -170,9 +170,9 @@ class DueWork:
         return quiet_seconds
 
     async def delete_old(self) -> None:
-        """Delete what was decided long ago."""
+        """Delete transactions that were decided long ago."""
         if self._compare_at is None:
-            return  # nobody knows yet how long ago that was
+            return  # without a comparison their age on the broker's clock is unknown
         now_ms = self.broker_clock.there(self._clock.now_ms())
         before_ms = now_ms - self._settings.history_ms
         deleted = HISTORY_COUNT_MAX
@@ -186,7 +186,7 @@ class DueWork:
                         limit=HISTORY_COUNT_MAX,
                     )
         except DatabaseUnavailableError:
-            return  # the next time will do
+            return  # the next run deletes them
 
     async def _compare_clocks(self) -> None:
         if self._compare_at is not None and self._clock.monotonic() < self._compare_at:
@@ -198,7 +198,7 @@ class DueWork:
         self._compare_at = self._clock.monotonic() + COMPARE_SECONDS
 
     async def _some(self, lease: Lease) -> _Found:
-        """Do some of what is due; return what that was."""
+        """Do a portion of the due work; return it."""
         if not self._is_refreshed:
             await self._refresh(lease)
         self._forget_expired()
@@ -221,7 +221,7 @@ class DueWork:
         self._is_refreshed = True
 
     async def _look(self) -> _Found:
-        """Return what is due, or how long nothing will be."""
+        """Return the work that is due, or for how long nothing will be due."""
         settings, now_ms = self._settings, self._clock.now_ms()
         async with self._database.transaction() as connection:
             left = await settling_checks(
@@ -232,7 +232,7 @@ class DueWork:
                 limit=SETTLE_COUNT_MAX,
             )
             if len(self._let_alone) >= DONE_COUNT_MAX:
-                return _Found(left, [], None)  # the log is far behind: it has to come first
+                return _Found(left, [], None)  # the log is far behind: let it catch up first
             at_broker_ms = self.broker_clock.there(now_ms)
             since_ms = now_ms - settings.reachable_ms
             reachable = await reachable_groups(connection, since_ms=since_ms)
@@ -267,7 +267,7 @@ class DueWork:
     async def _quiet_seconds(
         self, connection: AsyncConnection, now_ms: int, at_broker_ms: int
     ) -> float:
-        """Return how long nothing becomes due by itself, within the bound."""
+        """Return for how long nothing becomes due by itself, within the bound."""
         rules = self._settings.rules
         ahead = await ahead_of(
             connection,
@@ -294,7 +294,7 @@ class DueWork:
         )
 
     async def _act(self, row: TransactionRow, lease: Lease) -> None:
-        # Before the request: what it does may be read back before its answer is here.
+        # Before the request: its effect may be read back before its answer arrives.
         self._let_alone_for(row, DONE_SECONDS)
         try:
             await self._check_or_give_up(row)
@@ -313,7 +313,7 @@ class DueWork:
                 await lease.prove(connection)
                 await delete_row(connection, self._broker_name, row.transaction_id)
         except ErucaError as error:
-            # Nothing that is known to happen; it must not keep others from being checked.
+            # An unexpected refusal must not keep other transactions from being checked.
             self._let_alone_for(row, REFUSED_SECONDS)
             _log.error("check refused", transaction=row.transaction_id, why=str(error))
 

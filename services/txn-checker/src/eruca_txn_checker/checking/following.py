@@ -1,4 +1,4 @@
-"""How far the brokers' logs have been read, by whichever instance follows them."""
+"""The position that any instance has reached in each broker's log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eruca_postgres.tables import leases
 
 
 async def followed_brokers(connection: AsyncConnection) -> list[FollowedBroker]:
-    """Return every broker that was ever followed, by name."""
+    """Return every broker that was ever followed, sorted by name."""
     living = select(leases.c.name, leases.c.holder).where(leases.c.expires_at >= func.now())
     holders = {row.name: row.holder for row in await connection.execute(living)}
     return [

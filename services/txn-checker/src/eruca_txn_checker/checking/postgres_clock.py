@@ -1,8 +1,8 @@
-"""The time that all instances share: PostgreSQL's.
+"""The clock that all instances share: PostgreSQL's.
 
-What one instance writes down another one reads: when a check was opened, when a producer was last
-seen. The clocks of their machines may disagree, so such times are told by the one that all of them
-can ask. It is compared with the machine's own from time to time.
+One instance writes times that another one reads: when a check was opened, when a producer was last
+seen. The clocks of their machines may disagree, so such times are taken from PostgreSQL, which all
+of them can ask. Its clock is compared with the machine's own from time to time.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _NOW_MS = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 
 
 class PostgresClock:
-    """PostgreSQL's wall clock, and the machine's monotonic one; a :class:`Clock`.
+    """PostgreSQL's wall clock and the machine's monotonic clock; a :class:`Clock`.
 
     Args:
-        database: Whose clock it is.
-        clock: The machine's.
+        database: The PostgreSQL whose clock counts.
+        clock: The machine's clock.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -30,18 +30,18 @@ class PostgresClock:
         self._theirs = OtherClock()
 
     def now_ms(self) -> int:
-        """Return PostgreSQL's time, as far as the last comparison tells."""
+        """Return PostgreSQL's time, estimated from the last comparison."""
         return self._theirs.there(self._clock.now_ms())
 
     def monotonic(self) -> float:
-        """Return seconds since some moment in the past; never goes back."""
+        """Return the machine's monotonic time in seconds."""
         return self._clock.monotonic()
 
     async def compare(self) -> bool:
-        """Learn what PostgreSQL's clock says; tell whether one of the two was set.
+        """Compare the clocks; return whether one of the two was set since the last comparison.
 
         Raises:
-            DatabaseUnavailableError: PostgreSQL is not there; the last comparison counts.
+            DatabaseUnavailableError: PostgreSQL is unreachable; the last comparison stays valid.
         """
         before_ms = self._theirs.difference_ms
         async with self._database.transaction() as connection:

@@ -1,11 +1,11 @@
-"""Producers that wait to be asked: held requests, and who of them gets which check.
+"""Held requests of producers that wait for checks, and the order in which they get them.
 
-A check goes to one producer. Those of a group that wait here are woken in the order they came, each
-for its share of what there is, and stand at the end again when they come back: round robin. With
-several instances a producer waits at any of them; PostgreSQL sees to it that a check is taken once.
+A check goes to one producer. The producers of a group that wait here are woken in order of arrival,
+each for its share of the open checks. A producer that returns goes to the end: round robin. With
+several instances a producer may wait at any of them; PostgreSQL ensures that a check is taken once.
 
-PostgreSQL is asked for checks when there is word of some, and else by a slow poll. Word that comes
-while a producer looks for itself is not lost to it: such a look is followed by another.
+PostgreSQL is queried after a notice of open checks, and otherwise by a slow poll. A notice that
+arrives while a producer queries for itself causes another query, so it is not lost.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from eruca_txn_checker.core.notices import DUE
 from eruca_txn_checker.projection.check_rows import open_counts, take_for_producer
 from eruca_txn_checker.projection.producer_rows import forget_unseen, note_seen
 
-SEEN_SECONDS: Final = 2.0  # a group that waits is noted as reachable so often
-AGAIN_SECONDS: Final = 0.5  # after the database was away, or there were checks: some may be left
-FORGET_SECONDS: Final = 60.0  # groups that nobody waits for any more are looked for so often
+SEEN_SECONDS: Final = 2.0  # how often a waiting group is recorded as reachable
+AGAIN_SECONDS: Final = 0.5  # query again after an error, or after checks: some may be left
+FORGET_SECONDS: Final = 60.0  # how often groups without waiting producers are deleted
 
 
 @dataclass(eq=False, slots=True)
@@ -45,12 +45,12 @@ class Producers:
     """The producers that wait at this instance.
 
     Args:
-        database: Where the checks are.
-        questions: Makes questions of them.
-        held: Places for requests.
-        clock: The one that all instances share.
-        interval_ms: From one check of a transaction to the next.
-        poll_seconds: Returns how often checks are looked for of which there is no word.
+        database: Holds the checks.
+        questions: Turns checks into questions.
+        held: Places for held requests.
+        clock: The clock that all instances share.
+        interval_ms: Time from one check of a transaction to the next.
+        poll_seconds: Returns how often to look for checks without a notice.
     """
 
     def __init__(
@@ -70,24 +70,24 @@ class Producers:
         self._interval_ms = interval_ms
         self._waiting: dict[str, deque[_Waiter]] = {}
         self._poll_seconds = poll_seconds
-        self._look_at = 0.0  # for checks, by the monotonic clock
-        self._words = 0  # of checks, since the start
-        self._seen: set[str] = set()  # groups of which somebody came since that was noted
-        self._noted: set[str] = set()  # groups that were noted last
-        self._note_at = 0.0  # by the monotonic clock
-        self._forget_at = 0.0  # … too
+        self._look_at = 0.0  # next query for checks, monotonic
+        self._words = 0  # notices of checks since the start
+        self._seen: set[str] = set()  # groups whose producers arrived since the last recording
+        self._noted: set[str] = set()  # groups recorded last
+        self._note_at = 0.0  # next recording, monotonic
+        self._forget_at = 0.0  # next deletion, monotonic
         self._loop = BackgroundLoop("producers", self._step, period_seconds=AGAIN_SECONDS)
 
     def start(self) -> None:
-        """Begin to look for checks."""
+        """Start looking for checks."""
         self._loop.start()
 
     async def stop(self) -> None:
-        """Look for no more."""
+        """Stop looking for checks."""
         await self._loop.stop()
 
     def wake(self, groups: set[str] | None = None) -> None:
-        """Say that checks of *groups* can be taken; None: it is not known of which."""
+        """Announce open checks of *groups*; None if the groups are unknown."""
         self._words += 1
         if groups is None or not groups.isdisjoint(self._waiting):
             self._look_now()
@@ -98,7 +98,7 @@ class Producers:
 
     @property
     def waiting_count(self) -> int:
-        """How many wait here."""
+        """Number of producers that wait here."""
         return sum(map(len, self._waiting.values()))
 
     async def take(
@@ -110,11 +110,11 @@ class Producers:
         wait_seconds: float,
         receive: Receive,
     ) -> list[ProducerCheck]:
-        """Return what a producer is asked; wait for it, up to *wait_seconds*.
+        """Return checks for a producer; wait for the first up to *wait_seconds*.
 
         Raises:
-            OverloadedError: As many requests are held as may be.
-            DatabaseUnavailableError: PostgreSQL is not there.
+            OverloadedError: The maximum number of requests is held.
+            DatabaseUnavailableError: PostgreSQL is unreachable.
         """
         if producer_group not in self._seen:
             self._seen.add(producer_group)
@@ -153,7 +153,7 @@ class Producers:
         self, producer_group: str, waiter: _Waiter, seconds: float, receive: Receive
     ) -> Release:
         if not self._waiting:
-            self._loop.wake()  # it has not looked for anybody
+            self._loop.wake()  # it sleeps without looking while nobody waits
         queue = self._waiting.setdefault(producer_group, deque())
         queue.append(waiter)
         try:
@@ -169,7 +169,7 @@ class Producers:
             await self._note_seen()
             await self._forget_unseen()
             if self._waiting and self._clock.monotonic() >= self._look_at:
-                # Before the look: word that comes during it calls for another one.
+                # Set before the query: a notice during the query must cause another one.
                 self._look_at = self._clock.monotonic() + self._poll_seconds()
                 async with self._database.transaction() as connection:
                     counts = await open_counts(
@@ -186,11 +186,11 @@ class Producers:
                 self._look_at = min(self._look_at, self._clock.monotonic() + pause_seconds)
         except DatabaseUnavailableError:
             self._look_at = 0.0
-            return None  # the service says so; who waits goes on waiting
+            return None  # readiness reports it; the producers keep waiting
         return self._quiet_seconds()
 
     def _quiet_seconds(self) -> float:
-        """Return how long there is nothing to do without word."""
+        """Return for how long there is nothing to do without a notice."""
         moments = [self._forget_at]
         if self._seen or self._waiting or self._noted:
             moments.append(self._note_at)
@@ -218,7 +218,7 @@ class Producers:
             async with self._database.transaction() as connection:
                 await note_seen(connection, groups, now_ms=self._clock.now_ms())
                 if new:
-                    await notify(connection, DUE)  # transactions of theirs may have waited for them
+                    await notify(connection, DUE)  # their transactions may have waited for them
         self._seen -= groups
         self._noted = groups
         self._note_at = now + SEEN_SECONDS

@@ -1,13 +1,13 @@
-"""Checks that were taken, made into questions: with the half message, and only if still pending.
+"""Turn taken checks into questions: add the half message, and drop those already decided.
 
-The broker is asked for both at the moment of asking. It knows what the rows here may not know yet:
-a transaction that was decided a moment ago is not asked about.
+Both come from the broker at the moment of asking. It may know more than the rows here: nobody is
+asked about a transaction that was decided a moment ago.
 
-An answer to a producer has a limit of size, as one to a pull has: what exceeds it is given back and
-comes with the next.
+The size of an answer to a producer is limited, like that of a pull. Checks beyond the limit are
+returned and come with the next answer.
 
-Checks of a broker that does not answer are given back, too, and none of its are taken for a while:
-they are the oldest, and would come first again, before those of other brokers.
+Checks of an unreachable broker are returned, too, and no more of its checks are taken for a while.
+They are the oldest, so they would come first again, before those of other brokers.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from eruca_txn_checker.core.moments import moment
 from eruca_txn_checker.core.notices import CHECKS
 from eruca_txn_checker.projection.check_rows import AskedCheck, close_unsent, give_back
 
-PARALLEL_MAX: Final = 4  # requests to brokers at a time, of one producer's: each brings a body
+PARALLEL_MAX: Final = 4  # concurrent requests to brokers for one producer: each returns a body
 
-AWAY_SECONDS: Final = 5.0  # so long no checks are taken of a broker that did not answer
+AWAY_SECONDS: Final = 5.0  # skip the checks of an unreachable broker for so long
 
 _log = structlog.get_logger()
 
 
 @dataclass(slots=True)
 class QuestionCounts:
-    """What became of checks that were taken, since the start."""
+    """Outcomes of taken checks since the start."""
 
     asked: int = 0
     decided_meanwhile: int = 0
-    given_back: int = 0  # no message came from the broker, or no room for it, or the producer left
+    given_back: int = 0  # broker unreachable, no room for the message, or producer disconnected
 
 
 @dataclass(slots=True)
@@ -52,20 +52,20 @@ class _Sorted:
     questions: list[ProducerCheck] = field(default_factory=list)
     decided: list[str] = field(default_factory=list)
     put_off: list[str] = field(default_factory=list)
-    size: int = 0  # bytes of the questions' messages, as they lie in the log
+    size: int = 0  # bytes of the questions' messages, as stored in the log
 
     def has_room_for(self, size: int) -> bool:
-        """Tell whether one more message may come; the first always may."""
+        """Return whether one more message fits; the first always does."""
         return not self.questions or self.size + size <= PULL_SIZE_MAX
 
 
 class Questions:
-    """Makes questions of checks.
+    """Turns checks into questions.
 
     Args:
-        database: Where the checks are.
-        calls: To the brokers.
-        clock: The one that all instances share.
+        database: Holds the checks.
+        calls: Requests to the brokers.
+        clock: The clock that all instances share.
     """
 
     def __init__(self, database: Database, calls: BrokerCalls, clock: Clock) -> None:
@@ -73,24 +73,24 @@ class Questions:
         self._database = database
         self._calls = calls
         self._clock = clock
-        self._away: dict[str, float] = {}  # broker → until when it is left out, monotonic
+        self._away: dict[str, float] = {}  # unreachable broker → skip until, monotonic
 
     def away(self) -> list[str]:
-        """Return the brokers whose checks are not to be taken just now."""
+        """Return the brokers whose checks must not be taken just now."""
         now = self._clock.monotonic()
         self._away = {name: until for name, until in self._away.items() if until > now}
         return list(self._away)
 
     def away_seconds(self) -> float:
-        """Return after how long one more broker's checks may be taken; infinite: no more."""
+        """Return the seconds until one more broker's checks may be taken, or infinity."""
         self.away()
         return min(self._away.values(), default=math.inf) - self._clock.monotonic()
 
     async def prepare(self, taken: Sequence[AskedCheck]) -> list[ProducerCheck]:
-        """Return what is to be asked of *taken*; the rest is given back, or need not be asked.
+        """Return the questions to ask of *taken*; give back or close the other checks.
 
         Raises:
-            DatabaseUnavailableError: PostgreSQL is not there.
+            DatabaseUnavailableError: PostgreSQL is unreachable.
         """
         limit = asyncio.Semaphore(PARALLEL_MAX)
         done = _Sorted()
@@ -103,7 +103,7 @@ class Questions:
                 try:
                     detail = await self._calls.get(check.broker_name, check.transaction_id)
                 except TransactionNotFoundError:
-                    done.decided.append(check.check_id)  # long ago, or lost with its broker's disk
+                    done.decided.append(check.check_id)  # decided long ago, or lost with the disk
                 except ErucaError as error:
                     self._away[check.broker_name] = self._clock.monotonic() + AWAY_SECONDS
                     done.put_off.append(check.check_id)
@@ -128,7 +128,7 @@ class Questions:
         return sorted(done.questions, key=lambda question: question.begun_at)
 
     async def give_back(self, check_ids: Sequence[str]) -> None:
-        """Let others be asked what was taken and not sent."""
+        """Reopen checks that were taken but not sent."""
         self.counts.given_back += len(check_ids)
         async with self._database.transaction() as connection:
             await give_back(connection, check_ids)

@@ -1,4 +1,4 @@
-"""Rows as answers show them."""
+"""Render rows as the API's models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eruca_txn_checker.projection.check_rows import CheckRow
 
 
 def decision_of_row(row: TransactionRow) -> TransactionDecision | None:
-    """Return what was decided; None while it is pending."""
+    """Return the decision of a transaction; None while it is pending."""
     if row.outcome is None or row.decided_by is None or row.decided_ms is None:
         return None
     return TransactionDecision.model_validate(
@@ -31,7 +31,7 @@ def decision_of_row(row: TransactionRow) -> TransactionDecision | None:
 
 
 def summary_of(row: TransactionRow) -> TransactionSummary:
-    """Return a transaction as lists show it."""
+    """Return a transaction as an entry of a list."""
     return TransactionSummary(**_summary(row))
 
 

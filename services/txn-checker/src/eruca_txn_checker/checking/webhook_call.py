@@ -1,8 +1,8 @@
-"""One call of a webhook: as far as the address allows, within time and size, and never elsewhere.
+"""One call of a webhook: only at allowed addresses, within limits of time and size.
 
-The name is resolved once, every address it stands for is looked at, and the connection goes to one
-that was looked at: a name that means something else a moment later leads nowhere else. Redirects
-are not followed, proxies not used, and no more of an answer is read than an answer can have.
+The name is resolved once, every address it resolves to is checked, and the connection goes to a
+checked address. So a name that resolves differently a moment later leads nowhere else. Redirects
+and proxies are not used, and no more of an answer is read than a valid one can have.
 
 Source: Standard Webhooks 1.0.0; OWASP, Server-Side Request Forgery Prevention.
 """
@@ -20,12 +20,12 @@ from eruca.aio.http.httpx_carrier import Carrier
 from eruca.contract.transactions import CheckAnswer
 from eruca_txn_checker.core.reach import Reach, is_within
 
-ANSWER_SIZE_MAX: Final = 64 * 1024  # bytes; an answer has some 100
-_AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})  # another attempt may succeed
+ANSWER_SIZE_MAX: Final = 64 * 1024  # bytes; a valid answer has about 100
+_AGAIN: Final = frozenset({408, 425, 429, 500, 502, 503, 504})  # a retry may succeed
 
 
 class WebhookFaultError(Exception):
-    """It could not be asked, or did not answer the question; ``is_final``: nor will it be."""
+    """The call failed or had no valid answer; ``is_final``: a retry would not help."""
 
     def __init__(self, text: str, *, is_final: bool) -> None:
         super().__init__(text)
@@ -35,11 +35,11 @@ class WebhookFaultError(Exception):
 class WebhookCaller:
     """Calls webhooks, each over a connection of its own.
 
-    A pool would tell connections apart by their addresses, and names that share one could get each
-    other's.
+    A pool would tell connections apart by address, so two names that share an address could get
+    each other's connection.
 
     Args:
-        reach: Which addresses may be called.
+        reach: The addresses that may be called.
     """
 
     def __init__(self, reach: Reach) -> None:
@@ -53,10 +53,10 @@ class WebhookCaller:
     async def call(
         self, url: str, headers: dict[str, str], body: bytes, *, timeout: float
     ) -> CheckAnswer:
-        """Return what it answers.
+        """Call the webhook and return its answer.
 
         Raises:
-            WebhookFaultError: It does not.
+            WebhookFaultError: The call failed, or the answer is invalid.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -103,32 +103,34 @@ class WebhookCaller:
             await answer.aclose()
 
     async def _address(self, url: httpx.URL) -> str:
-        """Return an address that may be called."""
+        """Resolve the host; return an address that may be called."""
         host, port = url.host, url.port or (443 if url.scheme == "https" else 80)
         try:
             found = await asyncio.get_running_loop().getaddrinfo(
                 host, port, type=socket.SOCK_STREAM
             )
         except (OSError, UnicodeError) as error:
-            raise WebhookFaultError(f"{host} is not found: {error}", is_final=False) from error
+            raise WebhookFaultError(
+                f"{host} cannot be resolved: {error}", is_final=False
+            ) from error
         addresses = [str(entry[4][0]) for entry in found]
         refused = [address for address in addresses if not is_within(address, self._reach)]
         if refused or not addresses:
-            # One that may not be called makes the name suspect: another attempt might get it.
+            # One forbidden address makes the name suspect: a retry might connect to it.
             raise WebhookFaultError(refusal_of(host, self._reach), is_final=True)
         return addresses[0]
 
 
 def refusal_of(host: str, reach: Reach) -> str:
-    """Return why *host* is not called."""
+    """Return the text that says why *host* is not called."""
     return (
-        f"{host} leads to an address that webhooks must not be at; they are within reach "
-        f"{reach.value!r} (ERUCA_TXN_CHECKER_WEBHOOK_REACH)"
+        f"{host} resolves to an address outside the allowed reach {reach.value!r} "
+        "(ERUCA_TXN_CHECKER_WEBHOOK_REACH)"
     )
 
 
 def literal_address(host: str) -> str | None:
-    """Return the address that a URL's *host* is itself; None: it is a name."""
+    """Return *host* if it is an IP address, without brackets; None if it is a name."""
     try:
         return str(ipaddress.ip_address(host.strip("[]")))
     except ValueError:
@@ -141,7 +143,7 @@ async def _read(answer: httpx.Response) -> bytes:
         content += piece
         if len(content) > ANSWER_SIZE_MAX:
             raise WebhookFaultError(
-                f"its answer has more than {ANSWER_SIZE_MAX} bytes", is_final=True
+                f"its answer is larger than {ANSWER_SIZE_MAX} bytes", is_final=True
             )
     return bytes(content)
 
@@ -152,6 +154,6 @@ def _answer_of(content: bytes) -> CheckAnswer:
     except ValueError:
         shown = content[:80].decode(errors="replace")
         raise WebhookFaultError(
-            f'its answer is not {{"answer": "commit" | "rollback" | "unknown"}}: {shown!r}',
+            f'expected the answer {{"answer": "commit" | "rollback" | "unknown"}}, found {shown!r}',
             is_final=True,
         ) from None

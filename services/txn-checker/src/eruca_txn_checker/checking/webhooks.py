@@ -1,10 +1,9 @@
-"""Calling the webhooks of producer groups that would rather be called.
+"""Call the webhooks of producer groups that prefer to be called.
 
-Checks are taken as a producer takes them, and at most so many calls of one group are under way that
-a slow one leaves room for others. A call that fails is tried again with growing pauses while its
-answer is still waited for; then it is left, and said of the check and of the webhook. The next
-check of the transaction tries anew. A call that was under way when its instance died is such a
-failure, too.
+Checks are taken as a producer takes them. The number of concurrent calls per group is limited, so
+that a slow group leaves room for others. A failed call is retried with growing pauses until its
+check times out. Then the failure is recorded with the check and with the webhook, and the
+transaction's next check starts again. A call in progress when its instance dies counts as failed.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ from eruca_txn_checker.projection.webhook_rows import WebhookRow, get_webhook, n
 
 PAUSE_SECONDS: Final = 0.5  # before the second attempt; doubles
 PAUSE_SECONDS_MAX: Final = 5.0
-RETRY_SECONDS: Final = 2.0  # where the database was away
-STOP_SECONDS: Final = 2.0  # for calls under way
+RETRY_SECONDS: Final = 2.0  # after the database was unreachable
+STOP_SECONDS: Final = 2.0  # for calls in progress at shutdown
 
 
 @dataclass(slots=True)
@@ -57,7 +56,7 @@ class WebhookCounts:
 
 @dataclass(frozen=True, slots=True)
 class WebhookLimits:
-    """What an operator may set."""
+    """The settings of webhook calls."""
 
     calls_max: int
     calls_per_group_max: int
@@ -68,17 +67,17 @@ _log = structlog.get_logger()
 
 
 class Webhooks:
-    """The calls of one instance.
+    """The webhook calls of one instance.
 
     Args:
-        database: Where checks and webhooks are.
-        questions: Makes questions of checks.
-        answers: Takes what they answer.
-        caller: Calls.
-        clock: The one that all instances share.
-        limits: How many at a time, and how often.
-        interval_ms: From one check of a transaction to the next.
-        poll_seconds: Returns how often checks are looked for of which there is no word.
+        database: Holds checks and webhooks.
+        questions: Turns checks into questions.
+        answers: Takes the answers.
+        caller: Makes the calls.
+        clock: The clock that all instances share.
+        limits: Limits of concurrent calls and of attempts.
+        interval_ms: Time from one check of a transaction to the next.
+        poll_seconds: Returns how often to look for checks without a notice.
     """
 
     def __init__(
@@ -107,11 +106,11 @@ class Webhooks:
         self._loop = BackgroundLoop("webhooks", self._step, period_seconds=RETRY_SECONDS)
 
     def start(self) -> None:
-        """Begin to look for checks."""
+        """Start looking for checks."""
         self._loop.start()
 
     async def stop(self) -> None:
-        """Look for no more, and let calls under way end."""
+        """Stop looking for checks; let calls in progress finish, up to a limit."""
         await self._loop.stop()
         if self._calls:
             _, left = await asyncio.wait(self._calls, timeout=STOP_SECONDS)
@@ -121,12 +120,12 @@ class Webhooks:
         await self._caller.close()
 
     def wake(self) -> None:
-        """Say that there are checks to be taken."""
+        """Announce open checks."""
         self._loop.wake()
 
     @property
     def under_way(self) -> int:
-        """How many calls there are just now."""
+        """Number of calls in progress."""
         return len(self._calls)
 
     async def _step(self) -> float | None:
@@ -137,7 +136,7 @@ class Webhooks:
                 self._calls.add(task)
                 task.add_done_callback(self._calls.discard)
         except DatabaseUnavailableError:
-            return None  # the service says so
+            return None  # readiness reports it
         return min(self._poll_seconds(), self._questions.away_seconds())
 
     async def _next(self) -> AskedCheck | None:
@@ -160,7 +159,7 @@ class Webhooks:
                 await self._ask(check)
         finally:
             self._by_group[check.producer_group] -= 1
-            self._by_group += Counter()  # drops those that are at 0
+            self._by_group += Counter()  # drops groups whose count is 0
             self._loop.wake()
 
     async def _ask(self, check: AskedCheck) -> None:
@@ -181,7 +180,7 @@ class Webhooks:
         await self._answers.take(check.check_id, named)
 
     async def _answer(self, webhook: WebhookRow, question: ProducerCheck) -> CheckAnswer:
-        """Call until there is an answer, attempts are used up, or the next check is due."""
+        """Call until an answer comes, the attempts are used up, or the next check is due."""
         left_ms = ms_of(question.answer_until) - self._clock.now_ms()
 
         def may_pass(error: Exception) -> bool:
@@ -190,7 +189,7 @@ class Webhooks:
         async for attempt in stamina.retry_context(
             on=may_pass,
             attempts=self._limits.attempts_max,
-            timeout=max(left_ms / 1000, 0.001),  # 0 would mean something else
+            timeout=max(left_ms / 1000, 0.001),  # stamina takes 0 for no time-out
             wait_initial=PAUSE_SECONDS,
             wait_max=PAUSE_SECONDS_MAX,
             wait_jitter=PAUSE_SECONDS / 2,
@@ -209,7 +208,7 @@ class Webhooks:
 
     @asynccontextmanager
     async def _reported(self, check: AskedCheck) -> AsyncIterator[None]:
-        """Say of the check and of the webhook what went wrong."""
+        """Record a failure with the check and with the webhook."""
         try:
             yield
         except WebhookFaultError as error:
@@ -217,7 +216,7 @@ class Webhooks:
             _log.warning("webhook failed", producer_group=check.producer_group, why=str(error))
             await self._note(check, str(error))
         except ErucaError as error:
-            # Not the webhook's fault: the broker is away, or somebody has decided otherwise.
+            # Not the webhook's fault: the broker is unreachable, or the opposite was decided.
             _log.warning("check not settled", transaction=check.transaction_id, why=str(error))
 
     async def _note(self, check: AskedCheck, fault: str) -> None:
@@ -228,4 +227,4 @@ class Webhooks:
                     connection, check.producer_group, now_ms=self._clock.now_ms(), error=fault
                 )
         except DatabaseUnavailableError:
-            return  # it was logged
+            return  # the failure is in the log of this process

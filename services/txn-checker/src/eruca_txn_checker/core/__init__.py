@@ -1,1 +1,1 @@
-"""What is decided without I/O, clock or database; everything in the service may import it."""
+"""Decisions without I/O, clock or database; everything in the service may import them."""

@@ -1,7 +1,7 @@
-"""The id of a check: what a producer answers to.
+"""The id of a check, which a producer's answer names.
 
-It follows from what it names, so that it is the same after the rows were lost and read again, and
-it tells nobody else's.
+It is derived from the transaction and the check's number. So it is the same after the rows were
+lost and rebuilt, and it does not reveal other checks' ids.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-_SIZE: Final = 20  # bytes of the digest; far beyond accidents
+_SIZE: Final = 20  # bytes of the digest; collisions are out of the question
 
 
 def check_id_of(broker_name: str, transaction_id: str, number: int) -> str:

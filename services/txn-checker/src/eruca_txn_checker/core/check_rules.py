@@ -1,9 +1,9 @@
-"""When a transaction that nobody decided is asked about, and when it is given up.
+"""Decide when an undecided transaction is checked, and when it expires.
 
-A transaction is left alone while it is **immune**: for the time-out after its beginning, or for as
-long as its half message asks. Then its producer group is asked, again and again with an interval
-between, until somebody decides, or the checks are used up, or it is too old to ask about: then it
-is given up, which means rolled back and parked.
+A transaction is **immune** at first: for the time-out after its beginning, or for as long as its
+half message requests. Then its producer group is asked once per interval. That ends with a
+decision, when the checks are used up, or when the transaction is too old. In the last two cases it
+expires: it is rolled back and parked.
 
 Ages are whole milliseconds; a transaction is still immune at the very end of its immunity.
 
@@ -21,38 +21,38 @@ TIMEOUT_MS: Final = 6_000  # RocketMQ's transactionTimeOut
 INTERVAL_MS: Final = 30_000  # RocketMQ's transactionCheckInterval, from 5.1 on
 CHECKS_MAX: Final = 15  # RocketMQ's transactionCheckMax
 AGE_MAX_MS: Final = 72 * 3_600_000  # RocketMQ's fileReservedTime
-REACHABLE_SECONDS_MAX: Final = 3_600  # a producer seen longer ago says nothing of its group
+REACHABLE_SECONDS_MAX: Final = 3_600  # an older sighting says nothing about a group
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRules:
-    """What an operator may set."""
+    """The settings of checking."""
 
-    timeout_ms: int = TIMEOUT_MS  # immunity of what asks for none of its own
+    timeout_ms: int = TIMEOUT_MS  # immunity of a transaction that requests none
     interval_ms: int = INTERVAL_MS  # from one check to the next
     checks_max: int = CHECKS_MAX
-    age_max_ms: int = AGE_MAX_MS  # what is older is given up without further questions
+    age_max_ms: int = AGE_MAX_MS  # an older transaction expires without further checks
 
 
 class Verdict(Enum):
-    """What is to be done with an undecided transaction that is looked at."""
+    """The action for an undecided transaction."""
 
     CHECK = "check"
     GIVE_UP = "give up"
-    IMMUNE = "immune"  # by the time-out: so is every later one
+    IMMUNE = "immune"  # by the time-out: then all later ones are immune, too
     IMMUNE_BY_WISH = "immune by wish"  # by its own immunity: later ones may not be
 
 
 def verdict(
     age_ms: int, *, checks: int | None, own_immunity_ms: int | None, rules: CheckRules
 ) -> Verdict:
-    """Decide about a transaction that is not decided.
+    """Decide what to do with an undecided transaction.
 
     Args:
-        age_ms: Since it was begun; negative where clocks disagree, which is no immunity.
-        checks: How often its producer group has been asked; None where nobody has counted.
-        own_immunity_ms: What its half message asks for; None: nothing.
-        rules: What is set.
+        age_ms: Time since its beginning; negative if clocks disagree, which gives no immunity.
+        checks: Number of checks so far; None if unknown.
+        own_immunity_ms: The immunity that its half message requests; None if none.
+        rules: The settings.
     """
     if (checks is not None and checks >= rules.checks_max) or age_ms > rules.age_max_ms:
         return Verdict.GIVE_UP
@@ -64,7 +64,7 @@ def verdict(
 def due_ms(
     begun_ms: int, *, own_immunity_ms: int | None, checked_ms: int | None, rules: CheckRules
 ) -> int:
-    """Return when a transaction is to be looked at: its immunity and the last check are over."""
+    """Return when a transaction is due: after its immunity and the last check's interval."""
     immunity_ms = rules.timeout_ms if own_immunity_ms is None else own_immunity_ms
     first_ms = begun_ms + immunity_ms + 1
     return first_ms if checked_ms is None else max(first_ms, checked_ms + rules.interval_ms)

@@ -12,12 +12,12 @@ _MS_MAX: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MS
 
 
 def moment(ms: int) -> datetime:
-    """Return the moment *ms* after the epoch; the nearest one that a datetime can name."""
+    """Return the moment *ms* after the epoch, clamped to the range of datetime."""
     return _EPOCH + min(max(ms, _MS_MIN), _MS_MAX) * _MS
 
 
 def moment_or_none(ms: int | None) -> datetime | None:
-    """Return the moment *ms* after the epoch, None for None."""
+    """Return the moment *ms* after the epoch; None for None."""
     return None if ms is None else moment(ms)
 
 

@@ -1,11 +1,11 @@
-"""The notices that instances send each other (:mod:`eruca_postgres.notices`), and who heeds them.
+"""The notices between instances (:mod:`eruca_postgres.notices`), and the loops that they wake.
 
 ===========  =====================================================  ========================
 Notice       Sent in the transaction that                           Wakes, at all instances
 ===========  =====================================================  ========================
-``CHECKS``   opens checks, opens them again, or changes a webhook   producers, webhooks
-``DUE``      keeps an answer whose broker did not take it, changes  the loops of due
-             a webhook, or notes a group that nobody waited for     transactions
+``CHECKS``   opens or reopens checks, or changes a webhook          producers, webhooks
+``DUE``      stores an answer that the broker did not accept,       the loops of due
+             changes a webhook, or records a newly reachable group  transactions
 ===========  =====================================================  ========================
 """
 

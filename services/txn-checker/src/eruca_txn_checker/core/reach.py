@@ -1,14 +1,14 @@
-"""Which addresses a webhook may be at.
+"""Decide which addresses webhooks may have.
 
-Anybody who may set a webhook makes this service send requests, from where it stands. By default it
-calls public addresses alone: not the private network around it, and never its own machine.
+A client that may set a webhook makes this service send requests from its place in the network. By
+default it calls only public addresses: neither the private network around it nor its own machine.
 
-The rule is a list of what is allowed. An address is public if it is unicast, globally reachable and
-of no special purpose; it is private if it is in one of the networks below. Everything else is out
-of reach: link-local, deprecated, reserved, documentation, tunnels whose end cannot be told. So are
-the metadata services of clouds, even at a private address: they hand out credentials.
+The rule is an allow-list. An address is public if it is unicast, globally reachable and not of a
+special purpose. It is private if it is in one of the networks below. Everything else is refused:
+link-local, deprecated, reserved, documentation, tunnels whose end cannot be determined. So are the
+metadata services of clouds, even at a private address: they hand out credentials.
 
-An IPv6 address that a translator or tunnel turns into an IPv4 address is judged by that one.
+An IPv6 address that a translator or tunnel maps to an IPv4 address is judged by that one.
 
 Source: IANA IPv4 and IPv6 Special-Purpose Address Registries; RFC 6052 (NAT64), RFC 8215 (its
 local-use prefix), RFC 3056 (6to4), RFC 4380 (Teredo), RFC 5214 (ISATAP), RFC 2765
@@ -27,7 +27,7 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 
 class Reach(StrEnum):
-    """How far webhooks may be called; each includes those before it."""
+    """The networks that webhooks may be in; each value includes those before it."""
 
     PUBLIC = "public"
     PRIVATE = "private"  # 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7
@@ -38,16 +38,16 @@ def _networks(*texts: str) -> Sequence[Network]:
     return [ip_network(text) for text in texts]
 
 
-# The lists are ours, not ``is_global`` and ``is_private``: those changed between patch versions.
+# Our own lists: ``is_global`` and ``is_private`` changed between patch versions of Python.
 _MACHINE: Final = _networks("127.0.0.0/8", "::1/128")
 _PRIVATE: Final = _networks(
     "10.0.0.0/8",
-    "100.64.0.0/10",  # carrier-grade NAT, and what clouds and overlays use beside RFC 1918
+    "100.64.0.0/10",  # carrier-grade NAT; clouds and overlays use it, too
     "172.16.0.0/12",
     "192.168.0.0/16",
     "fc00::/7",
 )
-_UNICAST: Final = _networks("0.0.0.0/0", "2000::/3")  # 2000::/3 is all that IANA has given out
+_UNICAST: Final = _networks("0.0.0.0/0", "2000::/3")  # 2000::/3 is all that IANA has allocated
 _SPECIAL: Final = _networks(  # within those, beside the networks above
     "0.0.0.0/8",
     "169.254.0.0/16",  # link-local; most clouds' metadata
@@ -67,7 +67,7 @@ _SPECIAL: Final = _networks(  # within those, beside the networks above
     "2620:4f:8000::/48",
     "3fff::/20",
 )
-_METADATA: Final = _networks(  # where the networks above would let it be called
+_METADATA: Final = _networks(  # metadata services inside the allowed networks above
     "100.100.100.200/32",  # Alibaba Cloud
     "168.63.129.16/32",  # Azure's wire server
     "fd00:42::42/128",  # Scaleway
@@ -83,7 +83,7 @@ _ISATAP_MASK: Final = 0xFDFF_FFFF
 
 
 def is_within(text: str, reach: Reach) -> bool:
-    """Tell whether the address *text* may be called."""
+    """Return whether the address *text* may be called."""
     address = ip_address(text.partition("%")[0])
     return all(_is_within(end, reach) for end in _ends(address))
 
@@ -103,7 +103,7 @@ def _is_in(address: Address, networks: Iterable[Network]) -> bool:
 
 
 def _ends(address: Address) -> Sequence[Address]:
-    """Return every address at which a request to *address* may end."""
+    """Return every address at which a request to *address* may arrive."""
     if isinstance(address, IPv4Address):
         return [address]
     if address.ipv4_mapped is not None:

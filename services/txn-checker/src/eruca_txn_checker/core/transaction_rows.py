@@ -1,13 +1,13 @@
-"""A transaction as a row: the fold of what the log says about it.
+"""A transaction as a row: the fold of its events in the log.
 
-An event that does not fit what is known changes nothing, and one that was folded already is no
-event any more; so a stretch of the log may be read twice.
+An event that does not fit the row changes nothing, and an event already folded is ignored. So a
+stretch of the log may be read twice.
 
-An id can be used again once its broker's log does not hold the decision any more. What began at
-another time than what was decided is another transaction, and its row has nothing of that one.
+An id can be used again once its broker's log no longer holds the decision. An event with another
+beginning than the decided transaction's belongs to a new transaction, whose row starts empty.
 
 The states are the broker's: pending, parked, committed, rolled back. ``due_ms`` is when a pending
-one is looked at next, as the rules had it when the row was made.
+transaction is due, by the rules at the time the row was written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STATES: Final[dict[str, TransactionState]] = {"commit": "committed", "rollback"
 
 @dataclass(frozen=True, slots=True)
 class TransactionRow:
-    """What is known of a transaction; times are ms since the epoch."""
+    """The known state of a transaction; times are ms since the epoch."""
 
     broker_name: str
     transaction_id: str
@@ -44,13 +44,13 @@ class TransactionRow:
     immunity_ms: int | None
     checks: int
     checked_ms: int | None
-    due_ms: int | None  # None: it is not pending
+    due_ms: int | None  # None unless pending
     half_offset: int | None  # log offset of the half message, or of the parked one
     outcome: str | None = None
     decided_by: DecidedBy | None = None
     decided_ms: int | None = None
     reason: str | None = None
-    check_number: int | None = None  # which check was answered by the decision
+    check_number: int | None = None  # the check whose answer decided
 
 
 def folded(
@@ -61,14 +61,14 @@ def folded(
     next_offset: int,
     rules: CheckRules,
 ) -> TransactionRow | None:
-    """Return a transaction's row after *event*; *row* itself where the event changes nothing.
+    """Return a transaction's row after *event*, or *row* itself if nothing changes.
 
     Args:
-        row: Before; None where there is none.
-        event: What the log says.
-        broker_name: Whose log.
-        next_offset: Log offset of the record behind the event.
-        rules: When it is due.
+        row: The row before; None if there is none.
+        event: The event from the log.
+        broker_name: The broker whose log it is.
+        next_offset: Log offset of the record after the event.
+        rules: The settings of checking.
     """
     if row is not None and _was_folded(row, next_offset):
         return row
@@ -88,7 +88,7 @@ def folded(
 
 
 def row_of(detail: TransactionDetail, *, rules: CheckRules) -> TransactionRow:
-    """Return the row of a transaction as its broker has it."""
+    """Return the row of a transaction in the broker's own view."""
     begun_ms, seconds = ms_of(detail.begun_at), detail.check_immunity_seconds
     immunity_ms = None if seconds is None else round(seconds * 1000)
     checked_ms = None if detail.last_check_at is None else ms_of(detail.last_check_at)
@@ -116,14 +116,14 @@ def row_of(detail: TransactionDetail, *, rules: CheckRules) -> TransactionRow:
 
 
 def _was_folded(row: TransactionRow, next_offset: int) -> bool:
-    """Tell whether an event lies before the half message, which is moved on and never back."""
+    """Return whether an event lies before the half message, which only moves forward."""
     return row.half_offset is not None and next_offset <= row.half_offset
 
 
 def _is_used_again(row: TransactionRow, event: TransactionEvent) -> bool:
-    """Tell whether *event* is of another transaction than the one that *row* says is over.
+    """Return whether *event* belongs to a new transaction with the id of the finished *row*.
 
-    It comes later in the log; by its broker's clock it may be earlier, if that was set back.
+    It comes later in the log, but its time may be earlier if the broker's clock was set back.
     """
     if row.state in ("pending", "parked") or row.decided_ms is None:
         return False

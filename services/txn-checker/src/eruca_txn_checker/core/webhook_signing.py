@@ -1,4 +1,4 @@
-"""Signing what is sent to a webhook, so that its receiver knows who asks, and that it was just now.
+"""Sign requests to webhooks, so that a receiver can verify their sender and their age.
 
 A request carries an id, a time and a signature::
 
@@ -6,7 +6,7 @@ A request carries an id, a time and a signature::
     webhook-timestamp   whole seconds since the epoch, of this attempt
     webhook-signature   "v1," + base64(HMAC-SHA256(key, "<id>.<timestamp>.<body>"))
 
-The key is the secret's bytes; of a secret ``whsec_<base64>``, what the base64 stands for.
+The key is the secret's bytes. For a secret ``whsec_<base64>`` it is the decoded base64.
 
 Source: Standard Webhooks 1.0.0.
 """
@@ -26,17 +26,17 @@ from eruca.contract.transactions import (
 )
 
 SECRET_PREFIX: Final = "whsec_"
-SECRET_SIZE: Final = 32  # bytes of a secret that is made here
+SECRET_SIZE: Final = 32  # bytes of a generated secret
 
 
 def secret_of(random: bytes) -> str:
-    """Return a secret made of *random* bytes."""
+    """Encode *random* bytes as a secret."""
     assert len(random) == SECRET_SIZE
     return SECRET_PREFIX + b64encode(random).decode()
 
 
 def signed_headers(secret: str, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """Return the headers that prove who sends *body*."""
+    """Return the headers that authenticate *body*."""
     signed = b".".join((message_id.encode(), str(timestamp).encode(), body))
     digest = hmac.new(_key(secret), signed, hashlib.sha256).digest()
     return {
@@ -51,5 +51,5 @@ def _key(secret: str) -> bytes:
         try:
             return b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
         except ValueError:  # binascii.Error, or a character beyond ASCII
-            pass  # its owner's own text, which merely begins so
+            pass  # a secret chosen by the user that happens to have the prefix
     return secret.encode()

@@ -1,1 +1,1 @@
-"""What the service knows, in PostgreSQL: its tables, and the brokers' logs folded into them."""
+"""The service's data in PostgreSQL: its tables, and the brokers' logs folded into them."""

@@ -1,4 +1,4 @@
-"""The rows of checks: taking those that are open, noting answers; one statement each."""
+"""The rows of checks: take open ones, record answers; one statement each."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca_txn_checker.projection.tables import checks, transactions, webhooks
 
-WEBHOOK = "webhook"  # who was asked, where it was no client
+WEBHOOK = "webhook"  # value of ``asked`` if a webhook was called instead of a client
 
 
 @dataclass(frozen=True, slots=True)
 class AskedCheck:
-    """A check that somebody is being asked; times are ms since the epoch."""
+    """A check that was taken to be sent; times are ms since the epoch."""
 
     check_id: str
     broker_name: str
@@ -43,7 +43,7 @@ class AskedCheck:
 
 @dataclass(frozen=True, slots=True)
 class KnownCheck:
-    """A check that somebody answers."""
+    """A check for which an answer was given."""
 
     check_id: str
     broker_name: str
@@ -57,7 +57,7 @@ class KnownCheck:
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """All that is known of a check; times are ms since the epoch."""
+    """A check with all its columns; times are ms since the epoch."""
 
     check_id: str
     number: int
@@ -79,9 +79,10 @@ _HAS_WEBHOOK = exists().where(
 
 
 def opened_after_ms(now_ms: int, interval_ms: int) -> int:
-    """Return after when a check must have been opened to be worth asking: else the next one is due.
+    """Return the time after which a check must have been opened to be still worth sending.
 
-    So a producer is not asked the old one while another is about to be asked the new one.
+    The last tenth of the interval is excluded: otherwise a producer could get the old check while
+    another is about to get the next one.
     """
     return now_ms - interval_ms * 9 // 10
 
@@ -94,9 +95,9 @@ async def open_counts(
     interval_ms: int,
     without_brokers: Collection[str] = (),
 ) -> dict[str, int]:
-    """Return how many checks of each of *groups* wait for a producer that asks for them.
+    """Return how many open checks of each of *groups* a polling producer could take.
 
-    Those of the brokers *without_brokers* are left out.
+    Checks of the brokers *without_brokers* are excluded.
     """
     found = await connection.execute(
         select(checks.c.producer_group, func.count().label("waiting"))
@@ -122,9 +123,9 @@ async def take_for_producer(
     limit: int,
     without_brokers: Collection[str] = (),
 ) -> list[AskedCheck]:
-    """Take open checks of a group, oldest first: nobody else gets them.
+    """Take open checks of a group, oldest first, exclusively.
 
-    Those of the brokers *without_brokers* are left out.
+    Checks of the brokers *without_brokers* are excluded.
     """
     its = and_(checks.c.producer_group == producer_group, not_(_HAS_WEBHOOK))
     taking = _Taking(client_id, now_ms, interval_ms, limit, without_brokers)
@@ -140,9 +141,9 @@ async def take_for_webhooks(
     without_groups: Collection[str],
     without_brokers: Collection[str],
 ) -> list[AskedCheck]:
-    """Take open checks of groups with a webhook.
+    """Take open checks of groups with a webhook, exclusively.
 
-    Those of the groups *without_groups* and of the brokers *without_brokers* are left out.
+    Checks of the groups *without_groups* and of the brokers *without_brokers* are excluded.
     """
     called = select(webhooks.c.producer_group).where(webhooks.c.is_enabled)
     theirs = and_(
@@ -197,7 +198,7 @@ async def _take(
 
 
 async def give_back(connection: AsyncConnection, check_ids: Collection[str]) -> None:
-    """Open checks again that were taken and not sent, where they are still worth asking."""
+    """Reopen checks that were taken but not sent, if they are still worth sending."""
     await connection.execute(
         update(checks)
         .where(
@@ -221,7 +222,7 @@ async def note_answer(
     reason: str | None,
     now_ms: int,
 ) -> KnownCheck | None:
-    """Store an answer, unless there was a decisive one; return the check as it is then."""
+    """Store an answer unless a decisive one exists; return the check with its stored answer."""
     await connection.execute(
         update(checks)
         .where(
@@ -242,7 +243,7 @@ async def note_answer(
 
 
 async def close_unsent(connection: AsyncConnection, check_ids: Collection[str]) -> None:
-    """Note that checks that were taken need not be sent: their transactions are decided."""
+    """Close taken checks that need not be sent because their transactions are decided."""
     await connection.execute(
         update(checks)
         .where(checks.c.check_id == any_(literal(sorted(check_ids), ARRAY(TEXT))))
@@ -251,14 +252,14 @@ async def close_unsent(connection: AsyncConnection, check_ids: Collection[str]) 
 
 
 async def note_settled(connection: AsyncConnection, check_id: str) -> None:
-    """Note that the broker knows the answer."""
+    """Record that the broker has confirmed or refused the answer."""
     await connection.execute(
         update(checks).where(checks.c.check_id == check_id).values(is_settling=False)
     )
 
 
 async def note_fault(connection: AsyncConnection, check_id: str, fault: str) -> None:
-    """Note why nobody could be asked."""
+    """Record why a check could not be sent or settled."""
     await connection.execute(
         update(checks).where(checks.c.check_id == check_id).values(fault=fault)
     )
@@ -272,9 +273,9 @@ async def settling_checks(
     without: Collection[str] = (),
     limit: int,
 ) -> list[KnownCheck]:
-    """Return answers that the broker was not heard to know, given before *before_ms*.
+    """Return answers given before *before_ms* that the broker has not confirmed.
 
-    Those to the checks *without* are left out.
+    Answers to the checks *without* are excluded.
     """
     found = await connection.execute(
         select(*_KNOWN)
@@ -293,7 +294,7 @@ async def settling_checks(
 async def checks_of(
     connection: AsyncConnection, broker_name: str, transaction_id: str
 ) -> list[CheckRow]:
-    """Return a transaction's checks, in order."""
+    """Return a transaction's checks, ordered by number."""
     found = await connection.execute(
         select(*(checks.c[field.name] for field in fields(CheckRow)))
         .where(checks.c.broker_name == broker_name, checks.c.transaction_id == transaction_id)

@@ -1,4 +1,4 @@
-"""Which transactions are due, and the upkeep of their rows; one statement each."""
+"""Select the transactions that are due, and maintain their rows; one statement each."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ async def due_rows(
 ) -> list[TransactionRow]:
     """Return pending transactions that are due, the longest overdue first.
 
-    One about which an answer is known, and not yet to its broker, is not due: that comes first. Nor
-    is one whose last check is still to be answered, however late that was read, or may yet be
-    asked: see :func:`open_again`.
+    A transaction with an answer that its broker has not confirmed is not due: the answer comes
+    first. Nor is one whose last check can still be answered, however late it was read, or can still
+    be sent (see :func:`open_again`).
 
     Args:
         connection: A transaction.
-        broker_name: Whose.
-        now_ms: The time, by the clock that checks were opened by.
-        at_broker_ms: The time by the broker's.
-        limit: How many at most.
-        without: Ids that are being dealt with.
+        broker_name: The broker.
+        now_ms: Current time on the clock by which checks are opened.
+        at_broker_ms: Current time on the broker's clock.
+        limit: Maximum number of rows.
+        without: Ids of transactions in progress.
         reachable: The producer groups that can be asked.
-        counts_unreachable: Whether others are checked, too. They are given up all the same when it
-            is time.
-        rules: When that is.
+        counts_unreachable: Whether other groups are checked, too. Their transactions expire in any
+            case.
+        rules: The settings of checking.
     """
     is_settling = exists().where(
         checks.c.broker_name == broker_name,
@@ -98,10 +98,10 @@ async def open_again(
     reachable: Collection[str],
     rules: CheckRules,
 ) -> int:
-    """Give checks that nobody took a further interval; return of how many transactions.
+    """Reopen untaken checks for another interval; return the number of transactions.
 
-    Their producers are there and have more to answer than they can, or than this service can ask:
-    such a check is not used up. They are the oldest ones, which are taken first.
+    Their producers are reachable but have more checks than they, or this service, can handle: such
+    a check does not count as used. They are the oldest, so they are taken first.
     """
     untaken = (
         select(checks.c.check_id)
@@ -115,7 +115,7 @@ async def open_again(
         )
         .order_by(transactions.c.due_ms)
         .limit(limit)
-        .with_for_update(skip_locked=True, of=checks)  # what is just being taken or closed
+        .with_for_update(skip_locked=True, of=checks)  # locked: being taken or closed just now
         .cte("untaken")
     )
     opened = await connection.execute(
@@ -133,15 +133,15 @@ async def ahead_of(
     answered_since_ms: int,
     rules: CheckRules,
 ) -> Ahead:
-    """Return the moments at which something of *broker_name* falls due that is not due now.
+    """Return the moments at which something of *broker_name* that is not due now falls due.
 
     Args:
         connection: The transaction that has found nothing due at these times.
-        broker_name: Whose.
-        now_ms: The time, by the clock that checks were opened by.
-        at_broker_ms: The time by the broker's.
-        answered_since_ms: An older answer is due already.
-        rules: When transactions are due.
+        broker_name: The broker.
+        now_ms: Current time on the clock by which checks are opened.
+        at_broker_ms: Current time on the broker's clock.
+        answered_since_ms: Answers older than this are already due.
+        rules: The settings of checking.
     """
     is_due = _is_due(broker_name, at_broker_ms)
     is_later = (
@@ -196,16 +196,16 @@ def _is_of(groups: Collection[str]) -> ColumnElement[bool]:
 
 
 def _was_opened_lately(now_ms: int, rules: CheckRules) -> ColumnElement[bool]:
-    """Tell whether a check may still be answered.
+    """Return the condition that a check can still be answered.
 
-    Not one that was opened in the future: if the clock was set back, the broker's alone says when
-    it is over.
+    A check opened in the future does not count: if the clock was set back, the broker's clock alone
+    decides when the check is over.
     """
     return checks.c.opened_ms.between(now_ms - rules.interval_ms, now_ms)
 
 
 async def refresh_due(connection: AsyncConnection, broker_name: str, rules: CheckRules) -> None:
-    """Work out anew when transactions are due: the rules may have changed since they came."""
+    """Recompute when transactions are due, because the rules may have changed."""
     first = transactions.c.begun_ms + func.coalesce(transactions.c.immunity_ms, rules.timeout_ms)
     due = func.greatest(
         first + literal(1, BigInteger), transactions.c.checked_ms + rules.interval_ms
@@ -222,7 +222,7 @@ async def refresh_due(connection: AsyncConnection, broker_name: str, rules: Chec
 
 
 async def delete_row(connection: AsyncConnection, broker_name: str, transaction_id: str) -> None:
-    """Forget a transaction that its broker does not know."""
+    """Delete a pending transaction that its broker does not know."""
     await connection.execute(
         delete(transactions).where(
             transactions.c.broker_name == broker_name,
@@ -235,7 +235,7 @@ async def delete_row(connection: AsyncConnection, broker_name: str, transaction_
 async def delete_history(
     connection: AsyncConnection, broker_name: str, *, before_ms: int, limit: int
 ) -> int:
-    """Delete transactions that were decided long ago, and their checks; return how many."""
+    """Delete transactions decided before *before_ms*, with their checks; return their number."""
     old = (
         select(transactions.c.transaction_id)
         .where(

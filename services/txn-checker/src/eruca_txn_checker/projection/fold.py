@@ -1,10 +1,10 @@
-"""A stretch of a broker's log made into rows: read what it touches, fold, write what changed.
+"""Fold a stretch of a broker's log into rows: read the rows it touches, fold, write the changes.
 
-However long the stretch, it costs a few statements: transactions that a producer began and decided
-itself, which are nearly all, pass through here once and are never looked at again.
+A stretch of any length costs a few statements. Nearly all transactions are begun and decided by
+their producer: they pass through here once and are never read again.
 
-An event that has rotted says which transaction it is of, and no more. What has become of that one
-by now its broker is asked; the events that follow find it there already, and change nothing.
+A corrupt event still tells its transaction's id, but no more. The broker is asked for that
+transaction's current state. Later events find that state in the row and change nothing.
 """
 
 from __future__ import annotations
@@ -41,45 +41,45 @@ from eruca_txn_checker.projection.listing import COLUMNS
 from eruca_txn_checker.projection.tables import checks, transactions
 
 _KEY: Final = ("broker_name", "transaction_id")
-_MARK: Final = b"transaction_"  # what every tag begins with
+_MARK: Final = b"transaction_"  # the prefix of every tag
 
 _log = structlog.get_logger()
 
 
 class LoggedEvent(NamedTuple):
-    """An event, and the log offset behind it."""
+    """An event, and the log offset after it."""
 
     event: TransactionEvent
     next_offset: int
 
 
 class ReadEvents(NamedTuple):
-    """What a stretch of the log says of transactions, in order."""
+    """The transaction events of a stretch of the log, in order."""
 
     events: list[LoggedEvent]
-    unreadable: dict[str, int]  # ids of those of which an event has rotted, and where the last lies
+    unreadable: dict[str, int]  # transaction id → log offset of its last corrupt event
 
 
 @dataclass(slots=True)
 class FoldCounts:
-    """What an instance has met in the logs since its start."""
+    """Counts since the start of an instance."""
 
-    unreadable: int = 0  # transactions with an event that has rotted
+    unreadable: int = 0  # transactions with a corrupt event
 
 
 class TransactionProjection:
-    """Makes the rows of ``transactions``, and those of ``checks`` that are asked from then on.
+    """Writes the rows of ``transactions``, and the rows of ``checks`` granted from then on.
 
     Args:
-        rules: When transactions are due.
-        clock: The one that all instances share.
-        on_checks: Called with the producer groups of which checks have been granted, once the
-            rows can be seen.
-        on_folded: Called with a broker's name and the ids of transactions, once what the log says
-            of them can be seen.
-        ask: Returns a transaction as its broker, which is named first, has it now.
-        counts: What is counted, of all brokers together.
-        forgotten_max: Transactions that are forgotten in one go.
+        rules: The settings of checking.
+        clock: The clock that all instances share.
+        on_checks: Called with the producer groups of newly granted checks, once the rows are
+            committed.
+        on_folded: Called with a broker's name and the ids of folded transactions, once their rows
+            are committed.
+        ask: Returns a transaction in the current view of its broker, the first argument.
+        counts: Counts of all brokers together.
+        forgotten_max: Maximum of transactions deleted in one transaction.
     """
 
     def __init__(
@@ -102,17 +102,17 @@ class TransactionProjection:
         self._forgotten_max = forgotten_max
 
     def prepare(self, block: LogBlock) -> ReadEvents:
-        """Return what *block* says of transactions.
+        """Return the transaction events of *block*.
 
         Raises:
-            DamagedRecordError: It is no stretch of a log.
+            DamagedRecordError: The block is not a stretch of a log.
         """
         unreadable = {
             transaction_id: log_offset
             for log_offset, raw in block.damaged.items()
             if (transaction_id := _damaged_events_transaction(raw)) is not None
         }
-        if _MARK not in block.data:  # as in nearly all, where transactions are few
+        if _MARK not in block.data:  # fast path: true for nearly all blocks
             return ReadEvents([], unreadable)
         read = transaction_events(block.records())
         return ReadEvents(read.events, unreadable | read.unreadable)
@@ -120,10 +120,10 @@ class TransactionProjection:
     async def fold_block(
         self, connection: AsyncConnection, block: LogBlock, read: ReadEvents
     ) -> Callable[[], None] | None:
-        """Fold what *block* says.
+        """Fold the events of *block* into rows.
 
         Raises:
-            ErucaError: Its broker does not say what an event that has rotted was about.
+            ErucaError: The broker could not be asked about a corrupt event.
         """
         if not (read.events or read.unreadable):
             return None
@@ -150,7 +150,7 @@ class TransactionProjection:
             self._counts.unreadable += len(read.unreadable)
             for transaction_id, log_offset in read.unreadable.items():
                 _log.warning(
-                    "an event of a transaction has rotted; its broker was asked instead",
+                    "transaction event is corrupt; its state was read from the broker",
                     broker=block.broker_name,
                     transaction=transaction_id,
                     log_offset=log_offset,
@@ -163,13 +163,13 @@ class TransactionProjection:
         try:
             detail = await self._ask(broker_name, transaction_id)
         except TransactionNotFoundError:
-            return None  # nothing is known of it any more, and nothing can be done about it
+            return None  # the transaction is lost, and nothing can be done about it
         return row_of(detail, rules=self._rules)
 
     async def fold(
         self, connection: AsyncConnection, broker_name: str, events: Sequence[LoggedEvent]
     ) -> Callable[[], None]:
-        """Fold *events*; return what tells others of them once they are committed."""
+        """Fold *events*; return the function that announces them once they are committed."""
         before = await _rows(connection, broker_name, {e.event.transaction_id for e in events})
         after = dict(before)
         granted: dict[str, dict[int, TransactionChecked]] = {}
@@ -213,20 +213,21 @@ class TransactionProjection:
         return tell
 
     async def forget(self, connection: AsyncConnection, broker_name: str) -> bool:
-        """Drop some of what there is of a broker; tell whether there may be more.
+        """Delete a portion of a broker's rows; return whether there may be more.
 
-        What its log does not tell again is no more. What is over goes, too: a broker that has lost
-        the end of its log may have lost a decision, and has that transaction pending again.
+        Rows that the log does not rebuild stay deleted. Decided transactions are deleted, too: a
+        broker that lost the end of its log may have lost a decision, and then has that transaction
+        pending again.
         """
         deleted = await delete_some(connection, broker_name, rows_max=self._forgotten_max)
         return deleted == self._forgotten_max
 
 
 def transaction_events(records: Iterable[LogRecord]) -> ReadEvents:
-    """Return what *records* say of transactions.
+    """Return the transaction events in *records*.
 
     Raises:
-        DamagedRecordError: They are no records.
+        DamagedRecordError: They are not records.
     """
     read = ReadEvents([], {})
     for record in records:
@@ -245,9 +246,9 @@ def transaction_events(records: Iterable[LogRecord]) -> ReadEvents:
 
 
 def _damaged_events_transaction(raw: bytes) -> str | None:
-    """Return the id of the transaction that a damaged record is an event of; None: of none.
+    """Return the transaction id of a damaged event record; None if it is not such an event.
 
-    It is only good for asking the broker about: the damage may lie in the id.
+    Use the id only to ask the broker: the damage may be in the id itself.
     """
     try:
         record = decode_record(raw, check_crc=False)
@@ -271,7 +272,7 @@ async def _rows(
 
 
 async def _delete(connection: AsyncConnection, broker_name: str, ids: set[str]) -> None:
-    """Delete the rows of transactions with their checks, whose ids the next ones will have."""
+    """Delete transactions with their checks: new ones with the same ids replace them."""
     if ids:
         await connection.execute(
             delete(transactions).where(
@@ -282,7 +283,7 @@ async def _delete(connection: AsyncConnection, broker_name: str, ids: set[str]) 
 
 
 async def _write(connection: AsyncConnection, rows: list[TransactionRow]) -> None:
-    """Insert or replace *rows* by one statement, whose parameters are columns."""
+    """Insert or replace *rows* with one statement that takes columns as parameters."""
     if not rows:
         return
     columns = [
@@ -300,7 +301,7 @@ async def _write(connection: AsyncConnection, rows: list[TransactionRow]) -> Non
 async def _close_checks(
     connection: AsyncConnection, broker_name: str, rows: list[TransactionRow]
 ) -> None:
-    """Close what need not be asked any more: there is a decision, or another check."""
+    """Close checks that need not be sent any more: there is a decision, or a newer check."""
     touched = [row.transaction_id for row in rows if row.checks > 0]
     if touched:
         await connection.execute(
@@ -327,7 +328,7 @@ async def _open_checks(
     *,
     now_ms: int,
 ) -> set[str]:
-    """Store the checks that were granted; return the groups of those that can be asked."""
+    """Store the granted checks; return the groups of those that can be sent."""
     values = []
     for event in granted:
         row = rows[event.transaction_id]

@@ -1,7 +1,7 @@
-"""What is left of a broker that is forgotten (:mod:`eruca_postgres.forgetting`): deleting its rows.
+"""Delete the rows of a broker that is being forgotten (:mod:`eruca_postgres.forgetting`).
 
-It can have had many transactions that are over. So no list shows it from the moment on at which it
-is decided, and its rows are deleted after that, some at a time, by whichever instance comes to it.
+The broker may have many decided transactions. So no list shows it from the moment of the decision.
+Its rows are deleted afterwards, in portions, by any instance.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from eruca_postgres.forgetting import being_forgotten, end_forgetting
 from eruca_txn_checker.projection.tables import transactions
 
 PERIOD_SECONDS: Final = 5.0
-ROWS_MAX: Final = 10_000  # transactions deleted in one go
+ROWS_MAX: Final = 10_000  # transactions deleted in one database transaction
 
 
 class ForgottenRows:
-    """Deletes what is left of brokers that were forgotten; ``step`` is called by a loop.
+    """Deletes the rows of brokers that were forgotten; a loop calls ``step``.
 
-    Every instance does it. One that another instance is at is left to it.
+    Every instance does this, and skips a broker that another instance is working on.
 
     Args:
-        database: Where the rows are.
-        rows_max: Transactions that are deleted in one go.
+        database: Holds the rows.
+        rows_max: Maximum of transactions deleted in one database transaction.
     """
 
     def __init__(self, database: Database, *, rows_max: int = ROWS_MAX) -> None:
@@ -35,15 +35,15 @@ class ForgottenRows:
         self._rows_max = rows_max
 
     async def step(self) -> None:
-        """Delete all that can be deleted."""
+        """Delete all rows that can be deleted now."""
         try:
             while await self.delete_some():
                 pass
         except DatabaseUnavailableError:
-            return  # the service says so, and the next time will do
+            return  # readiness reports it, and the next step tries again
 
     async def delete_some(self) -> bool:
-        """Delete some rows of one broker; tell whether there was one."""
+        """Delete a portion of one broker's rows; return whether there was such a broker."""
         async with self._database.transaction() as connection:
             name: str | None = await connection.scalar(
                 being_forgotten().limit(1).with_for_update(skip_locked=True)
@@ -56,7 +56,7 @@ class ForgottenRows:
 
 
 async def delete_some(connection: AsyncConnection, broker_name: str, *, rows_max: int) -> int:
-    """Delete some of a broker's transactions with their checks; return how many."""
+    """Delete a portion of a broker's transactions with their checks; return their number."""
     its = transactions.c.broker_name == broker_name
     some = select(transactions.c.transaction_id).where(its).limit(rows_max)
     deleted = await connection.execute(

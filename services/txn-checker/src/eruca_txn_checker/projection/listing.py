@@ -1,4 +1,4 @@
-"""Looking transactions up: by id, and a page at a time; none of a broker that is forgotten."""
+"""Look transactions up, by id and page by page; those of a forgotten broker are hidden."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IS_SHOWN: Final = transactions.c.broker_name.not_in(being_forgotten())
 
 
 class Place(NamedTuple):
-    """Where a transaction stands in lists: they go from old to young."""
+    """A transaction's position in lists, which go from old to young."""
 
     begun_ms: int
     broker_name: str
@@ -25,14 +25,14 @@ class Place(NamedTuple):
 
 
 def place_of(row: TransactionRow) -> Place:
-    """Return where *row* stands."""
+    """Return the position of *row* in lists."""
     return Place(row.begun_ms, row.broker_name, row.transaction_id)
 
 
 async def find_rows(
     connection: AsyncConnection, transaction_id: str, broker_name: str | None = None
 ) -> list[TransactionRow]:
-    """Return the transactions of an id: one for each broker that has one."""
+    """Return the transactions with an id: at most one per broker."""
     chosen = select(*COLUMNS).where(transactions.c.transaction_id == transaction_id, _IS_SHOWN)
     if broker_name is not None:
         chosen = chosen.where(transactions.c.broker_name == broker_name)
@@ -49,15 +49,15 @@ async def page_of(
     after: Place | None,
     limit: int,
 ) -> list[TransactionRow]:
-    """Return up to *limit* transactions behind *after*, oldest first.
+    """Return up to *limit* transactions after *after*, oldest first.
 
     Args:
         connection: A transaction.
-        state: Only those in it.
-        producer_group: Only those of it.
-        broker_name: Only those at it.
-        after: The last one of the page before.
-        limit: How many.
+        state: Only transactions in this state.
+        producer_group: Only transactions of this group.
+        broker_name: Only transactions at this broker.
+        after: Position of the previous page's last transaction.
+        limit: Maximum number.
     """
     key = (transactions.c.begun_ms, transactions.c.broker_name, transactions.c.transaction_id)
     wanted = {

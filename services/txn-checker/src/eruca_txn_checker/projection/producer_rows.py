@@ -1,4 +1,4 @@
-"""Which producer groups can be reached: one of them waits for checks, or they have a webhook."""
+"""The reachable producer groups: those with a waiting producer, or with a webhook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eruca_txn_checker.projection.tables import producers, webhooks
 
 
 async def note_seen(connection: AsyncConnection, groups: Collection[str], *, now_ms: int) -> None:
-    """Note that members of *groups* waited for checks just now."""
+    """Record that producers of *groups* waited for checks just now."""
     statement = insert(producers)
     await connection.execute(
         statement.on_conflict_do_update(
@@ -24,12 +24,12 @@ async def note_seen(connection: AsyncConnection, groups: Collection[str], *, now
 
 
 async def forget_unseen(connection: AsyncConnection, *, before_ms: int) -> None:
-    """Forget groups that were seen last before *before_ms*."""
+    """Delete groups that were seen last before *before_ms*."""
     await connection.execute(delete(producers).where(producers.c.seen_ms < before_ms))
 
 
 async def reachable_groups(connection: AsyncConnection, *, since_ms: int) -> set[str]:
-    """Return the groups that were seen since *since_ms*, or have a webhook."""
+    """Return the groups that were seen since *since_ms* or have a webhook."""
     seen = select(producers.c.producer_group).where(producers.c.seen_ms >= since_ms)
     called = select(webhooks.c.producer_group).where(webhooks.c.is_enabled)
     return set(await connection.scalars(union(seen, called)))

@@ -1,13 +1,13 @@
 """The transaction checker's tables.
 
-``transactions`` and the number, checker and time of ``checks`` follow from the brokers' logs, and
-can be made from them again. What else ``checks`` holds is the service's own: who was asked, and
-what came back. So is ``webhooks``. Times are ms since the epoch: what the logs tell by their
-broker's clock, what is the service's own by PostgreSQL's, which all instances share.
+``transactions`` and the number, checker and time of ``checks`` are derived from the brokers' logs
+and can be rebuilt from them. The rest of ``checks`` is the service's own data: the producer asked,
+and its answer. So is ``webhooks``. Times are ms since the epoch. Times from the logs are by their
+broker's clock, the service's own by PostgreSQL's, which all instances share.
 
-A check **is open** while nobody has been asked, and the question is still worth asking: the next
-check closes it, and so does the decision. It **is settling** while an answer has come and the
-broker has not been heard to know it.
+A check **is open** while it has been sent to nobody and is still worth sending: the next check
+closes it, and so does the decision. It **is settling** while it has an answer that the broker has
+not confirmed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ checks: Final = Table(
     Column("producer_group", Text, nullable=False),
     Column("checker", Text, nullable=False),
     Column("checked_ms", BigInteger, nullable=False),
-    Column("opened_ms", BigInteger, nullable=False),  # when it was read here
+    Column("opened_ms", BigInteger, nullable=False),  # when its grant was read from the log
     Column("is_open", Boolean, nullable=False),
     Column("asked", Text),  # a client id, or "webhook"
     Column("asked_ms", BigInteger),
@@ -78,7 +78,7 @@ checks: Final = Table(
     Column("answered_ms", BigInteger),
     Column("answer_reason", Text),
     Column("is_settling", Boolean, nullable=False, server_default=text("false")),
-    Column("fault", Text),  # why a webhook could not be asked
+    Column("fault", Text),  # why a webhook call failed, or an answer was refused
     ForeignKeyConstraint(
         ["broker_name", "transaction_id"],
         ["transactions.broker_name", "transactions.transaction_id"],
@@ -93,7 +93,7 @@ producers: Final = Table(
     "producers",
     metadata,
     Column("producer_group", Text, primary_key=True),
-    Column("seen_ms", BigInteger, nullable=False),  # the last time one waited for checks
+    Column("seen_ms", BigInteger, nullable=False),  # the last time a producer waited for checks
 )
 
 webhooks: Final = Table(

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from eruca.contract.limits import WEBHOOK_TIMEOUT_SECONDS_DEFAULT
 from eruca_txn_checker.projection.tables import webhooks
 
-ERROR_SIZE_MAX: Final = 500  # characters of a failure that are kept
+ERROR_SIZE_MAX: Final = 500  # characters of a stored error
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ _COLUMNS: Final = [webhooks.c[field.name] for field in fields(WebhookRow)]
 
 
 async def get_webhook(connection: AsyncConnection, producer_group: str) -> WebhookRow | None:
-    """Return a group's webhook; None where it has none."""
+    """Return a group's webhook; None if it has none."""
     chosen = select(*_COLUMNS).where(webhooks.c.producer_group == producer_group)
     found = (await connection.execute(chosen)).first()
     return None if found is None else WebhookRow(*found)
@@ -52,17 +52,17 @@ async def put_webhook(
 ) -> tuple[WebhookRow, bool]:
     """Set a group's webhook; return it, and whether it is new.
 
-    What is None stays as it was.
+    An argument that is None keeps the stored value.
 
     Args:
         connection: A transaction.
-        producer_group: Whose.
-        url: Where it is.
-        secret: What signs.
-        new_secret: … where there was none before.
-        timeout_seconds: For an answer; of a new one the default.
-        is_enabled: Whether it is called; a new one is.
-        now_ms: The time.
+        producer_group: The group.
+        url: The URL to call.
+        secret: The key for signatures.
+        new_secret: The key for a new webhook if *secret* is None.
+        timeout_seconds: Time for an answer; None for the default of a new webhook.
+        is_enabled: Whether it is called; None enables a new webhook.
+        now_ms: Current time.
     """
     statement = insert(webhooks).values(
         producer_group=producer_group,
@@ -93,7 +93,7 @@ async def put_webhook(
 
 
 async def delete_webhook(connection: AsyncConnection, producer_group: str) -> bool:
-    """Delete a group's webhook; tell whether there was one."""
+    """Delete a group's webhook; return whether there was one."""
     deleted = await connection.execute(
         delete(webhooks).where(webhooks.c.producer_group == producer_group)
     )
@@ -103,7 +103,7 @@ async def delete_webhook(connection: AsyncConnection, producer_group: str) -> bo
 async def note_call(
     connection: AsyncConnection, producer_group: str, *, now_ms: int, error: str | None
 ) -> None:
-    """Note how the last call went; *error* None: it was answered."""
+    """Record the result of the last call; *error* is None if it was answered."""
     noted = {"last_error": None if error is None else error[:ERROR_SIZE_MAX]}
     answered = {} if error is not None else {"last_answer_ms": now_ms}
     await connection.execute(

@@ -1,4 +1,4 @@
-"""The first schema: transactions, checks, producers that were seen, webhooks."""
+"""The first schema: transactions, checks, reachable producer groups, webhooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Create everything."""
+    """Create all tables."""
     create_shared_tables()
     op.create_table(
         "transactions",

@@ -1,4 +1,4 @@
-"""What was read last of a log is known, so that one that was rewritten is noticed."""
+"""Record the last block read of each log, so that a rewritten log is detected."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Add it to the positions; there is none until more is read."""
+    """Add the columns to the positions; they are empty until more is read."""
     add_last_blocks()
