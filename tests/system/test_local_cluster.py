@@ -121,7 +121,7 @@ async def test_a_broker_that_dies_is_started_again_with_its_messages(
         os.kill(pid, signal.SIGKILL)
 
         assert await asyncio.wait_for(events.get(), PATIENCE_SECONDS) == (
-            "broker-a was killed by SIGKILL; starting it again in 0.5 s"
+            "broker-a was killed by SIGKILL; restarting it in 0.5 s"
         )
         await cluster.ready("broker-a")
         queue = sent.json()["queue_id"]
@@ -185,7 +185,7 @@ async def test_what_was_waited_for_in_vain_is_told() -> None:
 async def test_a_directory_that_could_not_be_prepared_is_free_again(tmp_path: Path) -> None:
     (tmp_path / "broker-a").touch()
     cluster = LocalCluster(data_dir=tmp_path, settings=SMALL)
-    with pytest.raises(StartError, match="cannot be made"):
+    with pytest.raises(StartError, match="cannot be created"):
         await cluster.start()
     (tmp_path / "broker-a").unlink()
 

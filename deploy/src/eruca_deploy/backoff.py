@@ -1,4 +1,4 @@
-"""How long to wait before a child that died is started again, and how its death is put in words."""
+"""The pause before a dead child is restarted, and the text that describes its death."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Final
 
 FIRST_DELAY_SECONDS: Final = 0.5
 DELAY_SECONDS_MAX: Final = 30.0
-SETTLED_SECONDS: Final = 60.0  # a child that lived this long starts counting anew
+SETTLED_SECONDS: Final = 60.0  # after so long a life the count of deaths starts again
 
 
 def deaths_in_a_row(deaths_before: int, lived_seconds: float) -> int:
-    """Return which death in a row this is, from 1; a long life forgets the earlier ones."""
+    """Return the number of this death in a row, from 1; a long life resets the count."""
     return 1 if lived_seconds >= SETTLED_SECONDS else deaths_before + 1
 
 
 def restart_delay_seconds(deaths: int) -> float:
-    """Return the pause after the *deaths*-th death in a row: doubling, up to a limit."""
+    """Return the pause after the *deaths*-th death in a row: it doubles, up to a limit."""
     assert deaths >= 1
-    # The exponent is bounded before it is used, or a child that dies for days would overflow.
+    # Bound the exponent first: a child that keeps dying for days would cause an overflow.
     return min(FIRST_DELAY_SECONDS * 2.0 ** min(deaths - 1, 16), DELAY_SECONDS_MAX)
 
 
 def exit_text(code: int) -> str:
-    """Return what became of a process, from its return code: negative is a signal's number."""
+    """Describe a process's end from its return code; negative is a signal's number."""
     if code >= 0:
         return f"exited with code {code}"
     try:

@@ -1,7 +1,7 @@
 """Run a module as a child that does not outlive its parent: ``python -P child.py MODULE``.
 
-A supervisor that is killed cannot stop its children. On Linux the kernel is asked to send them
-SIGTERM when that happens; elsewhere they stay, as children do.
+A killed supervisor cannot stop its children. On Linux the kernel sends them SIGTERM when it dies;
+on other systems they keep running.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 def stop_with_parent(parent: int) -> None:
-    """Have this process sent SIGTERM when its parent, of this id, is gone."""
+    """Let the kernel send SIGTERM to this process when *parent*, its parent's id, dies."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it died before the kernel knew what to do
+    if os.getppid() != parent:  # it died before the prctl call
         sys.exit(f"the process that started this one ({parent}) is gone")
 
 

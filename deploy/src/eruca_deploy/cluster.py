@@ -1,12 +1,12 @@
 """A whole Eruca on this machine: its services as processes, started and stopped.
 
-``eruca-local`` is a terminal around it; the demo, the tests and the benchmarks use it directly::
+``eruca-local`` is its terminal interface; the demo, the tests and the benchmarks use it directly::
 
     async with LocalCluster(brokers=2) as cluster:
         client = eruca.AsyncClient(cluster.namesrv_urls)
 
-Crash rule: a child that dies on its own is started again (``restarts=False``: stays dead); one
-that was killed by :meth:`LocalCluster.kill` stays dead until :meth:`LocalCluster.restart`.
+Crash rule: a child that dies by itself is restarted (``restarts=False``: stays dead). A child
+killed by :meth:`LocalCluster.kill` stays dead until :meth:`LocalCluster.restart`.
 """
 
 from __future__ import annotations
@@ -45,35 +45,35 @@ from eruca_deploy.readiness import lacks_brokers, lacks_readiness, lacks_work
 from eruca_deploy.supervision import Child, Report
 from eruca_postgres.embedded import EmbeddedServer, socket_directory
 
-_POLL_SECONDS: Final = 0.05  # between two looks at a service that is not ready yet
-_TAIL_SHOWN: Final = 20  # lines of a child's output in the error that says it did not start
+_POLL_SECONDS: Final = 0.05  # between two requests to a service that is not ready yet
+_TAIL_SHOWN: Final = 20  # lines of a child's output in the error for a failed start
 
 
 class StartError(Exception):
-    """The cluster did not come up; the text says which child and what it printed last."""
+    """The cluster did not start; the text names the child and its last output."""
 
 
 def _ignore(_name: str, _text: str) -> None:
-    """Drop a line nobody asked for."""
+    """Drop a line of output."""
 
 
 class LocalCluster:
     """Services on the loopback interface, as an async context manager.
 
     Args:
-        brokers: How many brokers, each one process with a store of its own.
-        namesrvs: How many name servers, independent of each other.
-        txn_checkers: How many transaction checkers.
-        queries: How many query services; with the transaction checkers they share one PostgreSQL.
-        data_dir: Where the stores lie; None: a temporary directory, removed at the end. Then the
-            environment's ``DATABASE_URL`` is not used, either.
+        brokers: Number of brokers, each one process with its own store.
+        namesrvs: Number of name servers, independent of each other.
+        txn_checkers: Number of transaction checkers.
+        queries: Number of query services; with the transaction checkers they share one PostgreSQL.
+        data_dir: Directory of the stores; None: a temporary one, removed at the end. Then the
+            environment's ``DATABASE_URL`` is ignored, too.
         base_port: The first port; 0: free ones; None: the standard ports.
-        settings: ``ERUCA_*`` settings for the children, above those of the environment.
-        restarts: Whether a child that dies on its own is started again.
-        start_seconds: How long the whole cluster may take to be ready.
-        stop_seconds: How long a child may take to stop before it is killed.
+        settings: ``ERUCA_*`` settings for the children; they override the environment.
+        restarts: Whether a child that dies by itself is restarted.
+        start_seconds: Time for the whole cluster to become ready.
+        stop_seconds: Time for a child to stop before it is killed.
         on_line: Called with a child's name and each line it prints.
-        on_event: Called with a child's name and what the supervisor has to say about it.
+        on_event: Called with a child's name and the supervisor's message about it.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class LocalCluster:
         self._base_port = base_port
         inherited = dict(os.environ)
         if data_dir is None:
-            # Tables that stay would keep rows of logs that are gone, and other clusters, whose
-            # brokers are called the same, would take them for their own.
+            # A persistent database would keep rows of logs that are deleted here. Other clusters
+            # with the same broker names would take them for their own.
             inherited.pop("DATABASE_URL", None)
         self._environment = {**inherited, **(settings or {}), "PYTHONUNBUFFERED": "1"}
         self._restarts = restarts
@@ -113,17 +113,17 @@ class LocalCluster:
         self._lock: int | None = None
         self._plan: ClusterPlan | None = None
         self._children: dict[str, Child] = {}
-        self._lacking = "nothing was asked yet"  # what was waited for last
+        self._lacking = "no service was checked yet"  # the last unmet condition
 
     @property
     def plan(self) -> ClusterPlan:
-        """Return what runs where; known from ``start`` on."""
+        """Return the services with their addresses; known from ``start`` on."""
         assert self._plan is not None, "the cluster has not been started"
         return self._plan
 
     @property
     def namesrv_urls(self) -> list[str]:
-        """Return the name servers' URLs: what a client needs."""
+        """Return the name servers' URLs, for clients."""
         return [service.url for service in self.plan.namesrvs]
 
     @property
@@ -142,26 +142,26 @@ class LocalCluster:
         return [service.url for service in self.plan.queries]
 
     def pid(self, name: str) -> int | None:
-        """Return a child's process id, or None while it is dead."""
+        """Return a child's process id, or None while it does not run."""
         return self._children[name].pid
 
     def tail(self, name: str) -> list[str]:
-        """Return the last lines a child printed."""
+        """Return the last lines that a child printed."""
         return list(self._children[name].tail)
 
     def resident_bytes(self) -> int:
-        """Return the memory that all children hold, as far as it can be seen."""
+        """Return the resident memory of all children, as far as it is readable."""
         total = 0
         for child in self._children.values():
             if child.pid is not None:
                 try:
                     total += psutil.Process(child.pid).memory_info().rss
                 except psutil.Error:
-                    continue  # it has just died
+                    continue  # it has just ended
         return total
 
     async def __aenter__(self) -> Self:
-        """Start it; what was started is stopped again if not all of it comes up."""
+        """Start the cluster; if a part fails, stop what was started."""
         await self.start()
         return self
 
@@ -171,21 +171,21 @@ class LocalCluster:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        """Stop it."""
+        """Stop the cluster."""
         await self.stop()
 
     async def start(self) -> None:
-        """Start every service and return when clients can use all of them.
+        """Start every service; return when clients can use all of them.
 
-        Each is ready then, every broker registered, and checkers and query services can be found
+        Then each is ready and every broker is registered. Checkers and query services can be found,
         and follow every broker's log.
 
         Raises:
-            PlanError: The counts or ports are impossible.
-            PortTakenError: A port is in use; nothing has been started.
-            DataTakenError: The directory is another cluster's; nothing has been started.
-            StartError: A service ended or was not ready in time, and all are stopped again; or its
-                directory cannot be made.
+            PlanError: The counts or ports are invalid.
+            PortTakenError: A port is in use; nothing was started.
+            DataTakenError: Another cluster uses the directory; nothing was started.
+            StartError: A service ended or was not ready in time, and all were stopped again; or its
+                directory cannot be created.
         """
         assert not self._children, "the cluster has been started already"
         self._plan = self._make_plan()
@@ -218,7 +218,7 @@ class LocalCluster:
             child.restarts = self._restarts
 
     async def stop(self) -> None:
-        """Stop everything, name servers last, and remove the data if it was temporary."""
+        """Stop everything, name servers last; remove temporary data."""
         if self._plan is not None:
             plan = self._plan
             for services in (plan.queries, plan.txn_checkers, plan.brokers, plan.namesrvs):
@@ -239,7 +239,7 @@ class LocalCluster:
             self._temporary = None
 
     def kill_all_now(self) -> None:
-        """Send SIGKILL to every child, for somebody who will not wait."""
+        """Send SIGKILL to every child without waiting."""
         for child in self._children.values():
             child.restarts = False
             child.kill_now()
@@ -253,7 +253,7 @@ class LocalCluster:
         await self._children[name].stop(self._stop_seconds)
 
     async def restart(self, name: str) -> None:
-        """Start a child again, stopping it first if it runs; return when it is ready.
+        """Start a child again, after stopping it if it runs; return when it is ready.
 
         Raises:
             StartError: It ended or was not ready in time.
@@ -265,7 +265,7 @@ class LocalCluster:
         child.restarts = self._restarts
 
     async def ready(self, name: str) -> None:
-        """Wait until a child is ready, for one that is on its way back.
+        """Wait until a child that is being restarted is ready.
 
         Raises:
             StartError: It ended for good or was not ready in time.
@@ -314,7 +314,7 @@ class LocalCluster:
             names = {s.name for s in services} & {s.name for s in self.plan.brokers}
             for namesrv in self.plan.namesrvs:
                 if self._children[namesrv.name].pid is None:
-                    continue  # dead on purpose: somebody restarts a broker meanwhile
+                    continue  # killed on purpose, and a broker is restarted meanwhile
                 await self._until_none(namesrv, partial(lacks_brokers, client, namesrv.url, names))
 
     async def _until_at_work(self, plan: ClusterPlan) -> None:
@@ -337,7 +337,7 @@ class LocalCluster:
     async def _until_none(
         self, service: Service, lack: Callable[[], Awaitable[str | None]]
     ) -> None:
-        """Ask a service again and again until it lacks nothing any more."""
+        """Poll a service until its condition is met."""
         while (lacking := await lack()) is not None:
             self._lacking = f"{service.name} {lacking}"
             self._check_alive()
@@ -355,7 +355,7 @@ class LocalCluster:
 
 
 def _client() -> httpx.AsyncClient:
-    # trust_env: a proxy that the environment names has no business on the loopback interface.
+    # trust_env: a proxy from the environment must not be used for the loopback interface.
     return httpx.AsyncClient(transport=Carrier(), trust_env=False, timeout=2.0)
 
 
@@ -374,16 +374,16 @@ def _make_directory(directory: Path) -> None:
         directory.mkdir(0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StartError(
-            f"the directory {directory} cannot be made: {error.strerror}; choose another --data"
+            f"the directory {directory} cannot be created: {error.strerror}; choose another --data"
         ) from error
 
 
 def _stop_postgres(directories: set[Path]) -> None:
-    """Stop embedded servers whose last user was killed, and so could not."""
+    """Stop embedded servers whose last user was killed and could not stop them."""
     for directory in directories:
         if (directory / "postmaster.pid").exists():
             with EmbeddedServer(directory):
-                pass  # it joins the one that runs, and stops it as its last user
+                pass  # adopts the running server, and stops it as its last user
 
 
 def _printed(child: Child) -> str:

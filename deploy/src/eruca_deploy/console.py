@@ -1,4 +1,4 @@
-"""What a local cluster shows: each child's lines behind its coloured name, and where to go next."""
+"""The output of a local cluster: each child's lines after its coloured name, and next steps."""
 
 from __future__ import annotations
 
@@ -25,53 +25,53 @@ _SUPERVISOR: Final = "cluster"
 
 
 class ClusterConsole(Console):
-    """Prints whole lines, so that the output of several children is never mixed within one.
+    """Prints whole lines, so that the output of several children never mixes within one.
 
-    When whoever reads the output goes away, a terminal's window included, it falls silent and calls
-    ``on_reader_gone``. What cannot be shown otherwise, as where a disk is full, is left out: no
-    service ends for that.
+    When the reader of the output disappears, for instance with a terminal's window, it falls silent
+    and calls ``on_reader_gone``. Output that cannot be written for other reasons, such as a full
+    disk, is dropped: no service ends because of that.
     """
 
     def __init__(self) -> None:
         super().__init__(markup=False, emoji=False)
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="replace")  # it may be of another encoding than the lines
+            sys.stdout.reconfigure(errors="replace")  # its encoding may lack characters
         self.on_reader_gone: Callable[[], None] | None = None
         self._prefix_colours: dict[str, str] = {}
 
     def child_line(self, name: str, text: str) -> None:
-        """Print one line of a child's output; its own colours stay."""
+        """Print one line of a child's output; its own colours are kept."""
         self._prefixed(name, self._colour(name), Text.from_ansi(text))
 
     def child_event(self, name: str, text: str) -> None:
-        """Print what the supervisor has to say about a child."""
+        """Print the supervisor's message about a child."""
         self._prefixed(_SUPERVISOR, "bold", Text(f"{name} {text}", style="bold"))
 
     def say(self, text: str) -> None:
-        """Print what the supervisor has to say about the whole."""
+        """Print the supervisor's message about the cluster."""
         self._prefixed(_SUPERVISOR, "bold", Text(text, style="bold"))
 
     def print(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401  (rich's own)
-        """Print, if it can be."""
+        """Print, unless the output is gone."""
         try:
             super().print(*objects, **options)
         except OSError as error:
-            if error.errno == errno.EIO:  # what a terminal says once its window is closed
+            if error.errno == errno.EIO:  # the terminal's window was closed
                 self.on_broken_pipe()
             else:
                 self._forget_unprinted()
 
     def on_broken_pipe(self) -> None:
-        """Fall silent instead of ending the process: the children are to be stopped in order."""
+        """Fall silent instead of ending the process, so that the children are stopped in order."""
         self.quiet = True
         devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, sys.stdout.fileno())  # or the interpreter complains when it exits
+        os.dup2(devnull, sys.stdout.fileno())  # otherwise the interpreter complains at exit
         os.close(devnull)
         if self.on_reader_gone is not None:
             self.on_reader_gone()
 
     def _forget_unprinted(self) -> None:
-        """Drop what could not be written, or it would be kept, and come with every further line."""
+        """Drop buffered output that could not be written; rich would retry it with every line."""
         was_quiet, self.quiet = self.quiet, True
         super().print()
         self.quiet = was_quiet
@@ -93,7 +93,7 @@ def ready_report(
     resident_bytes: int,
     environment: Mapping[str, str],
 ) -> RenderableType:
-    """Return the table of what runs where, and commands to try; no URL or path is broken."""
+    """Return the table of services, and commands to try; no URL or path is broken."""
     table = Table(
         title="Eruca is ready", title_justify="left", title_style="bold green", box=box.SIMPLE_HEAD
     )
@@ -106,9 +106,9 @@ def ready_report(
         f"{resident_bytes / 2**20:.0f} MiB; Ctrl-C stops\ndata in {data_dir}"
     )
     explorer = (
-        f"Every service's API, to read and to try: {plan.queries[0].url}/docs"
+        f"Read and try every service's API: {plan.queries[0].url}/docs"
         if plan.queries
-        else "Each service's API, to read and to try: /docs behind its URL"
+        else "Read and try each service's API: /docs after its URL"
     )
     return Group(
         Text(),
@@ -145,12 +145,12 @@ def _try_this(plan: ClusterPlan, environment: Mapping[str, str]) -> RenderableTy
 
 
 def _whole(text: str, *, style: str = "") -> Text:
-    """Return lines that run on past the terminal's edge, to be copied as they are."""
+    """Return lines that are not wrapped at the terminal's edge, so that they can be copied."""
     return Text(text, style=style, no_wrap=True, overflow="ignore")
 
 
 def _command(environment: Mapping[str, str]) -> str:
-    """Return how this installation's command is called from the current directory."""
+    """Return the command of this installation, as called from the current directory."""
     script = Path(sys.executable).with_name("eruca")
     on_path = str(script.parent) in environment.get("PATH", "").split(":")
     if on_path:
@@ -162,7 +162,7 @@ def _command(environment: Mapping[str, str]) -> str:
 
 
 def _postgres_url(plan: ClusterPlan) -> str | None:
-    """Return where the cluster's own PostgreSQL is reached; None if it has none."""
+    """Return the URL of the cluster's own PostgreSQL; None if it has none."""
     sharing = (service for service in (*plan.txn_checkers, *plan.queries) if service.has_directory)
     first = next(sharing, None)
     return None if first is None else running_url(first.directory)

@@ -1,7 +1,7 @@
-"""The lock on a cluster's data: at most one supervisor has the services of a directory.
+"""The lock on a cluster's data: at most one supervisor uses a directory.
 
-Each service locks what is its own, too. Here a second cluster is refused before it starts any, in
-the words of whoever started it.
+Each service also locks its own files. This lock refuses a second cluster before it starts any
+service, with a message for its user.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ LOCK_NAME: Final = "lock"
 
 
 class DataTakenError(Exception):
-    """Another cluster has the directory; the text names its supervisor."""
+    """Another cluster uses the directory; the text names its supervisor."""
 
 
 def lock_data(directory: Path) -> int:
-    """Lock *directory*, which exists; return the descriptor to be closed at the end.
+    """Lock *directory*, which must exist; return the descriptor to close at the end.
 
-    The kernel drops the lock with the process, however it ends.
+    The kernel releases the lock with the process, however it ends.
 
     Raises:
-        DataTakenError: Somebody has locked it.
+        DataTakenError: The directory is locked.
     """
     lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT, mode=0o600)
     try:
@@ -42,7 +42,7 @@ def lock_data(directory: Path) -> int:
     except OSError:
         os.close(lock)
         raise
-    with suppress(OSError):  # a courtesy, which a full disk may refuse
+    with suppress(OSError):  # only for messages; a full disk must not prevent locking
         os.ftruncate(lock, 0)
         os.pwrite(lock, b"%d\n" % os.getpid(), 0)
     return lock

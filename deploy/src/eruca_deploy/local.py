@@ -1,7 +1,7 @@
-"""``eruca-local``, or ``python -m eruca_deploy.local``: a local cluster until Ctrl-C.
+"""``eruca-local``, or ``python -m eruca_deploy.local``: run a local cluster until Ctrl-C.
 
-Exit codes: 0 after Ctrl-C, SIGTERM or the end of its terminal, 1 when it could not start (a taken
-port, another cluster's data, a child that ended), 2 for wrong options. A second Ctrl-C kills at
+Exit codes: 0 after Ctrl-C, SIGTERM or the end of its terminal; 1 if it could not start (a port in
+use, another cluster's data, a child that ended); 2 for invalid options. A second Ctrl-C kills at
 once.
 """
 
@@ -32,7 +32,7 @@ from eruca_deploy.plan import (
 )
 from eruca_deploy.ports import PortTakenError
 
-# The children write to a pipe, yet for people: coloured lines, unless something else is set.
+# The children write to a pipe, but people read it: coloured lines, unless set otherwise.
 _LOG_STYLES: Final = (
     "ERUCA_NAMESRV_LOG_STYLE",
     "ERUCA_BROKER_LOG_STYLE",
@@ -42,12 +42,12 @@ _LOG_STYLES: Final = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the cluster and return the exit code."""
+    """Run the cluster; return the exit code."""
     options = _parser().parse_args(arguments)
     console = ClusterConsole()
     for name, option in GOVERNED.items():
         if name in os.environ:
-            console.say(f"{name} is not used here: {option} decides")
+            console.say(f"{name} is ignored here; use {option}")
     cluster = LocalCluster(
         brokers=options.brokers,
         namesrvs=options.namesrvs,
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def default_data_dir(environment: Mapping[str, str]) -> Path:
-    """Return the user's own directory for data, as the XDG base directories say."""
+    """Return the user's data directory, according to the XDG base directories."""
     base = environment.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(base).expanduser() / "eruca" / "local"
 
@@ -83,8 +83,8 @@ async def _run(cluster: LocalCluster, console: ClusterConsole, data_dir: Path) -
 
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, on_ctrl_c)
-    # Nobody's impatience: a shell whose terminal is closed sends SIGHUP, and then the kernel does;
-    # `timeout` sends SIGTERM to the process and to its group.
+    # These two never kill: a shell whose terminal is closed sends SIGHUP, and then the kernel does,
+    # too; `timeout` sends SIGTERM to the process and to its group.
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     console.on_reader_gone = stop.set
@@ -110,7 +110,7 @@ async def _run(cluster: LocalCluster, console: ClusterConsole, data_dir: Path) -
         )
         console.print(report, crop=False)
         await stopped
-        console.say("stopping, name servers last (again Ctrl-C: kill)")
+        console.say("stopping, name servers last (Ctrl-C again: kill)")
     finally:
         stopped.cancel()
         await cluster.stop()
@@ -168,22 +168,22 @@ def _parser() -> argparse.ArgumentParser:
         dest="queries",
         action="store_const",
         const=0,
-        help="no query service; without a transaction checker either, no PostgreSQL is started",
+        help="no query service; without transaction checkers too, no PostgreSQL is started",
     )
     parser.add_argument(
         "--data",
         type=_directory,
         default=default_data_dir(os.environ),
         metavar="DIR",
-        help="where the stores lie (default %(default)s)",
+        help="directory of the stores (default %(default)s)",
     )
     parser.add_argument(
         "--base-port",
         type=_base_port,
         default=None,
         metavar="P",
-        help="name servers at P and on, then brokers, transaction checkers and query services; "
-        "0: free ports (default: 9876 and on, 10911 and on, 10921 and on, 10931 and on)",
+        help="first port: name servers, then brokers, transaction checkers and query services; "
+        "0: free ports (default: from 9876, 10911, 10921 and 10931 on)",
     )
     return parser
 
@@ -191,24 +191,26 @@ def _parser() -> argparse.ArgumentParser:
 def _count(maximum: int) -> Callable[[str], int]:
     def count(text: str) -> int:
         if not (text.isdecimal() and 1 <= int(text) <= maximum):
-            raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {maximum}")
+            raise argparse.ArgumentTypeError(
+                f"expected a number from 1 to {maximum}, found {text!r}"
+            )
         return int(text)
 
     return count
 
 
 def _directory(text: str) -> Path:
-    if not text:  # a variable that is not set: the current directory would be taken
-        raise argparse.ArgumentTypeError("'' is no directory")
+    if not text:  # probably an unset variable: don't use the current directory
+        raise argparse.ArgumentTypeError("expected a directory, found ''")
     try:
         return Path(text).expanduser()
-    except RuntimeError as error:  # ~NAME of nobody
+    except RuntimeError as error:  # ~NAME of an unknown user
         raise argparse.ArgumentTypeError(f"{text}: {error}") from error
 
 
 def _base_port(text: str) -> int:
     if not (text.isdecimal() and int(text) <= PORT_MAX):
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: a number from 0 to {PORT_MAX}")
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to {PORT_MAX}, found {text!r}")
     return int(text)
 
 

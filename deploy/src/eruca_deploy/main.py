@@ -6,10 +6,10 @@ import sys
 
 
 def run() -> None:
-    """Run the cluster and end the process."""
+    """Run the cluster; end the process."""
     try:
         from eruca_deploy.local import main
 
         sys.exit(main())
-    except KeyboardInterrupt:  # importing takes a while; from then on the cluster sees to it
-        sys.exit(0)  # as a moment later
+    except KeyboardInterrupt:  # during the imports; later the cluster handles the signal
+        sys.exit(0)  # the same exit code as later

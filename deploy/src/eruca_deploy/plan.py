@@ -1,4 +1,4 @@
-"""What a local cluster consists of: its services, their ports, directories and settings. Pure.
+"""The plan of a local cluster: its services, their ports, directories and settings. Pure.
 
 Layout of the data directory::
 
@@ -6,7 +6,7 @@ Layout of the data directory::
     namesrv-1/     kv.json, the key-value table of the first name server
     postgres/      the embedded PostgreSQL, unless DATABASE_URL names another
 
-Ports: name servers first, brokers after them, then transaction checkers; each service one port.
+Each service has one port: name servers first, then brokers, transaction checkers, query services.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TXN_CHECKER_PORT: Final = 10921
 QUERY_PORT: Final = 10931
 PORT_MAX: Final = 65_535
 
-BROKER_COUNT_MAX: Final = 9  # 10921 and 10931, which follow, are other services' standard ports
+BROKER_COUNT_MAX: Final = 9  # more would reach 10921, a checker's standard port
 NAMESRV_COUNT_MAX: Final = 9
 TXN_CHECKER_COUNT_MAX: Final = 9
 QUERY_COUNT_MAX: Final = 9
@@ -33,7 +33,7 @@ NAMESRV_MODULE: Final = "eruca_namesrv"
 BROKER_MODULE: Final = "eruca_broker"
 TXN_CHECKER_MODULE: Final = "eruca_txn_checker"
 QUERY_MODULE: Final = "eruca_query"
-MODULES: Final = (NAMESRV_MODULE, BROKER_MODULE, TXN_CHECKER_MODULE, QUERY_MODULE)  # as ports go
+MODULES: Final = (NAMESRV_MODULE, BROKER_MODULE, TXN_CHECKER_MODULE, QUERY_MODULE)  # by port
 POSTGRES_DIRECTORY: Final = "postgres"
 
 GOVERNED: Final[Mapping[str, str]] = {
@@ -55,11 +55,11 @@ GOVERNED: Final[Mapping[str, str]] = {
     "ERUCA_QUERY_NAMESRV_URLS": "--namesrvs",
     "ERUCA_QUERY_POSTGRES_DIR": "--data",
 }
-"""Settings that differ from child to child, and the option that governs each instead."""
+"""Settings that differ from child to child, and the option that sets each instead."""
 
 
 class PlanError(ValueError):
-    """No such cluster can be; the text says why."""
+    """The cluster is impossible; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +68,21 @@ class Service:
 
     name: str
     module: str
-    host: str  # what it binds
+    host: str  # to bind
     port: int
     directory: Path
     settings: Mapping[str, str]
-    has_directory: bool = True  # if not, its data are in a PostgreSQL that is not the cluster's
+    has_directory: bool = True  # False: its data is in a PostgreSQL outside the cluster
 
     @property
     def url(self) -> str:
-        """Return where it is reached from this machine."""
+        """Return the URL for clients on this machine."""
         return local_url(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """Every process of a local cluster, in the order they are started."""
+    """Every process of a local cluster, in starting order."""
 
     namesrvs: tuple[Service, ...]
     brokers: tuple[Service, ...]
@@ -91,7 +91,7 @@ class ClusterPlan:
 
     @property
     def services(self) -> tuple[Service, ...]:
-        """Return all of them, name servers first."""
+        """Return all services, name servers first."""
         return self.namesrvs + self.brokers + self.txn_checkers + self.queries
 
 
@@ -106,7 +106,7 @@ def bound_host(environment: Mapping[str, str], variable: str) -> str:
 
 
 def local_url(host: str, port: int) -> str:
-    """Return the URL of a service bound to *host*, as this machine reaches it."""
+    """Return the URL of a service bound to *host*, for clients on this machine."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
@@ -114,19 +114,19 @@ def local_url(host: str, port: int) -> str:
 def ports_from(
     base_port: int | None, *, namesrvs: int, brokers: int, txn_checkers: int = 0, queries: int = 0
 ) -> list[int]:
-    """Return the ports, name servers' first; None stands for the standard ones.
+    """Return the ports, name servers' first; *base_port* None means the standard ones.
 
     Raises:
         PlanError: A count or a port is out of range.
     """
     if not 1 <= namesrvs <= NAMESRV_COUNT_MAX:
-        raise PlanError(f"{namesrvs} name servers: 1 to {NAMESRV_COUNT_MAX} are possible")
+        raise PlanError(f"expected 1 to {NAMESRV_COUNT_MAX} name servers, found {namesrvs}")
     if not 1 <= brokers <= BROKER_COUNT_MAX:
-        raise PlanError(f"{brokers} brokers: 1 to {BROKER_COUNT_MAX} are possible")
+        raise PlanError(f"expected 1 to {BROKER_COUNT_MAX} brokers, found {brokers}")
     if not 0 <= txn_checkers <= TXN_CHECKER_COUNT_MAX:
-        raise PlanError(f"{txn_checkers} checkers: up to {TXN_CHECKER_COUNT_MAX} are possible")
+        raise PlanError(f"expected 0 to {TXN_CHECKER_COUNT_MAX} checkers, found {txn_checkers}")
     if not 0 <= queries <= QUERY_COUNT_MAX:
-        raise PlanError(f"{queries} query services: up to {QUERY_COUNT_MAX} are possible")
+        raise PlanError(f"expected 0 to {QUERY_COUNT_MAX} query services, found {queries}")
     if base_port is None:
         return [
             *range(NAMESRV_PORT, NAMESRV_PORT + namesrvs),
@@ -136,19 +136,19 @@ def ports_from(
         ]
     last = base_port + namesrvs + brokers + txn_checkers + queries - 1
     if base_port < 1 or last > PORT_MAX:
-        raise PlanError(f"ports {base_port} to {last}: 1 to {PORT_MAX} are possible")
+        raise PlanError(f"expected ports from 1 to {PORT_MAX}, found {base_port} to {last}")
     return list(range(base_port, last + 1))
 
 
 def without_own_database(environment: Mapping[str, str], socket_directory: Path) -> dict[str, str]:
     """Return *environment* without a ``DATABASE_URL`` of the cluster's own embedded server.
 
-    The cluster tells of it for other terminals. Set where the cluster is started the next time, it
-    would lead the services to a server that nobody starts.
+    The cluster prints that URL for other terminals. If it is set when the cluster is started again,
+    it would lead the services to a server that nobody starts.
 
     Args:
-        environment: What the children would inherit.
-        socket_directory: Where that server is reached while it runs.
+        environment: The children's environment.
+        socket_directory: The socket's directory of that server.
     """
     own = f"host={socket_directory}"
     is_own = own in unquote(environment.get("DATABASE_URL", "")).split("?")[-1].split("&")
@@ -168,19 +168,18 @@ def plan_cluster(
     """Return the cluster's processes.
 
     Args:
-        namesrvs: How many name servers.
-        brokers: How many brokers.
-        txn_checkers: How many transaction checkers.
-        queries: How many query services.
+        namesrvs: Number of name servers.
+        brokers: Number of brokers.
+        txn_checkers: Number of transaction checkers.
+        queries: Number of query services.
         ports: One for each service, name servers first.
         data_dir: Holds one directory per service, and one for PostgreSQL.
-        environment: What the children inherit; of it only the hosts to bind, how far webhooks may
-            reach, which pages may call the services, and whether there is a PostgreSQL are read
-            here.
+        environment: The children's environment. Only these settings are read here: the hosts to
+            bind, the webhooks' reach, the explorer's origins, and whether there is a PostgreSQL.
     """
     assert len(ports) == namesrvs + brokers + txn_checkers + queries
     checker_names = [_txn_checker_name(index) for index in range(txn_checkers)]
-    # So a cluster that starts does not wait for brokers and services of which there are no more.
+    # With these, name servers do not wait for brokers and services that do not exist.
     expected = {
         "ERUCA_NAMESRV_EXPECTED_BROKERS": ";".join(map(broker_name, range(brokers))),
         "ERUCA_NAMESRV_EXPECTED_SERVICES": ";".join(
@@ -270,7 +269,7 @@ def _txn_checker(
         "ERUCA_TXN_CHECKER_HOST": host,
         "ERUCA_TXN_CHECKER_PORT": str(port),
         "ERUCA_TXN_CHECKER_NAMESRV_URLS": namesrv_urls,
-        # Producers of a local cluster are on this machine, and so are their webhooks.
+        # Producers of a local cluster run on this machine, and so do their webhooks.
         "ERUCA_TXN_CHECKER_WEBHOOK_REACH": environment.get(
             "ERUCA_TXN_CHECKER_WEBHOOK_REACH", "machine"
         ),

@@ -1,4 +1,4 @@
-"""Ports: which are free, and who holds one that is not."""
+"""Ports: find free ones, and name the process that uses another."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from typing import Final
 
 import psutil
 
-# Below the range from which kernels take ports for outgoing connections (32768 on, on Linux):
-# a service that is killed and started again must find its port free.
+# Below the range from which kernels take ports for outgoing connections (from 32768 on Linux): a
+# service that is killed and restarted must find its port free.
 _FREE_FROM: Final = 20_000
 _FREE_TO: Final = 32_000
 _ATTEMPTS: Final = 1_000
 
 
 class PortTakenError(Exception):
-    """A port is in use; the text names it and, where it can be found, the process."""
+    """A port is in use; the text names it and, if known, the process."""
 
 
 def check_ports(host: str, ports: list[int]) -> None:
-    """Make sure that services can listen on *ports*.
+    """Raise unless services can listen on *ports*.
 
     Raises:
-        PortTakenError: On the first that is taken or not allowed.
+        PortTakenError: The first port that is in use or not allowed.
     """
     for port in ports:
         try:
             with _bound(host, port):
                 pass
         except PermissionError as error:
-            raise PortTakenError(f"port {port} on {host} needs more rights than we have") from error
+            raise PortTakenError(f"port {port} on {host} needs more privileges") from error
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise PortTakenError(f"port {port} on {host}: {error.strerror}") from error
@@ -41,8 +41,8 @@ def check_ports(host: str, ports: list[int]) -> None:
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Return *count* different ports that nobody listens on at this moment."""
-    choice = random.SystemRandom()  # the tests' seed must not give parallel runs the same ports
+    """Return *count* different ports on which nobody listens at this moment."""
+    choice = random.SystemRandom()  # a seeded one would give parallel test runs the same ports
     with contextlib.ExitStack() as held:
         ports: list[int] = []
         for _ in range(_ATTEMPTS):
@@ -59,7 +59,7 @@ def free_ports(host: str, count: int) -> list[int]:
 def _bound(host: str, port: int) -> Iterator[None]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
-        # As servers do: connections that are still winding down are no obstacle.
+        # As servers do: connections in TIME_WAIT do not matter.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(1)
@@ -74,12 +74,12 @@ def _by_whom(port: int) -> str:
             if connection.laddr and connection.laddr.port == port:
                 return f" by {process_text(connection.pid)}"
     except psutil.Error:
-        return ""  # it is somebody else's, or has just ended: the port is what matters
+        return ""  # it belongs to another user, or has just ended
     return ""
 
 
 def process_text(pid: int) -> str:
-    """Return a process's id and, where it can be told, what runs there."""
+    """Return a process's id and, if it is readable, its command line."""
     try:
         process = psutil.Process(pid)
         return f"process {pid} ({' '.join(process.cmdline())[:80] or process.name()})"

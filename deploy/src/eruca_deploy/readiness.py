@@ -1,7 +1,7 @@
-"""What the services of a cluster still lack while it starts, by what they say of each other.
+"""Check what the services of a starting cluster still lack, from their own answers.
 
-Each function returns that as words that follow a service's name, and None once nothing is lacking.
-Whoever does not answer as such a service does is not there yet.
+Each function returns the unmet condition as a phrase that follows a service's name, or None. A
+service that gives no proper answer is not up yet.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from eruca.contract.errors.problems import PROBLEM_MEDIA_TYPE
 
 
 class _NoAnswerError(Exception):
-    """A service did not answer as it does when it is ready; the text says what it did."""
+    """A service gave no proper answer; the text says what happened instead."""
 
 
 async def lacks_readiness(client: httpx.AsyncClient, url: str) -> str | None:
-    """Tell why the service at *url* cannot do its work."""
+    """Return why the service at *url* is not ready."""
     try:
         await _answer(client, f"{url}/readyz")
     except _NoAnswerError as error:
@@ -30,10 +30,10 @@ async def lacks_readiness(client: httpx.AsyncClient, url: str) -> str | None:
 async def lacks_brokers(
     client: httpx.AsyncClient, namesrv_url: str, brokers: set[str]
 ) -> str | None:
-    """Tell which of *brokers* a name server does not know.
+    """Return which of *brokers* a name server does not know.
 
-    Where there are none it is not asked: one that has just started, and waits for others that are
-    away, lists nothing yet.
+    With none, the name server is not asked: one that has just started, and waits for brokers that
+    are away, lists nothing yet.
     """
     if not brokers:
         return None
@@ -53,14 +53,14 @@ async def lacks_work(
     namespace: str,
     namesrv_urls: Sequence[str],
 ) -> str | None:
-    """Tell why a service cannot be found or does not, with others, follow brokers' logs.
+    """Return why a service cannot be found, or which logs no instance follows.
 
     Args:
-        client: Asks.
-        url: The service's.
-        brokers: Whose logs.
-        namespace: Of the key-value table, where it says under its name where it is.
-        namesrv_urls: Each of these must know it.
+        client: Sends the requests.
+        url: The service's URL.
+        brokers: The brokers whose logs must be followed.
+        namespace: Namespace of the key-value table in which the service is announced.
+        namesrv_urls: Name servers that must all know it.
     """
     try:
         status = await _answer(client, f"{url}/v1/status")
@@ -89,7 +89,7 @@ async def _answer(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
 
 
 def _reason(answer: httpx.Response) -> str:
-    """Return what a problem document says, in words that follow; nothing for any other answer."""
+    """Return a problem document's text as a suffix; empty for any other answer."""
     if answer.headers.get("content-type", "") != PROBLEM_MEDIA_TYPE:
         return ""
     problem = answer.json()

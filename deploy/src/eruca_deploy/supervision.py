@@ -1,10 +1,10 @@
-"""One supervised child process: its output line by line, its death, its return.
+"""One supervised child process: its output line by line, its end, and its restart.
 
 Concurrency rule: everything happens on the event loop's thread. One task per child starts it,
-relays what it prints until it ends, and, while ``restarts`` is set, starts it again after a pause.
+relays its output until it ends, and, while ``restarts`` is set, restarts it after a pause.
 
-The child gets a session of its own, so that a terminal's Ctrl-C reaches the supervisor alone, which
-then stops the children in its order.
+The child gets its own session, so that a terminal's Ctrl-C reaches only the supervisor, which then
+stops the children in order.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from eruca_deploy.backoff import deaths_in_a_row, exit_text, restart_delay_secon
 
 _LAUNCHER: Final = Path(__file__).with_name("child.py")
 _READ_SIZE: Final = 65_536
-_LINE_SIZE_MAX: Final = 16_384  # bytes; a longer line is cut into several
-_TAIL_LINES: Final = 200  # kept for the message that says why it did not start
+_LINE_SIZE_MAX: Final = 16_384  # bytes; a longer line is split
+_TAIL_LINES: Final = 200  # kept for the error of a failed start
 
 Report = Callable[[str, str], None]
 """Called with a child's name and one line of text, without its line end."""
 
 
 class Process(Protocol):
-    """What is needed of ``asyncio.subprocess.Process``."""
+    """The used part of ``asyncio.subprocess.Process``."""
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         ...
 
     @property
     def stdout(self) -> asyncio.StreamReader | None:
-        """What it prints."""
+        """The process's output."""
         ...
 
     def send_signal(self, signal: int, /) -> None:
-        """Send it a signal; nothing, or ``ProcessLookupError``, if it has ended."""
+        """Send a signal; do nothing, or raise ``ProcessLookupError``, if the process has ended."""
         ...
 
     async def wait(self) -> int:
-        """Return its exit code once it has ended; of a signal that killed it, the negative."""
+        """Wait for the end; return the exit code, or the negative number of a fatal signal."""
         ...
 
 
 async def start_process(module: str, environment: Mapping[str, str]) -> Process:
-    """Run *module* as a process in a session of its own; what it prints comes from ``stdout``."""
+    """Run *module* as a process in its own session; ``stdout`` delivers its output."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
-        "-P",  # or the launcher's directory would be searched for modules
+        "-P",  # otherwise the launcher's directory would be on the module path
         str(_LAUNCHER),
         str(os.getpid()),
         module,
@@ -69,7 +69,7 @@ async def start_process(module: str, environment: Mapping[str, str]) -> Process:
 
 
 class Child:
-    """A module run as a process and, once ``restarts`` is set, kept running."""
+    """A module run as a process and, while ``restarts`` is set, restarted when it dies."""
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class Child:
     ) -> None:
         self.name = name
         self.restarts = False
-        self.tail: deque[str] = deque(maxlen=_TAIL_LINES)  # the last lines it printed
+        self.tail: deque[str] = deque(maxlen=_TAIL_LINES)  # the last lines of output
         self.exit_code: int | None = None  # of the last process that ended
-        self.ending: str | None = None  # what became of the last one, in words
+        self.ending: str | None = None  # description of how the last process ended
         self._module = module
         self._environment = dict(environment)
         self._on_line = on_line
@@ -100,29 +100,29 @@ class Child:
 
     @property
     def was_stopped(self) -> bool:
-        """Tell whether it was asked to end: then its end is no failure."""
+        """Return whether it was told to stop: then its end is not a failure."""
         return self._stopping.is_set()
 
     @property
     def is_over(self) -> bool:
-        """Tell whether it ended and will not come back by itself."""
+        """Return whether it has ended and will not be restarted."""
         return self._task is None or self._task.done()
 
     def start(self) -> None:
-        """Start the process; what becomes of it is seen later."""
+        """Start the process without waiting for the outcome."""
         assert self.is_over
         self._stopping.clear()
         self.exit_code = self.ending = None
         self._task = asyncio.create_task(self._supervise(), name=f"child {self.name}")
 
     async def ended(self) -> int | None:
-        """Wait until it is over for good; return the code of its last process."""
+        """Wait until it has ended for good; return its last exit code."""
         if self._task is not None:
             await asyncio.wait([self._task])
         return self.exit_code
 
     async def stop(self, seconds: float) -> None:
-        """End it for good: SIGTERM, then SIGKILL for what is left after *seconds*."""
+        """Stop it for good: SIGTERM, then SIGKILL after *seconds*."""
         if self._task is None:
             return
         self.restarts = False
@@ -135,7 +135,7 @@ class Child:
         await self._task
 
     async def kill(self) -> None:
-        """End it at once, as a crash would, and leave it dead."""
+        """Kill it at once, like a crash, without a restart."""
         self.restarts = False
         self._stopping.set()
         self._signal(signal.SIGKILL)
@@ -156,21 +156,21 @@ class Child:
                 return
             deaths = deaths_in_a_row(deaths, clock() - started_at)
             delay = restart_delay_seconds(deaths)
-            self._on_event(self.name, f"{self.ending}; starting it again in {delay:g} s")
+            self._on_event(self.name, f"{self.ending}; restarting it in {delay:g} s")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)
                 return
-            self._on_event(self.name, "starting again")
+            self._on_event(self.name, "restarting")
 
     async def _run(self) -> str:
-        """Start a process, wait for its end, and tell what became of it."""
+        """Start a process, wait for its end, and describe it."""
         try:
             process = await start_process(self._module, self._environment)
-        except OSError as error:  # the system has no process, or no file, for it: that may pass
+        except OSError as error:  # no process slot or descriptor is free: may be temporary
             self.exit_code = None
             return f"cannot be started ({error})"
         self._process = process
-        if self._stopping.is_set():  # it was asked to stop while it was being started
+        if self._stopping.is_set():  # it was told to stop while it was starting
             self._signal(signal.SIGTERM)
         try:
             assert process.stdout is not None

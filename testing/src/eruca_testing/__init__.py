@@ -1,4 +1,4 @@
-"""Testing programs that use Eruca: a broker in memory, a real cluster, and fixtures for both.
+"""Test programs that use Eruca: a broker in memory, a real cluster, and fixtures for both.
 
 ::
 
@@ -6,9 +6,8 @@
         place_order(eruca_client, 17)
         assert [message.text() for message in eruca_broker.messages("orders")] == ["order 17"]
 
-pytest loads :mod:`.plugin` in every run where this is installed, so importing the package only
-defines names: each is loaded when it is first used. Nothing of the project but its tests imports
-it.
+pytest loads :mod:`.plugin` in every run where this package is installed. So importing the package
+only defines names; each is loaded when it is first used. Only the project's tests import it.
 """
 
 from __future__ import annotations

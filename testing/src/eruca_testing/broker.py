@@ -1,11 +1,11 @@
 """A broker in memory: the real one, and a real name server, in a thread of the test's process.
 
-Nothing is imitated. A client speaks HTTP to them, and what is stored is a log with its projections,
-in a file system in memory where the machine has one. Only the clock is the test's to set forward,
-and nothing comes from the environment.
+Nothing is imitated. Clients speak HTTP to them. Messages are stored in a log with its projections,
+in a file system in memory if the machine has one. A test can only set the clock forward, and no
+setting comes from the environment.
 
-What takes a PostgreSQL is not there: nobody asks about undecided transactions, and there is no
-query service. A test that needs those needs a :class:`eruca_testing.RunningCluster`.
+Parts that need a PostgreSQL are missing: there are no transaction checks and no query service. A
+test that needs them uses a :class:`eruca_testing.RunningCluster`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from eruca_testing.loop_thread import LoopThread
 _HOST: Final = "127.0.0.1"
 _POLL_SECONDS: Final = 0.002
 _START_SECONDS: Final = 30.0
-_IN_STEP_SECONDS: Final = 10.0  # then a client is answered as it is
+_IN_STEP_SECONDS: Final = 10.0  # after which a client gets the current answer
 _MEMORY: Final = Path("/dev/shm")  # a file system in memory, on Linux
-_READ_COUNT: Final = 1_024  # messages looked at together
-_READ_SIZE: Final = 4 * 1024 * 1024  # bytes of them
-_ROOM: Final = 512 * 1024 * 1024  # bytes that several brokers may need; containers may have less
+_READ_COUNT: Final = 1_024  # messages per read
+_READ_SIZE: Final = 4 * 1024 * 1024  # bytes per read
+_ROOM: Final = 512 * 1024 * 1024  # bytes for several brokers; containers may have less
 
 SETTINGS: Final[Mapping[str, object]] = {
     "segment_size": 16 * 1024 * 1024,
@@ -56,12 +56,12 @@ SETTINGS: Final[Mapping[str, object]] = {
     "index_entries": 4_096,
     "scrub_hours": 0,
     "stop_seconds": 2,
-    # A test's few megabytes are no reason to refuse writes on a disk that others have filled.
+    # A test writes a few megabytes: don't refuse them on a disk that others have filled.
     "disk_high": 1,
     "disk_forced": 1,
     "disk_refuse": 1,
 }
-"""How a broker in memory differs from one in operation, unless a test says otherwise."""
+"""Settings of a broker in memory that differ from the defaults, unless a test overrides them."""
 
 
 class InMemoryBroker:
@@ -69,7 +69,7 @@ class InMemoryBroker:
 
     Args:
         settings: Fields of :class:`eruca_broker.settings.BrokerSettings`, such as
-            ``{"auto_create_topics": False}``; but for where it listens and where its store lies.
+            ``{"auto_create_topics": False}``; its address and store directory cannot be set.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None) -> None:
@@ -80,7 +80,7 @@ class InMemoryBroker:
         self._running: _Running | None = None
 
     def __enter__(self) -> Self:
-        """Start; clients can use it on return."""
+        """Start the broker; clients can use it on return."""
         with ExitStack() as stack:
             stack.enter_context(logging_as_guest())
             directory = stack.enter_context(_scratch_directory())
@@ -96,47 +96,47 @@ class InMemoryBroker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop, and forget everything."""
+        """Stop the broker, and delete its data."""
         self._running = None
         self._stack.close()
 
     @property
     def namesrv_urls(self) -> list[str]:
-        """Return the name server's URL, as clients take it."""
+        """Return the name server's URL in a list, as clients take it."""
         return [self._parts.namesrv_url]
 
     @property
     def url(self) -> str:
-        """Return the broker's own URL, for those who speak HTTP to it."""
+        """Return the broker's own URL, for plain HTTP."""
         return _url(self._parts.server)
 
     def messages(self, topic: str) -> list[eruca.ReceivedMessage]:
-        """Return what is stored in *topic*, in the order of storing; nothing if there is no such.
+        """Return the messages of *topic* in the order of storing; none if it does not exist.
 
-        Messages that wait for their time, or for a transaction's decision, are not in their topic
-        yet. Retries are in ``%RETRY%group``, dead letters in ``%DLQ%group``.
+        Delayed messages, and those of undecided transactions, are not in their topic yet. Retries
+        are in ``%RETRY%group``, dead letters in ``%DLQ%group``.
         """
         return self._thread.call(_messages(self._parts.broker, topic))
 
     def advance(self, seconds: float) -> None:
-        """Set the broker's clock forward; on return, delays that end by that have ended.
+        """Set the broker's clock forward, and wait until all delays within *seconds* have ended.
 
-        Delayed messages and retries are delivered, and deliveries that were not acknowledged in
-        that time come again. Members of groups do not lose their sessions: they live by a clock
-        that only measures, and so do requests that wait.
+        Delayed messages and retries are delivered, and unacknowledged deliveries whose lease
+        expired are redelivered. Members of groups keep their sessions: these use a monotonic clock,
+        and so do requests that wait.
         """
         if seconds < 0:
-            raise ValueError(f"{seconds}: the clock is only set forward")
+            raise ValueError(f"expected seconds of at least 0, found {seconds}")
         self._thread.call(self._advance(seconds))
 
     def wait_delayed(self, count: int = 1, *, timeout: float = 30) -> None:
-        """Wait until *count* messages wait for their time, or more.
+        """Wait until at least *count* messages are delayed.
 
-        A handler's failure becomes a retry at the broker a moment later: this is how a test knows
-        that it has, before it sets the clock forward.
+        A handler's failure becomes a retry at the broker a moment later. Call this before setting
+        the clock forward, to be sure that it has.
 
         Raises:
-            TimeoutError: There were not as many within *timeout* seconds.
+            TimeoutError: There were fewer within *timeout* seconds.
         """
         self._thread.call(_wait_delayed(self._parts.broker, count, timeout))
 
@@ -144,8 +144,8 @@ class InMemoryBroker:
     def away(self) -> Iterator[None]:
         """Make the broker unreachable for the block, as if the network to it had been cut.
 
-        Its connections break, and it takes no other; what it has, it keeps. The name server goes on
-        naming it.
+        Its connections are closed, and it accepts no other; it keeps its messages. The name server
+        still lists it.
         """
         server = self._parts.server
         self._thread.call(server.go_away())
@@ -162,12 +162,12 @@ class InMemoryBroker:
     async def _advance(self, seconds: float) -> None:
         broker = self._parts.broker
         self._clock.ahead_ms += round(seconds * 1_000)
-        await asyncio.sleep(0)  # or what is just being stored, at the time before, would count
+        await asyncio.sleep(0)  # let a message being stored keep the time before the change
         pending = broker.store.timers
         while await broker.timers.fire() or pending.held_count:  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0)  # the broker's own loop has some of them in hand
+            await asyncio.sleep(0)  # the broker's own loop is delivering some of them
         for group in broker.store.state.groups:
-            broker.group_work.watchers.wake_group(group)  # who waits for deliveries looks again
+            broker.group_work.watchers.wake_group(group)  # held requests look for deliveries again
 
 
 class _Running(NamedTuple):
@@ -177,7 +177,7 @@ class _Running(NamedTuple):
 
 
 class _ForwardClock(SystemClock):
-    """The machine's clock; the time of day is set forward."""
+    """The machine's clock, with a time of day that can be set forward."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
@@ -187,7 +187,7 @@ class _ForwardClock(SystemClock):
 
 
 class _AsGiven(BaseSettings):
-    """Settings that are what they are made with: the environment has no say."""
+    """Settings that come only from arguments, not from the environment."""
 
     @classmethod
     def settings_customise_sources(
@@ -209,10 +209,10 @@ class _BrokerSettings(_AsGiven, BrokerSettings):
 
 
 class _InStep:
-    """Has the name server tell of topics when the broker has told it of them.
+    """Delays the name server's answers until it knows all of the broker's topics.
 
-    In a cluster that is some milliseconds after a topic was made, by sending to it for example. A
-    test that then consumes it would fail when the machine is busy.
+    In a cluster it learns a new topic some milliseconds late, for instance one created by sending.
+    A test that then consumes it would fail on a busy machine.
     """
 
     def __init__(self, app: ASGIApp, name_server: NameServer, brokers: Sequence[Broker]) -> None:
@@ -221,7 +221,7 @@ class _InStep:
         self._brokers = brokers  # empty until the broker runs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "GET":  # and not the broker's registration
+        if scope["method"] == "GET":  # but not the broker's registration
             with suppress(TimeoutError):
                 async with asyncio.timeout(_IN_STEP_SECONDS):
                     while self._is_behind():  # noqa: ASYNC110 - no event tells of it
@@ -243,7 +243,7 @@ class _InStep:
 async def _serving(
     directory: Path, settings: Mapping[str, Any], clock: _ForwardClock
 ) -> AsyncIterator[_Running]:
-    # There is one broker and no service, so that all is known once it has registered.
+    # There is one broker and no service, so the name server is settled once it has registered.
     name = settings.get("name", BrokerSettings.model_fields["name"].default)
     namesrv_settings = _NamesrvSettings(
         port=0, expected_brokers=name, expected_services="", stop_seconds=1
@@ -253,7 +253,7 @@ async def _serving(
     brokers: list[Broker] = []
     namesrv_app.add_middleware(_InStep, name_server=name_server, brokers=brokers)
     async with embedded(namesrv_app, namesrv_settings) as namesrv:
-        # Not a port that the kernel may give to a client's connection while the broker is away.
+        # Not a port that the kernel may assign to a client's connection while the broker is away.
         [port] = free_ports(_HOST, 1)
         places = {"host": _HOST, "port": port, "store_dir": directory}
         broker_settings = _BrokerSettings(**{**settings, **places, "namesrv_urls": _url(namesrv)})
@@ -302,13 +302,13 @@ async def _wait_delayed(broker: Broker, count: int, timeout: float) -> None:
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         raise TimeoutError(
-            f"{len(pending)} messages wait for their time, not {count}, after {timeout:g} s"
+            f"expected {count} delayed messages, found {len(pending)} after {timeout:g} s"
         ) from None
 
 
 @contextmanager
 def _scratch_directory() -> Iterator[Path]:
-    """Yield a new directory, in memory where there is room."""
+    """Yield a new directory, in memory if there is room."""
     is_roomy = os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _ROOM
     with tempfile.TemporaryDirectory(prefix="eruca-", dir=_MEMORY if is_roomy else None) as path:
         yield Path(path)

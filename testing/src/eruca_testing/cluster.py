@@ -1,6 +1,6 @@
-"""A local cluster for tests: every service a process of its own, to be used, killed and restarted.
+"""A local cluster for tests: every service is a process that tests can use, kill and restart.
 
-``eruca_deploy`` runs it, as ``eruca-local`` does, on an event loop of its own thread.
+``eruca_deploy`` runs it, as for ``eruca-local``, on an event loop in its own thread.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from eruca_deploy.plan import ClusterPlan
 from eruca_testing.loop_thread import LoopThread
 
 SMALL_STORE: Final = {"ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024)}
-"""Settings with which a broker reserves megabytes of the disk and not a gigabyte."""
+"""Settings with which a broker reserves megabytes of disk instead of a gigabyte."""
 
 
 class ClusterOptions(TypedDict, total=False):
-    """What a :class:`RunningCluster` may be told."""
+    """The options of a :class:`RunningCluster`."""
 
     brokers: int
     namesrvs: int
@@ -32,15 +32,15 @@ class ClusterOptions(TypedDict, total=False):
 class RunningCluster:
     """A cluster on free ports, with temporary data, for a ``with`` block.
 
-    Its services are called ``namesrv``, ``broker-a``, ``broker-b`` …, as ``plan`` has them.
+    ``plan`` lists its services: ``namesrv-1``, ``broker-a``, ``broker-b`` …
 
     Args:
-        brokers: How many brokers.
-        namesrvs: How many name servers.
-        txn_checkers: How many transaction checkers.
-        queries: How many query services; with the transaction checkers they share a PostgreSQL.
-        settings: ``ERUCA_*`` settings for the services, above the environment's and SMALL_STORE.
-        restarts: Whether a service that dies on its own is started again.
+        brokers: Number of brokers.
+        namesrvs: Number of name servers.
+        txn_checkers: Number of transaction checkers.
+        queries: Number of query services; with the transaction checkers they share a PostgreSQL.
+        settings: ``ERUCA_*`` settings; they override the environment and SMALL_STORE.
+        restarts: Whether a service that dies by itself is restarted.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class RunningCluster:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Start it, and return when clients can use all of it.
+        """Start the cluster; return when clients can use all of it.
 
         Raises:
-            StartError: A service has not come up; the text has what it printed last.
+            StartError: A service did not start; the text has its last output.
         """
         with ExitStack() as stack:
             stack.enter_context(self._thread)
@@ -82,17 +82,17 @@ class RunningCluster:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop it, and remove its data."""
+        """Stop the cluster, and remove its data."""
         self._stack.close()
 
     @property
     def plan(self) -> ClusterPlan:
-        """Return what runs where."""
+        """Return the services with their addresses."""
         return self._cluster.plan
 
     @property
     def namesrv_urls(self) -> list[str]:
-        """Return the name servers' URLs: what a client needs."""
+        """Return the name servers' URLs, for clients."""
         return self._cluster.namesrv_urls
 
     @property
@@ -111,11 +111,11 @@ class RunningCluster:
         return self._cluster.query_urls
 
     def pid(self, name: str) -> int | None:
-        """Return a service's process id, or None while it is dead."""
+        """Return a service's process id, or None while it does not run."""
         return self._cluster.pid(name)
 
     def tail(self, name: str) -> list[str]:
-        """Return the last lines a service has printed."""
+        """Return the last lines that a service printed."""
         return self._cluster.tail(name)
 
     def kill(self, name: str) -> None:
@@ -127,7 +127,7 @@ class RunningCluster:
         self._thread.call(self._cluster.stop_one(name))
 
     def restart(self, name: str) -> None:
-        """Start a service again, stopping it first if it runs; return when it is ready.
+        """Start a service again, after stopping it if it runs; return when it is ready.
 
         Raises:
             StartError: It ended or was not ready in time.

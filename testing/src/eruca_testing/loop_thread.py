@@ -1,7 +1,7 @@
-"""An event loop on a thread of its own, for tests that are not async, and for those that are.
+"""An event loop in its own thread, for synchronous and asynchronous tests.
 
-What runs there goes on while a test computes, waits or blocks its own event loop, and nothing that
-a test does to that can disturb it.
+Its tasks keep running while a test computes, waits or blocks its own event loop, and a test cannot
+disturb them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """The loop and its thread, which run for a ``with`` block."""
+    """The loop and its thread, which run during a ``with`` block."""
 
     def __init__(
         self,
@@ -29,11 +29,11 @@ class LoopThread:
         self._end = asyncio.Event()
         self._is_running = threading.Event()
         self._calls: set[asyncio.Task[Any]] = set()
-        # A daemon: a test session that is broken off must not wait for it.
+        # A daemon: an interrupted test session must not wait for it.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def __enter__(self) -> Self:
-        """Start."""
+        """Start the thread."""
         self._thread.start()
         self._is_running.wait()
         return self
@@ -44,23 +44,23 @@ class LoopThread:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Cancel what still runs, and end when it has: it may have much to undo."""
+        """Cancel the running tasks, and wait until they have cleaned up."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run *coroutine* on the loop and return its result, from any other thread."""
+        """Run *coroutine* on the loop, from any other thread, and return its result."""
         assert self._loop is not None
         future = asyncio.run_coroutine_threadsafe(self._listed(coroutine), self._loop)
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # where it is the caller that was interrupted
+            future.cancel()  # matters if the caller itself was interrupted
             raise
 
     def within(self, block: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
-        """Enter *block* on the loop, and leave it there at the end."""
+        """Return a context manager that enters and leaves *block* on the loop."""
         return _Within(self, block)
 
     def _run(self) -> None:
@@ -72,7 +72,7 @@ class LoopThread:
         self._is_running.set()
         await self._end.wait()
         for call in self._calls:
-            if not call.cancelling():  # or what it does in return would be broken off as well
+            if not call.cancelling():  # a second cancel would interrupt its clean-up
                 call.cancel()
         if self._calls:
             await asyncio.wait(self._calls)
@@ -90,8 +90,8 @@ class LoopThread:
 class _Within(AbstractContextManager[T, None]):
     """A block that is entered and left on a thread's loop.
 
-    No generator: one that is never left would be, when the interpreter ends and collects it. The
-    loop does not run any more then, and the process would wait for it for ever.
+    It is not a generator. The interpreter would close an abandoned generator at exit, when the loop
+    no longer runs, and the process would wait for ever.
     """
 
     def __init__(self, thread: LoopThread, block: AbstractAsyncContextManager[T]) -> None:

@@ -1,6 +1,7 @@
 """The pytest plug-in: fixtures.
 
-What a fixture stands on is imported when a test asks for it: pytest loads this module in every run.
+A fixture imports its dependencies only when a test uses it, because pytest loads this module in
+every run.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def eruca_broker_settings() -> Mapping[str, object]:
-    """What the test's broker is set to, by the names of the broker's settings; to be overridden."""
+    """Return settings for the test's broker, by name; override this fixture."""
     return {}
 
 
 @pytest.fixture
 def eruca_broker(eruca_broker_settings: Mapping[str, object]) -> Iterator[InMemoryBroker]:
-    """A broker in memory with a name server, empty for each test; its clock can be set forward."""
+    """Yield a broker in memory with a name server, empty for each test, with a settable clock."""
     from eruca_testing.broker import InMemoryBroker
 
     with InMemoryBroker(eruca_broker_settings) as broker:
@@ -32,7 +33,7 @@ def eruca_broker(eruca_broker_settings: Mapping[str, object]) -> Iterator[InMemo
 
 @pytest.fixture
 def eruca_client(eruca_broker: InMemoryBroker) -> Iterator[eruca.Client]:
-    """A client of ``eruca_broker``."""
+    """Yield a client of ``eruca_broker``."""
     import eruca
 
     with eruca.Client(eruca_broker.namesrv_urls) as client:
@@ -41,13 +42,13 @@ def eruca_client(eruca_broker: InMemoryBroker) -> Iterator[eruca.Client]:
 
 @pytest.fixture(scope="session")
 def eruca_cluster_options() -> ClusterOptions:
-    """What the session's cluster consists of, if not one of each service; to be overridden."""
+    """Return options for the session's cluster, if not one of each service; override this."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def eruca_cluster(eruca_cluster_options: ClusterOptions) -> Iterator[RunningCluster]:
-    """A cluster of processes, one of each service, for all tests of the session."""
+    """Yield a cluster of processes, one of each service, shared by all tests of the session."""
     from eruca_testing.cluster import RunningCluster
 
     options: ClusterOptions = {"txn_checkers": 1, "queries": 1, **eruca_cluster_options}

@@ -27,4 +27,4 @@ def test_no_url_path_or_command_is_broken_at_80_columns() -> None:
     assert {service.url for service in plan.services} <= set(shown.split())
     assert f"data in {DATA}" in lines
     assert f"export ERUCA_NAMESRV_URLS='{name_servers}'" in lines
-    assert lines.count(f"Every service's API, to read and to try: {plan.queries[0].url}/docs") == 1
+    assert lines.count(f"Read and try every service's API: {plan.queries[0].url}/docs") == 1

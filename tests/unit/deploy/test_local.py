@@ -30,12 +30,12 @@ getattr(script, sys.argv[2])()
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--brokers", "0"], "'0' is no number from 1 to 9"),
-        (["--brokers", "many"], "'many' is no number from 1 to 9"),
-        (["--namesrvs", "10"], "'10' is no number from 1 to 9"),
-        (["--base-port", "70000"], "'70000' is no port: a number from 0 to 65535"),
-        (["--base-port", "abc"], "'abc' is no port: a number from 0 to 65535"),
-        (["--data", ""], "argument --data: '' is no directory"),
+        (["--brokers", "0"], "expected 1 to 9, found '0'"),
+        (["--brokers", "many"], "expected 1 to 9, found 'many'"),
+        (["--namesrvs", "10"], "expected 1 to 9, found '10'"),
+        (["--base-port", "70000"], "expected a port from 0 to 65535, found '70000'"),
+        (["--base-port", "abc"], "expected a port from 0 to 65535, found 'abc'"),
+        (["--data", ""], "argument --data: expected a directory, found ''"),
         (["--colour"], "--colour"),
         (["--data", "~no-such-user/x"], "argument --data: ~no-such-user/x: "),
     ],
@@ -74,7 +74,7 @@ def test_data_that_can_lie_nowhere_is_an_error_that_names_the_option(
 
     assert code == 1
     errors = capsys.readouterr().err
-    assert f"{tmp_path / place} cannot be made" in errors
+    assert f"{tmp_path / place} cannot be created" in errors
     assert errors.endswith("; choose another --data\n")
 
 

@@ -46,10 +46,10 @@ def test_a_base_port_numbers_name_servers_first() -> None:
     ("base_port", "namesrvs", "brokers", "named"),
     [
         (65_535, 1, 1, "65536"),
-        (0, 1, 1, "ports 0"),
-        (None, 0, 1, "0 name servers"),
-        (None, 1, 10, "10 brokers"),
-        (7000, 1, 0, "0 brokers"),
+        (0, 1, 1, "found 0 to"),
+        (None, 0, 1, "name servers, found 0"),
+        (None, 1, 10, "brokers, found 10"),
+        (7000, 1, 0, "brokers, found 0"),
     ],
 )
 def test_an_impossible_cluster_is_an_error_that_says_so(

@@ -87,8 +87,8 @@ async def test_a_child_that_dies_is_started_again_and_that_is_said(tmp_path: Pat
 
     os.kill(first, signal.SIGKILL)
 
-    assert await tiny.event() == "was killed by SIGKILL; starting it again in 0.5 s"
-    assert await tiny.event() == "starting again"
+    assert await tiny.event() == "was killed by SIGKILL; restarting it in 0.5 s"
+    assert await tiny.event() == "restarting"
     assert await tiny.line() == "up"
     assert tiny.child.pid not in (None, first)
     await tiny.child.stop(seconds=20)
@@ -122,7 +122,7 @@ async def test_stopping_during_the_pause_before_a_restart_ends_the_pause(tmp_pat
     tiny = Watched(tmp_path, "raise SystemExit(1)")
     tiny.child.start()
     tiny.child.restarts = True
-    assert "starting it again" in await tiny.event()
+    assert "restarting it" in await tiny.event()
 
     await tiny.child.stop(seconds=20)
 
@@ -142,7 +142,7 @@ async def test_a_child_that_cannot_be_started_again_is_tried_until_it_can(
         while_it_is_installed_anew.setattr(sys, "executable", str(tmp_path / "python"))
         os.kill(tiny.child.pid, signal.SIGKILL)
         assert "was killed" in await tiny.event()
-        assert await tiny.event() == "starting again"
+        assert await tiny.event() == "restarting"
         assert re.match(r"cannot be started \(.*python.*\); starting it", await tiny.event())
 
     assert await tiny.line() == "up"
