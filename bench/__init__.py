@@ -1,1 +1,1 @@
-"""Speed, measured as ratios to a raw limit taken in the same run; see README.md."""
+"""Benchmarks: speed as a ratio to a raw limit taken in the same run; see README.md."""

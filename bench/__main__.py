@@ -1,4 +1,4 @@
-"""``python -m bench``: measure, and compare with the goals."""
+"""``python -m bench``: run the suites, and compare the figures with the goals."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SUITES: Final[dict[str, Callable[[Report, float], None]]] = {
 
 
 def spark(report: Report, _seconds: float, *, rows: int) -> None:
-    """Measure exports by Spark where it is installed; it is large, and can be left out."""
+    """Measure exports by Spark if it is installed; it is large and optional."""
     if find_spec("pyspark") is None:
         report.figure("Spark", "skipped: pyspark is not installed")
         return
@@ -54,13 +54,13 @@ def spark(report: Report, _seconds: float, *, rows: int) -> None:
 
 
 def main(
-    suites: Annotated[list[str] | None, typer.Argument(help="which ones; all by default")] = None,
-    seconds: Annotated[float, typer.Option(help="how long each figure is measured")] = 2.0,
+    suites: Annotated[list[str] | None, typer.Argument(help="suites to run; default: all")] = None,
+    seconds: Annotated[float, typer.Option(help="duration of each measurement")] = 2.0,
     rows: Annotated[
         int,
         typer.Option(
             min=100_000,
-            help="messages of the suites query and spark; 5000000: a quarter of an hour",
+            help="messages for the suites query and spark; 5000000 take a quarter of an hour",
         ),
     ] = ROWS,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
@@ -77,12 +77,12 @@ def main(
     chosen = suites or list(runs)
     for name in chosen:
         if name not in runs:
-            raise typer.BadParameter(f"{name!r} is none of {', '.join(runs)}")
+            raise typer.BadParameter(f"unknown suite {name!r}; valid suites: {', '.join(runs)}")
     for name in chosen:
         report.console.rule(name)
         runs[name](report, seconds)
         if json_file is not None:
-            report.save(json_file)  # a later suite may be broken off
+            report.save(json_file)  # after each suite, in case a later one is interrupted
     report.show()
 
 

@@ -1,4 +1,4 @@
-"""The messages that are sent: 1 KiB bodies, a tag, a key and a unique id, as producers' are."""
+"""The messages to send: 1 KiB bodies, each with a tag, a key and a unique id, as in production."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 TOPIC: Final = "bench"
 BODY_SIZE: Final = 1024
 QUEUES: Final = 8
-_DISTINCT_BYTES: Final = 16 * 1024 * 1024  # of batches that are made before the first comes again
+_DISTINCT_BYTES: Final = 16 * 1024 * 1024  # of batches, before the first one repeats
 
 
 def records(count: int, *, queue_id: int = 0, first: int = 0) -> list[bytes]:
@@ -36,9 +36,9 @@ def records(count: int, *, queue_id: int = 0, first: int = 0) -> list[bytes]:
 
 
 def distinct_batches(count: int, *, queue_id: int = 0) -> list[bytes]:
-    """Return batches of *count*, no two messages with a key in common.
+    """Return batches of *count* messages, no two with a key in common.
 
-    As real ones have it: a batch that comes again at once meets its own keys in the key index.
+    A batch that repeats at once would meet its own keys in the key index, which is unrealistic.
     """
     batches = max(_DISTINCT_BYTES // (count * BODY_SIZE), 1)
     return [

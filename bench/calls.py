@@ -1,4 +1,4 @@
-"""Single requests to a server under test: to prepare a row, or to look at what it has."""
+"""Single requests to a server under test: to prepare a row, or to read its state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RECEIVE_SIZE: Final = 65_536
 
 
 def send_each(server: Server, requests: Iterable[bytes]) -> None:
-    """Send requests one after the other; each must succeed, with an answer that is short."""
+    """Send requests one by one; each must succeed, with a short answer."""
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for request in requests:
@@ -24,6 +24,6 @@ def send_each(server: Server, requests: Iterable[bytes]) -> None:
 
 
 def get_json(server: Server, path: str) -> Any:  # noqa: ANN401  (whatever it is)
-    """Return what a GET answers."""
+    """Return the JSON answer of a GET."""
     with urllib.request.urlopen(server.url + path) as answer:
         return json.loads(answer.read())

@@ -1,4 +1,4 @@
-"""The transaction checker: checks per second, how far its rows are behind, what idling takes."""
+"""The transaction checker: checks per second, the lag of its rows, its idle cost."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from eruca_deploy.cluster import LocalCluster
 _GROUP: Final = "bench"
 _CHECKS: Final = 1_000
 _PRODUCERS: Final = 4
-_TAKEN: Final = 32  # checks in one answer to a producer
+_TAKEN: Final = 32  # checks per answer to a producer
 _SENDERS: Final = 8
-_PROBE_SECONDS: Final = 0.05  # between two
+_PROBE_SECONDS: Final = 0.05  # between two probes
 _NEVER: Final = "3600"  # seconds
-_IDLE_SECONDS: Final = 60.0  # each loop comes round several times
+_IDLE_SECONDS: Final = 60.0  # several rounds of each loop
 _BODY: Final = "x" * 256
 
 
@@ -59,7 +59,7 @@ def _client(url: str) -> httpx.AsyncClient:
 
 
 async def _checks(report: Report) -> None:
-    """A backlog of transactions, each checked once, asked, answered and decided."""
+    """Measure a backlog of transactions, each checked once, asked, answered and decided."""
     async with _cluster(timeout_seconds="0", interval_seconds=_NEVER, poll_seconds="0.05") as (
         cluster,
         broker,
@@ -91,7 +91,7 @@ async def _begin(broker: httpx.AsyncClient) -> str:
 
 
 async def _answer(checker: httpx.AsyncClient, done: list[float]) -> None:
-    """Be a producer that always knows, until all of them together have answered everything."""
+    """Act as a producer that always commits, until all producers have answered all checks."""
 
     async def commit(check_id: str) -> None:
         answer = await checker.post(f"/checks/{check_id}", json={"answer": "commit"})
@@ -107,7 +107,7 @@ async def _answer(checker: httpx.AsyncClient, done: list[float]) -> None:
 
 
 async def _lag(report: Report, seconds: float) -> None:
-    """How long after it was begun a transaction stands in the rows, whatever else is sent."""
+    """Measure the time from a transaction's beginning to its row, under several loads."""
     async with _cluster(timeout_seconds=_NEVER) as (cluster, broker, checker):
         idle = await _probe(broker, checker, seconds)
         _figure(report, "idle", idle)
@@ -142,7 +142,7 @@ def _figure(report: Report, load: str, lags: list[float]) -> None:
 
 
 async def _idle(report: Report) -> None:
-    """Have nothing to check, and nobody who waits."""
+    """Measure the CPU of a checker with nothing to check and nobody waiting."""
     async with _cluster() as (cluster, _broker, _checker):
         process_id = cluster.pid("txn-checker")
         assert process_id is not None
@@ -155,7 +155,7 @@ async def _idle(report: Report) -> None:
 async def _probe(
     broker: httpx.AsyncClient, checker: httpx.AsyncClient, seconds: float
 ) -> list[float]:
-    """Return how long each of some transactions took to be seen by the checker, in seconds."""
+    """Return the times until the checker shows each of some new transactions, in seconds."""
     lags: list[float] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:

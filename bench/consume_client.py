@@ -1,16 +1,16 @@
-"""A consumer in a process of its own, through the SDK; prints what it did as JSON.
+"""A consumer in its own process, through the SDK; it prints its result as JSON.
 
-``python -m bench.consume_client KIND NAMESRV GROUP COUNT``: consumes COUNT messages of 1 KiB from
-the beginning on, as fast as they come, and looks at each body. KIND is one of
+``python -m bench.consume_client KIND NAMESRV GROUP COUNT``: consume COUNT messages of 1 KiB from
+the beginning, as fast as they arrive, and read each body. KIND is one of
 
 - ``pull``: a pull consumer that polls 2 048 at a time;
 - ``concurrent``, ``orderly``: a push consumer with an async handler for each message;
 - ``threads``: with a plain function as handler;
 - ``batches``: with an async handler for up to 32 messages;
-- ``member``: a push consumer with a session as short as can be, until it is killed. It says
-  ``ready`` on a line of its own once it has queues of the topic.
+- ``member``: a push consumer with the shortest session, until it is killed. It prints ``ready`` on
+  a line of its own once it has queues of the topic.
 
-Measured is from the first message to the last: joining and starting up are not.
+The measurement goes from the first message to the last: joining and starting up are excluded.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from eruca.core.messages.accelerators import loading_numpy
 
 BATCH: Final = 32
 _PREFETCH = 20_000
-_YOUNG_OBJECTS = 50_000  # that are made between two looks for reference cycles
+_YOUNG_OBJECTS = 50_000  # created between two collections of reference cycles
 
 
 class _Count:
-    """What has come, and what that took; threads may count, too."""
+    """Counts messages and their time; thread-safe."""
 
     def __init__(self, count: int) -> None:
         self.done = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._count = count
-        self._numbers = itertools.count(1)  # taking one is a single step
+        self._numbers = itertools.count(1)  # next() is atomic
         self._size = 0
         self._began_at = self._cpu_before = 0.0
         self._seconds = self._cpu_seconds = 0.0
@@ -59,7 +59,7 @@ class _Count:
             self._loop.call_soon_threadsafe(self.done.set)
 
     def result(self) -> dict[str, float]:
-        """Return the rates; once it is done."""
+        """Return the rates, once all messages have arrived."""
         assert self._size == BODY_SIZE
         return {
             "messages": self._count,
@@ -76,7 +76,7 @@ async def _pull(client: eruca.AsyncClient, group: str, count: int) -> dict[str, 
         while not counted.done.is_set():
             for message in await consumer.poll(2_048, wait=60):
                 counted.add(message)
-            await asyncio.sleep(0)  # it may be done
+            await asyncio.sleep(0)  # let ``done`` be set
     return counted.result()
 
 

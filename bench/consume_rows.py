@@ -1,8 +1,8 @@
-"""Consumption: handlers beside a pull consumer, filters, groups that change or idle, deliveries.
+"""Consumption: handlers compared with a pull consumer, filters, group changes, idle groups.
 
-What is consumed lies in the log before; nothing is sent meanwhile. Of the ratios to the pull
-consumer the one per CPU second of the consumer's process is the one that means something: broker
-and consumer share the machine, and the one that is slower sets the pace.
+The messages are in the log beforehand; nothing is sent meanwhile. Of the ratios to the pull
+consumer, use the one per CPU second of the consumer's process: broker and consumer share the
+machine, so the slower one sets the wall rate.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 
 _QUEUES: Final = 4
 _BATCH: Final = 1_000
-_PER_SECOND: Final = 60_000  # messages for each second that is measured
+_PER_SECOND: Final = 60_000  # messages for each second of measurement
 _KINDS: Final = {
     "concurrent": "concurrent, async handler",
     "orderly": "orderly, async handler",
     "threads": "concurrent, plain function",
     "batches": f"concurrent, async handler of {BATCH}",
 }
-_SCANNED: Final = 20_000  # messages in the queue that filters look through
+_SCANNED: Final = 20_000  # messages in the queue that filters scan
 _FILTERS: Final = {
     "tag": "filter=ZZ",
     "SQL92, one condition": "filter=price%20%3E%20100&filter_type=sql92",
@@ -57,7 +57,7 @@ def run(report: Report, seconds: float) -> None:
 
 
 def _handlers(report: Report, seconds: float) -> None:
-    """Consume the same messages by each kind of consumer."""
+    """Consume the same messages with each kind of consumer."""
     batches = max(round(seconds * _PER_SECOND / _BATCH / _QUEUES), 1)
     count = batches * _BATCH * _QUEUES
     with name_server() as namesrv, broker(namesrv_urls=namesrv.url, **WARM) as server:
@@ -96,9 +96,9 @@ def _rates(result: dict[str, Any]) -> str:
 
 
 def _filters(report: Report, seconds: float) -> None:
-    """Pull with filters that let nothing through, and see what a message that is passed over takes.
+    """Pull with filters that match nothing, and compute the cost of a skipped message.
 
-    What a pull takes that scans nothing is taken off.
+    The cost of a pull that scans nothing is subtracted.
     """
     with broker(**WARM) as server:
         create_topic(server, TOPIC, 1)

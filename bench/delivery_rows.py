@@ -1,7 +1,7 @@
-"""Deliveries: how many messages are received and acknowledged in a second, each by itself.
+"""Deliveries: messages received and acknowledged per second, one by one or by 32.
 
-Many tasks of one group, each with one message at a time, as programs in other languages would do it
-over plain HTTP; beside it tasks that take 32 at a time.
+Many tasks of one group each handle one message at a time, like programs in other languages over
+plain HTTP. Other tasks take 32 at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.servers import broker, name_server
 _QUEUES: Final = 8
 _TASKS: Final = 32
 _BATCH: Final = 1_000
-_MESSAGES_MAX: Final = 64_000  # more than a run takes
+_MESSAGES_MAX: Final = 64_000  # more than a run consumes
 _GROUP: Final = "bench"
 
 
@@ -58,7 +58,7 @@ async def _round_trips(report: Report, seconds: float, *, flush_mode: str, count
 
 
 async def _work(consumer: eruca.AsyncSimpleConsumer, count: int, *, until: float) -> int:
-    """Receive and acknowledge; return how many messages that were."""
+    """Receive and acknowledge; return the number of messages."""
     done = 0
     while time.perf_counter() < until:
         deliveries = await consumer.receive(count, wait=1)

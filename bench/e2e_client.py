@@ -1,15 +1,15 @@
-"""A producer or a consumer in a process of its own, through the SDK; prints what it did as JSON.
+"""A producer or a consumer in its own process, through the SDK; it prints its result as JSON.
 
 ``python -m bench.e2e_client ROLE NAMESRV SECONDS RATE`` with ROLE one of ``send`` (1 024 tasks that
 await each message), ``paced`` (RATE messages a second), ``many`` (``send_many`` of 1 000) and
-``consume`` (until it has been quiet for a second).
+``consume`` (until nothing has arrived for a second).
 
-Starting up is not measured: a producer sends some messages to warm up, and each process says
-``ready`` on a line of its own once that is behind it; a producer then waits for a line to begin.
-Bodies and keys are there before; messages are made when they are sent, each with a tag and a key.
+Starting up is not measured: a producer sends some messages to warm up, and each process prints
+``ready`` on a line of its own afterwards; a producer then waits for a line on stdin. Bodies and
+keys exist beforehand; messages are created when they are sent, each with a tag and a key.
 
-Reference cycles are looked for seldom, as a program that makes a hundred thousand objects a second
-should have it: the SDK leaves none behind.
+Reference cycles are collected rarely, as suits a program that creates a hundred thousand objects a
+second: the SDK leaves none behind.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ BATCH = 1_000
 WARM_UP = 10 * BATCH  # messages that are not measured
 _QUIET_SECONDS = 1.0
 _TICK_SECONDS = 0.005  # of the paced producer
-_YOUNG_OBJECTS = 50_000  # that are made between two looks for cycles
-_WARM_UP_SECONDS = 60.0  # a route may be long in coming, right after the start
+_YOUNG_OBJECTS = 50_000  # created between two collections of cycles
+_WARM_UP_SECONDS = 60.0  # right after the start the route may take a while
 
 _BODY = os.urandom(BODY_SIZE)
 _KEYS = cycle([f"key-{number:08d}" for number in range(100_000)])

@@ -1,6 +1,6 @@
-"""End to end through the SDK: producer, broker and consumer, each in a process of its own.
+"""End to end through the SDK: producer, broker and consumer, each in its own process.
 
-The broker has a core; the clients run where there is room, as three processes on two cores do.
+The broker has a core of its own; the clients run where there is room: three processes, two cores.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.machine import cpu_seconds
 from bench.report import Report
 from bench.servers import MALLOC, broker, name_server, raw_server
 
-_SECONDS_MIN = 3.0  # below, a 99th percentile is chance
+_SECONDS_MIN = 3.0  # with less, a 99th percentile is random
 
 
 def run(report: Report, seconds: float) -> None:

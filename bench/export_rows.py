@@ -1,4 +1,4 @@
-"""Exports: what a row costs as a column, and how many a query service streams to nobody."""
+"""Exports: the cost of a row as a column, and the rate of a stream that is thrown away."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from eruca_query.exports.rows.encoders import ArrowEncoder
 from eruca_query.exports.rows.message_batches import rows_of
 from eruca_query.exports.rows.ndjson import ndjson_lines
 
-_ROWS: Final = 4_096  # of one block, as a broker's answer has them
+_ROWS: Final = 4_096  # of one block, as in a broker's answer
 _BODY_SIZE: Final = 200
 _BATCH: Final = 1_000
 _STREAMED: Final = 200_000
@@ -45,7 +45,7 @@ def run(report: Report, seconds: float) -> None:
 
 
 def _convert(report: Report, seconds: float) -> None:
-    """Without HTTP: records to bytes, by columns and one by one."""
+    """Measure without HTTP: records to bytes, by columns and one by one."""
     records = [_record(offset) for offset in range(_ROWS)]
     sizes = np.array([len(record) for record in records], np.int64)
     block = Block("broker-a", 0, 0, sizes, memoryview(b"".join(records)))
@@ -86,7 +86,7 @@ def _read_one(raw: bytes) -> tuple[bytes, dict[str, str]]:
 
 
 def _ns_per_row(work: Callable[[], object], seconds: float) -> float:
-    """Return the least CPU time of some runs: a neighbour can only make one dearer."""
+    """Return the least CPU time of some runs: a neighbour can only make a run slower."""
     work()
     best = float("inf")
     ends_at = time.process_time() + seconds
@@ -98,7 +98,7 @@ def _ns_per_row(work: Callable[[], object], seconds: float) -> float:
 
 
 async def _stream(report: Report) -> None:
-    """Over HTTP, with the service's own cost: whoever reads throws the bytes away."""
+    """Measure over HTTP, with the service's own cost; the reader drops the bytes."""
     async with LocalCluster(queries=1) as cluster:
         broker, query = cluster.broker_urls["broker-a"], cluster.query_urls[0]
         async with httpx.AsyncClient(trust_env=False, timeout=120) as http:
@@ -110,7 +110,7 @@ async def _stream(report: Report) -> None:
             await until_read(http, query)
             process_id = cluster.pid("query")
             assert process_id is not None
-            await _read(http, query, *_FORMS["Arrow"])  # the workers have been started
+            await _read(http, query, *_FORMS["Arrow"])  # starts the workers
             before = private_memory(process_id)
             for name, (media_type, codec) in _FORMS.items():
                 spent, began = cpu_seconds(process_id), time.perf_counter()
@@ -127,7 +127,7 @@ async def _stream(report: Report) -> None:
 
 
 async def _fill(http: httpx.AsyncClient, broker: str, port: int) -> None:
-    """Put at least as many messages into the queue as are read."""
+    """Fill the queue with at least as many messages as will be read."""
     queues = f"{broker}/v1/topics/{TOPIC}/queues"
     while (await http.get(queues)).json()["queues"][0]["max_offset"] < _STREAMED:
         await asyncio.to_thread(run_load, port, [batch_request(_BATCH)], connections=2, seconds=0.5)

@@ -1,7 +1,7 @@
-"""What the figures are held against: the least asked for, and what a prototype once reached.
+"""Goals: the minimum of each ratio, and the value that a prototype once reached.
 
 All are ratios of two figures of the same run, so that they mean the same on another machine. The
-prototype had no validation, metrics or limits; it says what the shape can give.
+prototype had no validation, metrics or limits; it shows the potential of the design.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 
 class Goal(NamedTuple):
-    """A ratio's yardstick."""
+    """The goal of a ratio."""
 
     what: str
     ask: float
     prototype: str
-    at_most: bool = False  # a cost: less is better
+    at_most: bool = False  # True for a cost: less is better
 
 
 GOALS: Final = {

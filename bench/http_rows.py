@@ -1,4 +1,4 @@
-"""Sending and pulling over HTTP, against uvicorn with nothing behind it."""
+"""Sending and pulling over HTTP, compared with uvicorn with nothing behind it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from bench.report import Report
 from bench.servers import Server, broker, raw_server
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 
-# A log that is not growing into memory nobody has used yet, and does not reach its half meanwhile.
+# The log must not grow into untouched memory, nor reach the middle of its segment meanwhile.
 WARM: Final[dict[str, Any]] = {"warm_segments": "true", "segment_size": "2000000000"}
 _RAMP_SECONDS = 0.3
-# A gigabyte goes by in less than half a second: then the segment is half full, and warming the next
-# one begins.
+# A gigabyte takes less than half a second: then the segment is half full, and the next one is
+# warmed.
 _BATCH_RAMP_SECONDS = 0.1
 _BATCH_SECONDS = 0.25
 _BATCH_TURNS = 7
-_ASK_SECONDS = 0.05  # between two questions whether all is flushed
+_ASK_SECONDS = 0.05  # between two checks that all is flushed
 _JSON = "content-type: application/json"
 _RECORDS = f"accept: {RECORDS_MEDIA_TYPE}"
 
@@ -76,9 +76,9 @@ def per_cpu_second(
     ramp_seconds: float = _RAMP_SECONDS,
     settle: Callable[[Server], None] = lambda _: None,
 ) -> tuple[float, Load]:
-    """Return requests per CPU second of *server*, and what the generator saw.
+    """Return requests per CPU second of *server*, and the generator's result.
 
-    What the server still does after the last answer is counted, up to where *settle* returns.
+    Work of the server after the last answer is included, up to the return of *settle*.
     """
     run_load(server.port, requests, connections=connections, seconds=ramp_seconds, core=LOAD_CORE)
     settle(server)
@@ -121,7 +121,7 @@ def _batches(report: Report, raw: Server, count: int) -> float:
 
 
 def _batch_turn(raw: Server, count: int) -> tuple[float, float, float]:
-    """Return how batches fare beside the same uploads discarded: the ratio, and the two rates."""
+    """Return the ratio of stored to discarded batches, and the two rates."""
     measure = partial(
         per_cpu_second,
         connections=8,
@@ -138,7 +138,7 @@ def _batch_turn(raw: Server, count: int) -> tuple[float, float, float]:
 
 
 def _flushed(server: Server) -> None:
-    """Return when the background flush has made the whole log durable."""
+    """Wait until the background flush has made the whole log durable."""
 
     def is_behind() -> bool:
         with urllib.request.urlopen(f"{server.url}/v1/status") as answer:

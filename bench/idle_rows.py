@@ -1,7 +1,7 @@
-"""Groups that do nothing: what a broker with many of them takes, in CPU and memory.
+"""Idle groups: the CPU and memory of a broker with many of them.
 
-Each has a member that holds every queue of a topic, sends heartbeats that name them, and has a pull
-of all of them and a request for the list of members held.
+Each group has a member that holds every queue of a topic and sends heartbeats with their names. It
+keeps a pull of all queues and a request for the member list held at the broker.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from eruca.contract.limits import SESSION_SECONDS_DEFAULT
 
 _GROUPS: Final = 1_000
 _GROUP_QUEUES: Final = 100
-_AT_ONCE: Final = 20  # groups that join
-_IDLE_SECONDS: Final = SESSION_SECONDS_DEFAULT  # three heartbeats, and each held request anew
+_AT_ONCE: Final = 20  # groups that join at once
+_IDLE_SECONDS: Final = SESSION_SECONDS_DEFAULT  # three heartbeats; each held request is renewed
 _HELD_SECONDS: Final = 15.0
 _MIB: Final = 1024 * 1024
 
@@ -49,7 +49,7 @@ async def run(report: Report) -> None:
 
 
 class _IdleMember:
-    """What the one member of a group says to a broker while nothing happens."""
+    """The requests of a group's only member to a broker while nothing happens."""
 
     def __init__(self, transport: Http1Transport, url: str, number: int) -> None:
         self._transport = transport
@@ -63,7 +63,7 @@ class _IdleMember:
         self._pull = b""
 
     async def join(self) -> None:
-        """Join, lock every queue, commit where it is."""
+        """Join, lock every queue, and commit the current offsets."""
         await self._api.beat(self._url, self._heartbeat, timeout=60)
         wanted = [WantedQueue(topic=TOPIC, queue_id=number) for number in range(_GROUP_QUEUES)]
         locks = (await self._api.lock(self._url, wanted, wait=0)).locks
@@ -80,7 +80,7 @@ class _IdleMember:
         self._pull = msgspec.json.encode({"queues": queues, "wait_seconds": _HELD_SECONDS})
 
     async def idle(self) -> None:
-        """Send heartbeats, and have a pull and a request for the members held."""
+        """Send heartbeats, and keep a pull and a request for the member list held."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._beat())
             tasks.create_task(self._pull_on())
@@ -124,7 +124,7 @@ def _commits(locks: Sequence[GrantedLock]) -> OffsetCommits:
 
 
 async def _idle(report: Report, server: Server) -> None:
-    """Have many groups of one member each, which holds every queue, and nothing to read."""
+    """Measure many groups of one member each, which holds every queue, with nothing to read."""
     before = private_memory(server.process_id)
     transport = Http1Transport()
     members = [_IdleMember(transport, server.url, number) for number in range(_GROUPS)]
@@ -134,7 +134,7 @@ async def _idle(report: Report, server: Server) -> None:
     joined_seconds = time.perf_counter() - began
     joined = private_memory(server.process_id)
     tasks = []
-    for member in members:  # spread over the time between two heartbeats, as members are
+    for member in members:  # spread over the time between two heartbeats, as in reality
         tasks.append(asyncio.create_task(member.idle()))
         await asyncio.sleep(SESSION_SECONDS_DEFAULT / 3 / _GROUPS)
     gc.collect()

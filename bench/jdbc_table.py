@@ -1,7 +1,7 @@
-"""The same rows in a PostgreSQL that listens on the loopback, for Spark's own JDBC reader.
+"""The same rows in a PostgreSQL on the loopback interface, for Spark's own JDBC reader.
 
-JDBC knows no maps, so properties and keys are text. The driver is one that is at hand: named in
-``ERUCA_BENCH_JDBC_JAR``, in Maven's local repository, or Debian's.
+JDBC has no maps, so properties and keys are text. The driver comes from ``ERUCA_BENCH_JDBC_JAR``,
+Maven's local repository, or Debian.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _USER: Final = "embedded_postgres" if os.geteuid() == 0 else None  # PostgreSQL 
 
 
 class JdbcTable(NamedTuple):
-    """Where the rows are."""
+    """The address of the rows."""
 
     url: str
     predicates: list[str]  # one for each queue
 
 
 def jdbc_jar() -> Path | None:
-    """Return PostgreSQL's JDBC driver; None where there is none on this machine."""
+    """Return PostgreSQL's JDBC driver; None if this machine has none."""
     named = os.environ.get("ERUCA_BENCH_JDBC_JAR")
     found = [Path(named)] if named else [*sorted(Path.home().glob(_MAVEN), reverse=True), _DEBIAN]
     return next((jar for jar in found if jar.is_file()), None)
@@ -98,12 +98,12 @@ def _csv(batch: pa.RecordBatch) -> bytes:
 
 
 def _as_text(column: Any) -> Any:  # noqa: ANN401 - Arrow has no types for mypy
-    """Return a column as CSV can have it."""
+    """Convert a column to a type that CSV can hold."""
     if pa.types.is_map(column.type):
         pairs = pc.binary_join_element_wise(column.keys, column.items, "\x01")
         return pc.binary_join(pa.ListArray.from_arrays(column.offsets, pairs), "\x02")
     if pa.types.is_list(column.type):
         return pc.binary_join(column, "\x02")
     if pa.types.is_binary(column.type):
-        return column.cast(pa.string())  # of letters only, which bytea takes as they are
+        return column.cast(pa.string())  # letters only, which bytea takes unchanged
     return column

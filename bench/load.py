@@ -1,8 +1,8 @@
-"""A closed loop of HTTP requests: as fast as answers come, over some kept-alive connections.
+"""A closed loop of HTTP requests: as fast as answers arrive, over kept-alive connections.
 
-The generator must cost little beside what it measures, so it is no HTTP client: requests are bytes
-made beforehand, and of an answer it reads only the status and where it ends. It runs in a process
-of its own, on a core of its own.
+The generator must be cheap compared with the server, so it is not an HTTP client. Requests are
+prepared bytes, and of an answer it reads only the status and the length. It runs in its own
+process, on its own core.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ LATENCIES_MAX = 200_000  # kept per run; enough for a 99th percentile
 
 
 class Load(NamedTuple):
-    """What a run of the generator saw."""
+    """The result of a run of the generator."""
 
     requests: int
     seconds: float
-    errors: int  # answers that were no 2xx
+    errors: int  # answers other than 2xx
     latencies_us: list[float]  # sorted
 
     @property
@@ -37,7 +37,7 @@ class Load(NamedTuple):
         return self.requests / self.seconds
 
     def percentile(self, part: float) -> float:
-        """Return a latency in microseconds."""
+        """Return a percentile of the latencies in microseconds; *part* is from 0 to 1."""
         return self.latencies_us[
             min(int(len(self.latencies_us) * part), len(self.latencies_us) - 1)
         ]
@@ -57,7 +57,7 @@ def run_load(
     seconds: float,
     core: int | None = None,
 ) -> Load:
-    """Send *requests* in turn to a port of this machine, and return what came of it."""
+    """Send *requests* in turn to a port of this machine; return the result."""
     with TemporaryDirectory(prefix="eruca-bench-") as directory:
         for number, each in enumerate(requests):
             (Path(directory) / f"{number:04d}").write_bytes(each)
@@ -73,7 +73,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, run: _Run) -> None:
         self._run = run
         self._received = bytearray()
-        self._missing = 0  # bytes of the answer's body still to come
+        self._missing = 0  # bytes of the answer's body that are missing
         self._sent_at = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

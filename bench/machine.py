@@ -1,4 +1,4 @@
-"""What the measurements stand on: cores, CPU seconds, memory."""
+"""The machine as the measurements see it: cores, CPU seconds, memory."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ LOAD_CORE: Final = 1
 
 
 def cpu_seconds(process_id: int) -> float:
-    """Return user and system time of a service so far."""
+    """Return the user and system time of a service so far."""
     times = [process.cpu_times() for process in service_processes(process_id)]
     return sum(its.user + its.system for its in times)
 
 
 def private_memory(process_id: int) -> int:
-    """Return the bytes of memory that are a service's own, mapped files left out."""
+    """Return the bytes of a service's own memory, without mapped files."""
     return sum(_anonymous(process.pid) for process in service_processes(process_id))
 
 
 def service_processes(process_id: int) -> list[psutil.Process]:
-    """Return a service's process and its workers: of what it started, what runs its own code."""
+    """Return a service's process and its workers: the children with the same executable."""
     process = psutil.Process(process_id)
     return [process, *(child for child in process.children() if child.exe() == process.exe())]
 
@@ -37,5 +37,5 @@ def _anonymous(process_id: int) -> int:
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""What the data source is held against: the same rows as NDJSON, in batches of lines."""
+"""A data source for comparison: the same rows as NDJSON, in batches of lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BATCH_ROWS: Final = 10_000
 
 
 class NdjsonSource(DataSource):
-    """A format with one option: ``urls``, of one range each, with spaces between."""
+    """A format with one option: ``urls``, each with one range, separated by spaces."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._urls = options["urls"].split()
@@ -49,7 +49,7 @@ class NdjsonReader(DataSourceReader):
         return [InputPartition(url) for url in self._urls]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield batches."""
+        """Yield the rows of one URL."""
         request = urllib.request.Request(
             partition.value, headers={"accept": "application/x-ndjson"}
         )
@@ -59,7 +59,7 @@ class NdjsonReader(DataSourceReader):
 
 
 def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    """Return rows as Spark wants them."""
+    """Convert rows to the schema that Spark needs."""
     schema = arrow_schema(COLUMNS)
     return pa.RecordBatch.from_arrays([_array(rows, field) for field in schema], schema=schema)
 

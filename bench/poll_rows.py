@@ -1,6 +1,6 @@
-"""Held pulls: how fast one is woken among a thousand, and what each costs in memory.
+"""Held pulls: the time to wake one among a thousand, and the memory of each.
 
-The client is plain blocking sockets, so that what is timed is the broker and not a client's loop.
+The client uses plain blocking sockets, so that the timing shows the broker and not a client's loop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def run(report: Report, _seconds: float) -> None:
         raw_median = statistics.median(_round_trips(raw, stack))
         idle = private_memory(server.process_id)
         asking = _connect(server, stack)
-        for queue_id in range(_WAKES):  # or making a queue's first file is what is timed
+        for queue_id in range(_WAKES):  # otherwise the creation of a queue's first file is timed
             asking.sendall(batch_request(1, queue_id=queue_id))
             _answer(asking)
         pulls = [_connect(server, stack) for _ in range(HELD)]
@@ -56,13 +56,13 @@ def _round_trips(raw: Server, stack: ExitStack) -> list[float]:
     for _ in range(2_000):
         began = time.perf_counter()
         connection.sendall(sent)
-        _answer(connection)  # all of it: what is left would be taken for the next one's
+        _answer(connection)  # read all of it: a rest would count as part of the next answer
         times.append((time.perf_counter() - began) * 1e6)
     return times
 
 
 def _wake(sender: socket.socket, held: socket.socket, queue_id: int) -> float:
-    """Send one message, and return after how many microseconds the held pull has it."""
+    """Send one message; return the microseconds until the held pull has it."""
     sent = batch_request(1, queue_id=queue_id)
     began = time.perf_counter()
     sender.sendall(sent)

@@ -28,7 +28,7 @@ def run(report: Report, seconds: float) -> None:
 
 
 def _two(report: Report, seconds: float) -> None:
-    """One broker, then two, each on a core of its own: does sharing nothing cost anything?
+    """Measure one broker, then two, each on its own core: does sharing nothing cost anything?
 
     A broker's load always comes from the other core.
     """

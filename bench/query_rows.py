@@ -1,8 +1,7 @@
-"""The read model: how fast it follows a log, how far behind it is, how soon a message is found.
+"""The read model: its speed on a log, its lag, and the time to find a message.
 
-The raw limit is COPY of the very rows that were made, into the same PostgreSQL, in one statement.
-
-There are a million messages, or as many as ``--rows`` says.
+The raw limit is COPY of the resulting rows into the same PostgreSQL, in one statement. There are a
+million messages, or the number given by ``--rows``.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ from eruca_query.projection.tables import SCHEMA
 
 _BODY: Final = b"x" * 100
 _BATCH: Final = 20_000
-_ASKED: Final = 2_000  # different messages that are looked for
+_ASKED: Final = 2_000  # different messages that are looked up
 _PACED_RATE: Final = 10_000  # messages a second while the lag is measured
 _PACE_SECONDS: Final = 0.02
 _ALL_ROWS: Final = "COPY (SELECT * FROM messages) TO STDOUT (FORMAT binary)"
-_WARM_SHARE: Final = 0.05  # of the log is read before the rate counts
+_WARM_SHARE: Final = 0.05  # share of the log that is read before the rate counts
 
 
 class Sample(NamedTuple):
-    """A message that will be looked for."""
+    """A message that will be looked up."""
 
     message_id: str
     key: str
 
 
 class Stage(NamedTuple):
-    """What is measured, and how it is reached."""
+    """The cluster under test and its clients."""
 
     cluster: LocalCluster
     client: eruca.AsyncClient
@@ -53,7 +52,7 @@ class Stage(NamedTuple):
 
 
 def run(report: Report, seconds: float, *, rows: int) -> None:
-    """Measure every row, with so many messages."""
+    """Measure every row, with *rows* messages."""
     with TemporaryDirectory(prefix="eruca-bench-") as directory:
         asyncio.run(_measure(report, seconds, rows, Path(directory)))
 
@@ -65,7 +64,7 @@ async def _measure(report: Report, seconds: float, messages: int, directory: Pat
         httpx.AsyncClient(base_url=cluster.query_urls[0], trust_env=False, timeout=60) as query,
     ):
         stage = Stage(cluster, client, query, report)
-        # Stays with this process until the end, whatever becomes of the service.
+        # A second user keeps PostgreSQL running while the service is stopped.
         with EmbeddedServer(directory / POSTGRES_DIRECTORY) as server:
             await client.admin.create_topic(TOPIC, queue_count=4)
             await cluster.stop_one("query")
@@ -78,7 +77,7 @@ async def _measure(report: Report, seconds: float, messages: int, directory: Pat
 
 
 async def _fill(client: eruca.AsyncClient, messages: int) -> list[Sample]:
-    """Send messages, each with a key of its own; return some of them."""
+    """Send messages, each with its own key; return a sample of them."""
     samples: list[Sample] = []
     step = max(messages // _ASKED, 1)
     async with client.producer() as producer:
@@ -94,7 +93,7 @@ async def _fill(client: eruca.AsyncClient, messages: int) -> list[Sample]:
 
 
 class _Followed(NamedTuple):
-    """How far the log has been read, and when that was seen."""
+    """The progress in the log, and the time of the observation."""
 
     at: float
     rows: int
@@ -108,7 +107,7 @@ async def _followed(stage: Stage) -> _Followed:
 
 
 async def _projection(stage: Stage) -> float:
-    """Return the rows a second at which the service reads a full log."""
+    """Return the rows per second at which the service reads a full log."""
     end = (await stage.client.admin.broker_status("broker-a")).log.max_offset
     begin = now = await _followed(stage)
     while now.log_offset < end:
@@ -152,7 +151,7 @@ def _copy_rate(
 
 
 async def _lag(stage: Stage, seconds: float) -> None:
-    """How long after it was acknowledged a message is in the rows, while others are sent."""
+    """Measure the time from a message's acknowledgement to its row, idle and under load."""
     await _figure_lag(stage, "idle", seconds)
     is_over = asyncio.Event()
     sending = asyncio.create_task(_send_paced(stage.client, is_over))
@@ -190,7 +189,7 @@ async def _send_paced(client: eruca.AsyncClient, is_over: asyncio.Event) -> None
 
 
 async def _look_up(stage: Stage, samples: Sequence[Sample], seconds: float) -> None:
-    """How long one client waits for a message: by id with its body, and by key."""
+    """Measure one client's look-ups: by id with the body, and by key."""
     port = urlsplit(stage.cluster.query_urls[0]).port
     assert port is not None
     paths = {

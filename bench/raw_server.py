@@ -1,4 +1,4 @@
-"""The raw limit of HTTP: uvicorn with nothing behind it but the reading of the body.
+"""The raw limit of HTTP: uvicorn with an application that only reads the body.
 
 ``/sink`` answers 16 bytes, ``/fixed/N`` answers N bytes; both read the whole body and drop it.
 """

@@ -1,6 +1,6 @@
-"""``python -m bench.read_away URL``: read an answer to its end, and keep nothing of it.
+"""``python -m bench.read_away URL``: read an answer to its end and drop it.
 
-Prints how many seconds that took.
+It prints the time in seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SIZE: Final = 1024 * 1024
 
 
 def main(url: str) -> None:
-    """Read it."""
+    """Read the answer of *url*; print the time."""
     began = time.perf_counter()
     with urllib.request.urlopen(url) as answer:
         while answer.read(_SIZE):

@@ -1,4 +1,4 @@
-"""The query service's read model, before something is measured beside it."""
+"""The query service's read model, as a precondition of other measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members that come, go and die: how long until every queue is read again."""
+"""Members that join, leave and die: the time until every queue is read again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def run(report: Report) -> None:
 
 
 class _Member:
-    """A push consumer, and word of what it gets and loses."""
+    """A push consumer that signals each change of its queues."""
 
     def __init__(self, client: eruca.AsyncClient, group: str, changed: asyncio.Event) -> None:
         self.handled: set[eruca.MessageQueue] = set()
@@ -60,7 +60,7 @@ class _Member:
 
 
 async def _until_shared(members: Sequence[_Member], changed: asyncio.Event) -> None:
-    """Wait until all queues are held, as evenly as can be."""
+    """Wait until all queues are held, as evenly as possible."""
     while True:
         changed.clear()
         sizes = sorted(len(member.queues) for member in members)
@@ -70,7 +70,7 @@ async def _until_shared(members: Sequence[_Member], changed: asyncio.Event) -> N
 
 
 async def _changes(report: Report, namesrv: Server) -> None:
-    """Let members join one by one, then leave; each time until all queues are shared again."""
+    """Let members join one by one, then leave; time each until all queues are shared again."""
     joins: dict[int, list[float]] = {number: [] for number in range(1, _MEMBERS + 1)}
     leaves: list[float] = []
     for number in range(_ROUNDS):
@@ -79,7 +79,7 @@ async def _changes(report: Report, namesrv: Server) -> None:
         async with AsyncExitStack() as stack:
             for _ in range(_MEMBERS):
                 client = await stack.enter_async_context(eruca.AsyncClient(namesrv.url))
-                await client.admin.queues(TOPIC)  # the connection and the route are not counted
+                await client.admin.queues(TOPIC)  # exclude the connection and the route
                 member = _Member(client, f"bench-{number}", changed)
                 began = time.perf_counter()
                 await member.consumer.start()
@@ -101,7 +101,7 @@ async def _changes(report: Report, namesrv: Server) -> None:
 
 
 async def _deaths(report: Report, namesrv: Server) -> None:
-    """Kill one of two members; until each of its queues has had a message handled."""
+    """Kill one of two members; time until each of its queues has had a message handled."""
     times: list[float] = []
     async with eruca.AsyncClient(namesrv.url) as client:
         for number in range(_DEATHS):

@@ -1,4 +1,4 @@
-"""The processes that are measured: the raw server, and brokers with stores that go away."""
+"""The processes under test: the raw server, name servers and brokers with temporary stores."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from bench.machine import SERVER_CORE
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
-# As the chassis does for itself: or each large buffer's pages are given back and faulted in again.
+# As the chassis sets it: otherwise each large buffer's pages are released and faulted in again.
 MALLOC: Final = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "268435456"}
 
 
 class Server(NamedTuple):
-    """A running process that listens on loopback."""
+    """A running process that listens on the loopback interface."""
 
     process_id: int
     port: int
@@ -64,7 +64,7 @@ def name_server() -> Iterator[Server]:
 def broker(
     directory: Path | None = None, *, core: int = SERVER_CORE, **settings: str
 ) -> Iterator[Server]:
-    """Run a broker on a store of its own; *settings* are ``ERUCA_BROKER_*`` without the prefix."""
+    """Run a broker on its own store; *settings* are ``ERUCA_BROKER_*`` without the prefix."""
     with TemporaryDirectory(prefix="eruca-bench-") as temporary:
         port = _free_port()
         environment = {
@@ -111,7 +111,7 @@ def _wait_for(url: str) -> None:
         except (urllib.error.URLError, OSError):
             if time.monotonic() > deadline:
                 raise
-            time.sleep(0.02)  # nothing to wait on: the process has no other way to say it is ready
+            time.sleep(0.02)  # the process has no other way to report that it is ready
 
 
 def _free_port() -> int:

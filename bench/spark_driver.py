@@ -1,6 +1,6 @@
-"""``python -m bench.spark_driver MEMORY JAR``: Spark in a process of its own, for job after job.
+"""``python -m bench.spark_driver MEMORY JAR``: Spark in its own process, for one job after another.
 
-A job comes as a JSON object on a line of stdin, and how many seconds it took goes to stdout.
+A job is a JSON object on a line of stdin. Its duration in seconds goes to stdout.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SOURCES: Final[Mapping[str, Callable[[SparkSession, Mapping[str, Any]], DataFra
 
 
 def do(spark: SparkSession, job: Mapping[str, Any]) -> None:
-    """Do a job."""
+    """Run a job."""
     if job["to"] == "lake":
         run_export(spark, job["target"], job["options"])
         return
@@ -69,7 +69,7 @@ def do(spark: SparkSession, job: Mapping[str, Any]) -> None:
 
 
 def main(memory: str, jar: str) -> None:
-    """Do what comes until there is no more, with so many MiB of heap."""
+    """Run jobs until stdin ends, with *memory* MiB of heap."""
     cloudpickle.register_pickle_by_value(ndjson_source)  # type: ignore[no-untyped-call]
     settings = {"spark.driver.memory": f"{memory}m", **({"spark.jars": jar} if jar else {})}
     with spark_session("bench", MASTER, settings) as spark:

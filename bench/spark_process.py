@@ -15,34 +15,34 @@ import psutil
 
 from bench.machine import service_processes
 
-HEAP_MIB: Final = 1024  # of the JVM: little, for what is flat must be so in little room
+HEAP_MIB: Final = 1024  # of the JVM; small, so that growth would show
 _LOOK_SECONDS: Final = 0.25
 _MIB: Final = 2**20
 
 
 class Peak(NamedTuple):
-    """The most that was seen, in MiB."""
+    """The maxima observed, in MiB."""
 
     jvm: float  # resident
-    worker: float  # of Python: the largest; how many there are is Spark's to choose
-    service: float  # resident, its workers' too
+    worker: float  # of the largest Python worker; Spark chooses their number
+    service: float  # resident, including its workers
 
 
 class SparkProcess:
-    """Spark, in a process that does one job after another."""
+    """Spark, in a process that runs one job after another."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def run(self, job: Mapping[str, Any]) -> float:
-        """Do a job, and return how many seconds it took."""
+        """Run a job; return its duration in seconds."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         return float(self._said())
 
     def wait_until_ready(self) -> None:
-        """Return once there is a session."""
+        """Wait until the session exists."""
         assert self._said() == "ready"
 
     def _said(self) -> str:
@@ -53,12 +53,12 @@ class SparkProcess:
         return line
 
     def processes(self) -> list[psutil.Process]:
-        """Return the driver and all that it has started."""
+        """Return the driver and all its descendants."""
         driver = psutil.Process(self._process.pid)
         return [driver, *driver.children(recursive=True)]
 
     def cpu_seconds(self) -> float:
-        """Return user and system time of all of them so far."""
+        """Return the user and system time of all processes so far."""
         spent = 0.0
         for process in self.processes():
             try:
@@ -70,7 +70,7 @@ class SparkProcess:
 
     @contextmanager
     def watched(self, service: int) -> Iterator[list[Peak]]:
-        """Look at memory until the block ends; then the list has what was seen."""
+        """Sample memory until the block ends; the list then holds the samples."""
         seen: list[Peak] = []
         is_over = threading.Event()
 
@@ -101,7 +101,7 @@ class SparkProcess:
 
 
 def peak_of(seen: list[Peak]) -> Peak:
-    """Return the most of each."""
+    """Return the maximum of each value."""
     return Peak(*(max(values) for values in zip(*seen, strict=True)))
 
 
@@ -121,4 +121,4 @@ def spark_process(jar: Path | None) -> Iterator[SparkProcess]:
             yield spark
         finally:
             assert process.stdin is not None
-            process.stdin.close()  # which ends it
+            process.stdin.close()  # ends the process

@@ -1,7 +1,7 @@
-"""Exports by Spark, end to end into Parquet, beside what Spark does with the same rows elsewhere.
+"""Exports by Spark, end to end into Parquet, compared with Spark on the same rows elsewhere.
 
 All jobs write with the same options into folders of topic and day, in one warm JVM. Each figure is
-the best of some rounds, which take turns. CPU is that of all processes: Spark's, the query
+the best of several rounds, which alternate. CPU is that of all processes: Spark's, the query
 service's and the broker's.
 """
 
@@ -34,12 +34,12 @@ from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 from eruca_deploy.cluster import LocalCluster
 
 _QUEUES: Final = 4
-_BATCH: Final = 1_000  # messages of a request
-_BATCHES: Final = 10  # different ones of a queue
+_BATCH: Final = 1_000  # messages per request
+_BATCHES: Final = 10  # different ones per queue
 _BODY_SIZE: Final = 200
 _ROUNDS: Final = 3
 _JDBC_ROUNDS: Final = 5  # the two are close to each other, and a JVM is never quite warm
-_SMALL: Final = 5  # how many times fewer rows in what is compared with all of them
+_SMALL: Final = 5  # divisor of the number of rows, for comparisons with fewer
 _PARTS: Final = ("Spark", "query service", "broker")
 _TASK_ROWS: Final = (500_000, 25_000)
 _SECONDS: Final = 600.0
@@ -49,7 +49,7 @@ _ROOT: Final = Path(__file__).parent.parent
 
 @dataclass(slots=True)
 class _Stage:
-    """What the jobs run on."""
+    """The processes and files on which the jobs run."""
 
     report: Report
     spark: SparkProcess
@@ -60,7 +60,7 @@ class _Stage:
     rows: int
 
     def options(self, rows: int | None = None, **more: str) -> dict[str, str]:
-        """Return the data source's options, perhaps for the first of the rows."""
+        """Return the data source's options, perhaps for only the first *rows*."""
         chosen = {"url": self.url, "topic": TOPIC, **more}
         if rows is not None:
             ends = {f'"{TOPIC}/broker-a/{queue}": {rows // _QUEUES}' for queue in range(_QUEUES)}
@@ -68,16 +68,16 @@ class _Stage:
         return chosen
 
     def export(self, rows: int | None = None, **more: str) -> dict[str, Any]:
-        """Return the job that exports as a plain table."""
+        """Return the job that exports into a plain table."""
         options = self.options(rows, **more)
         return {"from": "eruca", "options": options, "to": "parquet", "target": self.path("export")}
 
     def path(self, name: str) -> str:
-        """Return a place for files."""
+        """Return a path for files."""
         return str(self.directory / name)
 
     def cpu(self) -> dict[str, float]:
-        """Return the CPU seconds so far, of Spark and of what it reads from."""
+        """Return the CPU seconds so far, of Spark and of its sources."""
         services = cpu_seconds(self.service), cpu_seconds(self.broker)
         return dict(zip(_PARTS, (self.spark.cpu_seconds(), *services), strict=True))
 
@@ -93,7 +93,7 @@ class _Measured:
 
 
 def run(report: Report, rows: int) -> None:
-    """Measure every row of the table, with so many messages."""
+    """Measure every row of the table, with *rows* messages."""
     asyncio.run(_run(report, rows))
 
 
@@ -136,7 +136,7 @@ def _measure(stage: _Stage, *, has_jdbc: bool) -> None:
 
 
 def _prepare(stage: _Stage) -> None:
-    """Make the local files, and warm Spark up with that."""
+    """Create the local files, which also warms Spark up."""
     files = {"from": "eruca", "options": stage.options(), "to": "files"}
     seconds = stage.spark.run({**files, "target": stage.path("rows.parquet")})
     stage.report.figure("first export of a fresh JVM", f"{stage.rows / seconds / 1e3:.0f} k rows/s")
@@ -189,7 +189,7 @@ def _tell(stage: _Stage, name: str, measured: _Measured) -> None:
 
 
 def _ndjson(stage: _Stage, export: _Measured) -> None:
-    """Of fewer rows: it is slow."""
+    """Compare with NDJSON, of fewer rows because it is slow."""
     rows = stage.rows // _SMALL
     urls = [
         f"{stage.url}/v1/exports/{TOPIC}/records?range=broker-a/{queue}:0-{rows // _QUEUES}"
@@ -205,7 +205,7 @@ def _ndjson(stage: _Stage, export: _Measured) -> None:
 
 
 def _reading(stage: _Stage) -> None:
-    """Without writing: the service must not be what Spark waits for."""
+    """Measure without writing: the service must not be the bottleneck."""
     job = {"from": "eruca", "options": stage.options(), "to": "nothing"}
     read = None
     streamed = 0.0
@@ -219,7 +219,7 @@ def _reading(stage: _Stage) -> None:
 
 
 def _stream_rate(stage: _Stage) -> float:
-    """Return how many rows a second one reader gets who does nothing with them."""
+    """Return the rows per second of one reader that drops them."""
     rows = stage.rows // _QUEUES
     url = f"{stage.url}/v1/exports/{TOPIC}/records?range=broker-a/0:0-{rows}"
     command = [sys.executable, "-m", "bench.read_away", url]
@@ -228,9 +228,9 @@ def _stream_rate(stage: _Stage) -> float:
 
 
 def _neighbour(stage: _Stage) -> None:
-    """A small request to the same process, with two exports beside it; the median of some rounds.
+    """Measure a small request beside two exports; use the median of several rounds.
 
-    Exports, their readers and who asks want more processors than there are, so rounds differ.
+    Exports, their readers and the client need more processors than there are, so rounds differ.
     """
     url = f"{stage.url}/v1/exports/{TOPIC}/records?columns=queue_offset,body,properties"
     for queue in range(_QUEUES):
@@ -261,7 +261,7 @@ def _small_request_ms(stage: _Stage) -> float:
 
 
 def _jdbc(stage: _Stage) -> None:
-    """In turns with the export, or the JVM would be warmer for the later one."""
+    """Compare with JDBC in alternation; otherwise the JVM would be warmer for the later one."""
     with jdbc_table(Path(stage.path("rows.parquet"))) as table:
         job = {"from": "jdbc", "to": "parquet", "target": stage.path("copy"), "table": TABLE}
         job |= {"url": table.url, "predicates": table.predicates}  # type: ignore[dict-item]
@@ -271,14 +271,14 @@ def _jdbc(stage: _Stage) -> None:
             export = _better(export, _measured(stage, stage.export(), stage.rows))
     assert best is not None
     assert export is not None
-    # PostgreSQL's own CPU is not in it.
+    # PostgreSQL's own CPU is not included.
     stage.report.figure("Spark's JDBC reader to Parquet", f"{best.rate / 1e3:.0f} k rows/s")
     stage.report.figure("export to Parquet, in turns with it", f"{export.rate / 1e3:.0f} k rows/s")
     stage.report.ratio("spark-jdbc", export.rate / best.rate)
 
 
 def _memory(stage: _Stage) -> None:
-    """The same work on few and on many rows, and in small and large tasks."""
+    """Measure the same work on few and on many rows, and in small and large tasks."""
     few, many = stage.rows // _SMALL, stage.rows
     least = _peak(stage, f"{few:,} rows, {_TASK_ROWS[0]:,} a task", few, _TASK_ROWS[0])
     large, small = (
@@ -286,7 +286,7 @@ def _memory(stage: _Stage) -> None:
     )
     stage.report.ratio("spark-memory", large.worker / least.worker)
     stage.report.ratio("spark-workers", large.worker / small.worker)
-    stage.report.ratio("spark-jvm", large.jvm - HEAP_MIB)  # the heap itself grows to its bound
+    stage.report.ratio("spark-jvm", large.jvm - HEAP_MIB)  # the heap itself grows to its limit
     stage.report.ratio("spark-service", large.service - least.service)
 
 
@@ -305,7 +305,7 @@ def _peak(stage: _Stage, name: str, rows: int, task_rows: int) -> Peak:
 
 
 async def _fill(http: httpx.AsyncClient, broker: str, rows: int) -> None:
-    """Put so many messages into the queues, the same number into each."""
+    """Send *rows* messages, evenly over the queues."""
     settings = {"read_queue_count": _QUEUES, "write_queue_count": _QUEUES}
     (await http.put(f"{broker}/v1/topics/{TOPIC}", json=settings)).raise_for_status()
 

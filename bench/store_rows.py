@@ -29,14 +29,14 @@ from eruca_chassis.process import freeze_start_up_objects, keep_freed_memory
 
 _HOST = Host.parse("127.0.0.1", 10911)
 _GIB = 1024**3
-_SEGMENT_SIZE = 2_000_000_000  # bytes; warm, and not full before the rows are measured
+_SEGMENT_SIZE = 2_000_000_000  # bytes; warm, and larger than the rows need
 _INDEX_KEYS = 1_000_000
 _SQLITE_KEYS = 100_000
 _COMMITS_IN_FLIGHT = 64
 
 
 def run(report: Report, seconds: float) -> None:
-    """Measure every row, in a process set up as a broker's is."""
+    """Measure every row, in a process set up like a broker's."""
     keep_freed_memory()
     freeze_start_up_objects()
     uvloop.run(_storage_function(report))
@@ -63,7 +63,7 @@ async def _open(directory: str, mode: FlushMode = FlushMode.ASYNC) -> MessageSto
 
 
 async def _storage_function(report: Report) -> None:
-    """Check, stamp, write and dispatch, per batch; against pwrite of the same bytes."""
+    """Measure check, stamp, write and dispatch per batch, against pwrite of the same bytes."""
     with TemporaryDirectory(prefix="eruca-bench-") as directory:
         store = await _open(directory)
         spent = {}
@@ -101,7 +101,7 @@ async def _cpu_of(append: Callable[[], Awaitable[object]], rounds: int) -> float
 def _pwrite_cpu(path: Path, bodies: Sequence[bytes], rounds: int) -> float:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     try:
-        for _ in range(2):  # the first round makes the pages that the second finds
+        for _ in range(2):  # the first round allocates the pages for the second
             before = time.thread_time()
             for number, data in zip(range(rounds), cycle(bodies), strict=False):
                 os.pwrite(descriptor, data, number * len(data))
@@ -112,7 +112,7 @@ def _pwrite_cpu(path: Path, bodies: Sequence[bytes], rounds: int) -> float:
 
 
 async def _group_commit(report: Report, seconds: float) -> None:
-    """Many appends in flight, one flush for all that wait."""
+    """Measure many appends in flight, with one flush for all that wait."""
     with TemporaryDirectory(prefix="eruca-bench-") as directory:
         store = await _open(directory, FlushMode.SYNC)
         body = _body(1, 0)
@@ -138,12 +138,12 @@ async def _group_commit(report: Report, seconds: float) -> None:
 
 
 def _index(report: Report) -> None:
-    """Insert keys in batches of 1 000; against three-column rows in SQLite's WAL mode."""
+    """Insert keys in batches of 1 000, against three-column rows in SQLite's WAL mode."""
     rng = np.random.default_rng(17)
     hashes = rng.integers(0, 2**31, _INDEX_KEYS, dtype=np.int32)
     offsets = np.arange(_INDEX_KEYS) * 1_200
     timestamps = np.full(_INDEX_KEYS, 1_700_000_000_000)
-    for _ in range(2):  # the first round makes the pages that the second finds
+    for _ in range(2):  # the first round allocates the pages for the second
         with TemporaryDirectory(prefix="eruca-bench-") as directory:
             own = _keys_per_second(Path(directory), hashes, offsets, timestamps)
             other = _sqlite_keys_per_second(Path(directory), hashes, offsets, timestamps)
@@ -184,7 +184,7 @@ def _sqlite_keys_per_second(
 
 
 async def _recovery(report: Report) -> None:
-    """Open a store that was not closed, with a gibibyte to walk and every projection to rebuild."""
+    """Open a store that was not closed, with a gibibyte of log and every projection to rebuild."""
     with TemporaryDirectory(prefix="eruca-bench-") as directory:
         store = await _open(directory)
         body = _body(1000, 0)

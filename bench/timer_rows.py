@@ -1,4 +1,4 @@
-"""Delayed messages: how late they come under load, and what a million of them take."""
+"""Delayed messages: their lateness under load, and the cost of a million of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.clock import SystemClock
 
 _HOST = Host.parse("127.0.0.1", 10911)
-_LATER = 5_000  # delayed messages of the row under load
+_LATER = 5_000  # delayed messages in the row under load
 _PER_REQUEST = 50
 _QUEUE = 1  # the load goes to queue 0
 _MILLION = 1_000_000
@@ -47,7 +47,7 @@ def run(report: Report, seconds: float) -> None:
 
 
 def _lateness(report: Report, seconds: float) -> None:
-    """Delayed messages that come due while producers send as fast as they can, and without."""
+    """Measure delayed messages, idle and while producers send as fast as they can."""
     for name, connections in (("idle", 0), ("under load", 16)):
         with broker() as server:
             create_topic(server)
@@ -70,7 +70,7 @@ def _lateness(report: Report, seconds: float) -> None:
 
 
 async def _send_later(server: Server, seconds: float) -> dict[str, float]:
-    """Send messages that come due, spread evenly, from two seconds after the last one on."""
+    """Send delayed messages, due evenly from two seconds after the last send on."""
     due: dict[str, float] = {}
     begin = time.time() + 4
     async with httpx.AsyncClient(base_url=f"{server.url}/v1", trust_env=False) as client:
@@ -92,7 +92,7 @@ async def _send_later(server: Server, seconds: float) -> dict[str, float]:
 
 
 async def _lateness_of(server: Server, due: dict[str, float]) -> list[float]:
-    """Pull until all have come; return by how many ms each was late."""
+    """Pull until all have arrived; return the lateness of each in ms."""
     late: list[float] = []
     offset = 0
     async with httpx.AsyncClient(
@@ -107,7 +107,7 @@ async def _lateness_of(server: Server, due: dict[str, float]) -> list[float]:
             for message in answer.json()["messages"]:
                 stored = datetime.fromisoformat(message["stored_at"]).timestamp()
                 late.append((stored - due[message["message_id"]]) * 1000)
-            await asyncio.sleep(0.2)  # the load is not to be disturbed
+            await asyncio.sleep(0.2)  # pull rarely, to leave the load alone
     return late
 
 
@@ -143,7 +143,7 @@ async def _million(report: Report) -> None:
 
 
 class _LateClock(SystemClock):
-    """A clock by which everything is due."""
+    """A clock for which everything is due."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms

@@ -1,4 +1,4 @@
-"""Transactional sends, half message and commit, beside plain sends that are awaited as they are."""
+"""Transactional sends, half message and commit, compared with plain awaited sends."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from bench.report import Report
 from bench.servers import broker, name_server
 
 _GROUP: Final = "bench"
-_IN_FLIGHT: Final = (1, 64)  # who sends alone, and tasks that the SDK can gather into batches
-_ROUNDS: Final = 3  # of both kinds in turn, so that a neighbour on the machine disturbs both
+_IN_FLIGHT: Final = (1, 64)  # a single task, and many that the SDK can gather into batches
+_ROUNDS: Final = 3  # of both kinds in turn, so that a neighbour on the machine affects both
 _WARM_UP: Final = 200  # messages
 _BODY: Final = bytes(BODY_SIZE)
 
@@ -64,7 +64,7 @@ async def _together(
     count: int | None = None,
     seconds: float = 60.0,
 ) -> int:
-    """Send by so many tasks until the time is over, or *count* are sent; return how many were."""
+    """Send with *in_flight* tasks until the time is up or *count* are sent; return the number."""
     done = 0
     ends_at = time.perf_counter() + seconds
 
