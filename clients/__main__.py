@@ -1,6 +1,6 @@
 """``python -m clients``: generate every client, compile it, and send a message through it.
 
-Exit code 0: all of them did. 1: one did not. 2: none could be tried, for want of its tools.
+Exit code 0: all succeeded. 1: one failed. 2: none could be tried, because tools are missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eruca_deploy.cluster import LocalCluster
 HERE: Final = Path(__file__).parent
 _KEPT_DOCUMENTS: Final = HERE.parent / "tests" / "contract" / "openapi"
 _COMMAND_SECONDS_MAX: Final = 900  # the first run fetches generators and libraries
-_OUTPUT_TAIL_SIZE: Final = 3000  # characters of a failed command's output that are shown
+_OUTPUT_TAIL_SIZE: Final = 3000  # characters of a failed command's output in the report
 
 
 class CommandFailedError(Exception):
@@ -31,7 +31,7 @@ class CommandFailedError(Exception):
 
 
 def main() -> int:
-    """Try every client and return the exit code."""
+    """Try every client; return the exit code."""
     options = _options()
     chosen = [client for client in CLIENTS if options.only.lower() in client.name.lower()]
     able = []
@@ -68,7 +68,7 @@ async def _try_all(clients: Sequence[Client]) -> int:
 
 
 def _try(client: Client, work: Path, url: str) -> str:
-    """Generate, compile and run *client* in *work*, and return what it prints: a message's id."""
+    """Generate, compile and run *client* in *work*; return its output, a message's id."""
     shutil.copytree(HERE / client.folder, work)
     (work / "documents").mkdir()
     for document in DOCUMENTS:
@@ -77,12 +77,12 @@ def _try(client: Client, work: Path, url: str) -> str:
         _run(command, work)
     printed = _run([*client.run, url], work).split()
     if len(printed) != 1:
-        raise CommandFailedError(f"{client.name} printed {printed} and not one message id")
+        raise CommandFailedError(f"{client.name}: expected one message id, found {printed}")
     return printed[0]
 
 
 def _run(command: Sequence[str], work: Path) -> str:
-    """Return what *command* prints."""
+    """Run *command* and return its output."""
     try:
         done = subprocess.run(
             command,
@@ -95,7 +95,7 @@ def _run(command: Sequence[str], work: Path) -> str:
         )
     except subprocess.TimeoutExpired as error:
         raise CommandFailedError(
-            f"{' '.join(command)}: no end after {_COMMAND_SECONDS_MAX} s"
+            f"{' '.join(command)}: timed out after {_COMMAND_SECONDS_MAX} s"
         ) from error
     if done.returncode:
         output = (done.stdout + done.stderr)[-_OUTPUT_TAIL_SIZE:]

@@ -1,8 +1,8 @@
 """The generators, and the commands that generate, compile and run a client of each.
 
-A language's folder here is copied into a working directory, the documents beside it, so nothing
-that is generated comes near the repository. Versions of generators and libraries are pinned in
-those folders and below; a newer generator is tried by changing its version here.
+A language's folder here is copied into a working directory, together with the documents, so that no
+generated file enters the repository. Versions of generators and libraries are pinned in those
+folders and below; to try a newer generator, change its version here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 DOCUMENTS: Final = ("broker", "namesrv", "query", "txn-checker")
 _OAPI_CODEGEN: Final = "github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2"
-# The newest, and one of a year before it, whose Java has other faults.
+# The newest, and one from a year earlier, whose Java has other faults.
 _OPENAPI_GENERATORS: Final = ("7.25.0", "7.14.0")
 
 
@@ -21,7 +21,7 @@ _OPENAPI_GENERATORS: Final = ("7.25.0", "7.14.0")
 class Client:
     """A generated client: its generator, and how to build and run it.
 
-    Commands run in a copy of the folder; ``documents/`` in it has the four documents.
+    Commands run in a copy of the folder, whose ``documents/`` holds the four documents.
     """
 
     name: str

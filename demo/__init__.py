@@ -1,1 +1,1 @@
-"""Eruca shown at work on real data: ``python -m demo.flights``."""
+"""The demonstration: Eruca at work on real data, with ``python -m demo.flights``."""

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class Bars:
-    """Shows how far each phase has come, as a context manager."""
+    """Shows the progress of each phase, as a context manager."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -26,7 +26,7 @@ class Bars:
         )
 
     def add(self, name: str, total: int) -> Callable[[int], None]:
-        """Begin a phase; return what is called with how many of *total* are through."""
+        """Begin a phase; return a function to call with the number done, up to *total*."""
         started_at = time.perf_counter()
         task = self._progress.add_task(name, total=total)
         is_over = False
@@ -52,5 +52,5 @@ class Bars:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        """Leave them as they are."""
+        """Leave the bars on the screen as they are."""
         self._progress.stop()

@@ -1,7 +1,7 @@
-"""Boarding calls: messages that are delivered later, each at its own moment, and some recalled.
+"""Boarding calls: delayed messages, each due at its own moment; some are recalled.
 
-What is measured is how long after the moment asked for a message was stored in its queue. Both are
-told by clocks of this machine.
+The lateness is the time from a message's due moment to its storing in its queue. Both times are by
+clocks of this machine.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from demo.journey import Progress
 
 TOPIC: Final = "boarding"
 CALLS_COUNT: Final = 600
-FIRST_SECONDS: Final = 3.0  # from now until the first call; they are all stored by then
+FIRST_SECONDS: Final = 3.0  # until the first call; all are stored by then
 LAST_SECONDS: Final = 6.0
-RECALLED_EVERY: Final = 20  # of so many calls one is recalled: the flight is late
+RECALLED_EVERY: Final = 20  # one of so many calls is recalled because its flight is late
 
-_RECALLS: Final = 16  # at a time
+_RECALLS: Final = 16  # concurrent
 _STALLED_SECONDS: Final = 20.0
-_QUIET_SECONDS: Final = 0.5  # after the last one, for one that should not come
+_QUIET_SECONDS: Final = 0.5  # after the last call, for one that must not come
 
 
 @dataclass(slots=True)
 class Calls:
-    """What was to be called and what was; numbers of flights' rows."""
+    """The calls due and the calls delivered; keys are the flights' rows."""
 
     due: dict[int, datetime] = field(default_factory=dict)
     recalled: set[int] = field(default_factory=set)
@@ -40,12 +40,12 @@ class Calls:
     seconds: float = 0.0
 
     def note(self, row: int, stored_at: datetime) -> None:
-        """Note that a call has been delivered."""
+        """Record a delivered call."""
         self.delivered[row] += 1
         self.lateness_ms.append((stored_at - self.due[row]) / timedelta(milliseconds=1))
 
     def faults(self) -> list[str]:
-        """Return what does not agree."""
+        """Return the discrepancies."""
         expected = Counter(self.due.keys() - self.recalled)
         found = []
         if self.delivered != expected:
@@ -60,7 +60,7 @@ class Calls:
 async def call_passengers(
     client: eruca.AsyncClient, flights: Sequence[Flight], progress: Progress
 ) -> Calls:
-    """Send a call for each flight, recall some, and take the others as they come due."""
+    """Send a call for each flight, recall some, and receive the others when they are due."""
     calls = Calls()
     started_at = time.perf_counter()
     now = datetime.now(UTC)
@@ -75,7 +75,7 @@ async def call_passengers(
                 for flight in flights
             ]
         )
-    # The last ones of each lot: they have the most time left.
+    # Recall the last one of each lot: these have the most time left.
     late = list(zip(flights, results, strict=True))[RECALLED_EVERY - 1 :: RECALLED_EVERY]
     limit = asyncio.Semaphore(_RECALLS)
 
@@ -85,7 +85,7 @@ async def call_passengers(
             try:
                 await client.admin.recall_scheduled(call.recall_handle)
             except eruca.AlreadyDeliveredError:
-                return  # on a busy machine the recall comes too late: it is a call like any other
+                return  # on a busy machine the recall comes too late: the call counts as usual
         calls.recalled.add(flight.row)
 
     await asyncio.gather(*(recall(flight, result) for flight, result in late))
@@ -95,7 +95,7 @@ async def call_passengers(
 
 
 async def _collect(client: eruca.AsyncClient, calls: Calls, progress: Progress) -> None:
-    """Take calls until all have come, and a moment longer."""
+    """Receive calls until all have arrived, and a moment longer."""
     left = len(calls.due) - len(calls.recalled)
     async with client.pull_consumer(topics=TOPIC) as consumer:
         while True:

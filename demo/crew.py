@@ -1,4 +1,4 @@
-"""Two members share the flights; one is killed, the other takes over, the counts still agree."""
+"""Two members share the flights. One is killed, the other takes over; the counts still agree."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from demo.member import count_handled, read_handled
 GROUP: Final = "ground-crew"
 
 _LOOK_SECONDS: Final = 0.1
-_STALLED_SECONDS: Final = 60.0  # without a flight although some are left: something is wrong
+_STALLED_SECONDS: Final = 60.0  # no progress for so long, although flights are left: a fault
 _STOP_SECONDS: Final = 30.0
 
 
 @dataclass(slots=True)
 class Shift:
-    """What the two members did."""
+    """The work of the two members."""
 
-    first_count: int = 0  # flights that the one that is killed had handled
+    first_count: int = 0  # flights handled by the member that is killed
     second_count: int = 0
-    repeated: int = 0  # flights that both have handled
-    take_over_seconds: float | None = None  # from the kill until the other has all queues
+    repeated: int = 0  # flights handled by both
+    take_over_seconds: float | None = None  # from the kill until the other member has all queues
     seconds: float = 0.0
     by_carrier: Counter[str] = field(default_factory=Counter)  # each flight once
-    lag: int | None = None  # of the group, afterwards
+    lag: int | None = None  # of the group, at the end
 
     def faults(self, ledger: Ledger) -> list[str]:
-        """Return what does not agree with the file."""
+        """Return the discrepancies with the file."""
         found = [
-            f"the group handled {self.by_carrier[carrier]} flights of {carrier}, and not {sent}"
+            f"the group handled {self.by_carrier[carrier]} flights of {carrier}, expected {sent}"
             for carrier, sent in sorted(ledger.sent_by_carrier.items())
             if self.by_carrier[carrier] != sent
         ]
         if self.lag != 0:
-            found.append(f"the group's lag is {self.lag}, and not 0")
+            found.append(f"the group's lag is {self.lag}, expected 0")
         return found
 
 
 async def work_a_shift(
     client: eruca.AsyncClient, namesrv_url: str, count: int, progress: Progress
 ) -> Shift:
-    """Have two members handle all *count* flights, and kill one after a third of them."""
+    """Let two members handle all *count* flights; kill one after a third of them."""
     await client.admin.groups.create(GROUP, start="earliest")
     shift = Shift()
     started_at = time.perf_counter()
@@ -91,7 +91,7 @@ async def _until_done(
     count: int,
     files: tuple[Path, Path],
 ) -> None:
-    """Return when the group has nothing left, or nothing has happened for too long."""
+    """Return when the group has nothing left, or made no progress for too long."""
     killed_at = moved_at = time.perf_counter()
     before = -1
     while time.perf_counter() - moved_at < _STALLED_SECONDS:
@@ -109,7 +109,7 @@ async def _until_done(
 
 
 async def _owners(client: eruca.AsyncClient) -> list[str | None]:
-    """Return to whom the brokers give each queue of the flights."""
+    """Return the owner of each queue of the flights, as the brokers know it."""
     offsets = await client.admin.groups.offsets(GROUP, topic=TOPIC)
     return [committed.owner for committed in offsets.values()]
 

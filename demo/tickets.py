@@ -1,8 +1,8 @@
 """Tickets sold in transactions: some committed, some rolled back, some left to the checker.
 
-The local work of a sale is an entry in a book. For a third of the flights the clerk says at once
-that it was sold, for a third that it was not, and for the rest nothing at all, as after a crash:
-half of those are in the book all the same. The checker asks, and the book knows.
+The local work of a sale is an entry in a book. The clerk commits a third of the flights at once and
+rolls back another third. For the rest it answers nothing, as after a crash, although half of those
+are in the book. The checker asks, and the book has the answer.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from demo.journey import Progress
 TOPIC: Final = "tickets"
 GROUP: Final = "box-office"
 SALES_COUNT: Final = 600
-IMMUNITY_SECONDS: Final = 1.0  # then the checker asks; its own default is 6 s
+IMMUNITY_SECONDS: Final = 1.0  # until the first check; the checker's default is 6 s
 
-CLERKS: Final = 16  # sales at a time
-SEND_SECONDS: Final = 30.0  # for one message, or one decision; slow machines take a while
+CLERKS: Final = 16  # concurrent sales
+SEND_SECONDS: Final = 30.0  # for one message or one decision; slow machines take a while
 _LOOK_SECONDS: Final = 0.1
 _STALLED_SECONDS: Final = 30.0
 
 
 @dataclass(slots=True)
 class Sales:
-    """What the clerks said, what the book holds, what was delivered; by the flights' rows."""
+    """The clerks' verdicts, the book, and the deliveries; keys are the flights' rows."""
 
     said: dict[int, eruca.Verdict] = field(default_factory=dict)
     sold: set[int] = field(default_factory=set)  # in the book
     checked: Counter[eruca.Verdict] = field(default_factory=Counter)  # answers to checks
     delivered: Counter[int] = field(default_factory=Counter)
-    rows: dict[str, int] = field(default_factory=dict)  # by transaction
-    undecided: int = 0  # in the end
+    rows: dict[str, int] = field(default_factory=dict)  # by transaction id
+    undecided: int = 0  # at the end
     seconds: float = 0.0
 
     def count(self, verdict: eruca.Verdict) -> int:
-        """Return of how many sales the clerks said that."""
+        """Return the number of sales with this verdict of the clerks."""
         return sum(said == verdict for said in self.said.values())
 
     def delivered_of(self, verdict: eruca.Verdict) -> int:
-        """Return how many tickets were delivered of which the clerks said that."""
+        """Return the number of delivered tickets with this verdict of the clerks."""
         return sum(self.delivered[row] for row, said in self.said.items() if said == verdict)
 
     def asked_about(self) -> str | None:
-        """Return a transaction of which the clerk said nothing though it was sold."""
+        """Return a transaction that was left to the checker although the ticket was sold."""
         asked = (
             transaction
             for transaction, row in self.rows.items()
@@ -59,17 +59,17 @@ class Sales:
         return next(asked, None)
 
     def faults(self, count: int) -> list[str]:
-        """Return what does not agree; there are *count* sales."""
+        """Return the discrepancies; there are *count* sales."""
         left_and_sold = sum(self.said.get(row) == "unknown" for row in self.sold)
         left = self.count("unknown")
         expected = Counter(commit=left_and_sold, rollback=left - left_and_sold)
         found = []
         if len(self.said) != count:
-            found.append(f"{count} tickets were to be sold, {len(self.said)} were decided about")
+            found.append(f"expected {count} ticket sales, found {len(self.said)}")
         if self.undecided:
             found.append(f"{self.undecided} sales are still undecided")
         if self.checked != expected:
-            found.append(f"checks were answered {dict(self.checked)}, and not {dict(expected)}")
+            found.append(f"checks were answered {dict(self.checked)}, expected {dict(expected)}")
         if self.delivered != Counter(self.sold):
             found.append(
                 f"{len(self.sold)} tickets were sold, {self.delivered.total()} were delivered"
@@ -119,13 +119,13 @@ async def sell_tickets(
 
 
 def verdict_of(flight: Flight) -> eruca.Verdict:
-    """Return what the clerk says of a flight's ticket."""
+    """Return the clerk's verdict on a flight's ticket."""
     verdicts: tuple[eruca.Verdict, ...] = ("commit", "rollback", "unknown")
     return verdicts[flight.row % len(verdicts)]
 
 
 async def _collect(client: eruca.AsyncClient, sales: Sales, progress: Progress) -> None:
-    """Take what is delivered until nothing is undecided, or nothing happens for too long."""
+    """Receive deliveries until nothing is undecided, or no progress is made for too long."""
     moved_at = time.perf_counter()
     async with client.pull_consumer(topics=TOPIC) as consumer:
         while time.perf_counter() - moved_at < _STALLED_SECONDS:

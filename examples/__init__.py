@@ -1,1 +1,1 @@
-"""Programs that show how something is done, each to be read and run."""
+"""Example programs, each to be read and run."""

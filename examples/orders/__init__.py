@@ -1,1 +1,1 @@
-"""Orders in PostgreSQL, each with its message, both or neither, and with just one parcel."""
+"""Orders in PostgreSQL: each commits with its message, and results in exactly one parcel."""

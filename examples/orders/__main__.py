@@ -1,9 +1,9 @@
 """``python -m examples.orders place 5`` places orders; ``answer`` only answers checks.
 
-``pack`` packs a parcel for each order that has come, and for none a second one.
-``compare`` reads all messages and tells whether they are the orders in the database. The cluster is
-found as by every client; ``DATABASE_URL`` says where PostgreSQL is, and ``make up`` tells that of
-its own. It needs the SDK and ``psycopg[binary]``. Kill it whenever you like.
+``pack`` packs one parcel for each order that has arrived. ``compare`` reads all messages and tells
+whether they are the orders in the database. The cluster is found as by every client.
+``DATABASE_URL`` names PostgreSQL; ``make up`` prints the URL of its own. You need the SDK and
+``psycopg[binary]``. Kill the program whenever you like.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from examples.orders.warehouse import Warehouse
 
 
 def main() -> int:
-    """Run a command and return the exit code."""
+    """Run a command; return the exit code."""
     parser = argparse.ArgumentParser(prog="examples.orders", description=__doc__)
     parser.add_argument("command", choices=["place", "answer", "pack", "compare"])
     parser.add_argument("count", nargs="?", type=int, default=1, help="orders to place")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends in order, as by Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end in order, as after Ctrl-C
     database_url = os.environ.get("DATABASE_URL")
     if not database_url:
-        parser.error("DATABASE_URL is not set; make up prints the one of its PostgreSQL")
+        parser.error("DATABASE_URL is not set; make up prints the URL of its PostgreSQL")
     try:
         return run(options.command, options.count, database_url)
     except psycopg.Error as error:
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def run(command: str, count: int, database_url: str) -> int:
-    """Run a command and return the exit code."""
+    """Run a command; return the exit code."""
     with eruca.Client() as client:
         shop = Shop(client, database_url)
         shop.create_tables()
@@ -62,10 +62,10 @@ def run(command: str, count: int, database_url: str) -> int:
 
 
 def pack(client: eruca.Client, database_url: str) -> int:
-    """Pack what is there to be packed; return the exit code."""
+    """Pack the orders that have arrived; return the exit code."""
     warehouse = Warehouse(client, database_url)
     warehouse.create_tables()
-    # The first message makes the topic. What is in hand at a signal is given up, and comes again.
+    # The first message creates the topic. A delivery interrupted by a signal is redelivered.
     with suppress(eruca.TopicNotFoundError, KeyboardInterrupt):
         for order_id in warehouse.pack(wait=1):
             say(order_id)
@@ -73,10 +73,10 @@ def pack(client: eruca.Client, database_url: str) -> int:
 
 
 def compare(client: eruca.Client, database_url: str) -> int:
-    """Tell whether the messages are the orders, each once; return the exit code."""
+    """Return 0 if the messages are exactly the orders, each once; else 1."""
     delivered: list[str] = []
     with (
-        suppress(eruca.TopicNotFoundError),  # the first message makes the topic
+        suppress(eruca.TopicNotFoundError),  # the first message creates the topic
         client.pull_consumer(topics=TOPIC, start="earliest") as consumer,
     ):
         while any(consumer.lag().values()):

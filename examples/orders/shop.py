@@ -1,16 +1,16 @@
-"""A shop: an order is a row in PostgreSQL and a message to the warehouse, both or neither.
+"""A shop: an order is a row in PostgreSQL and a message to the warehouse, committed together.
 
-No outbox table is written and none is polled. The half message is stored first; then one database
-transaction stores the order, and that it was done for this message; then the message is committed.
-Wherever the program dies, it is asked later, any process of it, and the database knows:
+There is no outbox table and no polling. The half message is stored first. Then one database
+transaction stores the order, and an entry for this message. Then the message is committed. If the
+program dies anywhere in between, any process of the shop is asked later, and the database answers:
 
-    ``order_messages`` has a row ``commit``     the order is there: commit the message
-    it has no row                               the order is not there, and must never be: put a row
-                                                ``rollback`` there, and roll the message back
+    ``order_messages`` has a row ``commit``     the order exists: commit the message
+    it has no row                               the order does not exist and must never exist:
+                                                insert a row ``rollback``, and roll back
 
-The second row is what makes the answer final. A process that is merely slow, and comes to store its
-order after all, meets it: the key is taken, so the order is not stored. PostgreSQL has one wait for
-the other where both come at the same time. So no time-out has to be long enough.
+The second row makes the answer final. A slow process that tries to store its order later finds the
+key taken, so the order is not stored. If both come at the same time, PostgreSQL makes one wait for
+the other. So no time-out has to be long enough.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _SAID: Final = "SELECT outcome FROM order_messages WHERE transaction_id = %s"
 
 
 class Shop:
-    """Takes orders, and knows what became of them; as a context manager it answers checks.
+    """Takes orders; as a context manager it also answers checks.
 
     Args:
-        client: Of the cluster.
-        database_url: Of the PostgreSQL server.
+        client: A client of the cluster.
+        database_url: URL of the PostgreSQL server.
     """
 
     def __init__(self, client: eruca.Client, database_url: str) -> None:
@@ -55,18 +55,18 @@ class Shop:
         self._producer = client.transaction_producer(GROUP, check=self._check)
 
     def create_tables(self) -> None:
-        """Create the tables that are missing."""
+        """Create missing tables."""
         with psycopg.connect(self._database_url) as connection:
             connection.execute(_SCHEMA)
 
     def place_order(self, customer: str, amount: int) -> str:
-        """Store an order and tell the warehouse; return the order's id."""
+        """Store an order and send it to the warehouse; return the order's id."""
         order_id = str(uuid.uuid4())
         order = {"order_id": order_id, "customer": customer, "amount": amount}
         message = eruca.Message.json(TOPIC, order, keys=order_id)
-        # The inner one ends first: the order is committed, and then its message.
-        # If the database raises, the order may be there all the same: the answer to its COMMIT may
-        # have been lost. So nothing is rolled back then. The check will look.
+        # The inner block ends first: the order is committed, then its message.
+        # If the database raises, the order may exist all the same, because the answer to its COMMIT
+        # may be lost. So nothing is rolled back here. A check will find out.
         with (
             self._producer.transaction(message) as transaction,
             psycopg.connect(self._database_url) as connection,
@@ -78,7 +78,7 @@ class Shop:
         return order_id
 
     def _check(self, check: eruca.TransactionCheck) -> eruca.Verdict:
-        """Say whether the order of a message was stored; if not, see to it that it never is."""
+        """Return whether the order of a message was stored; if not, ensure that it never is."""
         with psycopg.connect(self._database_url) as connection:
             connection.execute(_SAY_UNLESS_SAID, (check.transaction_id, "rollback"))
             row = connection.execute(_SAID, (check.transaction_id,)).fetchone()

@@ -1,11 +1,11 @@
-"""A warehouse: an order's message becomes a parcel in PostgreSQL, exactly one.
+"""A warehouse: an order's message becomes exactly one parcel in PostgreSQL.
 
-A message may come again: where this program dies between packing and acknowledging, or where the
-acknowledgement is lost. So the parcel is packed in the transaction in which the inbox notes that
-the message is done. The transaction ends before the message is acknowledged:
+A message may be delivered twice: if this program dies between packing and acknowledging, or if the
+acknowledgement is lost. So the parcel is packed in the transaction in which the inbox records the
+message. The transaction is committed before the message is acknowledged:
 
-    the program dies before it is committed     there is no parcel; the message comes again
-    it dies afterwards                          the message comes again, is known, and is skipped
+    the program dies before the commit     there is no parcel; the message is redelivered
+    it dies afterwards                     the message is redelivered, recognized and skipped
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from examples.orders.shop import TOPIC
 
 GROUP: Final = "order-warehouse"
 
-# Nothing in this table would keep an order from being packed twice.
+# No constraint here prevents a second parcel: only the inbox does.
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS parcels (
     parcel_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -30,12 +30,12 @@ CREATE TABLE IF NOT EXISTS parcels (
 
 
 class Warehouse:
-    """Packs what the shop tells it of.
+    """Packs the shop's orders.
 
     Args:
-        client: Of the cluster.
-        database_url: Of the PostgreSQL server.
-        invisible_seconds: How soon others get an order whose packer has died.
+        client: A client of the cluster.
+        database_url: URL of the PostgreSQL server.
+        invisible_seconds: Time until others get an order whose packer has died.
     """
 
     def __init__(
@@ -48,18 +48,18 @@ class Warehouse:
         )
 
     def create_tables(self) -> None:
-        """Create the tables that are missing."""
+        """Create missing tables."""
         with psycopg.connect(self._database_url) as connection:
             connection.execute(_SCHEMA)
             self._inbox.create_table(connection)
 
     def pack(self, *, wait: float) -> list[str]:
-        """Pack what comes until *wait* seconds bring nothing; return whose parcels were packed."""
+        """Pack orders until none arrives within *wait* seconds; return the ids of packed orders."""
         packed: list[str] = []
         while deliveries := self._consumer.receive(1, wait):
             [delivery] = deliveries
             order_id = delivery.message.json()["order_id"]
-            # The inner one ends first: the parcel is committed, and then the message acknowledged.
+            # The inner block ends first: the parcel is committed, then the message acknowledged.
             with (
                 self._consumer.handling(delivery),
                 psycopg.connect(self._database_url) as connection,

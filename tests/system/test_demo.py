@@ -84,4 +84,4 @@ def test_a_count_that_is_none_is_refused() -> None:
         _, errors = process.communicate(timeout=WITHIN_SECONDS)
 
     assert process.returncode == 2
-    assert "0 is not at least 1" in errors
+    assert "expected at least 1, found 0" in errors
