@@ -1,6 +1,6 @@
-"""``python -m interop``: run every scenario, print a table of checks.
+"""``python -m interop``: run every scenario and print a table of checks.
 
-Exit code 0: both sides agree in everything. 1: they do not. 2: it cannot be run here.
+Exit code 0: both sides agree in everything. 1: they do not. 2: it cannot run here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from interop.processes import has_address
 from interop.scenarios import VARIANTS, Bench, delayed_messages, eruca_writes, rocketmq_writes
 from interop.toolchain import CannotRunError, Toolchain, prepare
 
-MESSAGES_MIN: Final = 1_500  # fewer fill no segment, and some checks need two
+MESSAGES_MIN: Final = 1_500  # fewer do not fill a segment, and some checks need two
 SCENARIOS: Final = {
     "rocketmq-writes": rocketmq_writes,
     "eruca-writes": eruca_writes,
@@ -27,7 +27,7 @@ SCENARIOS: Final = {
 
 
 def main() -> int:
-    """Run the scenarios and return the exit code."""
+    """Run the scenarios; return the exit code."""
     options = _options()
     try:
         toolchain = prepare()
@@ -52,13 +52,13 @@ def _run(
         if options.only not in (None, variant.name):
             continue
         if not has_address(variant.host):
-            print(f"\n[{variant.name}] is left out: this machine has no {variant.host}")
+            print(f"\n[{variant.name}] skipped: this machine has no {variant.host}")
             continue
         bench = Bench(checks, toolchain, directory, variant, message_count=options.messages)
         for name, scenario in SCENARIOS.items():
             if options.scenario not in (None, name):
                 continue
-            with suppress(SectionFailedError):  # is in the table; the next one stands alone
+            with suppress(SectionFailedError):  # recorded in the table; the next one is independent
                 scenario(bench)
 
 
@@ -66,10 +66,10 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m interop", description="Check Eruca's store against Apache RocketMQ itself."
     )
-    parser.add_argument("--messages", type=int, default=2000, help="flights that a writer sends")
+    parser.add_argument("--messages", type=int, default=2000, help="number of flights to send")
     parser.add_argument("--only", choices=[variant.name for variant in VARIANTS])
     parser.add_argument("--scenario", choices=list(SCENARIOS))
-    parser.add_argument("--keep", type=Path, help="put stores and logs there and leave them")
+    parser.add_argument("--keep", type=Path, help="directory in which to keep stores and logs")
     options = parser.parse_args()
     if options.messages < MESSAGES_MIN:
         parser.error(f"--messages: expected {MESSAGES_MIN} or more, found {options.messages}")

@@ -1,4 +1,4 @@
-"""Does one side find in a store what the other side put there?"""
+"""Check that one side finds in a store everything that the other side wrote there."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from interop.eruca_client import ErucaClient
 from interop.messages import Message, Place, by_place
 from interop.side import GROUP, By, Contents, Side
 
-_SAMPLE_SIZE: Final = 40  # keys and ids looked up, spread evenly
-_FIND_COUNT_MAX: Final = 64  # messages one look-up returns
-_COLLIDING: Final = "Aa"  # a tag whose hash another tag has too
+_SAMPLE_SIZE: Final = 40  # keys and ids to look up, spread evenly
+_FIND_COUNT_MAX: Final = 64  # messages returned by one look-up
+_COLLIDING: Final = "Aa"  # a tag with the same hash as another one
 
 
 def check_contents(
     checks: Checks, side: Side, contents: Contents, *, are_commits_exact: bool
 ) -> None:
-    """Compare everything *side* reads and finds with *contents*."""
+    """Compare everything that *side* reads and finds with *contents*."""
     for topic in contents.topics:
         expected = contents.of_topic(topic)
         checks.same_entries(
@@ -85,7 +85,7 @@ def _check_times(checks: Checks, side: Side, contents: Contents) -> None:
 
 
 def _times(stored_ms: list[int]) -> list[int]:
-    """Return times before, at, beside and after those at which messages were stored."""
+    """Return times before, at, next to and after those at which messages were stored."""
     if not stored_ms:
         return []
     step = max(1, len(stored_ms) // _SAMPLE_SIZE)

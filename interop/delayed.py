@@ -1,7 +1,7 @@
-"""Delayed, recalled, retried and dead-lettered messages, as one side hands them to the other.
+"""Delayed, recalled, retried and dead-lettered messages, handed from one side to the other.
 
-Each message's body says what becomes of it. The writer delivers some, recalls some and leaves some
-pending; the reader must deliver those and no others, whatever lies between them.
+Each message's body names its expected outcome. The writer delivers some, recalls some and leaves
+some pending. The reader must deliver the pending ones and no others, whatever lies between them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from interop.side import QUEUE_COUNT
 
 TOPIC: Final = "delayed"
 FAILING_TOPIC: Final = "failing"
-RETRYING: Final = "interop-retrying"  # a group: its message is to be retried
+RETRYING: Final = "interop-retrying"  # a group whose message is retried
 DYING: Final = "interop-dying"  # a group without retries
 PENDING_SECONDS: Final = 30.0
 _SOON_SECONDS: Final = 1.0
@@ -29,7 +29,7 @@ _POLL_SECONDS: Final = 0.2
 
 
 class DelayingSide(Protocol):
-    """One side's broker, as its client sees it."""
+    """One side's broker, through its client."""
 
     name: str
 
@@ -37,16 +37,16 @@ class DelayingSide(Protocol):
         """Create *topic*."""
 
     def send_later(self, topic: str, body: bytes, *, seconds: float = 0, level: int = 0) -> str:
-        """Send a message that waits; return what recalls it."""
+        """Send a delayed message; return its recall handle."""
 
     def recall(self, topic: str, handle: str) -> None:
-        """Recall a message that waits."""
+        """Recall a delayed message."""
 
     def fail_one(self, topic: str, group: str, body: bytes, *, retries_max: int) -> None:
-        """Send a message, and have it fail in *group*."""
+        """Send a message, and let it fail in *group*."""
 
     def consume_retries(self, topic: str, *, group: str, count: int) -> list[bytes]:
-        """Return the bodies of *count* messages of a group, its retries among them."""
+        """Return the bodies of *count* messages of a group, including its retries."""
 
     def read_topic(self, topic: str) -> list[Message]:
         """Return every message of every queue."""
@@ -54,14 +54,14 @@ class DelayingSide(Protocol):
 
 @dataclass(slots=True)
 class Delayed:
-    """State that the writer left behind."""
+    """The messages that the writer left behind."""
 
     delivered: list[bytes] = field(default_factory=list)  # by the writer
     pending: list[bytes] = field(default_factory=list)
 
 
 def leave_delayed(checks: Checks, side: DelayingSide, *, recalls_levels: bool) -> Delayed:
-    """Send messages that wait, and wait for those that are due soon."""
+    """Send delayed messages, and wait for those that are due soon."""
     side.create_topic(TOPIC, QUEUE_COUNT)
     side.create_topic(FAILING_TOPIC, 1)
     left = Delayed()
@@ -101,13 +101,13 @@ def check_delayed(
     are_soon_exact: bool = True,
     is_retry_due: bool = True,
 ) -> None:
-    """Check that *side* delivers what was left pending, and nothing that has ended."""
+    """Check that *side* delivers the pending messages, and none that was finished."""
     if is_retry_due:
         retried = side.consume_retries(FAILING_TOPIC, group=RETRYING, count=1)
         checks.equal(f"{side.name} retries what failed", retried, [b"retried"])
     expected = Counter(left.delivered + left.pending)
     found = _bodies_once(side, sum(expected.values()))
-    if not are_soon_exact:  # after a kill, RocketMQ may deliver what lies behind a pending one
+    if not are_soon_exact:  # after a kill, RocketMQ may redeliver those behind a pending one
         found = Counter({body: count for body, count in found.items() if b"level" in body})
         expected = Counter({body: count for body, count in expected.items() if b"level" in body})
     checks.equal(f"{side.name} delivers what is pending, and nothing else", found, expected)

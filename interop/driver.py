@@ -1,4 +1,4 @@
-"""RocketMQ's client as seen from here: our Java program, one JSON line per request and answer."""
+"""RocketMQ's client, driven through our Java program: one JSON line per request and answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ANSWER_SECONDS_MAX: Final = 180
 _CONSUME_SECONDS_MAX: Final = 40
 
 Decision: TypeAlias = Literal["COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"]
-"""What RocketMQ's client says of a transaction, in its own words."""
+"""A transaction's state, in the words of RocketMQ's client."""
 
 
 class DriverError(Exception):
@@ -26,7 +26,7 @@ class DriverError(Exception):
 
 
 class Driver:
-    """A session of RocketMQ's client at one name server."""
+    """A session of RocketMQ's client with one name server."""
 
     name = "RocketMQ"
 
@@ -56,12 +56,12 @@ class Driver:
         self._ask("create_topic", topic=topic, queues=queue_count, broker=self._broker)
 
     def send(self, messages: Sequence[NewMessage]) -> list[Receipt]:
-        """Send one after another."""
+        """Send the messages one by one."""
         rows = self._ask("send", messages=[message.as_json() for message in messages])
         return [receipt for row in rows for receipt in receipts_of_batch(row)]
 
     def send_batch(self, messages: Sequence[NewMessage]) -> list[Receipt]:
-        """Send all at once to one queue."""
+        """Send all messages at once to one queue."""
         [row] = self._ask("send_batch", messages=[message.as_json() for message in messages])
         return receipts_of_batch(row)
 
@@ -73,17 +73,17 @@ class Driver:
         return str(row["message_id"])
 
     def send_later(self, topic: str, body: bytes, *, seconds: float = 0, level: int = 0) -> str:
-        """Send a message that waits; return what recalls it, which one with a level has not."""
+        """Send a delayed message; return its recall handle (empty with a delay level)."""
         message = NewMessage(topic, body, delay_level=level).as_json()
         [row] = self._ask("send_later", message=message, delay_ms=int(seconds * 1_000))
         return str(row["recall_handle"])
 
     def recall(self, topic: str, handle: str) -> None:
-        """Recall a message that waits."""
+        """Recall a delayed message."""
         self._ask("recall", topic=topic, handle=handle)
 
     def fail_one(self, topic: str, group: str, body: bytes, *, retries_max: int) -> None:
-        """Send a message, and have it fail in *group*."""
+        """Send a message, and let it fail in *group*."""
         self.send([NewMessage(topic, body)])
         seconds = _CONSUME_SECONDS_MAX
         text = b64encode(body).decode()
@@ -92,7 +92,7 @@ class Driver:
         )
 
     def consume_retries(self, topic: str, *, group: str, count: int) -> list[bytes]:
-        """Return the bodies of *count* messages of a group, its retries among them."""
+        """Return the bodies of *count* messages of a group, including its retries."""
         return [message.body for message in self.consume(topic, group=group, count=count)]
 
     def queue_ranges(self, topic: str) -> dict[int, tuple[int, int]]:
@@ -107,7 +107,7 @@ class Driver:
     def consume(
         self, topic: str, *, group: str, count: int, expression: str = "*"
     ) -> list[Message]:
-        """Return what a consumer group gets until it has *count* messages or time is up."""
+        """Consume with a group until it has *count* messages or times out; return them."""
         rows = self._ask(
             "subscribe",
             topic=topic,
@@ -119,12 +119,12 @@ class Driver:
         return [message_of_row(row) for row in rows]
 
     def find(self, by: By, topic: str, values: Sequence[str]) -> dict[str, list[Message]]:
-        """Return what each key or id leads to."""
+        """Look up each key or id; return the messages found."""
         rows = self._ask("find", by=by, topic=topic, values=list(values))
         return {row["value"]: [message_of_row(found) for found in row["found"]] for row in rows}
 
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
-        """Return a group's committed offset in each queue where it has one above 0."""
+        """Return a group's committed offsets above 0, by queue."""
         rows = self._ask("group_offsets", group=group, topic=topic, broker=self._broker)
         return {row["queue_id"]: row["offset"] for row in rows if row["offset"] > 0}
 

@@ -1,4 +1,4 @@
-"""Eruca as seen by its own SDK; what the SDK does in records is done in JSON as well."""
+"""Eruca through its own SDK; operations on records are also done in JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MS: Final = timedelta(milliseconds=1)
 
 
 class ErucaClient:
-    """A session of the SDK, and plain HTTP to the broker beside it."""
+    """A session of the SDK, and plain HTTP to the broker."""
 
     name = "Eruca"
 
@@ -37,7 +37,7 @@ class ErucaClient:
     ) -> None:
         self._name_server = name_server
         self._broker = broker
-        self._checker = checker  # has a transaction checker run
+        self._checker = checker  # runs a transaction checker
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -56,12 +56,12 @@ class ErucaClient:
         self._sdk.admin.create_topic(topic, queue_count=queue_count)
 
     def send(self, messages: Sequence[NewMessage]) -> list[Receipt]:
-        """Send them in the SDK's batches of records."""
+        """Send the messages in the SDK's batches of records."""
         results = self._producer.send_many([_sdk_message(message) for message in messages])
         return list(map(_receipt_of, results))
 
     def send_batch(self, messages: Sequence[NewMessage]) -> list[Receipt]:
-        """Send all at once to one queue, in JSON."""
+        """Send all messages at once to one queue, in JSON."""
         answer = self._http.post(
             f"/v1/topics/{quote(messages[0].topic)}/messages",
             json={"messages": [_json_message(message) for message in messages]},
@@ -94,14 +94,14 @@ class ErucaClient:
         ]
 
     def find(self, by: By, topic: str, values: Sequence[str]) -> dict[str, list[Message]]:
-        """Return what each key or id leads to."""
+        """Look up each key or id; return the messages found."""
         one = self._at_offset_id if by == "offset_id" else self._with_key
         return {value: one(topic, value) for value in values}
 
     def consume(
         self, topic: str, *, group: str, count: int, expression: str = "*"
     ) -> list[Message]:
-        """Return the messages from where the group is, and commit where it is then."""
+        """Return the messages from the group's offsets on, and commit the new offsets."""
         with self._sdk.pull_consumer(
             group, topics=topic, filter=expression, auto_commit_seconds=None
         ) as consumer:
@@ -110,11 +110,11 @@ class ErucaClient:
         return messages
 
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
-        """Return a group's committed offset in each queue where it has one above 0."""
+        """Return a group's committed offsets above 0, by queue."""
         try:
             offsets = self._sdk.admin.groups.offsets(group, topic=topic)
         except NotFoundError:
-            return {}  # it never committed anything
+            return {}  # the group never committed
         return {
             queue.queue_id: committed.committed_offset
             for queue, committed in offsets.items()
@@ -127,7 +127,7 @@ class ErucaClient:
         return [self._sdk.admin.offset_by_time(queue, _EPOCH + time * _MS) for time in times_ms]
 
     def send_later(self, topic: str, body: bytes, *, seconds: float = 0, level: int = 0) -> str:
-        """Send a message that waits; return what recalls it."""
+        """Send a delayed message; return its recall handle."""
         delay = {"delay_level": level} if level else {"delay_seconds": seconds}
         answer = self._http.post(
             f"/v1/topics/{quote(topic)}/messages",
@@ -136,11 +136,11 @@ class ErucaClient:
         return str(answer.raise_for_status().json()["messages"][0]["recall_handle"])
 
     def recall(self, topic: str, handle: str) -> None:
-        """Recall a message that waits."""
+        """Recall a delayed message."""
         assert self._sdk.admin.recall_scheduled(handle).topic == topic
 
     def fail_one(self, topic: str, group: str, body: bytes, *, retries_max: int) -> None:
-        """Send a message, and have it fail in *group*."""
+        """Send a message, and let it fail in *group*."""
         self._sdk.admin.groups.create(group, start="earliest", retry_max_times=retries_max)
         self._producer.send(eruca.Message(topic, body))
         failed = threading.Event()
@@ -148,12 +148,12 @@ class ErucaClient:
         def fail(message: eruca.ReceivedMessage) -> None:
             if message.body == body:
                 failed.set()
-                raise ValueError("it is to be retried, or to be a dead letter")
+                raise ValueError("fail on purpose, for a retry or a dead letter")
 
         self._push(topic, group, fail, failed)
 
     def consume_retries(self, topic: str, *, group: str, count: int) -> list[bytes]:
-        """Return the bodies of *count* messages of a group, its retries among them."""
+        """Return the bodies of *count* messages of a group, including its retries."""
         bodies: list[bytes] = []
         done = threading.Event()
 
@@ -178,12 +178,12 @@ class ErucaClient:
             done.wait(_DECIDED_SECONDS_MAX)
 
     def pending_transactions(self) -> list[str]:
-        """Return the ids of the transactions that nobody has decided."""
+        """Return the ids of undecided transactions."""
         pending = self._sdk.admin.transactions.undecided(state="pending")
         return [transaction.transaction_id for transaction in pending]
 
     def commit_by_check(self, group: str, transaction_id: str) -> eruca.ReceivedMessage:
-        """Answer checks of *group* until this transaction is committed; return what was asked."""
+        """Answer checks of *group* until this transaction is committed; return its half message."""
         asked: dict[str, eruca.ReceivedMessage] = {}
 
         def commit(check: eruca.TransactionCheck) -> eruca.Verdict:
@@ -224,7 +224,7 @@ def _drained(consumer: eruca.PullConsumer) -> Iterator[Message]:
 
 
 def _receipt_of(result: eruca.SendResult) -> Receipt:
-    assert result.queue_offset is not None  # nothing here is delivered later
+    assert result.queue_offset is not None  # no delayed message is sent here
     return Receipt(
         result.queue.queue_id, result.queue_offset, result.message_id, result.offset_message_id
     )

@@ -17,7 +17,7 @@ from interop.rocketmq import BROKER, CLUSTER, SIZES
 
 
 class Eruca:
-    """Eruca on the store in *store*, its broker reachable at *port*; its logs go to *home*."""
+    """Eruca on the store in *store*, with its broker at *port*; its logs go to *home*."""
 
     def __init__(self, store: Path, home: Path, *, host: str, port: int) -> None:
         self.url = f"http://{host_and_port(host, port)}"
@@ -49,22 +49,22 @@ class Eruca:
         return self
 
     def wait_for_config(self) -> None:
-        """Wait until every topic is in the file that RocketMQ takes them from.
+        """Wait until every topic is in the file from which RocketMQ reads them.
 
-        It is written a second after a change: what a kill before that costs is known.
+        The file is written a second after a change. A kill before that loses the change, by design.
         """
         self.broker.wait_until(self._are_topics_saved)
 
     def wait_for_delays(self) -> None:
-        """Wait until RocketMQ's file says that something with a delay level has been delivered.
+        """Wait until RocketMQ's file records the delivery of a message with a delay level.
 
-        It is written at each checkpoint: what a kill before that costs is known.
+        The file is written at each checkpoint. A kill before that loses the record, by design.
         """
         self.broker.wait_until(self._are_delays_saved)
 
     @contextmanager
     def checker(self) -> Iterator[None]:
-        """Have a transaction checker run that loses no time."""
+        """Run a transaction checker that checks without delay."""
         port = free_ports(self._host)
         url = f"http://{host_and_port(self._host, port)}"
         settings = {
@@ -77,7 +77,7 @@ class Eruca:
         }
         with self._start("txn_checker", url, settings) as checker:
             yield
-            checker.stop()  # and with it the PostgreSQL that it has started
+            checker.stop()  # also stops the PostgreSQL that it has started
 
     def __exit__(self, *failure: object) -> None:
         self._children.close()

@@ -1,4 +1,4 @@
-"""Filling an empty store through one side, and writing on to a store the other side filled."""
+"""Fill an empty store through one side, and write on to a store that the other side filled."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DELAYED: Final = NewMessage(data.DECIDED, b"a second late", keys=("decision",),
 
 
 def fill(checks: Checks, side: Side, count: int, *, with_delay: bool) -> Contents:
-    """Send everything there is through *side*; return what *side* itself reads back.
+    """Send all test messages through *side*; return what *side* itself reads back.
 
-    A group consumes the first half of the flights, so that its committed offsets lie inside.
-    A RocketMQ that is killed may deliver a delayed message again, so *with_delay* is for others.
+    A group consumes the first half of the flights, so that its committed offsets are in the middle.
+    A killed RocketMQ may redeliver a delayed message; *with_delay* is for other variants.
     """
     for topic in (data.FLIGHTS, data.ODDITIES, data.BATCHES, data.LONG_TOPIC):
         side.create_topic(topic, QUEUE_COUNT)
@@ -43,7 +43,7 @@ def fill(checks: Checks, side: Side, count: int, *, with_delay: bool) -> Content
 
 
 def write_on(checks: Checks, side: Side, contents: Contents, more: list[NewMessage]) -> Contents:
-    """Let the group consume the rest, send *more*, create a topic; return what there is then."""
+    """Let the group consume the rest, send *more*, create a topic; return the new contents."""
     _consume_rest(checks, side, contents)
     side.create_topic(data.ADDED, QUEUE_COUNT)
     sent = _send(side, [*more, *data.added()])
@@ -61,7 +61,7 @@ def write_on(checks: Checks, side: Side, contents: Contents, more: list[NewMessa
 
 
 def check_automatic_topic(checks: Checks, side: Side) -> None:
-    """Send to a topic that nobody has created."""
+    """Send to a topic that was never created."""
     sent = _send(side, [NewMessage(data.AUTOMATIC, b"first")])
     found = map(as_sent, side.read_topic(data.AUTOMATIC))
     checks.same_entries(f"{side.name} creates a topic by itself", by_place(found), by_place(sent))
@@ -87,7 +87,7 @@ def _send(side: Side, messages: list[NewMessage]) -> list[Message]:
 def _send_batch(side: Side, messages: list[NewMessage]) -> list[Message]:
     receipts = side.send_batch(messages)
     sent = [stored(message, receipt) for message, receipt in zip(messages, receipts, strict=True)]
-    # RocketMQ stores a batch under one more unique id, which its sender is not told.
+    # RocketMQ stores a batch under one additional unique id, which its sender does not learn.
     return [without_message_id(m) for m in sent] if isinstance(side, Driver) else sent
 
 
@@ -103,7 +103,7 @@ def _read_back(checks: Checks, side: Side, sent: Iterable[Message]) -> list[Mess
 
 
 def _fill_beyond_eruca(checks: Checks, client: Driver, *, with_delay: bool) -> list[Message]:
-    """Send what brings other kinds of records into the log: transactions, a delay."""
+    """Send messages that bring other kinds of records into the log: transactions, a delay."""
     expected = [_COMMITTED.body]
     client.send_in_transaction(_COMMITTED, group=PRODUCER_GROUP, decision="COMMIT_MESSAGE")
     client.send_in_transaction(_ROLLED_BACK, group=PRODUCER_GROUP, decision="ROLLBACK_MESSAGE")

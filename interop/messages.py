@@ -1,4 +1,4 @@
-"""Messages in one form, whoever stored or read them, so that they can be compared."""
+"""Messages in one common form, whichever side stored or read them, so that they can be compared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NewMessage:
     delay_level: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as the Java program takes it."""
+        """Return the message in the Java program's form."""
         return {
             "topic": self.topic,
             "body": b64encode(self.body).decode(),
@@ -44,7 +44,7 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Where a message was stored, as its sender was told."""
+    """A sender's receipt: where its message was stored."""
 
     queue_id: int
     queue_offset: int
@@ -54,7 +54,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a message comes from and lies: what a broker adds, and a sender is not told."""
+    """The fields that a broker adds to a message, which its sender does not learn."""
 
     born_ms: int  # since the epoch
     born_host: str  # [IP]:port
@@ -66,7 +66,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A stored message: all that must be the same on both sides."""
+    """A stored message: all fields that must be the same on both sides."""
 
     topic: str
     queue_id: int
@@ -79,21 +79,21 @@ class Message:
     properties: Mapping[str, str]  # the user's own
     body: bytes
     flag: int
-    origin: Origin | None = None  # unknown of what was sent and not read yet
+    origin: Origin | None = None  # None for a message that was sent and not read yet
 
     @property
     def place(self) -> Place:
-        """Where it is read."""
+        """Topic, queue and queue offset."""
         return self.topic, self.queue_id, self.queue_offset
 
 
 def host_text(ip: str, port: str | int) -> str:
-    """Return an address in the one form in which addresses are compared."""
+    """Return an address in the common form for comparisons."""
     return f"[{ip_address(ip.strip('[]'))}]:{port}"
 
 
 def stored(message: NewMessage, receipt: Receipt) -> Message:
-    """Return what reading must give for *message*."""
+    """Return the expected result of reading *message*."""
     return Message(
         topic=message.topic,
         queue_id=receipt.queue_id,
@@ -110,7 +110,7 @@ def stored(message: NewMessage, receipt: Receipt) -> Message:
 
 
 def by_place(messages: Iterable[Message]) -> dict[Place, Message]:
-    """Return messages by where they are read."""
+    """Return the messages by topic, queue and queue offset."""
     return {message.place: message for message in messages}
 
 
@@ -123,7 +123,7 @@ def message_of_properties(
     flag: int,
     origin: Origin,
 ) -> Message:
-    """Return a message from the properties it is stored with."""
+    """Build a message from its stored properties."""
     topic, queue_id, queue_offset = place
     return Message(
         topic=topic,
@@ -144,7 +144,7 @@ def message_of_properties(
 
 
 def message_of_row(row: Mapping[str, Any]) -> Message:
-    """Return a message as RocketMQ's client described it."""
+    """Build a message from a row of RocketMQ's client."""
     return message_of_properties(
         row["properties"],
         body=b64decode(row["body"]),
@@ -163,7 +163,7 @@ def message_of_row(row: Mapping[str, Any]) -> Message:
 
 
 def message_of_record(record: Record, body: bytes, offset_id: str) -> Message:
-    """Return a message as it lies in the log; *body* is no longer compressed."""
+    """Build a message from a record of the log; *body* is already decompressed."""
     return message_of_properties(
         record.property_map(),
         body=body,
@@ -182,7 +182,7 @@ def message_of_record(record: Record, body: bytes, offset_id: str) -> Message:
 
 
 def receipts_of_batch(row: Mapping[str, Any]) -> list[Receipt]:
-    """Return one receipt per message of what RocketMQ's client got for a send or a batch."""
+    """Return one receipt per message from a row of RocketMQ's client."""
     if row["status"] != "SEND_OK":
         raise ValueError(f"RocketMQ did not store a message: {row}")
     ids = row["message_id"].split(",")
@@ -194,10 +194,10 @@ def receipts_of_batch(row: Mapping[str, Any]) -> list[Receipt]:
 
 
 def without_message_id(message: Message) -> Message:
-    """Return *message* without its unique id, where that is known to differ."""
+    """Return *message* without its unique id, for cases in which that differs."""
     return replace(message, message_id=None)
 
 
 def as_sent(message: Message) -> Message:
-    """Return *message* without what its sender was not told."""
+    """Return *message* without the fields that its sender does not learn."""
     return replace(message, origin=None)

@@ -13,17 +13,17 @@ from typing import Final, Self
 
 LOOPBACK: Final = "127.0.0.1"
 LOOPBACK_V6: Final = "::1"
-_PORTS: Final = (20_000, 32_000)  # below those that Linux gives to connections
+_PORTS: Final = (20_000, 32_000)  # below the range that Linux uses for outgoing connections
 _POLL_SECONDS: Final = 0.1
 _LOG_TAIL_SIZE: Final = 1500  # characters of a dead child's log in the error
 
 
 class ChildError(Exception):
-    """A child process did not come up, or ended when it should not have."""
+    """A child process did not start, or ended unexpectedly."""
 
 
 class Child:
-    """One process of ours. Leaving its context kills it, whatever happened."""
+    """One child process. Leaving its context kills it in any case."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class Child:
         self.kill()
 
     def started(self, ready: Callable[[], bool], *, seconds_max: float = 60) -> Self:
-        """Return the child once *ready* says so; kill it if it does not come up.
+        """Wait until *ready* returns true and return the child; kill it if it does not start.
 
-        A child that is not returned has nobody to end it, and would keep its port.
+        Without that, nobody would end a child that was never returned, and it would keep its port.
 
         Raises:
-            ChildError: The process ended, or time is up.
+            ChildError: The process ended, or timed out.
         """
         try:
             self.wait_until(ready, seconds_max=seconds_max)
@@ -68,10 +68,10 @@ class Child:
         return self
 
     def wait_until(self, ready: Callable[[], bool], *, seconds_max: float = 60) -> None:
-        """Return once *ready* says so.
+        """Wait until *ready* returns true.
 
         Raises:
-            ChildError: The process ended, or time is up.
+            ChildError: The process ended, or timed out.
         """
         deadline = time.monotonic() + seconds_max
         while not ready():
@@ -82,7 +82,7 @@ class Child:
             time.sleep(_POLL_SECONDS)
 
     def stop(self, *, seconds_max: float = 90) -> int:
-        """Ask the process to end, wait for it, and return its exit code."""
+        """Stop the process with SIGTERM; return its exit code."""
         self._process.terminate()
         try:
             return self._process.wait(seconds_max)
@@ -90,7 +90,7 @@ class Child:
             raise ChildError(f"{self.name} has not stopped after {seconds_max} s") from error
 
     def kill(self) -> None:
-        """End the process without its knowing (SIGKILL)."""
+        """Kill the process (SIGKILL)."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -104,8 +104,8 @@ class Child:
 def free_ports(host: str, *offsets: int) -> int:
     """Return a port that is free on *host*, as are its neighbours at these *offsets*.
 
-    Not of those that the system gives to connections: one of them could have it, or a neighbour,
-    by the time that it is listened on.
+    It is outside the system's range for outgoing connections: one of these could take it, or a
+    neighbour, before it is used.
     """
     choice = random.SystemRandom()
     for _ in range(1_000):
@@ -113,14 +113,14 @@ def free_ports(host: str, *offsets: int) -> int:
         if all(
             _is_free(address, port + offset)
             for offset in (0, *offsets)
-            for address in {host, LOOPBACK}  # RocketMQ listens at a neighbour of every address
+            for address in {host, LOOPBACK}  # RocketMQ opens one neighbour on every address
         ):
             return port
     raise ChildError(f"no free ports found between {_PORTS[0]} and {_PORTS[1]}")
 
 
 def has_address(host: str) -> bool:
-    """Tell whether this machine has a loopback address."""
+    """Return whether this machine has a loopback address."""
     try:
         return _is_free(host, 0)
     except OSError:
@@ -128,7 +128,7 @@ def has_address(host: str) -> bool:
 
 
 def host_and_port(host: str, port: int) -> str:
-    """Return an address as URLs and RocketMQ write it."""
+    """Return an address in the form of URLs and of RocketMQ."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

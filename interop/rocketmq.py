@@ -13,7 +13,7 @@ from interop.toolchain import Toolchain
 
 BROKER: Final = "broker-a"
 CLUSTER: Final = "eruca"
-NEIGHBOURS: Final = (-2, 1)  # ports a broker opens beside its own: for queries, for replicas
+NEIGHBOURS: Final = (-2, 1)  # offsets of a broker's other ports: for queries, for replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,6 @@ class RocketMq:
             "recallMessageEnable": "true",
             "flushDiskType": "ASYNC_FLUSH",
             "enabledAppendPropCRC": str(self._property_checksums).lower(),
-            # … and believes no record of the log that does not match it.
+            # It then rejects every record of the log that does not match its checksum.
             "forceVerifyPropCRC": str(self._property_checksums).lower(),
         }

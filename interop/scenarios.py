@@ -1,7 +1,7 @@
 """The scenarios: one side writes a store, the other opens a copy, reads it and writes on.
 
-Each runs in three variants: brokers that are stopped; brokers that are killed, the last record of
-whose log is damaged besides; and, over IPv6, records with RocketMQ's optional checksums.
+Each runs in three variants: with brokers that are shut down; with brokers that are killed, and a
+damaged last record; and over IPv6, with RocketMQ's optional checksums.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from interop.store_files import damage_last_record, delete_first_segment
 from interop.toolchain import Toolchain
 from interop.undecided import decide
 
-_MORE: Final = 400  # flights that the other side adds
+_MORE: Final = 400  # flights added by the other side
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """How a scenario is run."""
+    """The conditions of a run."""
 
     name: str
     host: str = LOOPBACK
@@ -51,16 +51,16 @@ VARIANTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A broker that has opened a store: what to say to it, and its process."""
+    """A broker that has opened a store: its client and its process."""
 
     side: ErucaClient | Driver
     broker: Child
     settle: Callable[[], None] = lambda: None  # waits until the other side can take over
-    settle_delays: Callable[[], None] = lambda: None  # … and knows which delays are over
+    settle_delays: Callable[[], None] = lambda: None  # … and can tell finished delays
 
 
 class Bench:
-    """Where one variant runs. Both sides' brokers have one address: offset ids name it."""
+    """The place of one variant. Both sides' brokers share an address: offset ids name it."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Bench:
             self._home(store),
             host=self.variant.host,
             port=self._port,
-            # A RocketMQ that is told to expect checksums takes records without one for damaged.
+            # With checksums required, RocketMQ considers records without one damaged.
             property_checksums=self.variant.has_checksums and not store.exists(),
         ) as cluster:
             yield Opened(cluster.client, cluster.broker)
@@ -103,7 +103,7 @@ class Bench:
             )
 
     def end(self, opened: Opened) -> None:
-        """Stop the broker, or kill it where it stands."""
+        """Shut the broker down, or kill it in the variant ``killed``."""
         if self.variant.is_killed:
             opened.settle()
             opened.broker.kill()
@@ -130,7 +130,7 @@ def eruca_writes(bench: Bench) -> None:
 
 
 def delayed_messages(bench: Bench) -> None:
-    """Each side leaves messages that wait; the other one delivers them, and nothing that ended."""
+    """Let each side leave delayed messages; the other delivers them, and no finished ones."""
     _hand_over(bench, ("Eruca", bench.eruca), ("RocketMQ", bench.rocketmq))
     if not bench.variant.is_killed:  # RocketMQ repeats some by itself after a kill
         _hand_over(bench, ("RocketMQ", bench.rocketmq), ("Eruca", bench.eruca))
@@ -217,7 +217,7 @@ def _open_after_retention(bench: Bench, reader: _Named, place: Path, contents: C
 
 
 def _check_contents(bench: Bench, opened: Opened, contents: Contents) -> None:
-    # RocketMQ writes committed offsets every few seconds only: a kill takes back the latest.
+    # RocketMQ writes committed offsets only every few seconds: a kill loses the latest.
     are_commits_exact = not bench.variant.is_killed
     check_contents(bench.checks, opened.side, contents, are_commits_exact=are_commits_exact)
 

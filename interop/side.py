@@ -1,4 +1,4 @@
-"""What RocketMQ's client and Eruca's interface have in common, and what a store holds."""
+"""The common interface of RocketMQ's client and Eruca's, and the expected contents of a store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ By = Literal["key", "unique_id", "offset_id"]
 
 
 class Side(Protocol):
-    """One side's broker, as its client sees it."""
+    """One side's broker, through its client."""
 
     name: str
 
@@ -24,10 +24,10 @@ class Side(Protocol):
         """Create *topic*."""
 
     def send(self, messages: Sequence[NewMessage]) -> list[Receipt]:
-        """Send one after another."""
+        """Send the messages one by one."""
 
     def send_batch(self, messages: Sequence[NewMessage]) -> list[Receipt]:
-        """Send all at once to one queue."""
+        """Send all messages at once to one queue."""
 
     def read_topic(self, topic: str) -> list[Message]:
         """Return every message of every queue."""
@@ -36,15 +36,15 @@ class Side(Protocol):
         """Return each queue's first and next offset."""
 
     def find(self, by: By, topic: str, values: Sequence[str]) -> dict[str, list[Message]]:
-        """Return what each key or id leads to."""
+        """Look up each key or id; return the messages found."""
 
     def consume(
         self, topic: str, *, group: str, count: int, expression: str = "*"
     ) -> list[Message]:
-        """Return *count* messages from where the group is, and commit where it is then."""
+        """Return *count* messages from the group's offsets on, and commit the new offsets."""
 
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
-        """Return a group's committed offset in each queue where it has one above 0."""
+        """Return a group's committed offsets above 0, by queue."""
 
     def offsets_by_time(self, topic: str, queue_id: int, times_ms: Sequence[int]) -> list[int]:
         """Return the first offset stored at or after each time."""
@@ -52,16 +52,16 @@ class Side(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a store must give to whoever opens it."""
+    """The expected contents of a store, for either side."""
 
     messages: list[Message]
-    ends: Mapping[tuple[str, int], int]  # by topic and queue, the next offset
-    committed: Mapping[int, int] = field(default_factory=dict)  # GROUP's, in the flights, by queue
-    undecided: str | None = None  # id of a transaction whose half message is there, and no decision
+    ends: Mapping[tuple[str, int], int]  # (topic, queue) → next offset
+    committed: Mapping[int, int] = field(default_factory=dict)  # GROUP's in the flights, by queue
+    undecided: str | None = None  # id of a transaction with a half message and no decision
 
     @property
     def topics(self) -> list[str]:
-        """The topics, by name."""
+        """The topics, sorted by name."""
         return sorted({topic for topic, _ in self.ends})
 
     def of_topic(self, topic: str) -> list[Message]:
@@ -81,12 +81,12 @@ class Contents:
         }
 
     def before_log_offset(self, log_offset: int) -> Contents:
-        """Return what is left when the log is cut at *log_offset*."""
+        """Return the contents after truncating the log at *log_offset*."""
         left = [m for m in self.messages if m.origin and m.origin.log_offset < log_offset]
         return replace(self, messages=left, ends=ends_of(left))
 
     def from_log_offset(self, log_offset: int) -> Contents:
-        """Return what is left when the log before *log_offset* has been deleted."""
+        """Return the contents after deleting the log before *log_offset*."""
         left = [m for m in self.messages if m.origin and m.origin.log_offset >= log_offset]
         return replace(self, messages=left)
 

@@ -25,8 +25,8 @@ def check_files(
 ) -> None:
     """Check a store's files against each other and against the *messages* it must hold.
 
-    After a kill, consume queues and index may lack what recovery will put there; what they hold
-    must be right all the same.
+    After a kill, consume queues and index may lack entries that recovery will add. Their existing
+    entries must be right all the same.
     """
     log = read_log(store)
     checks.record(
@@ -53,8 +53,8 @@ def _check_queues(checks: Checks, store: Path, log: Log, *, complete: bool) -> N
         if place[0] != SCHEDULE_TOPIC
     }
     if not complete:
-        # What recovery would add is not there yet; and where RocketMQ has cut its log, it leaves
-        # entries behind a queue's end until it writes there.
+        # Recovery has not yet added its entries. And where RocketMQ has truncated its log, it
+        # leaves entries behind a queue's end until it writes there.
         ends = {queue: max(entries) for queue, entries in expected_queues(log).items()}
         expected = {place: expected[place] for place in expected if place in found}
         found = {place: found[place] for place in found if place[2] <= ends.get(place[:2], -1)}

@@ -1,7 +1,7 @@
-"""A store's files read with the contract's codec alone: no broker of either side is involved.
+"""Read a store's files with the contract's codec alone, without a broker of either side.
 
-Every record must encode to the bytes it was decoded from, lie where it says, and be where the
-consume queues and the key index say. This holds for stores of both sides.
+Every record must encode to the bytes from which it was decoded, and be at the place given by
+itself, by the consume queues and by the key index. This holds for stores of both sides.
 
 Source: RocketMQ 5.3, ``ConsumeQueue``, ``IndexFile``.
 """
@@ -36,7 +36,7 @@ from interop.messages import Message, message_of_record
 _ENTRY: Final = struct.Struct(">qiq")
 _INDEX_HEADER_SIZE: Final = 40
 _INDEX_ENTRY: Final = struct.Struct(">iqii")
-_FILLER_SIZE: Final = 0x7FFF_FFFF  # of entries that stand for offsets never written
+_FILLER_SIZE: Final = 0x7FFF_FFFF  # size in entries for offsets that were never written
 
 QueueEntry = tuple[int, int, int]  # log offset, size, tags code
 
@@ -54,7 +54,7 @@ class Log:
     blanks: int
 
     def messages(self, topic: str) -> list[Message]:
-        """Return the messages a consumer of *topic* must get."""
+        """Return the messages that a consumer of *topic* must get."""
         return [
             message_in_log(record)
             for record in self.records
@@ -63,7 +63,7 @@ class Log:
 
 
 def message_in_log(record: Record) -> Message:
-    """Return the message a record holds."""
+    """Return the message that a record holds."""
     offset_id = encode_offset_id(record.store_host, record.log_offset)
     return message_of_record(record, plain_body(record), offset_id)
 
@@ -72,7 +72,7 @@ def read_log(store: Path) -> Log:
     """Return every record of a store.
 
     Raises:
-        UnsoundStoreError: A record is not where it says, or not the bytes it decodes to.
+        UnsoundStoreError: A record has another offset, or encodes to other bytes.
     """
     records: list[Record] = []
     blanks = 0
@@ -85,12 +85,12 @@ def read_log(store: Path) -> Log:
 
 
 def is_dispatched(record: Record) -> bool:
-    """Tell whether consume queues list the record: undecided and rolled-back ones are left out."""
+    """Return whether consume queues list the record; undecided and rolled-back ones are omitted."""
     return record.sys_flag & SysFlag.ROLLBACK in (0, SysFlag.COMMIT)
 
 
 def plain_body(record: Record) -> bytes:
-    """Return a record's body as its sender knew it."""
+    """Return a record's body as it was sent, decompressed."""
     if not record.sys_flag & SysFlag.COMPRESSED:
         return record.body
     if record.sys_flag & COMPRESSION_MASK not in (0, SysFlag.COMPRESSION_ZLIB):
@@ -111,7 +111,7 @@ def read_queues(store: Path) -> dict[tuple[str, int], dict[int, QueueEntry]]:
 
 
 def expected_queues(log: Log) -> dict[tuple[str, int], dict[int, QueueEntry]]:
-    """Return what the consume queues must hold, from the log alone."""
+    """Compute the expected consume queues from the log alone."""
     queues: dict[tuple[str, int], dict[int, QueueEntry]] = defaultdict(dict)
     for record in log.records:
         if is_dispatched(record) and record.topic != SCHEDULE_TOPIC:  # whose codes are times
@@ -123,7 +123,7 @@ def expected_queues(log: Log) -> dict[tuple[str, int], dict[int, QueueEntry]]:
 
 
 def expected_keys(log: Log) -> dict[tuple[str, str], set[int]]:
-    """Return the log offsets that each topic's keys and unique ids must lead to."""
+    """Return the expected log offsets of each topic's keys and unique ids."""
     expected: dict[tuple[str, str], set[int]] = defaultdict(set)
     for record in log.records:
         if record.sys_flag & SysFlag.ROLLBACK == SysFlag.ROLLBACK:
@@ -146,7 +146,7 @@ class KeyIndex:
         return len(self._files)
 
     def find(self, topic: str, key: str) -> set[int]:
-        """Return the log offsets under the key's hash; others of the same hash are among them."""
+        """Return the log offsets under the key's hash, including those of colliding keys."""
         wanted = key_hash(topic, key)
         return {offset for data in self._files for offset in self._chain(data, wanted)}
 
@@ -182,7 +182,7 @@ def _read_segment(path: Path) -> tuple[list[Record], bool]:
             raise UnsoundStoreError(f"the record at {base + position} encodes to other bytes")
         if record.log_offset != base + position:
             raise UnsoundStoreError(
-                f"the record at {base + position} says it lies at {record.log_offset}"
+                f"expected log offset {base + position} in the record, found {record.log_offset}"
             )
         records.append(record)
         position += record.size
@@ -190,7 +190,7 @@ def _read_segment(path: Path) -> tuple[list[Record], bool]:
 
 
 def delete_first_segment(store: Path) -> int:
-    """Delete what retention deletes with a log's first segment; return where the log begins then.
+    """Delete the files that retention deletes with a log's first segment; return its new beginning.
 
     A consume queue loses the files whose last entry is before that, but never its last file.
     """
@@ -209,7 +209,7 @@ def delete_first_segment(store: Path) -> int:
 def damage_last_record(store: Path) -> int:
     """Change a byte of the last record, as if half of it had reached the disk; return its offset.
 
-    It is one with a body, so that its checksum tells.
+    The record has a body, so that its checksum detects the change.
     """
     last = next(record for record in reversed(read_log(store).records) if record.body)
     segments = sorted((store / "commitlog").iterdir())

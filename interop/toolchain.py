@@ -1,7 +1,7 @@
-"""Java, Maven and what they bring: RocketMQ's jars and our small client program, in a cache.
+"""Java, Maven and their results: RocketMQ's jars and our small client program, in a cache.
 
-The cache lies under the user's cache directory, never in the repository. A directory is named by
-a digest of what it was made from and appears under its name only when it is complete.
+The cache is under the user's cache directory, never in the repository. A directory is named by a
+digest of its sources, and gets that name only when it is complete.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _COMPILE_SECONDS_MAX: Final = 120
 
 
 class CannotRunError(Exception):
-    """Something that interoperation needs is missing here; the text says how to get it."""
+    """A tool that interoperation needs is missing; the text says how to install it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """How to run a Java program with RocketMQ and our own classes at hand."""
+    """The command to run Java programs with RocketMQ's and our own classes."""
 
     java: str
     class_path: str
 
     def command(self, main: str, *arguments: str, home: Path, heap: str = "512m") -> list[str]:
-        """Return the command line; *home* takes the logs RocketMQ writes to the user's home."""
+        """Return the command line; *home* is Java's user home, where RocketMQ puts its logs."""
         return [
             self.java,
             "-Xms64m",
@@ -49,7 +49,7 @@ class Toolchain:
 
 
 def prepare() -> Toolchain:
-    """Return the toolchain, fetching and compiling what the cache does not hold yet.
+    """Return the toolchain; fetch and compile the parts that the cache lacks.
 
     Raises:
         CannotRunError: A tool is missing, or Maven could not fetch.
@@ -61,7 +61,7 @@ def prepare() -> Toolchain:
 
 
 def cache_directory() -> Path:
-    """Return where everything fetched and compiled is kept."""
+    """Return the directory of everything fetched and compiled."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "eruca" / "interop"
 
@@ -127,7 +127,7 @@ def _run(command: list[str], made: Path, seconds_max: float, complaint: str) -> 
         )
     except subprocess.TimeoutExpired as error:
         shutil.rmtree(made)
-        raise CannotRunError(f"{complaint}: no end after {seconds_max} s") from error
+        raise CannotRunError(f"{complaint}: timed out after {seconds_max} s") from error
     if done.returncode:
         shutil.rmtree(made)
         output = (done.stdout + done.stderr).strip()

@@ -24,7 +24,7 @@ _UNDECIDED: Final = NewMessage(
 
 
 def leave_undecided(client: Driver) -> str:
-    """Send a half message and say nothing more of it; return the transaction's id."""
+    """Send a half message and never decide it; return the transaction's id."""
     client.create_topic(data.DECIDED, QUEUE_COUNT)
     return client.send_in_transaction(_UNDECIDED, group=PRODUCER_GROUP, decision="UNKNOW")
 
@@ -32,10 +32,10 @@ def leave_undecided(client: Driver) -> str:
 def decide(
     checks: Checks, side: ErucaClient, contents: Contents, *, are_others_decided: bool
 ) -> Contents:
-    """Find what is undecided in *contents*, let a check commit it; return what there is then.
+    """Find the undecided transaction in *contents*, let a check commit it; return the new contents.
 
-    RocketMQ notes some seconds later that a transaction is decided, and a kill may take that back:
-    *are_others_decided* says that there was none.
+    RocketMQ records a decision some seconds late, and a kill may lose it: *are_others_decided* says
+    that there was no kill.
     """
     transaction_id = contents.undecided
     if transaction_id is None:
@@ -62,6 +62,6 @@ def decide(
 def _said(
     message: NewMessage | Message | eruca.ReceivedMessage, message_id: str | None
 ) -> tuple[Any, ...]:
-    """Return what a message says, wherever it lies."""
+    """Return a message's fields that do not depend on its place."""
     keys, properties = tuple(message.keys), dict(message.properties)
     return message_id, message.topic, message.body, message.tag, keys, properties

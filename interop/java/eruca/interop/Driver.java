@@ -20,7 +20,7 @@ public final class Driver {
 
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        System.setOut(System.err); // the client's logging must not get between the answers
+        System.setOut(System.err); // keeps the client's logging out of the answers
         BufferedReader requests =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         try (Session session = new Session(arguments[0])) {
@@ -28,7 +28,7 @@ public final class Driver {
                 answers.println(answer(session, JSON.parseObject(line)));
             }
         }
-        System.exit(0); // the client leaves threads behind that are no daemons
+        System.exit(0); // the client leaves non-daemon threads behind
     }
 
     private static String answer(Session session, JSONObject request) {

@@ -7,10 +7,10 @@ import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
-/** Finds single messages by key, by unique id and by where they lie in the log. */
+/** Finds single messages by key, by unique id and by offset id. */
 final class Finding {
     private static final int COUNT_MAX = 64;
-    private static final int NO_MESSAGE = 208; // what the client says when a key leads nowhere
+    private static final int NO_MESSAGE = 208; // the client's code if a key is not found
     private static final int QUERY_NOT_FOUND = 22;
 
     private final DefaultMQAdminExt admin;

@@ -20,7 +20,7 @@ import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Reads topics, by pulling each queue or as a consumer group does. */
+/** Reads topics, by pulling each queue or as a consumer group. */
 final class Reading {
     private static final int BATCH = 32;
     private static final long SEND_BACK_MILLIS_MAX = 10_000;
@@ -51,7 +51,7 @@ final class Reading {
         return messages;
     }
 
-    /** What a new group gets, until it has got as many as are expected or time is up. */
+    /** Consumes with a new group until the expected number has arrived or time is up. */
     static List<JSONObject> subscribe(String nameServer, JSONObject request) throws Exception {
         int expected = request.getIntValue("count");
         List<JSONObject> messages = Collections.synchronizedList(new ArrayList<>());
@@ -73,7 +73,7 @@ final class Reading {
         return new ArrayList<>(messages);
     }
 
-    /** Let one message fail in a group, once; all others are consumed. */
+    /** Lets one message fail in a group, once; all others are consumed. */
     static List<JSONObject> fail(String nameServer, JSONObject request) throws Exception {
         String body = request.getString("body");
         CountDownLatch failed = new CountDownLatch(1);

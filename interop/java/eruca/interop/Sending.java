@@ -14,7 +14,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** Sends what a request describes and answers where it was stored. */
+/** Sends the messages of a request and answers with their receipts. */
 final class Sending {
     private final DefaultMQProducer producer;
 
@@ -22,7 +22,7 @@ final class Sending {
         this.producer = producer;
     }
 
-    /** One message after another; a sharding key selects the queue by its hash. */
+    /** Sends one message after another; a sharding key selects the queue by its hash. */
     List<JSONObject> send(JSONObject request) throws Exception {
         List<JSONObject> receipts = new ArrayList<>();
         for (Object item : request.getJSONArray("messages")) {
@@ -36,7 +36,7 @@ final class Sending {
         return receipts;
     }
 
-    /** A message with a delay level, or after some time; its answer says what recalls it. */
+    /** Sends a message with a delay level or a delay; answers with its recall handle. */
     List<JSONObject> sendLater(JSONObject request) throws Exception {
         Message message = message(request.getJSONObject("message"));
         if (request.getLongValue("delay_ms") > 0) {
@@ -45,7 +45,7 @@ final class Sending {
         return List.of(JSONObject.of("recall_handle", producer.send(message).getRecallHandle()));
     }
 
-    /** All messages at once, into one queue of the client's choice. */
+    /** Sends all messages at once, into one queue of the client's choice. */
     List<JSONObject> sendBatch(JSONObject request) throws Exception {
         List<Message> messages = new ArrayList<>();
         for (Object item : request.getJSONArray("messages")) {
@@ -54,7 +54,7 @@ final class Sending {
         return List.of(receipt(producer.send(messages)));
     }
 
-    /** One message in a transaction that is decided at once, or never: UNKNOW. */
+    /** Sends one message in a transaction that is decided at once, or never: UNKNOW. */
     static List<JSONObject> transaction(String nameServer, JSONObject request) throws Exception {
         LocalTransactionState decision =
             LocalTransactionState.valueOf(request.getString("decision"));

@@ -15,7 +15,7 @@ import org.apache.rocketmq.remoting.protocol.admin.TopicOffset;
 import org.apache.rocketmq.remoting.protocol.header.QueryConsumerOffsetRequestHeader;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
-/** The clients that one run shares, and which request goes to which of them. */
+/** The clients that one run shares, and the dispatch of requests to them. */
 final class Session implements AutoCloseable {
     private static final long ROUTE_NANOS_MAX = 20_000_000_000L;
     private static final long BROKER_MILLIS_MAX = 10_000;
@@ -80,7 +80,7 @@ final class Session implements AutoCloseable {
         return List.of();
     }
 
-    /** The broker registers a new topic on its own time; there is nothing to subscribe to. */
+    /** Polls until a new topic has a route: the broker registers it later, without an event. */
     private void awaitRoute(String topic) throws Exception {
         long deadline = System.nanoTime() + ROUTE_NANOS_MAX;
         while (true) {
@@ -108,7 +108,7 @@ final class Session implements AutoCloseable {
         return rows;
     }
 
-    /** What the broker has stored for the group, asked without becoming a member of it. */
+    /** Returns the offsets that the broker has stored for the group, without joining it. */
     private List<JSONObject> groupOffsets(JSONObject request) throws Exception {
         MQClientAPIImpl broker =
             producer.getDefaultMQProducerImpl().getMqClientFactory().getMQClientAPIImpl();
@@ -130,7 +130,7 @@ final class Session implements AutoCloseable {
         return rows;
     }
 
-    /** The first offset stored at or after each of some times. */
+    /** Returns the first offset stored at or after each of some times. */
     private List<JSONObject> offsetsByTime(JSONObject request) throws Exception {
         MessageQueue queue = null;
         for (MessageQueue candidate
