@@ -1,6 +1,6 @@
 """The prose of the project keeps the rules that a program can check.
 
-A docstring begins with an imperative or a noun, never with a clause such as "What …" or "Whether …".
+A docstring begins with an imperative or a noun, never with a clause ("What …", "Whether …").
 Prose in Markdown wraps at 100 columns. The lists below name what is not yet so; they only shrink.
 """
 
@@ -24,10 +24,7 @@ LINES_NOT_YET = (
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "GLOSSARY.md",
-    "README.md",
     "RUNNING.md",
-    "docs",
     "sdk",
     "services/broker",
     "services/query",

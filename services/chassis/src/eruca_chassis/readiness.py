@@ -1,4 +1,4 @@
-"""Whether a service accepts requests: not yet, now, or no more.
+"""Readiness: a service accepts requests not yet, now, or no more.
 
 Liveness (``/healthz``) means that the process answers; readiness (``/readyz``) that it can work.
 While the service is not ready, every resource under ``/v1`` answers 503 with the reason, so that a
@@ -49,17 +49,17 @@ class Readiness:
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are accepted."""
+        """True if requests are accepted."""
         return self.reason is None
 
     @property
     def is_starting(self) -> bool:
-        """Whether the service is still starting."""
+        """True while the service is still starting."""
         return self.reason is _STARTING
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the service has begun to stop."""
+        """True once the service has begun to stop."""
         return self.reason is _STOPPING
 
     def incapacity(self) -> NotReadyError | None:

@@ -80,7 +80,7 @@ class DatabaseGate:
 
     @property
     def is_open(self) -> bool:
-        """Whether the database answered at the last check."""
+        """True if the database answered at the last check."""
         return self._is_migrated and self._fault is None
 
     async def start(self) -> None:

@@ -50,7 +50,7 @@ class AnswerQueue:
 
     @property
     def has_begun_answer(self) -> bool:
-        """Whether a part of the first answer has been written."""
+        """True if a part of the first answer has been written."""
         return bool(self.exchanges) and self.exchanges[0].unsent is not None
 
     def send(self) -> bool:

@@ -77,7 +77,7 @@ class Unfinished:
 
     @property
     def is_unread(self) -> bool:
-        """Whether there is an answer to read."""
+        """True if there is an answer to read."""
         return self.unread_size > 0
 
     def is_of(self, other: Unfinished) -> bool:
@@ -87,7 +87,7 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class _Since:
-    """When a client's pending work began, and since when it has been too slow."""
+    """The times at which a client's pending work, and its current window, began."""
 
     state: Unfinished  # at the beginning of the window
     begun: float

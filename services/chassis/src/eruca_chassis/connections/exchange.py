@@ -123,7 +123,7 @@ class Route(Protocol):
 
     @property
     def is_gated(self) -> bool:
-        """Whether it is refused until the service is ready."""
+        """True if its requests are refused until the service is ready."""
         ...
 
     @property
@@ -423,7 +423,7 @@ class Exchange:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for an event, and ends if its client disconnects."""
+        """True if it waits for an event, and ends when its client disconnects."""
         return self.on_lost is not None and not self._is_driven
 
     def lose(self) -> bool:

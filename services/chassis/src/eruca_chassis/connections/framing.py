@@ -101,7 +101,7 @@ class Framing:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a byte of the next head has arrived."""
+        """True if a byte of the next head has arrived."""
         return self._size > 0
 
     def next_end(self, data: bytes, start: int) -> int:

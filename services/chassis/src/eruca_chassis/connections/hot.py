@@ -72,7 +72,7 @@ class HotRoute:
 
     @property
     def is_remembered(self) -> bool:
-        """Whether its paths are cached; the target of a verb is hardly ever requested again."""
+        """True if its paths are cached; the target of a verb is hardly ever requested again."""
         return not self._verb
 
     def answer_by(self, handle: Step, *, admit: Step = _admit_without_body) -> None:
