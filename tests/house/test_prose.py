@@ -24,7 +24,6 @@ LINES_NOT_YET = (
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "RUNNING.md",
     "sdk",
     "services/broker",
     "services/query",
