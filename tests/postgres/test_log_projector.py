@@ -195,7 +195,7 @@ async def test_a_stretch_that_is_not_sound_is_told_and_read_again(
     assert await rows(database) == await offsets_in_log(client)
     [fault] = faults - {None}
     assert fault is not None
-    assert "no stretch of a log: by chance" in fault
+    assert "not a stretch of a log: by chance" in fault
 
 
 async def test_what_fails_in_mid_transaction_is_folded_again(

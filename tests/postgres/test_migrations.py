@@ -122,7 +122,7 @@ def test_a_user_without_the_right_is_told_how_to_be_given_a_schema(alchemy_url: 
 
         with pytest.raises(StartError, match="CREATE SCHEMA given AUTHORIZATION") as refused:
             upgrade(of_tenant, "given", EXAMPLE)
-        connection.execute(text(str(refused.value).partition("may run: ")[2]))
+        connection.execute(text(str(refused.value).partition("user run: ")[2]))
         upgrade(of_tenant, "given", EXAMPLE)
     engine.dispose()
 

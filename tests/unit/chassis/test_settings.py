@@ -161,7 +161,7 @@ def test_help_lists_every_setting_and_other_arguments_are_refused(
     with pytest.raises(SystemExit) as refused:
         settings_or_exit(ThingSettings, ["--port", "1"])
     assert refused.value.code == SETTINGS_EXIT_CODE
-    assert "--port: no such argument; valid arguments: --help, --version" in capsys.readouterr().err
+    assert "--port: unknown argument; valid arguments: --help, --version" in capsys.readouterr().err
 
 
 def test_a_name_of_dots_alone_is_refused() -> None:

@@ -130,7 +130,7 @@ class HeldPlaces:
         """
         if len(self._places) >= self.maximum:
             raise OverloadedError(
-                f"{self.maximum} requests are held, and {self._limit_name} allows no more",
+                f"{self._limit_name}, {self.maximum}, is reached: no more requests are held",
                 retry_after_seconds=1,
             )
         place = HeldPlace(self)

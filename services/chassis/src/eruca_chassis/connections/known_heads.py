@@ -1,8 +1,8 @@
 """Known heads: heads of earlier requests, byte for byte, parsed once and found by a look-up.
 
-A producer sends the same head again and again; only the body differs. At the beginning of a request
-the parser's result depends on the head's bytes alone. So it is valid for the same bytes later, on
-any connection.
+A client often sends the same head again and again; only the body differs. At the beginning of a
+request the parser's result depends on the head's bytes alone. So it is valid for the same bytes
+later, on any connection.
 
 Only heads of requests with a body are cached. Those without one name their position in the query,
 and hardly ever repeat. Nor do heads with a request id or a trace context.
