@@ -24,12 +24,14 @@ LINES_NOT_YET = (
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "docs/reference",
     "sdk",
     "services/broker",
     "services/query",
     "spark",
     "tests",
 )
+WITHOUT_SPACES = ("docs/zh",)  # Chinese cannot be wrapped at them
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _NO_PROSE = re.compile(r"\s*(\||#|<|\[[^\]]+\]:|!\[)")  # tables, headings, HTML, links, pictures
 _FENCE = re.compile(r"\s*(```|~~~)")
@@ -66,7 +68,7 @@ def long_lines(text: str) -> Iterator[int]:
 
 
 CLEAN_MODULES = [name for name in kept("*.py") if not is_under(name, *DOCSTRINGS_NOT_YET)]
-CLEAN_PAGES = [name for name in kept("*.md") if not is_under(name, *LINES_NOT_YET)]
+CLEAN_PAGES = [name for name in kept("*.md") if not is_under(name, *LINES_NOT_YET, *WITHOUT_SPACES)]
 
 
 @pytest.mark.parametrize("name", CLEAN_MODULES)

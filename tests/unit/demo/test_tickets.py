@@ -32,7 +32,7 @@ def test_sales_that_agree_have_no_faults() -> None:
 
 
 def test_each_thing_that_does_not_agree_about_sales_is_named() -> None:
-    assert "7 tickets were to be sold" in sales().faults(7)[0]
+    assert "expected 7 ticket sales" in sales().faults(7)[0]
 
     left = sales()
     left.undecided = 2

@@ -30,9 +30,9 @@ getattr(script, sys.argv[2])()
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--brokers", "0"], "expected 1 to 9, found '0'"),
-        (["--brokers", "many"], "expected 1 to 9, found 'many'"),
-        (["--namesrvs", "10"], "expected 1 to 9, found '10'"),
+        (["--brokers", "0"], "expected a number from 1 to 9, found '0'"),
+        (["--brokers", "many"], "expected a number from 1 to 9, found 'many'"),
+        (["--namesrvs", "10"], "expected a number from 1 to 9, found '10'"),
         (["--base-port", "70000"], "expected a port from 0 to 65535, found '70000'"),
         (["--base-port", "abc"], "expected a port from 0 to 65535, found 'abc'"),
         (["--data", ""], "argument --data: expected a directory, found ''"),

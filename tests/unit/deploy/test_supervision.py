@@ -143,7 +143,7 @@ async def test_a_child_that_cannot_be_started_again_is_tried_until_it_can(
         os.kill(tiny.child.pid, signal.SIGKILL)
         assert "was killed" in await tiny.event()
         assert await tiny.event() == "restarting"
-        assert re.match(r"cannot be started \(.*python.*\); starting it", await tiny.event())
+        assert re.match(r"cannot be started \(.*python.*\); restarting it", await tiny.event())
 
     assert await tiny.line() == "up"
     await tiny.child.stop(seconds=20)
