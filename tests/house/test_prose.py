@@ -23,7 +23,6 @@ DOCSTRINGS_NOT_YET = ("sdk", "services/broker", "services/query", "spark", "test
 LINES_NOT_YET = (
     "ARCHITECTURE.md",
     "CHANGELOG.md",
-    "CONTRIBUTING.md",
     "docs/reference",
     "sdk",
     "services/broker",
