@@ -13,7 +13,7 @@ from eruca_postgres.settings import InstanceName, ProjectionSettings
 
 
 class QuerySettings(ProjectionSettings):
-    """What a query service can be told."""
+    """The settings of a query service."""
 
     model_config = SettingsConfigDict(env_prefix="ERUCA_QUERY_")
     shared_variables: ClassVar[frozenset[str]] = frozenset({"ERUCA_QUERY_URLS"})  # the clients'

@@ -1,4 +1,4 @@
-"""What a handler asks for, by annotation; ``app.create_app`` put it there."""
+"""Dependencies that handlers declare by annotation; ``app.create_app`` provides them."""
 
 from __future__ import annotations
 

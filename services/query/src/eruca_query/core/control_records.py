@@ -1,8 +1,7 @@
-"""What the query service reads of the broker's control records.
+"""The part of the broker's control records that the query service reads.
 
-They are messages of the events topic: the tag names the kind, the body is JSON. Only the kinds and
-the fields that are looked at are declared here; whatever else a record tells is passed over, and so
-is a kind that is not known.
+Control records are messages of the events topic: the tag names the kind, the body is JSON. Only the
+kinds and fields in use are declared here. Other fields, and unknown kinds, are ignored.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class LocksReleased(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True):
-    """Where a group begins in a queue."""
+    """The initial offset of a group in a queue."""
 
     queue_id: int
     offset: int
@@ -56,7 +55,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Starts(msgspec.Struct, frozen=True, array_like=True):
-    """Where a group begins in queues of a topic."""
+    """The initial offsets of a group in queues of a topic."""
 
     topic: str
     starts: list[Start]
@@ -170,7 +169,7 @@ class DeliveriesNacked(msgspec.Struct, frozen=True):
 
 
 class TimersCancelled(msgspec.Struct, frozen=True):
-    """What these held back was recalled; each is the log offset of the message that waited."""
+    """Delayed messages were recalled; each timer is the log offset of the delayed message."""
 
     timers: list[int]
 

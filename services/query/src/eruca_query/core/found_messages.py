@@ -21,7 +21,7 @@ _LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class Position(NamedTuple):
-    """Where a message stands among all: by store time, then by where it lies. Unique."""
+    """A message's unique position among all: by store time, then by log offset and broker."""
 
     stored_ms: int
     log_offset: int
@@ -47,7 +47,7 @@ class FoundMessage:
 
     @property
     def position(self) -> Position:
-        """Where it stands among all."""
+        """The message's position among all."""
         return Position(self.stored_ms, self.log_offset, self.broker_name)
 
     @property
@@ -57,7 +57,7 @@ class FoundMessage:
 
     @property
     def is_users(self) -> bool:
-        """Whether it lies in a topic that users send to."""
+        """True if it is in a topic to which users send."""
         derived = self.topic.startswith((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX))
         return not derived and not is_system_topic(self.topic)
 

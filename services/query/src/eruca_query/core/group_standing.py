@@ -1,4 +1,4 @@
-"""Where consumer groups stand with one message: from positions, subscriptions and deliveries."""
+"""The standing of consumer groups with one message: from positions, subscriptions, deliveries."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Subscriptions: TypeAlias = dict[str, tuple[str, str]]  # by topic: filter, and i
 
 
 class _Stand(NamedTuple):
-    """Where a group stands in a queue."""
+    """A group's standing in a queue."""
 
     next_offset: int
     is_handed_out: bool  # by deliveries, which end where the group says itself where it stands
@@ -38,7 +38,7 @@ class Commit(NamedTuple):
 
 @dataclass(slots=True)
 class GroupChanges:
-    """What has to be written: first what is gone, then what is there."""
+    """Changes to write: first deletions, then the current rows."""
 
     gone_groups: set[str] = field(default_factory=set)
     gone_topics: dict[str, int] = field(default_factory=dict)  # and the log offset of its end

@@ -1,4 +1,4 @@
-"""What a block of the log tells beside that messages were stored: of single messages, of groups."""
+"""Facts in a block of the log besides stored messages: about single messages, and about groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWLESS_TOPICS: Final = frozenset((EVENTS_TOPIC, OP_HALF_TOPIC))
 
 
 class BlockFacts(NamedTuple):
-    """What a block tells, in the log's order."""
+    """The facts of a block, in the log's order."""
 
     events: list[LifeEvent]
     groups: list[GroupFact]

@@ -43,7 +43,7 @@ class LogTail:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it reaches the log's end."""
+        """True if it reaches the log's end."""
         return self.block.next_offset >= self.block.end_offset
 
     def holds(self, text: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""What is asked of a page of messages, and whether a message answers it."""
+"""The conditions of a page of messages, and whether a message meets them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where tags, keys and unique ids lie in many records' properties, found in all of them at once.
+"""Find tags, keys and unique ids in the properties of many records at once.
 
-It keeps RocketMQ's reading: a property without a name or without a value does not count, of
-several with one name the last one does, and the last needs no separator behind it.
+The parsing is RocketMQ's. A property without a name or without a value is ignored. Of several with
+one name the last one counts. The last property needs no separator after it.
 
 Source: RocketMQ 5.3, ``MessageDecoder.string2messageProperties``.
 """
@@ -46,7 +46,7 @@ class Slices(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PropertyValues:
-    """What messages are found by."""
+    """The properties by which messages can be found."""
 
     tags: Slices
     keys: Slices

@@ -1,9 +1,9 @@
-"""Which chunks to look into, newest first, a bounded number at a time.
+"""Choose the chunks to search, newest first, a bounded number at a time.
 
 A chunk is a stretch of one broker's log, so it is a stretch of time; chunks of different brokers
-overlap. A **window** is a stretch of time and every chunk that may hold something of it. Looking
-into one window after the other gives what was stored in it, newest first, and each statement has
-few partitions to plan for and lock.
+overlap. A **window** is a stretch of time together with every chunk that may hold something of it.
+Searching one window after the other yields the messages newest first. Each statement then has few
+partitions to plan for and to lock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ChunkSpan(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What was stored from one time to another, both included, and which chunks may hold it."""
+    """The time between two moments, both included, and the chunks that may hold messages of it."""
 
     from_ms: int
     to_ms: int

@@ -1,1 +1,1 @@
-"""What the docs explorer at ``/docs`` shows: every service of the cluster, this one last."""
+"""The services in the docs explorer at ``/docs``: every service of the cluster, this one last."""

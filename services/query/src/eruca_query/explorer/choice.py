@@ -1,7 +1,8 @@
-"""Which services the docs explorer lets choose from. Pure.
+"""Select the services that the docs explorer offers. Pure.
 
-Addresses come from the name servers, where anybody may have registered anything, and end up in the
-page's content security policy; so what is not plainly an address is left out, and the page says so.
+Addresses come from the name servers, where anybody may have registered anything, and are put into
+the page's content security policy. So anything that is not plainly an address is left out, and the
+page says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes wrong with a broker, as the service's own error, which names the broker."""
+"""Convert a broker's failures to errors of this service that name the broker."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class QueueWish:
 
     @property
     def missing_rows(self) -> int:
-        """How many messages from ``start`` on are deleted, unless the time leaves them out."""
+        """The number of deleted messages from ``start`` on, unless the time excludes them."""
         if self.start is None or (self.from_offset or 0) > self.min_offset:
             return 0
         return max(self.min_offset - self.start, 0)

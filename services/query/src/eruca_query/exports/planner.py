@@ -75,7 +75,7 @@ class StartPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlanWish:
-    """What a plan is asked for."""
+    """The options of a plan."""
 
     partition_rows: int = EXPORT_PARTITION_ROWS_DEFAULT
     start: Mapping[QueueName, StartPosition] = field(default_factory=dict)

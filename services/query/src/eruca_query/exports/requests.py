@@ -1,4 +1,4 @@
-"""What requests for exports say, read: starts of queues, columns, and the form of the answer."""
+"""Parse requests for exports: starts of queues, columns, and the form of the answer."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from eruca_query.settings import QuerySettings
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """What the handlers need."""
+    """The parts that the handlers need."""
 
     client: AsyncClient
     slots: ExportSlots

@@ -1,4 +1,4 @@
-"""How many exports run at a time, and what has come of them."""
+"""Limit the number of concurrent exports, and count their outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done about one broker while its lease is ours: following its log."""
+"""The work on one broker while its lease is held here: following its log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FollowedBroker:
 
     @property
     def fault(self) -> str | None:
-        """Why the log cannot be followed just now."""
+        """The reason why the log cannot be followed just now, or None."""
         return self.projector.fault
 
     def start(self) -> None:

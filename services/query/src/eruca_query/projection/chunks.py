@@ -20,7 +20,7 @@ _SUMMARIZE: Final = text(
 
 @dataclass(frozen=True, slots=True)
 class ChunkLimits:
-    """When a chunk is full."""
+    """The limits at which a chunk is full."""
 
     rows: int
     span_ms: int  # from its first message's store time

@@ -1,4 +1,4 @@
-"""How far the brokers' logs have been read, by whichever instance follows them."""
+"""The position that any instance has reached in each broker's log."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _NO_ROWS: Final = np.zeros(0, np.int64)
 
 @dataclass(slots=True)
 class ProjectionCounts:
-    """What an instance has done since its start."""
+    """Work of an instance since its start."""
 
     rows: int = 0
     records: int = 0
@@ -54,7 +54,7 @@ class ProjectionCounts:
 
 @dataclass(frozen=True, slots=True)
 class ReadBlock:
-    """What a block holds."""
+    """The contents of a block."""
 
     columns: BlockColumns
     facts: BlockFacts

@@ -1,7 +1,7 @@
-"""Which address a broker's records bear: with the log offset it makes a message's offset id.
+"""The address in a broker's records, which together with the log offset makes an offset id.
 
-It is part of every record, and changes when the broker is started under another address. So rows
-leave it out, and a small table says from where on which one holds.
+It is part of every record, and changes when the broker starts under another address. So rows omit
+it, and a small table records from which log offset on each address holds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which brokers there are, where they are reached, and what their records call them.
+"""The directory of brokers: their names, their URLs, and the addresses in their records.
 
-The name servers are asked at most every few seconds, and at once where a broker did not answer at
-the address that was known. Whoever asks while they are being asked waits for the same answer; and
-that they do not answer is remembered, too, or each step of a request would wait for them in turn.
+The name servers are asked at most every few seconds, and at once if a broker did not answer at its
+known address. Callers that arrive during such a request wait for the same answer. A failure of the
+name servers is cached, too; otherwise each step of a request would wait for them in turn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REMEMBER_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class KnownBrokers:
-    """What the name servers said."""
+    """The name servers' answer."""
 
     urls: dict[str, str] = field(default_factory=dict)  # by broker name
     hosts: dict[Host, str] = field(default_factory=dict)  # whose address that is now

@@ -46,7 +46,7 @@ NOT_REGISTERED: Final = "no name server knows it: it is stopped, or cut off from
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why something of a broker is missing."""
+    """The reason why data of a broker is missing."""
 
     reason: IncompleteReason
     detail: str
@@ -54,7 +54,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class TailAnswer:
-    """What lies behind the read model in one broker's log, or why that is not known."""
+    """The part of one broker's log behind the read model, or the reason why it is unknown."""
 
     end_offset: int | None  # where the log ends; None: not known
     tail: LogTail | None
@@ -62,13 +62,13 @@ class TailAnswer:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the log has what was not looked through: its rest is too long, or all anew."""
+        """True if a part of the log was not searched: it is too long, or the whole log is new."""
         return self.fault is not None and self.fault.reason in ("model_behind", "log_gap")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyAnswer:
-    """What a broker's own index has, newest first."""
+    """The result of a broker's own index, newest first."""
 
     messages: list[FoundMessage]
     is_complete: bool  # false: it has more than one answer holds

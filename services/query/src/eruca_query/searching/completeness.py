@@ -1,4 +1,4 @@
-"""How complete an answer is: how far the read model has come, and what may be missing and why."""
+"""The completeness of an answer: the read model's progress, and the missing data with reasons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eruca_query.searching.read_view import ReadView, ServingGeneration
 
 @dataclass(slots=True)
 class Completeness:
-    """What an answer says beside its messages."""
+    """The part of an answer that describes its completeness."""
 
     read_model: list[ReadModelPosition]
     missing: list[Missing]

@@ -1,4 +1,4 @@
-"""What the rows say befell messages, and where groups stand."""
+"""Read the life lines of messages, and the standing of groups, from the rows."""
 
 from __future__ import annotations
 

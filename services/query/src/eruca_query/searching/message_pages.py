@@ -46,7 +46,7 @@ LOOK_SECONDS: Final = 2.0  # a page that takes longer ends early; its cursor goe
 
 @dataclass(slots=True)
 class _Look:
-    """What one look at the rows found."""
+    """The result of one search of the rows."""
 
     found: list[FoundMessage]
     looked_to: Position  # everything that lies there or later has been looked at
@@ -54,7 +54,7 @@ class _Look:
 
 @dataclass(slots=True)
 class _Group:
-    """Where the group that is asked for stands in the topic's queues."""
+    """The standing of the requested group in the topic's queues."""
 
     is_known: bool = False
     positions: dict[tuple[str, int], int] = field(default_factory=dict)  # by broker and queue

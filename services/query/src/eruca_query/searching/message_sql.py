@@ -37,7 +37,7 @@ READ_CHUNKS_MAX: Final = 4  # … where it may have to read all that they have o
 
 
 class QueuePosition(NamedTuple):
-    """Where a group stands in one queue of the topic."""
+    """A group's position in one queue of the topic."""
 
     broker_no: int
     queue_id: int

@@ -1,4 +1,4 @@
-"""Which brokers have, or had, messages of a topic: as the read model's rows tell it.
+"""The brokers that have, or had, messages of a topic, according to the read model's rows.
 
 A name server forgets a broker that is away, with all of its topics; the rows do not.
 """

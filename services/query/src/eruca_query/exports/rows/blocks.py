@@ -39,7 +39,7 @@ class Block:
 
 
 class PulledBlock(NamedTuple):
-    """What a pull of one queue has brought."""
+    """The result of a pull of one queue."""
 
     status: PullStatus
     min_offset: int  # of the queue

@@ -51,7 +51,7 @@ class RowEncoder(Protocol):
 
     @property
     def media_type(self) -> str:
-        """What the bytes are."""
+        """The media type of the bytes."""
         ...
 
     def begin(self) -> bytes:

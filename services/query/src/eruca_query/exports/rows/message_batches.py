@@ -59,7 +59,7 @@ class Rows:
 
     @cached_property
     def count(self) -> int:
-        """How many of them a batch takes: all, or the first ones where bodies grow large."""
+        """The number of messages in the batch: all, or only the first ones if bodies are large."""
         if _UNPACKED.isdisjoint(self.columns) or not are_compressed(self.fields.sys_flags).any():
             return self.fields.count
         return len(self.bodies.sys_flags)

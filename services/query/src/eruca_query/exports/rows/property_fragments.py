@@ -63,7 +63,7 @@ def read_fragments(texts: ArrowArray) -> Fragments:
 
 
 class _Layout(NamedTuple):
-    """Where the texts lie in their bytes."""
+    """The layout of texts within their bytes."""
 
     ends: Int64Array
     octets: NDArray[np.uint8]

@@ -1,8 +1,8 @@
-"""What the service and a worker tell each other through: words, some with a connection lent.
+"""The channel between the service and a worker: messages, some of which carry a lent connection.
 
-Each word is a packet, which arrives whole or not at all. Telling never waits: what the other end
-has no room for now is kept until it has. There are few words for each step, so that is bounded by
-the number of steps.
+Each message is a packet, which arrives completely or not at all. Sending never waits: a packet for
+which the other end has no room now is kept until it has. There are few messages per step, so their
+number is bounded by the number of steps.
 
 Source: unix(7), SOCK_SEQPACKET and SCM_RIGHTS.
 """

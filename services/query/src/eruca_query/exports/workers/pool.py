@@ -61,7 +61,7 @@ class RowsUnderWay:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the worker has nothing to do with it any more."""
+        """True if the worker has finished with the step."""
         return self._sent.done()
 
     async def taken(self) -> Taken:
@@ -128,7 +128,7 @@ class ExportWorkers:
 
     @property
     def step_count(self) -> int:
-        """How many steps are under way."""
+        """The number of steps in progress."""
         return sum(worker.step_count for worker in self._workers)
 
     @property
@@ -171,12 +171,12 @@ class _Worker:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process."""
+        """True if there is a process."""
         return self._channel is not None
 
     @property
     def step_count(self) -> int:
-        """How many steps are under way."""
+        """The number of steps in progress."""
         return self._waiting_count + len(self._steps)
 
     async def begin(self, step: Step) -> RowsUnderWay:

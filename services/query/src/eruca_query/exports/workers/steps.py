@@ -1,15 +1,15 @@
-"""What the service and its workers tell each other: steps, and what came of them.
+"""The messages between the service and its workers: steps, and their outcomes.
 
-A step, seen from the service, goes through these states; each has one word as its cause::
+From the service's view, a step goes through these states, each caused by one message::
 
     begun     Step       its messages are being pulled
-    taken     Taken      so many are there; their rows are being made (if there are any)
+    taken     Taken      the number is known; the rows are being built (if there are any)
     made      Made       the worker keeps them until it is their turn
-    sending   Send       the worker writes them to the reader's connection, which came with the word
+    sending   Send       the worker writes them to the reader's connection, lent with the message
     sent      Sent       the end
 
-From any of them it may end in another way: ``Forget``, when nobody wants the rows any more, and
-from the worker ``Refused``, ``Damaged``, ``Failed``, ``ReaderGone``.
+From any state it may end in another way: by ``Forget`` from the service, if nobody needs the rows
+any more, or by ``Refused``, ``Damaged``, ``Failed`` or ``ReaderGone`` from the worker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eruca_query.exports.rows.encoders import ArrowEncoder, NdjsonEncoder, RowEn
 
 
 class RowForm(msgspec.Struct, frozen=True, array_like=True):
-    """Which columns, and as what."""
+    """The columns of rows, and their encoding."""
 
     media_type: str
     columns: tuple[str, ...]
@@ -114,7 +114,7 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Damaged(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What the broker sent is not the records that it is to be."""
+    """The broker's answer does not contain the expected records."""
 
     number: int
     detail: str

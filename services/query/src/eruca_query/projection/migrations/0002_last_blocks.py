@@ -1,4 +1,4 @@
-"""What was read last of a log is known, so that one that was rewritten is noticed."""
+"""Record the last block read of each log, so that a rewritten log is detected."""
 
 from __future__ import annotations
 
