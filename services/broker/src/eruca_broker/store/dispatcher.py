@@ -194,12 +194,12 @@ class Dispatcher:
 
     @property
     def is_index_behind(self) -> bool:
-        """Whether records are visible whose keys are not indexed yet."""
+        """True while there are visible records whose keys are not indexed yet."""
         return self._backlog.count > 0
 
     @property
     def is_index_lagging(self) -> bool:
-        """Whether the key index catches up from the log, which :meth:`catch_up` sees to."""
+        """True while the key index catches up from the log, by :meth:`catch_up`."""
         return KEY_INDEX in self.lagging
 
     def catch_up_index(self) -> None:

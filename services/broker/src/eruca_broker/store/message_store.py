@@ -210,7 +210,7 @@ class MessageStore:
 
     @property
     def refusal(self) -> ErucaError | None:
-        """Why appends are refused now, or None."""
+        """The reason why appends are refused now, or None."""
         return self._writer.refusal
 
     @refusal.setter
@@ -306,7 +306,7 @@ class MessageStore:
 
     @property
     def durability(self) -> str:
-        """How safe an appended batch is: "flushed" or "written"."""
+        """The durability of an acknowledged batch: "flushed" or "written"."""
         return self._writer.durability
 
     async def change(self, event: Event) -> int:
@@ -436,7 +436,7 @@ class MessageStore:
 
     @property
     def disk_used_ratio(self) -> float:
-        """How full the disk is, 0 to 1."""
+        """The used fraction of the disk, 0 to 1."""
         usage = shutil.disk_usage(self.directory)
         return usage.used / (usage.used + usage.free)
 
@@ -455,7 +455,7 @@ class MessageStore:
 
     @property
     def can_flush(self) -> bool:
-        """Whether what has been written can be made durable."""
+        """True if written bytes can be made durable."""
         return self._writer.can_flush
 
     async def flush(self) -> None:

@@ -28,7 +28,7 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """How far a projection has come."""
+    """The progress of a projection."""
 
     name: str
     log_offset: int  # it has all before it

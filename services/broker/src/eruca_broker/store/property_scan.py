@@ -1,12 +1,17 @@
-"""Which of a queue's messages a filter over properties lets through: the part that reads records.
+"""Scan a queue's messages with a filter over properties: the part that reads records.
 
-A consume queue knows no properties, so each message's record is looked at where it lies in the log.
-It is proved first, for a changed property would let a message pass, or hold it back, in silence;
-one that is damaged passes every filter, so that it is told of. What one answer may cost is bounded
-three ways, whichever comes first: by records; by the stretch they take, since the pages of cold
-ones come from disk; and by *work*, the filter's length times the bytes of properties it was tried
-on, which bounds a long filter over large properties as well as a short one over small ones. At
-least one record is looked at, so that whoever pulls again gets on.
+A consume queue holds no properties, so each message's record is read from the log. The record is
+verified first: a changed property would let a message pass, or hold it back, unnoticed. A damaged
+record passes every filter, so that the damage is reported.
+
+Three bounds limit the cost of one answer; the first one reached ends it:
+
+* the number of records;
+* the stretch of log they span, since the pages of cold records come from disk;
+* the *work*: the filter's length times the bytes of properties it was tried on. It bounds a long
+  filter over large properties as well as a short one over small properties.
+
+At least one record is examined, so a client that pulls again makes progress.
 
 Source: RocketMQ 5.3, ``ExpressionMessageFilter``, ``DefaultMessageStore.getMessage``.
 """
@@ -31,7 +36,7 @@ _WORK_PER_TOKEN: Final = 64  # what a step costs where there is next to nothing 
 
 
 class ScanLimits(NamedTuple):
-    """What is enough."""
+    """The limits at which a scan stops."""
 
     count_max: int  # matches
     size_max: int  # bytes of matches; the first one comes whatever its size
@@ -39,7 +44,7 @@ class ScanLimits(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """How far a filter got, and what it let through."""
+    """The progress of a filter, and its matches."""
 
     rows: list[tuple[int, int]]  # log offset and size of each match, in order
     end: int  # entries that are done with

@@ -1,7 +1,7 @@
-"""What a pull takes of a queue's entries, and the slices of the log that hold it.
+"""Select a pull's entries from a queue, and the slices of the log that hold their records.
 
-Messages that one producer batch put into one queue lie back to back, so neighbours are joined into
-one slice before anything is sent. A few entries are chosen one by one, more of them by columns.
+Messages that one producer batch put into one queue are adjacent in the log, so neighbours are
+joined into one slice before sending. A few entries are selected one by one, many by columns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FEW_MAX: Final = 16  # entries up to which a loop costs less than numpy's calls;
 
 
 class PullSlices(NamedTuple):
-    """What a pull takes."""
+    """The selection of a pull."""
 
     sizes: bytes  # u32 big-endian per record
     slices: list[memoryview]  # of the log

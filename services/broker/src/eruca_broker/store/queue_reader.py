@@ -39,7 +39,7 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True)
 class QueueRead:
-    """What a pull of one queue found."""
+    """The result of a pull of one queue."""
 
     status: PullStatus
     next_offset: int

@@ -53,7 +53,7 @@ class Scrub:
 
     @property
     def damaged_count(self) -> int:
-        """How many records of the log are known to be damaged."""
+        """The number of records of the log that are known to be damaged."""
         return max(self._found, self._found_before)
 
     async def step(self) -> None:

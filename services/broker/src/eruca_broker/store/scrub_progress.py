@@ -1,8 +1,8 @@
-"""How far the scrub has come: ``config/scrubProgress.json``, so that a start goes on from there.
+"""The scrub's progress, in ``config/scrubProgress.json``, so that a restart continues there.
 
-Else a broker that is restarted more often than a round takes would never prove the end of its log.
-Nothing depends on the file: without it a round begins anew, so it is not flushed, and whether it
-still fits the log is seen when it is used.
+Otherwise a broker that is restarted more often than a round takes would never verify the end of its
+log. Nothing depends on the file: without it a round begins again. So it is not flushed, and its
+consistency with the log is checked when it is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SIZE_MAX: Final = 4_096  # bytes; a few numbers
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Where a round stands."""
+    """The state of a round."""
 
     log_offset: int  # where it goes on
     found: int = 0  # damaged records, so far

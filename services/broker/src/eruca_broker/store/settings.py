@@ -1,4 +1,4 @@
-"""How a store is laid out and how safe it is."""
+"""Settings of a store: its layout and its durability."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SEGMENT_SIZE_MIN: Final = 64 * 1024  # bytes; a batch must fit into one segment
 
 
 class FlushMode(StrEnum):
-    """When an append is answered."""
+    """The moment at which an append is acknowledged."""
 
     SYNC = "sync"  # once it is on disk: one fdatasync for all that wait
     ASYNC = "async"  # once the kernel has it: it survives kill -9, not power loss

@@ -110,7 +110,7 @@ class Writer:
 
     @property
     def refusal(self) -> ErucaError | None:
-        """Why appends are refused now, or None. That it changes, and into what, is logged."""
+        """The reason why appends are refused now, or None. Each change is logged."""
         return self._refusal
 
     @refusal.setter
@@ -246,7 +246,7 @@ class Writer:
 
     @property
     def can_flush(self) -> bool:
-        """Whether no flush has failed: what has been written can be made durable."""
+        """True if no flush has failed, so that written bytes can be made durable."""
         return not self._flush_failed
 
     def incapacity(self) -> ErucaError | None:

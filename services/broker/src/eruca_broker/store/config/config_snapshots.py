@@ -47,7 +47,7 @@ logger = structlog.get_logger(__name__)
 
 
 class ConfigSnapshot(NamedTuple):
-    """What the files say, as it is at one moment, whatever changes thereafter."""
+    """The contents of the files at one moment, independent of later changes."""
 
     now_ms: int
     version: int
@@ -95,7 +95,7 @@ def save(directory: Path, snapshot: ConfigSnapshot) -> None:
 
 
 class Loaded(NamedTuple):
-    """What the files say."""
+    """The parsed contents of the files."""
 
     topics: list[TopicPut]
     groups: list[GroupPut]

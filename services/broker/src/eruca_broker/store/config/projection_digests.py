@@ -1,9 +1,9 @@
-"""What the projections' files held when the store was closed: ``config/projectionDigests.json``.
+"""Digests of the projections' files at an orderly shutdown: ``config/projectionDigests.json``.
 
-Projections are not checked by their own format, which is RocketMQ's. So an orderly stop leaves
-their digests here, and the next start compares: a file that differs, is missing or is too many
-belongs to no projection that can be believed, and is rebuilt from the log. The digests themselves
-are taken away at once: they say nothing about files that are being written to.
+The projections' own format, RocketMQ's, has no checksums. So an orderly shutdown writes their
+digests here, and the next start compares. A file that differs, is missing or is surplus makes its
+projection untrusted, and the projection is rebuilt from the log. The digests are deleted right
+after the comparison: they say nothing about files that are being written.
 """
 
 from __future__ import annotations

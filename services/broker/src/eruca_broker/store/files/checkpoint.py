@@ -33,7 +33,7 @@ _CHECKSUM: Final = struct.Struct(">q")
 
 
 class Checkpoint(NamedTuple):
-    """What was durable when it was written. Timestamps are store times in ms; 0 is "none"."""
+    """The durable progress at the time of writing. Timestamps are store times in ms; 0: none."""
 
     log_timestamp: int
     queues_timestamp: int

@@ -1,7 +1,7 @@
-"""Why a store takes no writes: what a disk's error means, and for how long.
+"""Refusals: convert a disk's error to the reason why a store accepts no writes, and for how long.
 
-Of a full disk, and of what else is short, writes are refused until there is some again. Any other
-error is the end of writing: nobody knows what became of the bytes.
+If the disk is full, or another resource is short, writes are refused until it is available again.
+Any other error ends writing for good, because the state of the bytes is unknown.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What has been written and not yet flushed: files, and directories that gained or lost one.
+"""Collect what was written and not yet flushed: files, and directories whose entries changed.
 
-The thread that writes collects paths; :meth:`Unflushed.take` hands them over as one piece of work
-that another thread may do, because it shares nothing: it opens each file itself.
+The writing thread collects paths. :meth:`Unflushed.take` returns them as one piece of work for any
+other thread: it shares nothing, because it opens each file itself.
 
-A path that is gone was deleted meanwhile, and needs no flush.
+A path that no longer exists was deleted meanwhile, and needs no flush.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class DamagedIndexError(Exception):
 
 
 class Added(NamedTuple):
-    """What one call added, for :meth:`IndexFile.take_back`."""
+    """The result of one :meth:`IndexFile.add`, with old values for :meth:`IndexFile.take_back`."""
 
     header: IndexHeader  # before
     entries_crc: int  # …
@@ -156,12 +156,12 @@ class IndexFile:
 
     @property
     def room(self) -> int:
-        """How many entries still fit."""
+        """The number of entries that still fit."""
         return self._max_entries - self.header.index_count
 
     @property
     def is_whole_on_disk(self) -> bool:
-        """Whether the file's own slots are up to date, as RocketMQ wants them."""
+        """True if the file's own slots are up to date, as RocketMQ requires."""
         return self.slots is None or self._saved_header == self.header
 
     def add(self, hashes: KeyHashes, offsets: Int64Array, timestamps: Int64Array) -> Added:

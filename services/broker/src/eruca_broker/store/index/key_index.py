@@ -61,7 +61,7 @@ class DamagedFile(NamedTuple):
 
 
 class UnflushedIndex:
-    """What must be flushed for the entries up to its making to be durable."""
+    """The flush work that makes all entries up to its creation durable."""
 
     def __init__(self, directory: str | None, files: list[IndexFile]) -> None:
         self._directory = directory
@@ -75,7 +75,7 @@ class UnflushedIndex:
 
     @property
     def needs_directory(self) -> bool:
-        """Whether the directory is not flushed yet."""
+        """True if the directory is not flushed yet."""
         return self._directory is not None
 
     def sync(self) -> None:

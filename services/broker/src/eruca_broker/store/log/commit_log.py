@@ -41,7 +41,7 @@ class CorruptLogError(Exception):
 
 
 class OutsideLogError(Exception):
-    """What was to be read does not lie in the log: whoever pointed there is wrong."""
+    """A read was directed to a place outside the log: the pointer to it is wrong."""
 
 
 class CommitLog:

@@ -12,7 +12,7 @@ _Told = TypeVar("_Told")
 
 
 class Receipt(NamedTuple):
-    """Where a batch lies, once it is as durable as promised."""
+    """The place of a batch, issued once it is as durable as promised."""
 
     queue_offset: int  # of the first message
     log_offset: int  # of the first record

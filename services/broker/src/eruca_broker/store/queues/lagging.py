@@ -26,14 +26,14 @@ RETRY_AFTER_SECONDS: Final = 5.0  # a checkpoint's period: each tries again
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What a projection lacks, and why."""
+    """The first record that a projection lacks, and the reason."""
 
     log_offset: int  # of the first record that is not in it
     error: ProjectionError
 
     @property
     def reason(self) -> str:
-        """Why, for people."""
+        """The reason, as text."""
         return reason_of(self.error)
 
 

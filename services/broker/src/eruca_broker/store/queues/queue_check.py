@@ -25,7 +25,7 @@ _crc32 = isal_zlib.crc32  # an order of magnitude faster than zlib's
 
 
 class QueueDigest(NamedTuple):
-    """What a queue's files held when the store was closed."""
+    """A queue's range and digest at an orderly shutdown."""
 
     topic: str
     queue_id: int

@@ -38,7 +38,7 @@ logger = structlog.get_logger(__name__)
 
 
 class Walked(NamedTuple):
-    """What a walk has found."""
+    """The result of a walk through the log."""
 
     end: int  # log offset behind the last sound record
     timestamp: int  # its store time in ms; 0 where there was none

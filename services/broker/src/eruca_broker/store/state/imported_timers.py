@@ -57,7 +57,7 @@ logger = structlog.get_logger(__name__)
 
 
 class _Identity(NamedTuple):
-    """What the copies of a waiting message have in common."""
+    """The fields that all copies of a delayed message share."""
 
     topic: str  # its real one
     unique_id: str

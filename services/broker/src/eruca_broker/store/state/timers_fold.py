@@ -1,11 +1,11 @@
-"""Which timers are pending when a store is opened: worked out from the log, as everything is.
+"""Compute the pending timers when a store is opened, from the log like all state.
 
-Pending is what the latest snapshot names, and what was stored since, as the consume queues of the
-delayed topics tell, less what events since then say has ended. No record is read for it, so a
-million timers take a fraction of a second.
+Pending are the timers of the latest snapshot, and those stored since according to the consume
+queues of the delayed topics, minus those that later events have ended. No record is read for it, so
+a million timers take a fraction of a second.
 
-A log that RocketMQ wrote has no snapshot, and where it has had one of Eruca's, no event tells what
-it has ended: :mod:`.imported_timers` finds that out.
+A log that RocketMQ wrote has no snapshot. If RocketMQ continued a log of Eruca, no event tells
+which timers it has ended; :mod:`.imported_timers` finds out.
 """
 
 from __future__ import annotations
