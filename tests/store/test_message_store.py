@@ -259,6 +259,7 @@ async def test_a_checkpoint_promises_nothing_of_what_comes_while_the_log_is_flus
     clock = ManualClock()
     store = await MessageStore.open(tmp_path, small_settings(), clock)
     await store.change(ORDERS)
+    await store.checkpoint()
     clock.advance(1)
     before = await send(store, b"before")
     earlier = flushes.count

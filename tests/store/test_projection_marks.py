@@ -6,10 +6,12 @@ nobody is told that anything is complete.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 
 import pytest
+import structlog
 
 from eruca.contract.errors import UnavailableError
 from eruca_broker.core.state.events import TopicDeleted, TopicPut
@@ -181,6 +183,32 @@ async def test_a_look_up_waits_until_the_index_is_proved(
     await store.mend_projections()
 
     assert all_answers(store) == answers
+    await store.close()
+
+
+async def test_a_kill_while_messages_are_sent_is_no_damage(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    is_over = False
+
+    async def send() -> None:
+        while not is_over:
+            await store.append(batch("orders", 0, [b"more"], keys="all"))
+
+    sender = asyncio.create_task(send())
+    await store.checkpoint()
+    await store.checkpoint()
+    is_over = True
+    await sender
+    marks, answers = read_marks(tmp_path), all_answers(store)
+    await abandon(store)
+
+    assert marks is not None
+    with structlog.testing.capture_logs() as logged:
+        store = await opened(tmp_path)
+        assert await mended(store) == answers
+
+    assert [line for line in logged if line["log_level"] == "warning"] == []
     await store.close()
 
 

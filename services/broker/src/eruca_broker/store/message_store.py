@@ -52,7 +52,7 @@ from eruca_broker.core.state.events import (
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.core.state.timers import PendingTimers
 from eruca_broker.core.state.timers_events import TimersCancelled, TimersFired
-from eruca_broker.store.checkpoints import Checkpoints
+from eruca_broker.store.checkpoints import Checkpoints, Reach
 from eruca_broker.store.config import config_snapshots
 from eruca_broker.store.config.config_snapshots import ConfigSnapshot
 from eruca_broker.store.config.handover import Handover, Progress
@@ -471,24 +471,42 @@ class MessageStore:
                 the log is flushed is noted all the same.
         """
         delayed = None if self._needs_snapshot else self._delayed_progress()
-        await self._writer.flush()
         if self._doubted_from is not None or not self._is_marked:
+            await self._writer.flush()
             await self._settle()
         try:
-            self._consume_queues.delete_left_over()
-            await finished_in_thread(self._consume_queues.free_deleted)
-            await self._projections.retry()  # nothing is awaited behind it: nothing is to come
-            self._dispatcher.catch_up_index()
-            await self._checkpoints.write(
-                self._writer.flushed_timestamp, self._writer.flushed_offset
-            )
+            reach = await self._reach()
+        except (OSError, DamagedQueueError):
+            await self._writer.flush()
+            await self._note_flushed()
+            raise
+        await self._writer.flush()  # asynchronous flushing has the projections ahead of it
+        try:
+            await self._checkpoints.write(reach, self._writer.flushed_offset)
             if delayed is not None:  # what it says has ended is durable now
                 save = partial(self._handover.save, delayed, self._clock.now_ms())
                 await finished_in_thread(save)
-        except (OSError, DamagedQueueError):
-            with suppress(OSError):
-                await self._checkpoints.note_flushed(self._writer.flushed_offset)
+        except OSError:
+            await self._note_flushed()
             raise
+
+    async def _reach(self) -> Reach:
+        """Bring all projections to one log offset, and take what is to be flushed of them.
+
+        Raises:
+            OSError, DamagedQueueError: One lacks something.
+        """
+        self._consume_queues.delete_left_over()
+        await finished_in_thread(self._consume_queues.free_deleted)
+        await self._projections.retry()  # nothing is awaited behind it: nothing is to come
+        self._dispatcher.catch_up_index()
+        return self._checkpoints.reach(
+            self._dispatcher.queued_offset, self._writer.visible_timestamp
+        )
+
+    async def _note_flushed(self) -> None:
+        with suppress(OSError):  # the caller raises the error that counts
+            await self._checkpoints.note_flushed(self._writer.flushed_offset)
 
     async def save_config(self) -> None:
         """Write topics, offsets and groups as the JSON files that RocketMQ keeps in ``config/``.

@@ -109,6 +109,11 @@ class Writer:
         self._refusal: ErucaError | None = None
 
     @property
+    def visible_timestamp(self) -> int:
+        """Store time in ms of the last record that consumers may see."""
+        return self.flushed_timestamp if self._is_sync else self._written_timestamp
+
+    @property
     def refusal(self) -> ErucaError | None:
         """The reason why appends are refused now, or None. Each change is logged."""
         return self._refusal

@@ -71,7 +71,8 @@ class UnflushedIndex:
     @property
     def files(self) -> list[IndexFile]:
         """The files that are not flushed yet."""
-        return [file for file, _, _ in self._files]
+        # A copy in one step: `sync` removes files meanwhile.
+        return [file for file, _, _ in tuple(self._files)]
 
     @property
     def needs_directory(self) -> bool:
@@ -147,10 +148,13 @@ class KeyIndex:
             limit: After a crash, the log offset up to which the index had been flushed: entries
                 of records behind it are removed. None after an orderly close.
             digests: What :meth:`digests` returned at that close, to find damage by.
-            marks: What :meth:`marks` returned for *limit*, to find damage by after a crash.
+            marks: What :meth:`marks` returned for *limit*, to find damage by after a crash. Files
+                begun since are deleted.
         """
         make_directory(directory)
         index = cls(str(directory), hash_slots, max_entries, zone)
+        if marks is not None:
+            index._delete_behind(marks)
         index._load(digests)
         if limit is not None:
             index.truncate(limit)
@@ -436,9 +440,11 @@ class KeyIndex:
         """Keep the slots of few full files in memory, however long the next flush takes.
 
         The entries are put already, so an error is no reason to put them again: what is not sealed
-        now is sealed with the next surplus, or by the next flush.
+        now is sealed with the next surplus, or by the next flush. Files that are being flushed are
+        left out: that flush would write their header of before over that of the sealed file.
         """
-        waiting = [file for file in self._files[:-1] if file.slots is not None]
+        flushing = self._taken.files
+        waiting = [f for f in self._files[:-1] if f.slots is not None and f not in flushing]
         try:
             for file in waiting[:-_UNSEALED_MAX]:
                 file.seal()
@@ -450,6 +456,20 @@ class KeyIndex:
     def _delete(self, file: IndexFile) -> None:
         file.delete()
         self._is_directory_flushed = False
+
+    def _delete_behind(self, marks: Mapping[str, IndexMark]) -> None:
+        """Delete the files that were begun after the checkpoint that *marks* are of.
+
+        A kill may have left any of their bytes, and the file before them not yet full. The log has
+        what they had, behind that checkpoint.
+        """
+        with os.scandir(self._directory) as listing:
+            found = [entry.name for entry in listing if is_file_name(entry.name)]
+        last = max(marks, default="")
+        for name in found:
+            if name > last:
+                os.unlink(f"{self._directory}/{name}")  # noqa: PTH108 - paths are strings here
+                self._is_directory_flushed = False
 
     def _load(self, digests: Mapping[str, int] | None) -> None:
         with os.scandir(self._directory) as listing:
