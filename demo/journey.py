@@ -14,7 +14,7 @@ import msgspec
 import eruca
 from demo.dataset import Flight
 from demo.ledger import Ledger
-from eruca.contract.models import QueueOffsets
+from eruca.contract.topics import QueueOffsets
 
 TOPIC: Final = "flights"
 LIVE_TOPIC: Final = "departures"

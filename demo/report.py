@@ -15,8 +15,8 @@ from demo.journey import BULK, Found, Timing
 from demo.ledger import Ledger, percentile
 from demo.lives import Lives
 from demo.tickets import Sales
-from eruca.contract.models import QueueOffsets
 from eruca.contract.queries import Timeline
+from eruca.contract.topics import QueueOffsets
 
 
 def show_carriers(console: Console, ledger: Ledger) -> None:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from eruca.contract.models import Request
+from eruca.contract.fields import Request
 from eruca_namesrv.app import create_app
 from eruca_namesrv.settings import NamesrvSettings
 from support import brokers

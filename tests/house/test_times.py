@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel, PlainSerializer
 
 import eruca.contract
+from eruca.contract.fields import Request
 from eruca.contract.instant_texts import INSTANT_PATTERN
-from eruca.contract.models import Request
 from support.openapi_documents import SERVICES, made_document
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import eruca
-from eruca.contract.models import TopicSettings
+from eruca.contract.topics import TopicSettings
 from eruca_deploy.cluster import LocalCluster
 from support.waiting import until, until_told
 

@@ -85,19 +85,19 @@ if TYPE_CHECKING:
     from eruca.contract.groups import QueueReset as QueueReset
     from eruca.contract.messages import LogRecordView as LogRecordView
     from eruca.contract.messages import PulledMessage as PulledMessage
-    from eruca.contract.models import BrokerGroup as BrokerGroup
-    from eruca.contract.models import BrokerStatus as BrokerStatus
-    from eruca.contract.models import NamesrvStatus as NamesrvStatus
-    from eruca.contract.models import QueueOffsets as QueueOffsets
-    from eruca.contract.models import TopicConfig as TopicConfig
-    from eruca.contract.models import TopicRoute as TopicRoute
-    from eruca.contract.models import TopicSettings as TopicSettings
     from eruca.contract.queries import MessageFound as MessageFound
     from eruca.contract.queries import MessagePage as MessagePage
     from eruca.contract.queries import QueryStatus as QueryStatus
     from eruca.contract.queries import Timeline as Timeline
     from eruca.contract.recall_handles import RecallHandle as RecallHandle
     from eruca.contract.retries import DeadLetterDetail as DeadLetterDetail
+    from eruca.contract.routes import BrokerGroup as BrokerGroup
+    from eruca.contract.routes import TopicRoute as TopicRoute
+    from eruca.contract.status import BrokerStatus as BrokerStatus
+    from eruca.contract.status import NamesrvStatus as NamesrvStatus
+    from eruca.contract.topics import QueueOffsets as QueueOffsets
+    from eruca.contract.topics import TopicConfig as TopicConfig
+    from eruca.contract.topics import TopicSettings as TopicSettings
     from eruca.contract.transactions import DecisionReceipt as DecisionReceipt
     from eruca.contract.transactions import TransactionDetail as TransactionDetail
     from eruca.contract.transactions import TransactionSummary as TransactionSummary
@@ -207,9 +207,9 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "AsyncTransactionProducer": "eruca.aio.transaction_producer",
     "Averagely": "eruca.core.allocation",
     "AveragelyByCircle": "eruca.core.allocation",
-    "BrokerGroup": "eruca.contract.models",
+    "BrokerGroup": "eruca.contract.routes",
     "BrokerHealth": "eruca.core.routing.latency_fault",
-    "BrokerStatus": "eruca.contract.models",
+    "BrokerStatus": "eruca.contract.status",
     "ByConfig": "eruca.core.allocation",
     "ByMachineRoom": "eruca.core.allocation",
     "Client": "eruca.sync.client",
@@ -242,14 +242,14 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "MessageFound": "eruca.contract.queries",
     "MessagePage": "eruca.contract.queries",
     "MessageQueue": "eruca.core.messages.message_queue",
-    "NamesrvStatus": "eruca.contract.models",
+    "NamesrvStatus": "eruca.contract.status",
     "Producer": "eruca.sync.producer",
     "PullConsumer": "eruca.sync.pull_consumer",
     "PulledMessage": "eruca.contract.messages",
     "PushConsumer": "eruca.sync.push_consumer",
     "Query": "eruca.sync.query",
     "QueryStatus": "eruca.contract.queries",
-    "QueueOffsets": "eruca.contract.models",
+    "QueueOffsets": "eruca.contract.topics",
     "QueueReset": "eruca.contract.groups",
     "RecallHandle": "eruca.contract.recall_handles",
     "ReceivedMessage": "eruca.core.messages.received_message",
@@ -261,9 +261,9 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "SimpleConsumer": "eruca.sync.simple_consumer",
     "Sql92Filter": "eruca.core.filters.sql92",
     "Timeline": "eruca.contract.queries",
-    "TopicConfig": "eruca.contract.models",
-    "TopicRoute": "eruca.contract.models",
-    "TopicSettings": "eruca.contract.models",
+    "TopicConfig": "eruca.contract.topics",
+    "TopicRoute": "eruca.contract.routes",
+    "TopicSettings": "eruca.contract.topics",
     "Transaction": "eruca.sync.transaction_producer",
     "TransactionAdmin": "eruca.sync.transaction_admin",
     "TransactionCheck": "eruca.core.producing.transactions",

@@ -14,8 +14,8 @@ from pydantic import TypeAdapter
 
 from eruca import Message
 from eruca.contract.errors import ValidationError
+from eruca.contract.fields import BrokerName
 from eruca.contract.groups import ClientId
-from eruca.contract.models import BrokerName
 from support.brokers import JSON, client_of, open_broker
 
 pytestmark = pytest.mark.anyio

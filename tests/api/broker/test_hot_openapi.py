@@ -11,8 +11,9 @@ import msgspec
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from eruca.contract import messages, models
+from eruca.contract import messages, topics
 from eruca.contract.messages import NewMessage, NewMessages
+from eruca.contract.status import BrokerStatus
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.hot import pull
 from eruca_broker.api.hot.octets import DESCRIBING_PARAMETERS
@@ -149,13 +150,13 @@ def test_the_schemas_are_those_of_the_structs_that_decode(declared: dict[str, An
 
 def test_the_examples_are_of_the_models_they_stand_for() -> None:
     for model, example in (
-        (models.TopicConfig, examples.TOPIC),
-        (models.TopicSettings, examples.TOPIC_SETTINGS["plain"]["value"]),
-        (models.TopicSettings, examples.TOPIC_SETTINGS["ordered"]["value"]),
-        (models.TopicList, examples.TOPIC_LIST),
-        (models.TopicQueues, examples.TOPIC_QUEUES),
-        (models.OffsetByTime, examples.OFFSET_BY_TIME),
-        (models.BrokerStatus, examples.STATUS),
+        (topics.TopicConfig, examples.TOPIC),
+        (topics.TopicSettings, examples.TOPIC_SETTINGS["plain"]["value"]),
+        (topics.TopicSettings, examples.TOPIC_SETTINGS["ordered"]["value"]),
+        (topics.TopicList, examples.TOPIC_LIST),
+        (topics.TopicQueues, examples.TOPIC_QUEUES),
+        (topics.OffsetByTime, examples.OFFSET_BY_TIME),
+        (BrokerStatus, examples.STATUS),
     ):
         model.model_validate(example, extra="forbid")
     msgspec.json.decode(json.dumps(examples.LOG_ANSWER), type=messages.LogAnswer)

@@ -11,7 +11,7 @@ import pytest
 
 from eruca import AsyncClient
 from eruca.contract.errors import InternalError, TransactionNotFoundError, TransportError
-from eruca.contract.models import BrokerGroup
+from eruca.contract.routes import BrokerGroup
 from eruca_broker.app import create_app
 from eruca_txn_checker.checking.broker_calls import BrokerCalls
 from support.checkers import begin, create_topic

@@ -13,7 +13,7 @@ from eruca.contract.errors import (
     RecordNotFoundError,
     SystemTopicError,
 )
-from eruca.contract.models import OrderConfig
+from eruca.contract.topics import OrderConfig
 from support.in_process_cluster import InProcessCluster
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from eruca.contract.errors import BrokerNotFoundError, ConflictError, OverloadedError
-from eruca.contract.models import BrokerRegistration, OrderConfig, Permission, TopicConfig
+from eruca.contract.fields import Permission
+from eruca.contract.routes import BrokerRegistration
+from eruca.contract.topics import OrderConfig, TopicConfig
 from eruca_namesrv.route_table import Registered, RouteTable
 
 HOST = "10.0.0.1:10911"

@@ -6,7 +6,7 @@ import pytest
 
 from eruca.contract.errors import ValidationError
 from eruca.contract.limits import QUEUE_COUNT_MAX
-from eruca.contract.models import TopicConfig
+from eruca.contract.topics import TopicConfig
 from eruca_namesrv.topic_lists import FAULTS_SHOWN_MAX, check_topics
 
 

@@ -29,23 +29,15 @@ from eruca.contract.errors import (
     TransportError,
     ValidationError,
 )
+from eruca.contract.fields import Permission
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX, LIST_LIMIT_MAX
 from eruca.contract.message_ids import UndecodableIdError, decode_offset_id
 from eruca.contract.messages import LogRecordView, PulledMessage
-from eruca.contract.models import (
-    BrokerGroup,
-    BrokerStatus,
-    ClusterList,
-    NamesrvStatus,
-    Permission,
-    QueueOffsets,
-    TopicConfig,
-    TopicNames,
-    TopicRoute,
-    TopicSettings,
-)
 from eruca.contract.recall_handles import RecallHandle
 from eruca.contract.records import PORT_MAX, Host
+from eruca.contract.routes import BrokerGroup, ClusterList, TopicNames, TopicRoute
+from eruca.contract.status import BrokerStatus, NamesrvStatus
+from eruca.contract.topics import QueueOffsets, TopicConfig, TopicSettings
 from eruca.core.checked_arguments import checked_calls
 from eruca.core.checked_names import check_topic
 from eruca.core.checked_numbers import check_above_zero

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from eruca.aio.cluster.masters import Masters, known_by, on_each
 from eruca.contract.errors import ErucaError, TopicNotFoundError, ValidationError
-from eruca.contract.models import TopicConfig, TopicRoute, TopicSettings
+from eruca.contract.routes import TopicRoute
+from eruca.contract.topics import TopicConfig, TopicSettings
 from eruca.core.checked_names import check_topic
 from eruca.core.routing.order_config import latest_order_config, order_config_of
 

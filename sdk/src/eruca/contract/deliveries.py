@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 from msgspec import Struct
 from pydantic import AfterValidator, Field
 
+from eruca.contract.fields import Answer, Request, TopicName, WaitSeconds
 from eruca.contract.groups import DelaySeconds, FilterType, Start
 from eruca.contract.instant_texts import InstantText
 from eruca.contract.limits import (
@@ -29,7 +30,6 @@ from eruca.contract.limits import (
     INVISIBLE_SECONDS_MIN,
 )
 from eruca.contract.messages import PulledMessage
-from eruca.contract.models import Answer, Request, TopicName, WaitSeconds
 from eruca.contract.retries import RetryReason
 from eruca.contract.times import Instant
 

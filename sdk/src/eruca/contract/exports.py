@@ -47,16 +47,10 @@ from typing import Final, Literal, Self
 
 from pydantic import Field
 
-from eruca.contract.models import (
-    OFFSET_MAX,
-    Answer,
-    BrokerName,
-    Offset,
-    QueueId,
-    TopicId,
-)
+from eruca.contract.fields import OFFSET_MAX, Answer, BrokerName, Offset, QueueId
 from eruca.contract.queries import Missing
 from eruca.contract.times import Instant
+from eruca.contract.topics import TopicId
 
 EXPORT_SCHEMA_VERSION: Final = 2
 ARROW_MEDIA_TYPE: Final = "application/vnd.apache.arrow.stream"

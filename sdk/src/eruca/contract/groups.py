@@ -26,6 +26,16 @@ from pydantic import (
     model_validator,
 )
 
+from eruca.contract.fields import (
+    OFFSET_MAX,
+    Answer,
+    Moment,
+    Offset,
+    QueueId,
+    Request,
+    TopicName,
+    WaitSeconds,
+)
 from eruca.contract.limits import (
     CLIENT_ID_SIZE_MAX,
     DELAY_SECONDS_MAX,
@@ -40,16 +50,6 @@ from eruca.contract.limits import (
     SESSION_SECONDS_MAX,
     SESSION_SECONDS_MIN,
     SUBSCRIPTION_COUNT_MAX,
-)
-from eruca.contract.models import (
-    OFFSET_MAX,
-    Answer,
-    Moment,
-    Offset,
-    QueueId,
-    Request,
-    TopicName,
-    WaitSeconds,
 )
 from eruca.contract.times import Instant
 

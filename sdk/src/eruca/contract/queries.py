@@ -30,8 +30,8 @@ from eruca.contract.errors import (
     RecordNotFoundError,
     SearchIncompleteError,
 )
+from eruca.contract.fields import Answer, BrokerName, Request
 from eruca.contract.limits import GROUP_SIZE_MAX, LIST_LIMIT_MAX, MESSAGE_ID_SIZE_MAX
-from eruca.contract.models import Answer, BrokerName, Request
 from eruca.contract.names import NAME_PATTERN
 from eruca.contract.times import Instant
 

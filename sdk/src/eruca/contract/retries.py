@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from eruca.contract.fields import Answer, Moment, Offset, QueueId, Request, TopicName
 from eruca.contract.groups import ClientId, Incarnation, Token
 from eruca.contract.limits import (
     DELAY_SECONDS_MAX,
@@ -19,7 +20,6 @@ from eruca.contract.limits import (
     RETRY_TIMES_MAX,
     SEND_BACK_COUNT_MAX,
 )
-from eruca.contract.models import Answer, Moment, Offset, QueueId, Request, TopicName
 from eruca.contract.times import Instant
 
 RetryReason = Annotated[

@@ -1,6 +1,6 @@
 """Times in answers: datetimes to programs, and texts of one length on the wire.
 
-Requests may name a moment in any zone and to any digit; see :data:`eruca.contract.models.Moment`.
+Requests may name a moment in any zone and to any digit; see :data:`eruca.contract.fields.Moment`.
 """
 
 from __future__ import annotations

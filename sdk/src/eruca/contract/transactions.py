@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct
 from pydantic import AnyHttpUrl, Field
 
+from eruca.contract.fields import Answer, Request
 from eruca.contract.groups import ClientId
 from eruca.contract.instant_texts import InstantText
 from eruca.contract.limits import (
@@ -39,7 +40,6 @@ from eruca.contract.limits import (
     WEBHOOK_URL_SIZE_MAX,
 )
 from eruca.contract.messages import NewMessage
-from eruca.contract.models import Answer, Request
 from eruca.contract.names import NAME_PATTERN
 from eruca.contract.times import Instant
 from eruca.contract.transaction_events import Decider, Outcome

@@ -17,18 +17,12 @@ if TYPE_CHECKING:
 
     from eruca.aio.scheduled import HeldScheduled
     from eruca.contract.errors import ErucaError
+    from eruca.contract.fields import Permission
     from eruca.contract.messages import LogRecordView, PulledMessage
-    from eruca.contract.models import (
-        BrokerGroup,
-        BrokerStatus,
-        NamesrvStatus,
-        Permission,
-        QueueOffsets,
-        TopicConfig,
-        TopicRoute,
-        TopicSettings,
-    )
     from eruca.contract.recall_handles import RecallHandle
+    from eruca.contract.routes import BrokerGroup, TopicRoute
+    from eruca.contract.status import BrokerStatus, NamesrvStatus
+    from eruca.contract.topics import QueueOffsets, TopicConfig, TopicSettings
     from eruca.core.messages.message_queue import MessageQueue
     from eruca.sync.group_admin import GroupAdmin
     from eruca.sync.transaction_admin import TransactionAdmin

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
+from eruca.contract.fields import MASTER_ID, BrokerId, BrokerName, BrokerRole, ClusterName
 from eruca.contract.limits import (
     BODY_SIZE_MAX,
     BROKER_TOPIC_COUNT_MAX,
@@ -17,7 +18,6 @@ from eruca.contract.limits import (
     HEARTBEAT_SECONDS_DEFAULT,
     RECORDS_SIZE_MAX,
 )
-from eruca.contract.models import MASTER_ID, BrokerId, BrokerName, BrokerRole, ClusterName
 from eruca.contract.urls import checked_url
 from eruca_broker.store.settings import SEGMENT_SIZE_MIN, FlushMode
 from eruca_chassis.settings import ServiceSettings, at_least, checked_segment, checked_urls

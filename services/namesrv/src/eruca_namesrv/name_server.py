@@ -31,22 +31,22 @@ from eruca.contract.errors import (
     NotReadyError,
     TopicNotFoundError,
 )
-from eruca.contract.models import (
-    MASTER_ID,
+from eruca.contract.fields import MASTER_ID
+from eruca.contract.names import (
+    CHECKERS_NAMESPACE,
+    ORDERED_TOPICS_NAMESPACE,
+    QUERY_SERVICES_NAMESPACE,
+)
+from eruca.contract.routes import (
     BrokerAddress,
     BrokerGroup,
     BrokerList,
     BrokerRegistration,
     ClusterList,
     RegistrationResult,
-    TopicConfig,
     TopicRoute,
 )
-from eruca.contract.names import (
-    CHECKERS_NAMESPACE,
-    ORDERED_TOPICS_NAMESPACE,
-    QUERY_SERVICES_NAMESPACE,
-)
+from eruca.contract.topics import TopicConfig
 from eruca_chassis.asgi import Receive
 from eruca_chassis.clock import Clock
 from eruca_chassis.held import HeldPlace, HeldPlaces, Release, Waking

@@ -25,9 +25,9 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
 from eruca.contract.errors import KeyNotFoundError
-from eruca.contract.models import OrderConfig, TopicConfig
 from eruca.contract.names import ORDERED_TOPICS_NAMESPACE
 from eruca.contract.ordered_topics import OrderedTopicsEntry, ordered_topics_of
+from eruca.contract.topics import OrderConfig, TopicConfig
 from eruca_namesrv.kv import KvTable
 
 

@@ -37,16 +37,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from eruca.contract.errors import BrokerNotFoundError, ConflictError, OverloadedError
-from eruca.contract.models import (
-    MASTER_ID,
-    BrokerRegistration,
-    OrderConfig,
-    Permission,
-    QueueData,
-    RouteBroker,
-    TopicConfig,
-    TopicRoute,
-)
+from eruca.contract.fields import MASTER_ID, Permission
+from eruca.contract.routes import BrokerRegistration, QueueData, RouteBroker, TopicRoute
+from eruca.contract.topics import OrderConfig, TopicConfig
 
 RETRY_SECONDS: Final = 30.0  # a registration period: places may become free within it
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from eruca.contract.errors import ValidationError
 from eruca.contract.limits import QUEUE_COUNT_MAX
-from eruca.contract.models import TopicConfig
 from eruca.contract.names import broker_topic_fault
+from eruca.contract.topics import TopicConfig
 
 FAULTS_SHOWN_MAX = 32
 

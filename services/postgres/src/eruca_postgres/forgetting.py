@@ -31,7 +31,7 @@ from eruca.contract.errors import (
     ErucaError,
     UnavailableError,
 )
-from eruca.contract.models import BrokerList
+from eruca.contract.routes import BrokerList
 from eruca_postgres.database import Database
 from eruca_postgres.positions import delete_position, read_positions
 from eruca_postgres.tables import leases

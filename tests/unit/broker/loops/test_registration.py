@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 import pytest
 from structlog.testing import capture_logs
 
-from eruca.contract.models import TopicConfig
+from eruca.contract.topics import TopicConfig
 from eruca_broker.loops.registration import Registrant, Registration
 from support.clocks import ManualClock
 from support.waiting import until

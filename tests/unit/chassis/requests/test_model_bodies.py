@@ -11,7 +11,7 @@ import pytest
 from fastapi import APIRouter, Body, Path
 from pydantic import Field
 
-from eruca.contract.models import GroupName, Request
+from eruca.contract.fields import GroupName, Request
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import JSON_OK, BodyLimit, Exchange
 from eruca_chassis.connections.hot import HotRoute, HotRoutes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from eruca.contract.models import BrokerAddress, BrokerGroup
+from eruca.contract.routes import BrokerAddress, BrokerGroup
 from eruca_chassis.explorer.routes import Explored, ExploredServices
 from eruca_query.explorer.choice import EXPLORED_MAX, services_to_explore
 

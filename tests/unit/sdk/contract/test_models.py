@@ -9,16 +9,10 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 import eruca
+from eruca.contract.fields import GroupName, Moment, TopicName
 from eruca.contract.groups import OffsetCommits
-from eruca.contract.models import (
-    BrokerRegistration,
-    GroupName,
-    Moment,
-    MultiPullRequest,
-    TopicName,
-    TopicRoute,
-    TopicSettings,
-)
+from eruca.contract.routes import BrokerRegistration, TopicRoute
+from eruca.contract.topics import MultiPullRequest, TopicSettings
 
 TOPIC = TypeAdapter[str](TopicName)
 GROUP = TypeAdapter[str](GroupName)

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 
 from eruca.contract.groups import GroupConfig
 from eruca.contract.instant_texts import INSTANT_PATTERN, InstantText, instant_text
-from eruca.contract.models import OffsetByTime
 from eruca.contract.times import Instant
+from eruca.contract.topics import OffsetByTime
 
 INSTANT: TypeAdapter[datetime] = TypeAdapter(Instant)
 

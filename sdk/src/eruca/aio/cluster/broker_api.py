@@ -23,14 +23,8 @@ from eruca.contract.errors import TransportError
 from eruca.contract.groups import GroupOffsets, OffsetCommit, OffsetCommits
 from eruca.contract.limits import OFFSET_COUNT_MAX
 from eruca.contract.messages import FoundMessages, LogRecordView
-from eruca.contract.models import (
-    BrokerStatus,
-    OffsetByTime,
-    TopicConfig,
-    TopicList,
-    TopicQueues,
-    TopicSettings,
-)
+from eruca.contract.status import BrokerStatus
+from eruca.contract.topics import OffsetByTime, TopicConfig, TopicList, TopicQueues, TopicSettings
 
 M = TypeVar("M", bound=BaseModel)
 

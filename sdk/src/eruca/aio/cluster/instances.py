@@ -19,7 +19,7 @@ from eruca.contract.errors import (
     TimeoutExpiredError,
     TransportError,
 )
-from eruca.contract.models import KvNamespace
+from eruca.contract.routes import KvNamespace
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -14,7 +14,7 @@ from eruca.aio.cluster.masters import Masters, on_each
 from eruca.aio.cluster.requests import checked_request, parsed
 from eruca.aio.http.transport import path_segment
 from eruca.contract.errors import KeyNotFoundError
-from eruca.contract.models import KvEntry, KvNamespace, KvValue
+from eruca.contract.routes import KvEntry, KvNamespace, KvValue
 from eruca.core.checked_names import check_kv_name
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from eruca.contract.errors import (
     TransportError,
     UnavailableError,
 )
-from eruca.contract.models import MASTER_ID, BrokerGroup, BrokerList
+from eruca.contract.fields import MASTER_ID
+from eruca.contract.routes import BrokerGroup, BrokerList
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.routing.route_table import address_for
 

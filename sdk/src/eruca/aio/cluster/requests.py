@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from eruca.aio.http.transport import JSON_HEADER, HttpResponse, HttpTransport, problem_error
 from eruca.contract.errors import TransportError, ValidationError
 from eruca.contract.groups import GroupSettings
-from eruca.contract.models import TopicSettings
+from eruca.contract.topics import TopicSettings
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -43,13 +43,7 @@ from eruca.contract.errors import (
     TransportError,
 )
 from eruca.contract.limits import QUEUE_COUNT_DEFAULT
-from eruca.contract.models import (
-    SETTLING_HEADER,
-    BrokerList,
-    QueueData,
-    RouteBroker,
-    TopicRoute,
-)
+from eruca.contract.routes import SETTLING_HEADER, BrokerList, QueueData, RouteBroker, TopicRoute
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.routing.route_table import (
     CachedRoute,

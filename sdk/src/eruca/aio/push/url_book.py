@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from eruca.aio.cluster.routes import Routes
 from eruca.contract.errors import NoRouteError
-from eruca.contract.models import MASTER_ID
+from eruca.contract.fields import MASTER_ID
 from eruca.core.messages.message_queue import MessageQueue
 
 

@@ -13,7 +13,8 @@ from eruca.cli.session import Session
 
 if TYPE_CHECKING:
     from eruca.contract.errors import ErucaError
-    from eruca.contract.models import BrokerGroup, BrokerStatus, NamesrvStatus
+    from eruca.contract.routes import BrokerGroup
+    from eruca.contract.status import BrokerStatus, NamesrvStatus
 
 _BROKER_HEADINGS: Final = (
     "broker",

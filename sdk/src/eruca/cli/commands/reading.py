@@ -18,7 +18,7 @@ from eruca.core.filters.tag_expression import SUBSCRIBE_ALL
 if TYPE_CHECKING:
     from eruca.aio.client import AsyncClient
     from eruca.aio.pull_consumer import AsyncPullConsumer
-    from eruca.contract.models import QueueOffsets
+    from eruca.contract.topics import QueueOffsets
     from eruca.core.filters.subscription_filter import Filter
     from eruca.core.messages.message_queue import MessageQueue
     from eruca.core.messages.received_message import ReceivedMessage

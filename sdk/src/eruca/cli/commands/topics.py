@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from eruca.aio.client import AsyncClient
     from eruca.contract.errors import ErucaError
-    from eruca.contract.models import TopicConfig, TopicSettings
+    from eruca.contract.topics import TopicConfig, TopicSettings
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 BrokerOption = Annotated[str | None, typer.Option("--broker", help="On this broker only.")]
@@ -159,7 +159,7 @@ async def masters(
     client: AsyncClient, *, cluster: str | None = None, broker: str | None = None
 ) -> list[str]:
     """Return the names of the live brokers that are meant, of those that have a master."""
-    from eruca.contract.models import MASTER_ID
+    from eruca.contract.fields import MASTER_ID
 
     return [
         group.broker_name
@@ -178,7 +178,7 @@ def _settings(
     ordered: bool | None,
 ) -> TopicSettings:
     """Return what a broker is to make of a topic: what it holds, and in its place what is named."""
-    from eruca.contract.models import TopicSettings
+    from eruca.contract.topics import TopicSettings
 
     named = {
         "read_queue_count": queues,

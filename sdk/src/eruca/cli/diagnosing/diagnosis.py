@@ -23,14 +23,9 @@ from eruca.cli.diagnosing.findings import Finding, Verdict
 from eruca.cli.diagnosing.follower_findings import Following, judged
 from eruca.cli.diagnosing.probes import TIMEOUT_SECONDS, Probe, ask
 from eruca.contract.errors import ErucaError, NameServerSettlingError
-from eruca.contract.models import (
-    BrokerAddress,
-    BrokerGroup,
-    BrokerList,
-    BrokerStatus,
-    KvNamespace,
-)
 from eruca.contract.queries import QueryStatus
+from eruca.contract.routes import BrokerAddress, BrokerGroup, BrokerList, KvNamespace
+from eruca.contract.status import BrokerStatus
 from eruca.contract.transactions import CheckerStatus
 from eruca.core.client_settings import NAMESRV_URLS_DEFAULT, ClientSettings
 from eruca.core.routing.route_table import address_for

@@ -13,7 +13,8 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import urlsplit
 
-from eruca.contract.models import BrokerAddress, BrokerStatus
+from eruca.contract.routes import BrokerAddress
+from eruca.contract.status import BrokerStatus
 
 SLOW_SECONDS: Final = 0.5  # an empty request over a healthy network takes far less
 CLOCK_SKEW_SECONDS: Final = 5.0  # ids, times of storage and offsets by time drift apart beyond

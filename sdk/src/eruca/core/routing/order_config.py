@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from eruca.contract.models import OrderConfig, TopicConfig, TopicSettings
+from eruca.contract.topics import OrderConfig, TopicConfig, TopicSettings
 
 
 def order_config_of(

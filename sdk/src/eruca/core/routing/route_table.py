@@ -21,9 +21,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from eruca.contract.errors import NoRouteError
+from eruca.contract.fields import MASTER_ID
 from eruca.contract.limits import QUEUE_COUNT_MAX
-from eruca.contract.models import MASTER_ID, TopicRoute
 from eruca.contract.records import Host
+from eruca.contract.routes import TopicRoute
 from eruca.core.messages.message_queue import MessageQueue
 
 ROUTE_AGE_MS_MAX: Final = 30_000  # RocketMQ's pollNameServerInterval

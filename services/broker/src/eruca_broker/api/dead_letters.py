@@ -12,8 +12,8 @@ from eruca.contract.errors import (
     OverloadedError,
     ValidationError,
 )
+from eruca.contract.fields import GroupName, Moment, Offset, TopicName
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
-from eruca.contract.models import GroupName, Moment, Offset, TopicName
 from eruca.contract.retries import (
     DeadLetterDetail,
     DeadLetterFilter,

@@ -31,7 +31,7 @@ from eruca.contract.errors import (
     TooLargeError,
     TopicNotFoundError,
 )
-from eruca.contract.models import GroupName
+from eruca.contract.fields import GroupName
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import deliveries as delivery_examples
 from eruca_broker.api.hot.routes import ACK_PATH, DELIVERIES_PATH, dispatched_before

@@ -8,9 +8,9 @@ import msgspec
 from fastapi import APIRouter, Path, Query, Response
 
 from eruca.contract.errors import OverloadedError, TopicNotFoundError, ValidationError
+from eruca.contract.fields import OFFSET_MAX, Moment, TopicName
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX, KEY_SIZE_MAX, PULL_SIZE_MAX
 from eruca.contract.messages import FoundMessages
-from eruca.contract.models import OFFSET_MAX, Moment, TopicName
 from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import messages as examples

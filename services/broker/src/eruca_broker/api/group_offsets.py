@@ -16,8 +16,8 @@ from eruca.contract.errors import (
     StaleLockError,
     TopicNotFoundError,
 )
+from eruca.contract.fields import GroupName, TopicName
 from eruca.contract.groups import GroupOffsets, OffsetCommits, OffsetReset, ResetAnswer
-from eruca.contract.models import GroupName, TopicName
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.refusals import WRITE_REFUSALS

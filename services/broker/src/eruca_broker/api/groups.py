@@ -13,9 +13,9 @@ from eruca.contract.errors import (
     OverloadedError,
     PermissionDeniedError,
 )
+from eruca.contract.fields import GroupName
 from eruca.contract.groups import GroupConfig, GroupList, GroupSettings
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
-from eruca.contract.models import GroupName
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE

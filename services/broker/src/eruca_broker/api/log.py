@@ -10,9 +10,9 @@ import structlog
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from eruca.contract.errors import NotAcceptableError, OverloadedError, RecordNotFoundError
+from eruca.contract.fields import Offset, WaitSeconds
 from eruca.contract.limits import LOG_READ_SIZE_DEFAULT, LOG_READ_SIZE_MAX
 from eruca.contract.messages import DamagedRecord, LogAnswer, LogRecordView
-from eruca.contract.models import Offset, WaitSeconds
 from eruca.contract.records import DamagedRecordError, Record, decode_record
 from eruca.contract.wire import (
     DAMAGED_OFFSETS_HEADER,

@@ -17,8 +17,8 @@ from eruca.contract.errors import (
     PermissionDeniedError,
     SubscriptionConflictError,
 )
+from eruca.contract.fields import GroupName, WaitSeconds
 from eruca.contract.groups import ClientId, Heartbeat, Incarnation, MemberAnswer, MemberList
-from eruca.contract.models import GroupName, WaitSeconds
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE

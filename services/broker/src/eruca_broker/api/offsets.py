@@ -10,12 +10,8 @@ from eruca.contract.errors import (
     QueueNotFoundError,
     TopicNotFoundError,
 )
-from eruca.contract.models import (
-    Moment,
-    OffsetByTime,
-    QueueId,
-    TopicName,
-)
+from eruca.contract.fields import Moment, QueueId, TopicName
+from eruca.contract.topics import OffsetByTime
 from eruca_broker.api.dependencies import IncludeSystem, TheBroker
 from eruca_broker.api.examples import messages as examples
 from eruca_chassis.documents.openapi import answer

@@ -18,8 +18,8 @@ from eruca.contract.errors import (
     StaleLockError,
     TopicNotFoundError,
 )
+from eruca.contract.fields import GroupName
 from eruca.contract.groups import LockAnswer, LockRelease, LockRequest
-from eruca.contract.models import GroupName
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.refusals import WRITE_REFUSALS

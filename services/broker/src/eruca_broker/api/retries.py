@@ -14,7 +14,7 @@ from eruca.contract.errors import (
     StaleLockError,
     TooLargeError,
 )
-from eruca.contract.models import GroupName
+from eruca.contract.fields import GroupName
 from eruca.contract.retries import SendBackResults, SendBacks
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import later as examples

@@ -12,8 +12,8 @@ from eruca.contract.errors import (
     ScheduledNotFoundError,
     ValidationError,
 )
+from eruca.contract.fields import TopicName
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
-from eruca.contract.models import TopicName
 from eruca.contract.recall_handles import RECALL_HANDLE_SIZE_MAX
 from eruca.contract.retries import ScheduledList
 from eruca_broker.api.dependencies import TheBroker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from eruca.contract.models import BrokerStatus
+from eruca.contract.status import BrokerStatus
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.processors.status import broker_status

@@ -14,8 +14,9 @@ from eruca.contract.errors import (
     SystemTopicError,
     TopicNotFoundError,
 )
+from eruca.contract.fields import TopicName
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
-from eruca.contract.models import TopicConfig, TopicList, TopicName, TopicQueues, TopicSettings
+from eruca.contract.topics import TopicConfig, TopicList, TopicQueues, TopicSettings
 from eruca_broker.api.dependencies import IncludeSystem, TheBroker
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE

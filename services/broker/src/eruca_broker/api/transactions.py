@@ -17,8 +17,8 @@ from eruca.contract.errors import (
     TransactionNotFoundError,
     ValidationError,
 )
+from eruca.contract.fields import GroupName
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
-from eruca.contract.models import GroupName
 from eruca.contract.transactions import (
     CheckGrant,
     CheckRequest,

@@ -29,8 +29,9 @@ import structlog
 from eruca.aio.http.httpx_carrier import Carrier
 from eruca.contract.errors import ConflictError, error_of_problem
 from eruca.contract.limits import REGISTRATION_SECONDS_MAX
-from eruca.contract.models import BrokerRegistration, RegistrationResult, TopicConfig
 from eruca.contract.ordered_topics import ordered_topics_of
+from eruca.contract.routes import BrokerRegistration, RegistrationResult
+from eruca.contract.topics import TopicConfig
 from eruca_chassis.clock import Clock
 from eruca_chassis.loops import BackgroundLoop
 

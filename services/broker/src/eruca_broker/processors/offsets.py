@@ -8,11 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from eruca.contract.models import (
-    OffsetByTime,
-    QueueOffsets,
-    TopicQueues,
-)
+from eruca.contract.topics import OffsetByTime, QueueOffsets, TopicQueues
 from eruca_broker.core.records.times import moment, ms_not_before, ms_of
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from eruca.contract.models import BrokerRole, BrokerStatus, LogStatus, ProjectionStatus
+from eruca.contract.fields import BrokerRole
+from eruca.contract.status import BrokerStatus, LogStatus, ProjectionStatus
 from eruca_broker.core.records.times import moment
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.store.message_store import MessageStore

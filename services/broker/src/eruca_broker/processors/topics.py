@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from eruca.contract import models
+from eruca.contract import topics
 from eruca.contract.errors import (
     ConflictError,
     DerivedTopicError,
@@ -24,7 +24,6 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.limits import BROKER_TOPIC_COUNT_MAX, QUEUE_COUNT_DEFAULT
-from eruca.contract.models import TopicConfig, TopicSettings
 from eruca.contract.names import (
     TOPIC_NAME_FIX,
     NameFault,
@@ -33,6 +32,7 @@ from eruca.contract.names import (
     is_derived_topic,
     is_system_topic,
 )
+from eruca.contract.topics import TopicConfig, TopicSettings
 from eruca_broker.core.state.events import TopicDeleted, TopicPut
 from eruca_broker.core.state.state import Topic
 from eruca_broker.core.state.topic_events import OrderConfig
@@ -398,10 +398,10 @@ def _order_config(name: str, settings: TopicSettings, known: Topic | None) -> Or
     return OrderConfig(wanted.version, tuple(sorted(wanted.queues.items())))
 
 
-def _shown_order(config: OrderConfig | None) -> models.OrderConfig | None:
+def _shown_order(config: OrderConfig | None) -> topics.OrderConfig | None:
     if config is None:
         return None
-    return models.OrderConfig(version=config.version, queues=dict(config.queues))
+    return topics.OrderConfig(version=config.version, queues=dict(config.queues))
 
 
 def check_topic_name(name: str) -> None:

@@ -13,14 +13,8 @@ from eruca.contract.errors import (
     NameServerSettlingError,
     OverloadedError,
 )
-from eruca.contract.models import (
-    BrokerId,
-    BrokerList,
-    BrokerName,
-    BrokerRegistration,
-    ClusterList,
-    RegistrationResult,
-)
+from eruca.contract.fields import BrokerId, BrokerName
+from eruca.contract.routes import BrokerList, BrokerRegistration, ClusterList, RegistrationResult
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_namesrv.api import examples

@@ -14,8 +14,8 @@ from eruca.contract.errors import (
     UnavailableError,
 )
 from eruca.contract.limits import KV_NAME_SIZE_MAX
-from eruca.contract.models import KvEntry, KvNamespace, KvValue
 from eruca.contract.names import KV_NAME_PATTERN
+from eruca.contract.routes import KvEntry, KvNamespace, KvValue
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_namesrv.api import examples

@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 from fastapi import APIRouter
 
-from eruca.contract.models import NamesrvStatus
+from eruca.contract.status import NamesrvStatus
 from eruca_chassis.documents.openapi import answer
 from eruca_namesrv.api import examples
 from eruca_namesrv.api.dependencies import Names

@@ -13,14 +13,9 @@ from eruca.contract.errors import (
     OverloadedError,
     TopicNotFoundError,
 )
+from eruca.contract.fields import TopicName, WaitSeconds
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
-from eruca.contract.models import (
-    SETTLING_HEADER,
-    TopicName,
-    TopicNames,
-    TopicRoute,
-    WaitSeconds,
-)
+from eruca.contract.routes import SETTLING_HEADER, TopicNames, TopicRoute
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor

@@ -17,13 +17,13 @@ from eruca.contract.errors import (
     TopicNotFoundError,
     ValidationError,
 )
+from eruca.contract.fields import OFFSET_MAX, Moment, TopicName
 from eruca.contract.limits import (
     CURSOR_SIZE_MAX,
     KEY_SIZE_MAX,
     LIST_LIMIT_DEFAULT,
     LIST_LIMIT_MAX,
 )
-from eruca.contract.models import OFFSET_MAX, Moment, TopicName
 from eruca.contract.names import is_derived_topic, is_system_topic
 from eruca.contract.queries import GroupFilter, MessageFound, MessageId, MessagePage, Timeline
 from eruca.contract.wire import OCTETS_MEDIA_TYPE

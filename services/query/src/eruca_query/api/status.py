@@ -14,7 +14,7 @@ from eruca.contract.errors import (
     DatabaseUnavailableError,
     UnavailableError,
 )
-from eruca.contract.models import BrokerName
+from eruca.contract.fields import BrokerName
 from eruca.contract.queries import QueryStatus, RebuildBegun, RebuildRequest
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
+from eruca.contract.fields import OFFSET_MAX
 from eruca.contract.messages import PulledMessage
-from eruca.contract.models import OFFSET_MAX
 from eruca.contract.records import Host
 from eruca_query.core.found_messages import FoundMessage, ms_of
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from eruca.contract.models import BrokerGroup
+from eruca.contract.routes import BrokerGroup
 from eruca.core.client_settings import NETWORK_DEFAULT
 from eruca_chassis.cross_origin import origin_of
 from eruca_chassis.explorer.routes import Explored, ExploredServices

@@ -11,8 +11,8 @@ from typing import Final
 
 from eruca import AsyncClient
 from eruca.contract.errors import ErucaError
-from eruca.contract.models import BrokerGroup
 from eruca.contract.names import CHECKERS_NAMESPACE
+from eruca.contract.routes import BrokerGroup
 from eruca_chassis.explorer.routes import ExploredServices
 from eruca_query.explorer.choice import services_to_explore
 

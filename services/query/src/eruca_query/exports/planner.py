@@ -29,8 +29,8 @@ from eruca.contract.limits import (
     EXPORT_PARTITION_ROWS_DEFAULT,
     EXPORT_QUEUE_COUNT_MAX,
 )
-from eruca.contract.models import QueueOffsets, TopicQueues
 from eruca.contract.queries import Missing
+from eruca.contract.topics import QueueOffsets, TopicQueues
 from eruca_query.exports.packing import QueueWish, partitions_of
 from eruca_query.exports.positions import Resumed, another_topic, resumed
 from eruca_query.exports.topic_brokers import TopicBrokers

@@ -19,7 +19,7 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.exports import ExportRange
-from eruca.contract.models import TopicQueues
+from eruca.contract.topics import TopicQueues
 from eruca.contract.wire import PullStatus
 from eruca_query.exports.positions import another_topic
 from eruca_query.exports.topic_brokers import TopicBrokers

@@ -18,8 +18,8 @@ from eruca.contract.exports import (
     ExportCodec,
     ExportRange,
 )
+from eruca.contract.fields import OFFSET_MAX
 from eruca.contract.limits import EXPORT_ROWS_MAX
-from eruca.contract.models import OFFSET_MAX
 from eruca_chassis.requests.json_members import check_members_once
 from eruca_chassis.requests.negotiation import choose
 from eruca_query.exports.planner import QueueName, StartPosition

@@ -28,13 +28,13 @@ from eruca.contract.exports import (
     ExportSchema,
     MissingRows,
 )
+from eruca.contract.fields import Moment, TopicName
 from eruca.contract.limits import (
     EXPORT_PARTITION_ROWS_DEFAULT,
     EXPORT_RANGE_COUNT_MAX,
     EXPORT_ROWS_MAX,
     EXPORT_START_SIZE_MAX,
 )
-from eruca.contract.models import Moment, TopicName
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.requests.time_ranges import check_order

@@ -23,9 +23,10 @@ from eruca.contract.errors import (
     TopicNotFoundError,
     UnavailableError,
 )
+from eruca.contract.fields import MASTER_ID
 from eruca.contract.limits import PULL_COUNT_MAX
-from eruca.contract.models import MASTER_ID, TopicQueues
 from eruca.contract.names import is_system_topic
+from eruca.contract.topics import TopicQueues
 from eruca.core.routing.route_table import DEFAULT_NETWORK
 from eruca_query.exports.broker_errors import RETRY_AFTER_SECONDS, naming
 from eruca_query.exports.workers.steps import RowForm, Step

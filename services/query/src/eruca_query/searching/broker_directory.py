@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from eruca.contract.errors import ErucaError
-from eruca.contract.models import MASTER_ID, BrokerGroup
+from eruca.contract.fields import MASTER_ID
 from eruca.contract.records import Host
+from eruca.contract.routes import BrokerGroup
 from eruca_chassis.clock import Clock
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from eruca.contract.models import OFFSET_MAX
+from eruca.contract.fields import OFFSET_MAX
 from eruca.contract.queries import LifeEvent as ShownEvent
 from eruca.contract.queries import LifeEventKind, Missing, Timeline
 from eruca_chassis.clock import Clock

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from eruca.contract.errors import DatabaseUnavailableError
-from eruca.contract.models import OFFSET_MAX
+from eruca.contract.fields import OFFSET_MAX
 from eruca.contract.queries import Missing
 from eruca_postgres.database import Database
 from eruca_query.core.found_messages import ms_not_before

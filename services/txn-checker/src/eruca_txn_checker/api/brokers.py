@@ -13,7 +13,7 @@ from eruca.contract.errors import (
     DatabaseUnavailableError,
     UnavailableError,
 )
-from eruca.contract.models import BrokerName
+from eruca.contract.fields import BrokerName
 from eruca_chassis.documents.problems import problems
 from eruca_postgres.forgetting import forget
 from eruca_txn_checker.api.dependencies import TheChecker

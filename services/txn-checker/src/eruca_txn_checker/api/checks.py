@@ -16,8 +16,8 @@ from eruca.contract.errors import (
     TopicNotFoundError,
     TransactionNotFoundError,
 )
+from eruca.contract.fields import GroupName, WaitSeconds
 from eruca.contract.groups import ClientId
-from eruca.contract.models import GroupName, WaitSeconds
 from eruca.contract.transactions import (
     CheckAnswer,
     CheckCount,

@@ -17,8 +17,8 @@ from eruca.contract.errors import (
     TransactionNotFoundError,
     ValidationError,
 )
+from eruca.contract.fields import BrokerName, GroupName
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
-from eruca.contract.models import BrokerName, GroupName
 from eruca.contract.transaction_events import Outcome
 from eruca.contract.transactions import (
     CheckedTransaction,

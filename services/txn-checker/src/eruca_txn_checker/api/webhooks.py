@@ -14,7 +14,7 @@ from eruca.contract.errors import (
     ValidationError,
     WebhookNotFoundError,
 )
-from eruca.contract.models import GroupName
+from eruca.contract.fields import GroupName
 from eruca.contract.transactions import Webhook, WebhookSettings
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems

@@ -24,7 +24,7 @@ from eruca.contract.errors import (
     TransportError,
     UnavailableError,
 )
-from eruca.contract.models import BrokerStatus
+from eruca.contract.status import BrokerStatus
 from eruca.contract.transaction_events import Outcome
 from eruca.contract.transactions import (
     CheckGrant,

@@ -19,7 +19,8 @@ from eruca.cli.diagnosing.findings import (
     is_healthy,
     unused_proxy,
 )
-from eruca.contract.models import BrokerAddress, BrokerStatus, LogStatus, ProjectionStatus
+from eruca.contract.routes import BrokerAddress
+from eruca.contract.status import BrokerStatus, LogStatus, ProjectionStatus
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 LOCAL = ("http://127.0.0.1:9876",)

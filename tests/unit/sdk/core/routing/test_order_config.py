@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from eruca.contract.models import OrderConfig, Permission, TopicConfig, TopicSettings
+from eruca.contract.fields import Permission
+from eruca.contract.topics import OrderConfig, TopicConfig, TopicSettings
 from eruca.core.routing.order_config import latest_order_config, order_config_of
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from eruca.contract.errors import NoRouteError
-from eruca.contract.models import Permission, QueueData, RouteBroker, TopicRoute
+from eruca.contract.fields import Permission
 from eruca.contract.records import Host
+from eruca.contract.routes import QueueData, RouteBroker, TopicRoute
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.routing.route_table import RouteTable, publish_view, subscribe_view
 

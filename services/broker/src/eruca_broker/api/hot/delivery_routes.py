@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from eruca.contract.deliveries import DeliveryAcks, DeliveryRequest
-from eruca.contract.models import GroupName
+from eruca.contract.fields import GroupName
 from eruca_broker.api.examples import deliveries as delivery_examples
 from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_body_type
 from eruca_broker.processors.deliveries.deliveries import Deliveries

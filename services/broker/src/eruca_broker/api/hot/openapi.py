@@ -34,6 +34,7 @@ from eruca.contract.errors import (
     UnsupportedMediaTypeError,
     ValidationError,
 )
+from eruca.contract.fields import OFFSET_MAX
 from eruca.contract.limits import (
     BATCH_COUNT_MAX,
     DERIVED_TOPIC_SIZE_MAX,
@@ -58,7 +59,6 @@ from eruca.contract.messages import (
     SendReceipt,
     SendReceipts,
 )
-from eruca.contract.models import OFFSET_MAX
 from eruca.contract.names import NAME_PATTERN
 from eruca.contract.wire import OCTETS_MEDIA_TYPE, RECORDS_MEDIA_TYPE
 from eruca_broker.api.examples import messages as examples

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from eruca.contract.errors import FilterSyntaxError
+from eruca.contract.fields import OFFSET_MAX
 from eruca.contract.limits import (
     FILTER_SIZE_MAX,
     JSON_BODY_SIZE_MAX,
@@ -32,7 +33,6 @@ from eruca.contract.messages import (
     PulledMessage,
     QueuePosition,
 )
-from eruca.contract.models import OFFSET_MAX
 from eruca.contract.wire import (
     RECORDS_MEDIA_TYPE,
     PullStatus,

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from urllib.parse import unquote_plus
 
 from eruca.contract.errors import ValidationError
-from eruca.contract.models import OFFSET_MAX
+from eruca.contract.fields import OFFSET_MAX
 
 QUEUE_ID_MAX: Final = 2**31 - 1
 _DIGITS_MAX: Final = len(str(OFFSET_MAX))
