@@ -25,8 +25,8 @@ from typing import Final, Self
 import httpx
 import psutil
 
-from eruca.aio.http.httpx_carrier import Carrier
 from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
+from eruca.services.http import credentials_of, httpx_client
 from eruca_deploy.data_lock import lock_data
 from eruca_deploy.plan import (
     MODULES,
@@ -46,6 +46,7 @@ from eruca_deploy.supervision import Child, Report
 from eruca_postgres.embedded import EmbeddedServer, socket_directory
 
 _POLL_SECONDS: Final = 0.05  # between two requests to a service that is not ready yet
+_ANSWER_SECONDS: Final = 2.0  # for one of them
 _TAIL_SHOWN: Final = 20  # lines of a child's output in the error for a failed start
 
 
@@ -308,7 +309,7 @@ class LocalCluster:
         )
 
     async def _until_ready(self, services: list[Service] | tuple[Service, ...]) -> None:
-        async with _client() as client:
+        async with _client(self._environment) as client:
             for service in services:
                 await self._until_none(service, partial(lacks_readiness, client, service.url))
             names = {s.name for s in services} & {s.name for s in self.plan.brokers}
@@ -322,7 +323,7 @@ class LocalCluster:
             TXN_CHECKER_MODULE: CHECKERS_NAMESPACE,
             QUERY_MODULE: QUERY_SERVICES_NAMESPACE,
         }
-        async with _client() as client:
+        async with _client(self._environment) as client:
             for service in (*plan.txn_checkers, *plan.queries):
                 lack = partial(
                     lacks_work,
@@ -354,9 +355,8 @@ class LocalCluster:
         return f"not everything was ready within {self._start_seconds:g} s: {self._lacking}{tails}"
 
 
-def _client() -> httpx.AsyncClient:
-    # trust_env: a proxy from the environment must not be used for the loopback interface.
-    return httpx.AsyncClient(transport=Carrier(), trust_env=False, timeout=2.0)
+def _client(environment: Mapping[str, str]) -> httpx.AsyncClient:
+    return httpx_client(credentials_of(environment), timeout=_ANSWER_SECONDS)
 
 
 def _locked_directory(directory: Path) -> int:

@@ -1,5 +1,9 @@
 """Requests to a service, tried again for as long as is allowed.
 
+Every request of the data source and of its replays is made here, with the service's
+:class:`Credentials`. Their form is that of the SDK's seam (``eruca.aio.http.credentials``): to add
+a scheme, write its class here and let :func:`credentials_of` choose it.
+
 Nothing but the standard library: the source travels to every executor.
 """
 
@@ -7,11 +11,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import ssl
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlencode, urlsplit
 
 import pyarrow as pa
@@ -69,11 +75,59 @@ TRANSIENT: Final = (OSError, http.client.HTTPException, pa.ArrowInvalid, BrokenA
 """What a service that goes away looks like; pyarrow calls a stream cut short invalid."""
 
 
-class Service:
-    """Requests to one of several services that are as good as each other."""
+class Credentials(Protocol):
+    """Says who makes a request to a server."""
 
-    def __init__(self, urls: Sequence[str], *, timeout: float, patience: float) -> None:
+    def headers(self, url: str) -> Mapping[str, str]:
+        """Return the headers to add to one request to the server at *url*."""
+        ...
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """Return the context of an ``https://`` connection; None: Python's default."""
+        ...
+
+
+class Anonymous:
+    """No credentials: requests say nothing about who makes them."""
+
+    def headers(self, url: str) -> Mapping[str, str]:
+        """Return none."""
+        return {}
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """Trust the system's authorities."""
+        return None
+
+
+def credentials_of(environment: Mapping[str, str]) -> Credentials:
+    """Return the credentials of a process, the driver's or an executor's.
+
+    Args:
+        environment: The process's; no variable of it names a scheme yet.
+    """
+    return Anonymous()
+
+
+class Service:
+    """Requests to one of several services that are as good as each other.
+
+    Args:
+        urls: The services.
+        timeout: Seconds for each step of a request.
+        patience: Seconds without progress after which it gives up.
+        credentials: Of the requests; None: the process's own.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        timeout: float,
+        patience: float,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._urls = list(urls)
+        self._credentials = credentials or credentials_of(os.environ)
         self._timeout = timeout
         self._patience = patience
 
@@ -131,7 +185,10 @@ class Service:
             RefusedError: It will not.
         """
         target = path + (f"?{urlencode(query)}" if query else "")
-        headers = {"accept": "application/vnd.apache.arrow.stream, application/json"}
+        headers = {
+            "accept": "application/vnd.apache.arrow.stream, application/json",
+            **self._credentials.headers(self._urls[0]),
+        }
         if body is not None:
             headers["content-type"] = "application/json"
         connection.request(method, target, body, headers)
@@ -154,10 +211,12 @@ class Service:
     def _connect(self) -> http.client.HTTPConnection:
         parts = urlsplit(self._urls[0])
         assert parts.hostname is not None
-        kind = (
-            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        if parts.scheme != "https":
+            return http.client.HTTPConnection(parts.hostname, parts.port, timeout=self._timeout)
+        context = self._credentials.ssl_context()
+        return http.client.HTTPSConnection(
+            parts.hostname, parts.port, timeout=self._timeout, context=context
         )
-        return kind(parts.hostname, parts.port, timeout=self._timeout)
 
 
 def _problem_of(body: bytes) -> tuple[str | None, str]:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from eruca.aio.cluster.client_context import ClientContext
+from eruca.aio.http.credentials import credentials_of
 from eruca.aio.producer import (
     BUFFER_SIZE_DEFAULT,
     COMPRESSION_THRESHOLD_DEFAULT,
@@ -111,7 +112,10 @@ class AsyncClient:
             os.environ, namesrv_urls=namesrv_urls, network=network, timeout=timeout
         )
         self._context = ClientContext(
-            settings, ssl_context=ssl_context, hot_transport=hot_transport, transport=transport
+            settings,
+            credentials=credentials_of(os.environ, ssl_context=ssl_context),
+            hot_transport=hot_transport,
+            transport=transport,
         )
         self._admin: AsyncAdmin | None = None
         self._query: AsyncQuery | None = None

@@ -6,6 +6,7 @@ the opposite order, however far it has come: the store, opened first, is closed 
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,6 +19,7 @@ import structlog
 from eruca.contract.errors import ConflictError, UnavailableError
 from eruca.contract.limits import QUEUE_COUNT_MAX
 from eruca.contract.records import Host
+from eruca.services.http import credentials_of
 from eruca_broker.addresses import store_host_of, urls_of
 from eruca_broker.api import (
     dead_letters,
@@ -339,6 +341,7 @@ def _registration(
         topics=lambda: [topic_config(t) for t in state.topics.values() if t.is_routable],
         version=lambda: first_version + state.version,
         clock=clock,
+        credentials=credentials_of(os.environ),
         on_outcome=lambda: gate.judge(registration.refusal),
     )
     return registration

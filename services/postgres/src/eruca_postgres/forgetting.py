@@ -24,7 +24,6 @@ from sqlalchemy import ColumnElement, Select, delete, func, literal_column, sele
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from eruca.aio.cluster.requests import parsed, send_model
 from eruca.contract.errors import (
     BrokerNotFoundError,
     ConflictError,
@@ -32,6 +31,7 @@ from eruca.contract.errors import (
     UnavailableError,
 )
 from eruca.contract.routes import BrokerList
+from eruca.services.cluster import parsed, send_model
 from eruca_postgres.database import Database
 from eruca_postgres.positions import delete_position, read_positions
 from eruca_postgres.tables import leases

@@ -46,8 +46,8 @@ from eruca_postgres.positions import (
 
 if TYPE_CHECKING:
     from eruca import AsyncClient
-    from eruca.aio.log_follower import AsyncLogFollower
     from eruca.core.messages.log_block import LogBlock
+    from eruca.services.cluster import AsyncLogFollower
 
 HOLD_SECONDS: Final = 10.0  # a read waits so long for records
 LOOK_SECONDS: Final = 1.0  # between two checks of the position meanwhile

@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from eruca.contract.topics import TopicConfig
+from eruca.services.http import ANONYMOUS
 from eruca_broker.loops.registration import Registrant, Registration
 from support.clocks import ManualClock
 from support.waiting import until
@@ -132,6 +133,7 @@ class Broker:
             ],
             version=lambda: len(self.names),
             clock=self.clock,
+            credentials=ANONYMOUS,
         )
 
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from eruca.aio.cluster.client_context import ClientContext
+from eruca.aio.http.credentials import ANONYMOUS
 from eruca.aio.http.transport import HttpResponse
 from eruca.aio.query import AsyncQuery
 from eruca.aio.transaction_admin import AsyncTransactionAdmin
@@ -35,7 +36,7 @@ class Services:
         settings = ClientSettings.resolve({}, namesrv_urls=namesrv_urls)
         self.context = ClientContext(
             settings,
-            ssl_context=None,
+            credentials=ANONYMOUS,
             hot_transport=self.transport,
             transport=self.transport,
         )

@@ -13,12 +13,12 @@ Concurrency rule: the client's.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from eruca.aio.cluster.name_servers import NameServers
-from eruca.aio.http.http1 import Http1Transport
-from eruca.aio.http.transport import HttpTransport, HttpxTransport
+from eruca.aio.http.clients import http1_transport, httpx_transport
+from eruca.aio.http.credentials import Credentials
+from eruca.aio.http.transport import HttpTransport
 from eruca.contract.errors import ClosedError
 from eruca.core.client_settings import ClientSettings
 
@@ -44,7 +44,7 @@ class ClientContext:
 
     Args:
         settings: What the client works with.
-        ssl_context: For ``https://`` URLs; None: the system's authorities are trusted.
+        credentials: Of the requests of its own transports; a given transport brings its own.
         hot_transport: Carries sends and pulls; None: the SDK's own HTTP/1.1 client.
         transport: Carries the rest; None: httpx.
 
@@ -59,17 +59,17 @@ class ClientContext:
         self,
         settings: ClientSettings,
         *,
-        ssl_context: ssl.SSLContext | None,
+        credentials: Credentials,
         hot_transport: HttpTransport | None,
         transport: HttpTransport | None,
     ) -> None:
         self.settings = settings
-        self.ssl_context = ssl_context
-        self.hot_transport = hot_transport or Http1Transport(ssl_context=ssl_context)
-        self.held_transport = hot_transport or Http1Transport(
-            ssl_context=ssl_context, connections_max=HELD_CONNECTIONS_MAX
+        self.credentials = credentials
+        self.hot_transport = hot_transport or http1_transport(credentials)
+        self.held_transport = hot_transport or http1_transport(
+            credentials, connections_max=HELD_CONNECTIONS_MAX
         )
-        self.transport = transport or HttpxTransport(ssl_context=ssl_context)
+        self.transport = transport or httpx_transport(credentials)
         self.name_servers = NameServers(settings.namesrv_urls, self.transport)
         from eruca.aio.cluster.routes import Routes
 

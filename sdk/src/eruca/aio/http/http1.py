@@ -14,17 +14,16 @@ idle and which ended without a byte of an answer: then the server had closed it 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
+from eruca.aio.http.credentials import ANONYMOUS, Credentials
 from eruca.aio.http.http1_connection import ConnectionLostError, Http1Connection
 from eruca.aio.http.known_answers import KnownAnswers
 from eruca.aio.http.ownership import Ownership
-from eruca.aio.http.tls import trusted_context
 from eruca.aio.http.transport import (
     ConnectTimeoutError,
     HttpResponse,
@@ -46,11 +45,12 @@ class Http1Transport:
     def __init__(
         self,
         *,
-        ssl_context: ssl.SSLContext | None = None,
+        credentials: Credentials = ANONYMOUS,
         connections_max: int = CONNECTIONS_MAX,
         response_size_max: int = RESPONSE_SIZE_MAX,
     ) -> None:
-        self._ssl_context = ssl_context
+        self._credentials = credentials
+        self._has_headers = credentials.has_headers
         self._connections_max = connections_max
         self._response_size_max = response_size_max
         self._hosts: dict[str, _HostPool] = {}
@@ -80,6 +80,8 @@ class Http1Transport:
             # Brokers come back at other addresses: those that nobody is connected to are forgotten.
             self._hosts = {u: known for u, known in self._hosts.items() if known.is_in_use}
             pool = self._hosts[url] = _HostPool(url, self)
+        if self._has_headers:
+            headers = (*headers, *await self._credential_headers(url, deadline))
         size = 0
         for part in body:
             size += len(part) if part.__class__ is bytes else memoryview(part).nbytes
@@ -125,13 +127,12 @@ class Http1Transport:
     async def connect(self, host: str, port: int, place: str, *, tls: bool) -> Http1Connection:
         """Return a new connection; the caller limits the time."""
         loop = asyncio.get_running_loop()
-        if tls and self._ssl_context is None:
-            self._ssl_context = await trusted_context()
+        context = await self._credentials.ssl_context() if tls else None
         _, connection = await loop.create_connection(
             lambda: Http1Connection(place, self._response_size_max, self._known),
             host,
             port,
-            ssl=self._ssl_context if tls else None,
+            ssl=context,
         )
         return connection
 
@@ -139,6 +140,13 @@ class Http1Transport:
     def connections_max(self) -> int:
         """How many connections to one server there may be."""
         return self._connections_max
+
+    async def _credential_headers(self, url: str, deadline: float) -> Sequence[tuple[str, str]]:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._credentials.headers(url)
+        except TimeoutError:
+            raise TimeoutExpiredError(f"{url}: no credentials before the deadline") from None
 
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:

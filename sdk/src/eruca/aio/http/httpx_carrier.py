@@ -1,7 +1,7 @@
 """The way under httpx: one for ``http://``, and one for ``https://`` that is made when it is used.
 
 httpx makes a TLS context for every client, whatever its URLs, in its constructor. Under a client
-with ``transport=Carrier()`` nothing of TLS is loaded until a URL needs it, and then by a thread.
+with ``transport=Carrier(…)`` nothing of TLS is loaded until a URL needs it, and then by a thread.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any
 
 import httpx
 
-from eruca.aio.http.tls import trusted_context
+from eruca.aio.http.credentials import ANONYMOUS, Credentials
 
 
 class Carrier(httpx.AsyncBaseTransport):
     """Carries requests of both schemes; belongs to the event loop that uses it.
 
     Args:
-        ssl_context: For ``https://`` URLs; None: the system's authorities are trusted.
+        credentials: Of the requests. Their TLS context is asked for once, when it is needed.
         options: Further arguments of ``httpx.AsyncHTTPTransport``.
     """
 
-    def __init__(self, *, ssl_context: ssl.SSLContext | None = None, **options: Any) -> None:  # noqa: ANN401
-        self._ssl_context = ssl_context
+    def __init__(self, credentials: Credentials = ANONYMOUS, **options: Any) -> None:  # noqa: ANN401
+        self._credentials = credentials
         self._options = {"trust_env": False, **options}
         # It trusts nobody: if it were ever used for TLS, the handshake would fail.
         nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -32,10 +32,13 @@ class Carrier(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send *request* by the way that its scheme needs."""
+        if self._credentials.has_headers:
+            url = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
+            request.headers.update(await self._credentials.headers(url))
         if request.url.scheme != "https":
             return await self._plain.handle_async_request(request)
         if self._encrypted is None:
-            context = self._ssl_context or await trusted_context()
+            context = await self._credentials.ssl_context()
             # Another request may have been faster meanwhile.
             if self._encrypted is None:
                 self._encrypted = httpx.AsyncHTTPTransport(verify=context, **self._options)
@@ -46,3 +49,15 @@ class Carrier(httpx.AsyncBaseTransport):
         await self._plain.aclose()
         if self._encrypted is not None:
             await self._encrypted.aclose()
+
+
+def client_over(carrier: Carrier, *, timeout: float | None = None) -> httpx.AsyncClient:
+    """Return an httpx client over *carrier*; it follows no redirects and heeds no ``HTTP_PROXY``.
+
+    The SDK's own HTTP/1.1 client heeds none either: they would take different ways otherwise.
+
+    Args:
+        carrier: Carries its requests; closed with it.
+        timeout: Seconds for each step of a request that has no time-out of its own.
+    """
+    return httpx.AsyncClient(transport=carrier, timeout=timeout, trust_env=False)

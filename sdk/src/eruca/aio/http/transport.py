@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 import socket
-import ssl
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import quote, urlencode
 
 import msgspec
 
+from eruca.aio.http.credentials import ANONYMOUS, Credentials
 from eruca.aio.http.ownership import Ownership
 from eruca.contract.errors import (
     PROBLEM_MEDIA_TYPE,
@@ -129,12 +129,12 @@ class HttpxTransport:
     """The transport seam on httpx; makes its client when it is first used."""
 
     def __init__(
-        self, client: httpx.AsyncClient | None = None, *, ssl_context: ssl.SSLContext | None = None
+        self, client: httpx.AsyncClient | None = None, *, credentials: Credentials = ANONYMOUS
     ) -> None:
         importlib.import_module(_CARRIER)  # with httpx 0.1 s and more, which no request has
         self._client = client
         self._carrier: Carrier | None = None  # of a client of our own
-        self._ssl_context = ssl_context
+        self._credentials = credentials
         self._ownership = Ownership()
         self._is_closed = False
 
@@ -155,16 +155,15 @@ class HttpxTransport:
         if self._is_closed:
             raise ClosedError("the client is closed")
         if self._client is None:
-            # Neither transport heeds HTTP_PROXY and its like: they would part ways otherwise.
-            from eruca.aio.http.httpx_carrier import Carrier
+            from eruca.aio.http.httpx_carrier import Carrier, client_over
 
-            self._carrier = Carrier(
-                ssl_context=self._ssl_context, socket_options=keep_alive_options()
-            )
-            self._client = httpx.AsyncClient(transport=self._carrier, trust_env=False)
+            self._carrier = Carrier(self._credentials, socket_options=keep_alive_options())
+            self._client = client_over(self._carrier)
         try:
             # httpx limits each step of a request; the deadline is for all of it.
             async with asyncio.timeout(timeout):
+                if self._carrier is None and self._credentials.has_headers:
+                    headers = (*headers, *await self._credentials.headers(url))
                 request = self._client.build_request(
                     method,
                     url.rstrip("/") + target,

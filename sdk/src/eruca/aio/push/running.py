@@ -112,7 +112,7 @@ class RunningConsumer:
         )
         self._standby = Standby(
             self._api,
-            ssl_context=context.ssl_context,
+            credentials=context.credentials,
             session_seconds=settings.session_seconds,
             limit=settings.consume_timeout,
             renewals=self._membership.renewals,

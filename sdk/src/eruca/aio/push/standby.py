@@ -32,14 +32,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from eruca.aio.cluster.group_api import GroupApi
-from eruca.aio.http.http1 import Http1Transport
+from eruca.aio.http.clients import http1_transport
+from eruca.aio.http.credentials import Credentials
 from eruca.contract.errors import ErucaError
 from eruca.contract.groups import Heartbeat, MemberAnswer
 from eruca.core.consuming.session import BEATS_PER_SESSION, Session
@@ -74,7 +74,7 @@ class Standby:
 
     Args:
         api: The member's requests.
-        ssl_context: For ``https://`` URLs.
+        credentials: Of its requests; asked in the thread, by an event loop of its own.
         session_seconds: How long sessions are meant to be.
         limit: Seconds for which a handler may block the event loop.
         renewals: Tells the sessions and how to renew them; called in the thread.
@@ -87,7 +87,7 @@ class Standby:
         self,
         api: GroupApi,
         *,
-        ssl_context: ssl.SSLContext | None,
+        credentials: Credentials,
         session_seconds: float,
         limit: float,
         renewals: Callable[[], list[Renewal]],
@@ -96,7 +96,7 @@ class Standby:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self._api = api
-        self._ssl_context = ssl_context
+        self._credentials = credentials
         self._look_seconds = session_seconds / LOOKS_PER_SESSION
         self._limit = limit
         self._watch = LoopWatch(limit)
@@ -151,7 +151,7 @@ class Standby:
 
     async def _renew_all(self, renewals: list[Renewal]) -> None:
         """Renew sessions, each in its time, whatever the other brokers do."""
-        transport = Http1Transport(ssl_context=self._ssl_context)
+        transport = http1_transport(self._credentials)
         api = self._api.over(transport)
         try:
             await asyncio.gather(*(self._renew(api, renewal) for renewal in renewals))

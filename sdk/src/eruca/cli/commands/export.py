@@ -95,9 +95,7 @@ async def export(
     in FILE.parts, until the file is whole. Dead letters are in %DLQ%GROUP, what brokers record of
     themselves is in ERUCA_SYS_EVENTS.
     """
-    import httpx
-
-    from eruca.aio.http.httpx_carrier import Carrier
+    from eruca.aio.http.clients import httpx_client
     from eruca.cli.exporting.files import check_available, format_of
     from eruca.cli.exporting.parts import ExportRequest, reserved
     from eruca.cli.exporting.service import STALL_SECONDS, ExportService
@@ -111,9 +109,7 @@ async def export(
         _check_target(to, force=force)
         async with (
             session.client() as client,
-            httpx.AsyncClient(  # as the SDK's own
-                transport=Carrier(), timeout=STALL_SECONDS, trust_env=False
-            ) as http,
+            httpx_client(client.context.credentials, timeout=STALL_SECONDS) as http,
         ):
             urls = QUERY_SERVICE.given({}, query_url, "--query") or await client.query.urls()
             service = ExportService(http, urls, topic)

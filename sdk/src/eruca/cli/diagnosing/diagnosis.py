@@ -17,7 +17,8 @@ from typing import Final
 
 import httpx
 
-from eruca.aio.http.httpx_carrier import Carrier
+from eruca.aio.http.clients import httpx_client
+from eruca.aio.http.credentials import credentials_of
 from eruca.cli.diagnosing import findings as judge
 from eruca.cli.diagnosing.findings import Finding, Verdict
 from eruca.cli.diagnosing.follower_findings import Following, judged
@@ -52,10 +53,7 @@ async def examine(namesrv_urls: str | None, *, write: bool) -> AsyncIterator[Fin
     if (proxy := judge.unused_proxy(urls, os.environ)) is not None:
         yield proxy
     known: dict[str, list[BrokerGroup]] = {}
-    # trust_env: the SDK heeds no proxy, so a way through one would be another one than its own.
-    async with httpx.AsyncClient(
-        transport=Carrier(), timeout=TIMEOUT_SECONDS, trust_env=False
-    ) as client:
+    async with httpx_client(credentials_of(os.environ), timeout=TIMEOUT_SECONDS) as client:
         for url in urls:
             async for finding in _name_server(client, url, known):
                 yield finding

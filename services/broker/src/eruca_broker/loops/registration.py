@@ -26,12 +26,12 @@ from typing import Final
 import httpx
 import structlog
 
-from eruca.aio.http.httpx_carrier import Carrier
 from eruca.contract.errors import ConflictError, error_of_problem
 from eruca.contract.limits import REGISTRATION_SECONDS_MAX
 from eruca.contract.ordered_topics import ordered_topics_of
 from eruca.contract.routes import BrokerRegistration, RegistrationResult
 from eruca.contract.topics import TopicConfig
+from eruca.services.http import Credentials, httpx_client
 from eruca_chassis.clock import Clock
 from eruca_chassis.loops import BackgroundLoop
 
@@ -64,6 +64,7 @@ class Registration:
         topics: Returns the topics as they are now.
         version: Returns a number that grows with every change of a topic, across restarts.
         clock: Tells when the topics are due again.
+        credentials: Of its requests.
         on_outcome: Called after each request to a name server, answered or not.
     """
 
@@ -75,11 +76,10 @@ class Registration:
         topics: Callable[[], list[TopicConfig]],
         version: Callable[[], int],
         clock: Clock,
+        credentials: Credentials,
         on_outcome: Callable[[], None] = lambda: None,
     ) -> None:
-        self._http = httpx.AsyncClient(
-            transport=Carrier(), timeout=REGISTRATION_SECONDS_MAX, trust_env=False
-        )
+        self._http = httpx_client(credentials, timeout=REGISTRATION_SECONDS_MAX)
         ordered: dict[str, dict[str, str]] = {}
         self._ordered = ordered
         self._broker_name = registrant.broker_name

@@ -16,7 +16,6 @@ from datetime import datetime
 from typing import Final
 
 from eruca import AsyncClient
-from eruca.aio.http.transport import path_segment, target_of
 from eruca.contract.errors import (
     BrokerUnreachableError,
     ClientError,
@@ -28,6 +27,7 @@ from eruca.contract.limits import PULL_COUNT_MAX
 from eruca.contract.names import is_system_topic
 from eruca.contract.topics import TopicQueues
 from eruca.core.routing.route_table import DEFAULT_NETWORK
+from eruca.services.http import path_segment, target_of
 from eruca_query.exports.broker_errors import RETRY_AFTER_SECONDS, naming
 from eruca_query.exports.workers.steps import RowForm, Step
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from eruca.aio.cluster.broker_api import BrokerApi
-from eruca.aio.http.transport import problem_error, target_of
 from eruca.contract.errors import (
     ErucaError,
     RecordNotFoundError,
@@ -30,6 +28,8 @@ from eruca.contract.wire import (
     NEXT_OFFSET_HEADER,
 )
 from eruca.core.messages.log_block import LogBlock, sound_records
+from eruca.services.cluster import BrokerApi
+from eruca.services.http import problem_error, target_of
 from eruca_query.core.found_messages import FoundMessage
 from eruca_query.core.log_tails import LogTail
 from eruca_query.core.pulled_messages import found_of

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from eruca.aio.cluster.requests import parsed, send_model
-from eruca.aio.http.transport import JSON_HEADER, path_segment, problem_error
 from eruca.contract.errors import (
     BrokerNotFoundError,
     BrokerUnreachableError,
@@ -34,6 +32,8 @@ from eruca.contract.transactions import (
     ExpireRequest,
     TransactionDetail,
 )
+from eruca.services.cluster import parsed, send_model
+from eruca.services.http import JSON_HEADER, path_segment, problem_error
 
 if TYPE_CHECKING:
     from eruca import AsyncClient

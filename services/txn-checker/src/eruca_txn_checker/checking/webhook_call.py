@@ -16,8 +16,8 @@ from typing import Final
 
 import httpx
 
-from eruca.aio.http.httpx_carrier import Carrier
 from eruca.contract.transactions import CheckAnswer
+from eruca.services.http import ANONYMOUS, httpx_client
 from eruca_txn_checker.core.reach import Reach, is_within
 
 ANSWER_SIZE_MAX: Final = 64 * 1024  # bytes; a valid answer has about 100
@@ -44,11 +44,8 @@ class WebhookCaller:
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
-        self._client = httpx.AsyncClient(
-            transport=Carrier(limits=httpx.Limits(max_keepalive_connections=0)),
-            trust_env=False,
-            follow_redirects=False,
-        )
+        # Webhooks are not ours: our credentials must not leave with a request to them.
+        self._client = httpx_client(ANONYMOUS, limits=httpx.Limits(max_keepalive_connections=0))
 
     async def call(
         self, url: str, headers: dict[str, str], body: bytes, *, timeout: float

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eruca.aio.http.credentials import Anonymous
 from eruca.aio.http.http1 import Http1Transport
 from eruca.aio.http.http1_connection import HEADERS_SIZE_MAX, JOIN_SIZE
 from eruca.aio.http.transport import HttpxTransport, NotConnectedError
@@ -616,7 +617,7 @@ async def test_a_server_with_a_certificate_that_is_trusted_is_spoken_to_by_tls(
     trusting = ssl.create_default_context(cafile=str(certificate))
 
     async with peer(answering(OK), of_server) as server:
-        client = Http1Transport(ssl_context=trusting)
+        client = Http1Transport(credentials=Anonymous(trusting))
         assert await get(client, server.url) == b"ok"
         await client.close()
 
@@ -666,6 +667,7 @@ def test_another_event_loop_is_refused() -> None:
 
 FORKED = """
 import asyncio, os
+from eruca.aio.http.credentials import Anonymous
 from eruca.aio.http.http1 import Http1Transport
 from eruca.contract.errors import ClosedError, TransportError
 

@@ -21,6 +21,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from eruca.aio.cluster.group_api import GroupApi
+from eruca.aio.http.credentials import ANONYMOUS
 from eruca.aio.http.http1 import Http1Transport
 from eruca.aio.push.standby import LOOKS_PER_SESSION, Renewal, Standby
 from eruca.contract.groups import Heartbeat, Subscription
@@ -90,7 +91,7 @@ class Member:
         self.transport = Http1Transport()
         self.standby = Standby(
             GroupApi(self.transport, "billing", client_id="me", incarnation="1", timeout=1),
-            ssl_context=None,
+            credentials=ANONYMOUS,
             session_seconds=look_seconds * LOOKS_PER_SESSION,
             limit=limit,
             renewals=lambda: list(self.renewals),

@@ -20,8 +20,6 @@ import pyarrow as pa
 import structlog
 import uvloop
 
-from eruca.aio.http.http1 import Http1Transport
-from eruca.aio.http.transport import HttpTransport, problem_error
 from eruca.contract.errors import BrokerUnreachableError, ErucaError
 from eruca.contract.exports import ExportRange
 from eruca.contract.messages import PullAnswer
@@ -31,6 +29,7 @@ from eruca.contract.wire import (
     MalformedRecordsError,
     PullStatus,
 )
+from eruca.services.http import HttpTransport, credentials_of, http1_transport, problem_error
 from eruca_chassis.connections.lending import chunk_of
 from eruca_chassis.logging import LogLevel, LogStyle, configure_logging
 from eruca_chassis.process import freeze_start_up_objects, keep_freed_memory
@@ -220,7 +219,7 @@ def _encoder(form: RowForm) -> RowEncoder:
 
 
 async def _work(end: socket.socket) -> None:
-    transport = Http1Transport()
+    transport = http1_transport(credentials_of(os.environ))
     try:
         await Worker(end, transport).work()
     finally:
