@@ -132,7 +132,13 @@ async def test_columns_and_times_are_those_asked_for(tmp_path: Path) -> None:
     table = parquet.read_table(file)
     assert (table.column_names, table.num_rows) == (["queue_offset", "keys"], 30)
     size = file.stat().st_size
-    assert json.loads(told) == {"file": str(file), "rows": 30, "size": size, "incomplete": []}
+    assert json.loads(told) == {
+        "file": str(file),
+        "rows": 30,
+        "damaged": 0,
+        "size": size,
+        "incomplete": [],
+    }
     old = parquet.read_table(tmp_path / "old.parquet")
     assert (old.num_rows, "body" in old.column_names) == (0, True)
 
