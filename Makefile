@@ -8,7 +8,7 @@ ARGS ?=
 # Tests wait as much as they compute: two run side by side for each processor, and four at most.
 # ARGS="-n 0" runs them one after the other.
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); [ $$n -lt 2 ] && echo 2 || echo 4)
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 # Compiled modules are kept, or every process would spend a second on compiling them again.
 unexport PYTHONDONTWRITEBYTECODE
