@@ -8,22 +8,19 @@ after the comparison: they say nothing about files that are being written.
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import structlog
 
+from eruca_broker.store.config.checked_json import read_checked, write_checked
 from eruca_broker.store.config.config_snapshots import DIRECTORY
-from eruca_broker.store.files.small_files import read_file, replace_files
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.queue_check import QueueDigest
 
 NAME: Final = "projectionDigests.json"
-_CRC_DIGITS: Final = 8
-_SIZE_MAX: Final = 1024 * 1024 * 1024  # bytes; a million queues take a tenth of that
 
 logger = structlog.get_logger(__name__)
 
@@ -41,25 +38,20 @@ def write_digests(directory: Path, queues: ConsumeQueues, index: KeyIndex) -> No
     Raises:
         OSError: They could not be written; the next start will rebuild the projections.
     """
-    content = msgspec.json.encode(Digests(queues.digests(), index.digests()))
-    crc = f"{zlib.crc32(content):0{_CRC_DIGITS}x}\n".encode()
-    replace_files(directory / DIRECTORY, {NAME: crc + content})
+    write_checked(directory, NAME, Digests(queues.digests(), index.digests()))
 
 
 def take_digests(directory: Path) -> Digests | None:
     """Return the digests and remove them; None where there are none to be trusted."""
     path = directory / DIRECTORY / NAME
     try:
-        crc, _, content = read_file(path, _SIZE_MAX).partition(b"\n")
+        digests = read_checked(path, Digests)
     except FileNotFoundError:
         return None
     except OSError as error:
         logger.warning("digests cannot be read", path=str(path), reason=error.strerror)
         return None  # they are replaced when the store is closed
+    except ValueError:
+        digests = None
     path.unlink()
-    if crc.decode("ascii", "replace") != f"{zlib.crc32(content):0{_CRC_DIGITS}x}":
-        return None
-    try:
-        return msgspec.json.decode(content, type=Digests)
-    except (ValueError, RecursionError):
-        return None
+    return digests

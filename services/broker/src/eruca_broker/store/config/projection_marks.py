@@ -13,22 +13,19 @@ RocketMQ has had the store, the marks are deleted first.
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import structlog
 
+from eruca_broker.store.config.checked_json import read_checked, write_checked
 from eruca_broker.store.config.config_snapshots import DIRECTORY
-from eruca_broker.store.files.small_files import read_file, replace_files
 from eruca_broker.store.index.index_file import IndexMark
 from eruca_broker.store.queues.consume_queue import QueueMark
 from eruca_chassis.directories import sync_directory
 
 NAME: Final = "projectionMarks.json"
-_CRC_DIGITS: Final = 8
-_SIZE_MAX: Final = 1024 * 1024 * 1024  # bytes; a million queues take a tenth of that
 
 logger = structlog.get_logger(__name__)
 
@@ -47,22 +44,17 @@ def write_marks(directory: Path, marks: Marks) -> None:
     Raises:
         OSError: They could not be written; the former ones stand.
     """
-    content = msgspec.json.encode(marks)
-    crc = f"{zlib.crc32(content):0{_CRC_DIGITS}x}\n".encode()
-    replace_files(directory / DIRECTORY, {NAME: crc + content})
+    write_checked(directory, NAME, marks)
 
 
 def read_marks(directory: Path) -> Marks | None:
     """Return the marks; None where there are none to be trusted. Damaged ones are logged."""
     path = directory / DIRECTORY / NAME
     try:
-        crc, _, content = read_file(path, _SIZE_MAX).partition(b"\n")
-        if crc.decode("ascii", "replace") != f"{zlib.crc32(content):0{_CRC_DIGITS}x}":
-            raise ValueError("its checksum does not match")
-        return msgspec.json.decode(content, type=Marks)
+        return read_checked(path, Marks)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         logger.warning("marks of projections are damaged", path=str(path), fault=str(error))
         return None
 
