@@ -103,3 +103,21 @@ def test_a_checkpoint_of_another_topic_is_refused(
 
     with pytest.raises(PySparkException, match="the checkpoint is of orders, which the stream of"):
         stream(spark, service, tmp_path, topic="payments")
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_checkpoint_whose_offsets_are_empty_is_refused(
+    spark: SparkSession, service: ExportService, tmp_path: Path, is_committed: bool
+) -> None:
+    service.hold("orders", {0: 10})
+    assert stream(spark, service, tmp_path) == [10]
+    logged = tmp_path / "offsets" / "0"
+    logged.write_text("\n".join([*logged.read_text().splitlines()[:2], "{}"]))
+    (tmp_path / "offsets" / ".0.crc").unlink()
+    if not is_committed:
+        (tmp_path / "commits" / "0").unlink()
+
+    with pytest.raises(
+        PySparkException, match=r"the checkpoint is of another source: .*found \{\}"
+    ):
+        stream(spark, service, tmp_path)

@@ -132,10 +132,11 @@ class OptionTexts:
         if text in words:
             return text
         try:
-            pairs = json.loads(text, object_pairs_hook=list)
+            pairs = json.loads(text, object_pairs_hook=tuple)  # a dict would hide duplicates
         except (ValueError, RecursionError):
             pairs = None
-        if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
+        # An object is a tuple of pairs here, and an array a list. Without a queue it says nothing.
+        if not isinstance(pairs, tuple) or not pairs:
             raise OptionError(
                 f"option {name}: {' or '.join(words)}, or JSON such as "
                 f'{{"TOPIC/BROKER/QUEUE": 17}}, not {text!r}'

@@ -6,12 +6,14 @@ Queues have no gaps, so a range is all there is to know of what a task reads.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from pyspark_eruca.errors import OptionError
 
 PARTITION_RANGES_MAX: Final = 128  # of one request: its URL has to fit
+_QUEUE: Final = re.compile(r"([^/]+)/([^/]+)/([0-9]{1,9})")
 
 
 class Queue(NamedTuple):
@@ -33,10 +35,10 @@ class Queue(NamedTuple):
         Raises:
             OptionError: It names none.
         """
-        parts = text.split("/")
-        if len(parts) != 3 or not parts[2].isdecimal():
+        found = _QUEUE.fullmatch(text)
+        if found is None:
             raise OptionError(f"{text!r} is no queue; one is written TOPIC/BROKER/QUEUE")
-        return cls(parts[0], parts[1], int(parts[2]))
+        return cls(found[1], found[2], int(found[3]))
 
 
 class Range(NamedTuple):

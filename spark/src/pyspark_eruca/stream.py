@@ -34,7 +34,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset before the first batch, whose own offset says where that begins."""
-        return {}
+        return StreamOffset().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return how many messages a micro-batch has."""

@@ -47,8 +47,6 @@ class StreamOffset:
         Raises:
             SourceError: It is of another source, or of another version.
         """
-        if document == {}:
-            return cls()
         if not isinstance(document, dict) or not {"first", "next"} <= document.keys():
             raise SourceError(
                 "the checkpoint is of another source: expected an offset with version, first and "
@@ -74,9 +72,10 @@ class StreamOffset:
         return cls(first, following, version)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a checkpoint has it."""
-        if not self.next:
-            return {}
+        """Return it as a checkpoint has it.
+
+        The empty offset names its version, too: a bare ``{}`` is not ours.
+        """
         return {
             "version": VERSION,
             "first": {queue.text: offset for queue, offset in sorted(self.first.items())},
@@ -109,15 +108,29 @@ class Advance(NamedTuple):
 
 
 def batch_ranges(start: StreamOffset, end: StreamOffset) -> list[Range]:
-    """Return what lies between two offsets of a stream, without empty ranges."""
+    """Return what lies between two offsets of a stream, without empty ranges.
+
+    Raises:
+        SourceError: No stream has written *end* after *start*: a queue is missing or goes back.
+    """
     if start == end:
         return []  # its "first" tells of the batch before
+    if missing := sorted(start.next.keys() - end.next.keys()):
+        raise SourceError(
+            f"the checkpoint is damaged: expected an offset of {missing[0].text} as in the batch "
+            f"before, found none; {_OTHER_CHECKPOINT}"
+        )
     ranges = []
     for queue, position in sorted(end.next.items()):
         before = start.next.get(queue)
         from_offset = end.first.get(queue, None if before is None else before.offset)
         if from_offset is None:
             raise SourceError(f"the offset does not say where {queue.text} began")
+        if from_offset > position.offset:
+            raise SourceError(
+                f"the checkpoint is damaged: expected offset {from_offset} or more of "
+                f"{queue.text}, found {position.offset}; {_OTHER_CHECKPOINT}"
+            )
         if from_offset < position.offset:
             ranges.append(Range(queue, from_offset, position.offset, position.topic_id))
     return ranges

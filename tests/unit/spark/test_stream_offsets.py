@@ -189,6 +189,7 @@ def test_a_position_without_a_topic_gets_the_one_of_now() -> None:
     [
         (17, "of another source: expected an offset with version, first and next, found 17"),
         ([], "of another source"),
+        ({}, "of another source: .*found {}"),
         ({"orders": {"0": 17}}, 'of another source: .*found {"orders": {"0": 17}}'),
         ({"version": 3, "first": {}, "next": {}}, "version 3, and this source reads 2"),
         ({"version": 2, "first": {}, "next": {FIRST.text: 20}}, "invalid offset"),
@@ -239,6 +240,21 @@ def test_retention_that_was_faster_is_passed_over_if_that_is_allowed() -> None:
 def test_an_offset_that_does_not_say_where_a_queue_began_is_refused() -> None:
     with pytest.raises(SourceError, match="does not say where"):
         batch_ranges(EMPTY, StreamOffset({}, {FIRST: Position(3)}))
+
+
+def test_an_offset_that_no_stream_wrote_after_the_one_before_is_refused() -> None:
+    before = following(EMPTY, held(q0=(0, 20), q1=(0, 10)))
+
+    for end in (EMPTY, StreamOffset({}, {FIRST: before.next[FIRST]})):
+        with pytest.raises(SourceError, match=r"the checkpoint is damaged: .* found none"):
+            batch_ranges(before, end)
+    back = StreamOffset({}, {**before.next, FIRST: Position(19)})
+    with pytest.raises(SourceError, match="offset 20 or more of orders/broker-a/0, found 19"):
+        batch_ranges(before, back)
+
+
+def test_the_empty_offset_names_its_version() -> None:
+    assert StreamOffset.parse(json.loads(json.dumps(EMPTY.to_json()))) == EMPTY
 
 
 @given(
