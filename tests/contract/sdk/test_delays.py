@@ -8,19 +8,9 @@ import pytest
 
 import eruca
 from eruca.contract.errors import AlreadyDeliveredError, ScheduledNotFoundError
+from support.received import received
 
 pytestmark = pytest.mark.anyio
-
-
-async def received(
-    client: eruca.AsyncClient, topic: str, count: int
-) -> list[eruca.ReceivedMessage]:
-    """Return the first *count* messages of *topic*, as they come."""
-    messages: list[eruca.ReceivedMessage] = []
-    async with client.pull_consumer(topics=topic) as consumer:
-        while len(messages) < count:
-            messages += await consumer.poll()
-    return messages
 
 
 async def test_a_delayed_message_comes_when_it_is_due(

@@ -9,21 +9,11 @@ import pytest
 
 import eruca
 from eruca.contract.limits import BODY_SIZE_MAX, KEY_SIZE_MAX, USER_PROPERTY_COUNT_MAX
+from support.received import received
 
 pytestmark = pytest.mark.anyio
 
 VISIBLE = string.ascii_letters + string.digits + string.punctuation + " "
-
-
-async def received(
-    client: eruca.AsyncClient, topic: str, count: int
-) -> list[eruca.ReceivedMessage]:
-    """Return the first *count* messages of *topic*, as they come."""
-    messages: list[eruca.ReceivedMessage] = []
-    async with client.pull_consumer(topics=topic) as consumer:
-        while len(messages) < count:
-            messages += await consumer.poll()
-    return messages
 
 
 async def is_empty(client: eruca.AsyncClient, topic: str) -> bool:

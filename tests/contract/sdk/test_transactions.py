@@ -12,19 +12,9 @@ import pytest
 import eruca
 from eruca.contract.errors import TransactionIdInUseError
 from support.in_process_cluster import InProcessCluster
+from support.received import received
 
 pytestmark = pytest.mark.anyio
-
-
-async def received(
-    client: eruca.AsyncClient, topic: str, count: int
-) -> list[eruca.ReceivedMessage]:
-    """Return the first *count* messages of *topic*, as they come."""
-    messages: list[eruca.ReceivedMessage] = []
-    async with client.pull_consumer(topics=topic) as consumer:
-        while len(messages) < count:
-            messages += await consumer.poll()
-    return messages
 
 
 async def test_what_is_committed_is_delivered_and_what_is_rolled_back_never(
