@@ -1,10 +1,5 @@
 """Types of fields that several JSON models share, and the bases of all models.
 
-Two libraries define what is said on the wire. **pydantic** defines the models of administration and
-look-up: FastAPI checks them, and reports each fault with its field. **msgspec** defines the structs
-of the hot path (:mod:`.messages`, :mod:`.deliveries`, parts of :mod:`.transactions`), where a
-request costs microseconds, and of events in the log.
-
 Requests forbid unknown fields, so that a misspelt one is an error. They take each value in its own
 type only: "4" and true are no numbers. Offsets are JSON integers of up to 64 bits.
 
@@ -32,6 +27,7 @@ from eruca.contract.limits import (
     DERIVED_TOPIC_SIZE_MAX,
     GROUP_SIZE_MAX,
     QUEUE_COUNT_MAX,
+    QUEUE_ID_MAX,
     WAIT_SECONDS_MAX,
 )
 
@@ -97,7 +93,7 @@ ClusterName = Annotated[
 MASTER_ID: Final = 0
 """The broker id of the master among the brokers of a name."""
 BrokerId = Annotated[int, Field(ge=0, le=2**31 - 1, description="0 is the master.")]
-QueueId = Annotated[int, Field(ge=0, le=2**31 - 1)]
+QueueId = Annotated[int, Field(ge=0, le=QUEUE_ID_MAX)]
 Offset = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
 QueueCount = Annotated[int, Field(ge=1, le=QUEUE_COUNT_MAX)]
 BrokerRole = Literal["master"]

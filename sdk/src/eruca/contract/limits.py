@@ -18,6 +18,7 @@ BODY_SIZE_MAX: Final = 4 * 1024 * 1024  # bytes of one message's body, and of a 
 PROPERTIES_SIZE_MAX: Final = 32_747  # bytes: the length is a signed short; 20 are the checksum's
 USER_PROPERTY_COUNT_MAX: Final = 128  # names a user may set on one message
 RECORDS_SIZE_MAX: Final = BODY_SIZE_MAX + 64 * 1024  # bytes of a batch's records, as RocketMQ
+QUEUE_ID_MAX: Final = 2**31 - 1
 BATCH_COUNT_MAX: Final = 8_192  # messages in one batch; bounds the broker's arrays
 MESSAGE_ID_SIZE_MAX: Final = 255  # characters of a unique id; clients may choose their own
 IDEMPOTENCY_KEY_SIZE_MAX: Final = 250  # characters; with a message's number it is a unique id

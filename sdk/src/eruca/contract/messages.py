@@ -24,8 +24,15 @@ from eruca.contract.limits import (
     DELAY_LEVEL_MAX,
     DELAY_SECONDS_MAX,
     KEY_SIZE_MAX,
+    PULL_COUNT_DEFAULT,
+    PULL_COUNT_MAX,
+    PULL_QUEUE_COUNT_MAX,
+    PULL_SIZE_DEFAULT,
+    PULL_SIZE_MAX,
+    QUEUE_ID_MAX,
     TOPIC_SIZE_MAX,
     USER_PROPERTY_COUNT_MAX,
+    WAIT_SECONDS_MAX,
 )
 from eruca.contract.wire import PullStatus
 
@@ -210,10 +217,21 @@ class QueuePosition(
     """One queue of a multi-queue pull."""
 
     topic: Annotated[str, Meta(min_length=1, max_length=TOPIC_SIZE_MAX + 128)]
-    queue_id: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    queue_id: Annotated[int, Meta(ge=0, le=QUEUE_ID_MAX)]
     offset: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     filter: str = "*"  # tags, "a || b"; or a condition over properties, "price > 20"
     filter_type: Literal["tag", "sql92"] = "tag"
+
+
+class MultiPullRequest(
+    Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
+):
+    """A pull of many queues in one request; the limits are of the answer as a whole."""
+
+    queues: Annotated[list[QueuePosition], Meta(min_length=1, max_length=PULL_QUEUE_COUNT_MAX)]
+    max_count: Annotated[int, Meta(ge=1, le=PULL_COUNT_MAX)] = PULL_COUNT_DEFAULT
+    max_bytes: Annotated[int, Meta(ge=1, le=PULL_SIZE_MAX)] = PULL_SIZE_DEFAULT
+    wait_seconds: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
 
 
 class MultiPullQueueAnswer(Struct, frozen=True, kw_only=True):

@@ -16,23 +16,13 @@ from eruca.contract.fields import (
     OFFSET_MAX,
     Answer,
     BrokerName,
-    Offset,
     Permission,
     QueueCount,
-    QueueId,
     Request,
-    TopicName,
-    WaitSeconds,
     with_few_members,
 )
 from eruca.contract.limits import (
-    FILTER_SIZE_MAX,
     ORDER_BROKER_COUNT_MAX,
-    PULL_COUNT_DEFAULT,
-    PULL_COUNT_MAX,
-    PULL_QUEUE_COUNT_MAX,
-    PULL_SIZE_DEFAULT,
-    PULL_SIZE_MAX,
     QUEUE_COUNT_DEFAULT,
 )
 from eruca.contract.times import Instant
@@ -169,24 +159,3 @@ class OffsetByTime(Answer):
     timestamp: Instant
     boundary: Literal["lower", "upper"]
     offset: int
-
-
-class QueuePositionRequest(Request):
-    """One queue of a multi-queue pull; see :class:`eruca.contract.messages.QueuePosition`."""
-
-    topic: TopicName
-    queue_id: QueueId
-    offset: Offset
-    filter: Annotated[str, Field(max_length=FILTER_SIZE_MAX)] = "*"
-    filter_type: Literal["tag", "sql92"] = "tag"
-
-
-class MultiPullRequest(Request):
-    """A pull of many queues in one held request."""
-
-    queues: Annotated[
-        list[QueuePositionRequest], Field(min_length=1, max_length=PULL_QUEUE_COUNT_MAX)
-    ]
-    max_count: Annotated[int, Field(ge=1, le=PULL_COUNT_MAX)] = PULL_COUNT_DEFAULT
-    max_bytes: Annotated[int, Field(ge=1, le=PULL_SIZE_MAX)] = PULL_SIZE_DEFAULT
-    wait_seconds: WaitSeconds = 0

@@ -31,6 +31,7 @@ from eruca.contract.limits import (
     CHECKS_TAKEN_MAX,
     DERIVED_TOPIC_SIZE_MAX,
     GROUP_SIZE_MAX,
+    QUEUE_ID_MAX,
     REASON_SIZE_MAX,
     TRANSACTION_ID_SIZE_MAX,
     WEBHOOK_SECRET_SIZE_MAX,
@@ -96,7 +97,7 @@ class NewTransaction(
     topic: _Topic  # where the message goes when it is committed
     producer_group: _Group  # any of its members may be asked
     message: NewMessage  # a delay counts from the commit
-    queue_id: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    queue_id: Annotated[int, Meta(ge=0, le=QUEUE_ID_MAX)] | None = None
     # No check before so many seconds; null: as the checker is set.
     check_immunity_seconds: Annotated[float, Meta(ge=0, le=CHECK_IMMUNITY_SECONDS_MAX)] | None = (
         None

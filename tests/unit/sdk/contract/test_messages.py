@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from eruca.contract.limits import BATCH_COUNT_MAX, USER_PROPERTY_COUNT_MAX
+from eruca.contract.limits import BATCH_COUNT_MAX, PULL_QUEUE_COUNT_MAX, USER_PROPERTY_COUNT_MAX
 from eruca.contract.messages import (
+    MultiPullRequest,
     NewMessage,
     NewMessages,
     PulledBody,
@@ -103,3 +104,16 @@ def test_a_receipt_comes_back_as_it_was_sent() -> None:
 def test_a_position_is_never_negative() -> None:
     with pytest.raises(msgspec.ValidationError):
         DECODE(b'{"topic":"t","queue_id":0,"offset":-1}', type=QueuePosition)
+
+
+def test_a_pull_of_many_queues_names_some_but_not_too_many() -> None:
+    queue = {"topic": "orders", "queue_id": 0, "offset": 0}
+
+    assert len(pull_of([queue] * PULL_QUEUE_COUNT_MAX).queues) == PULL_QUEUE_COUNT_MAX
+    for count in (0, PULL_QUEUE_COUNT_MAX + 1):
+        with pytest.raises(msgspec.ValidationError):
+            pull_of([queue] * count)
+
+
+def pull_of(queues: list[dict[str, Any]]) -> MultiPullRequest:
+    return DECODE(msgspec.json.encode({"queues": queues}), type=MultiPullRequest)

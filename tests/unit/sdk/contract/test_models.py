@@ -12,7 +12,7 @@ import eruca
 from eruca.contract.fields import GroupName, Moment, TopicName
 from eruca.contract.groups import OffsetCommits
 from eruca.contract.routes import BrokerRegistration, TopicRoute
-from eruca.contract.topics import MultiPullRequest, TopicSettings
+from eruca.contract.topics import TopicSettings
 
 TOPIC = TypeAdapter[str](TopicName)
 GROUP = TypeAdapter[str](GroupName)
@@ -131,15 +131,6 @@ def test_an_offset_has_63_bits(offset: object) -> None:
 
     with pytest.raises(ValidationError):
         OffsetCommits.model_validate({"offsets": [commit]})
-
-
-def test_a_pull_of_many_queues_names_some_but_not_too_many() -> None:
-    queue = {"topic": "orders", "queue_id": 0, "offset": 0}
-
-    assert len(MultiPullRequest.model_validate({"queues": [queue] * 256}).queues) == 256
-    for count in (0, 257):
-        with pytest.raises(ValidationError):
-            MultiPullRequest.model_validate({"queues": [queue] * count})
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from eruca.aio.http.transport import JSON_HEADER, problem_error
 from eruca.aio.pulling.queues_aside import QueuesAside
 from eruca.contract.errors import ClosedError, ErucaError, TopicNotFoundError, TransportError
 from eruca.contract.limits import PULL_COUNT_MAX, PULL_QUEUE_COUNT_MAX, PULL_SIZE_MAX
-from eruca.contract.messages import QueuePosition
+from eruca.contract.messages import MultiPullRequest, QueuePosition
 from eruca.contract.wire import (
     RECORDS_MEDIA_TYPE,
     MalformedRecordsError,
@@ -58,13 +58,6 @@ _HEADERS: Final = (JSON_HEADER, ("accept", RECORDS_MEDIA_TYPE))
 _OUT_OF_RANGE: Final = (PullStatus.OFFSET_TOO_SMALL, PullStatus.OFFSET_TOO_LARGE)
 
 _logger = logging.getLogger(__name__)
-
-
-class _PullRequest(msgspec.Struct):
-    queues: list[QueuePosition]
-    max_count: int
-    max_bytes: int
-    wait_seconds: float
 
 
 class Prefetch:
@@ -217,8 +210,8 @@ class BrokerFetcher:
         # A broker that has failed says at once whether it is back; a held request would not.
         hold_seconds = HOLD_SECONDS if self.failure is None else 0.0
         room = sum(self._prefetch.count_max - flow.count for flow in flows)
-        request = _PullRequest(
-            [self._position(flow) for flow in flows],
+        request = MultiPullRequest(
+            queues=[self._position(flow) for flow in flows],
             max_count=max(1, min(room, PULL_COUNT_MAX)),
             max_bytes=max(1, min(self._prefetch.size_max - self._prefetch.size, PULL_SIZE_MAX)),
             wait_seconds=hold_seconds,
