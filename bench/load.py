@@ -45,7 +45,12 @@ class Load(NamedTuple):
 
 def request(method: str, path: str, body: bytes = b"", *headers: str) -> bytes:
     """Return the bytes of one request."""
-    lines = [f"{method} {path} HTTP/1.1", "host: bench", f"content-length: {len(body)}", *headers]
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        "host: localhost",
+        f"content-length: {len(body)}",
+        *headers,
+    ]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
