@@ -162,11 +162,12 @@ async def _(stage: Stage) -> None:
 @SCENES.add("findMessages", 200)
 @SCENES.add("getOffsetByTime", 200)
 @SCENES.add("pullMessages", 200)
+@SCENES.add("pullManyQueues one", 200)
 async def _(stage: Stage) -> None:
     await stage.sent()
 
 
-@SCENES.add("pullManyQueues", 200)
+@SCENES.add("pullManyQueues many", 200)
 async def _(stage: Stage) -> Changes:
     await stage.sent()
     return {"offset": 0}

@@ -12,7 +12,7 @@ from eruca.contract import errors
 from eruca.contract.errors import ClientError, ErucaError, error_of_problem, every_error
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import Exchange
-from eruca_chassis.connections.hot import HotRoute, HotRoutes
+from support.hot_routes import Hot, hot_router
 from support.services import client_of
 
 pytestmark = pytest.mark.anyio
@@ -48,9 +48,9 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
         summary="",
         description="",
         version="1",
-        routers=[router],
-        hot=HotRoutes(HotRoute("GET", "/hot/raise/{name}", raise_hot)),
+        routers=[router, hot_router(Hot("GET", "/hot/raise/{name}", raise_hot))],
     )
+    app.open_hot_routes(None)
     async with client_of(app) as client:
         yield client
 

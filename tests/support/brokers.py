@@ -22,8 +22,9 @@ from eruca.contract.records import (
 )
 from eruca.contract.wire import BATCH_MAGIC, BATCH_PREAMBLE, RECORDS_MEDIA_TYPE
 from eruca_broker.api.dependencies import Broker
-from eruca_broker.app import BrokerApp, create_app
+from eruca_broker.app import create_app
 from eruca_broker.settings import BrokerSettings
+from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
 
 JSON = {"content-type": "application/json"}
@@ -35,7 +36,7 @@ async def open_broker(
     directory: Path,
     clock: Clock | None = None,
     **settings: Any,  # noqa: ANN401  (BrokerSettings' fields, of their types)
-) -> AsyncIterator[BrokerApp]:
+) -> AsyncIterator[ServiceApp]:
     """Open a broker over the store in *directory*; it tells no name server unless told to."""
     chosen: dict[str, Any] = {
         "namesrv_urls": "",
@@ -48,39 +49,39 @@ async def open_broker(
         yield app
 
 
-def client_of(app: BrokerApp) -> httpx.AsyncClient:
+def client_of(app: ServiceApp) -> httpx.AsyncClient:
     """Return a client that speaks to *app* directly; paths are below ``/v1``."""
     transport = httpx.ASGITransport(app, client=("10.1.2.3", 4567))
     return httpx.AsyncClient(transport=transport, base_url="http://localhost/v1")
 
 
-def broker_of(app: BrokerApp) -> Broker:
+def broker_of(app: ServiceApp) -> Broker:
     """Return what *app* has wired up."""
     broker: Broker = app.state.broker
     return broker
 
 
-def rot(app: BrokerApp, body: bytes) -> None:
+def rot(app: ServiceApp, body: bytes) -> None:
     """Change one bit of *body* where it lies in the log for the last time, as a disk may."""
     _overwrite(app, body, 0, bytes((body[0] ^ 1,)))
 
 
-def rot_beyond_reading(app: BrokerApp, body: bytes) -> None:
+def rot_beyond_reading(app: ServiceApp, body: bytes) -> None:
     """Like :func:`rot`, so that the record's parts cannot be told apart any more."""
     _overwrite(app, body, -4, b"\x55")  # the highest byte of the body's size
 
 
-def rot_head(app: BrokerApp, body: bytes) -> None:
+def rot_head(app: ServiceApp, body: bytes) -> None:
     """Like :func:`rot`, so that nothing tells any more that there is a record."""
     _overwrite(app, body, RecordLayout.LOG_OFFSET - layout_of(0).body, b"\x55")
 
 
-def rot_queue_offset(app: BrokerApp, body: bytes, place: int) -> None:
+def rot_queue_offset(app: ServiceApp, body: bytes, place: int) -> None:
     """Like :func:`rot`, so that the record tells another place in its queue."""
     _overwrite(app, body, RecordLayout.QUEUE_OFFSET - layout_of(0).body, place.to_bytes(8))
 
 
-def _overwrite(app: BrokerApp, body: bytes, distance: int, data: bytes) -> None:
+def _overwrite(app: ServiceApp, body: bytes, distance: int, data: bytes) -> None:
     for path in sorted((broker_of(app).store.directory / "commitlog").iterdir(), reverse=True):
         if (position := path.read_bytes().rfind(body)) >= 0:
             with path.open("r+b") as file:
@@ -90,7 +91,7 @@ def _overwrite(app: BrokerApp, body: bytes, distance: int, data: bytes) -> None:
     raise AssertionError(f"{body!r} is not in the log")
 
 
-def rotten_count(app: BrokerApp) -> int:
+def rotten_count(app: ServiceApp) -> int:
     """Return how many records of the log have a body that does not match its CRC."""
     store = broker_of(app).store
     offset, count = store.log_min_offset, 0

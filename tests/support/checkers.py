@@ -9,8 +9,9 @@ from typing import Any
 
 import httpx
 
+from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
-from eruca_txn_checker.app import TxnCheckerApp, create_app
+from eruca_txn_checker.app import create_app
 from eruca_txn_checker.settings import TxnCheckerSettings
 from support.in_process_cluster import InProcessCluster
 from support.services import serving
@@ -33,7 +34,7 @@ QUICK: dict[str, Any] = {
 class Checked:
     """A checker, and the brokers it checks."""
 
-    app: TxnCheckerApp
+    app: ServiceApp
     http: httpx.AsyncClient  # the checker
     brokers: dict[str, httpx.AsyncClient]
 

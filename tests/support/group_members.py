@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from eruca_broker.app import BrokerApp
+from eruca_chassis.app import ServiceApp
 from support.brokers import broker_of
 from support.waiting import until
 
@@ -83,6 +83,6 @@ class TestMember:
         )
 
 
-async def held(app: BrokerApp, count: int = 1) -> None:
+async def held(app: ServiceApp, count: int = 1) -> None:
     """Return once the broker holds so many requests about groups."""
     await until(lambda: len(broker_of(app).group_work.watchers) >= count)

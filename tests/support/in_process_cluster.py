@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eruca_broker.app import BrokerApp, create_app
+from eruca_broker.app import create_app
 from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.files.directory_lock import StoreLockedError, lock_directory
+from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
 from eruca_chassis.serving import Server
 from eruca_namesrv.app import create_app as create_namesrv_app
@@ -26,7 +27,7 @@ class InProcessCluster:
     """What runs."""
 
     namesrv_urls: list[str]
-    brokers: dict[str, BrokerApp]
+    brokers: dict[str, ServiceApp]
     broker_urls: dict[str, str]
     servers: dict[str, Server]  # by URL
     name_servers: list[NameServer]
@@ -118,7 +119,7 @@ async def in_process_cluster(
             urls.append(f"http://{host}:{port}")
             servers[urls[-1]] = server
             name_servers.append(app.state.name_server)
-        apps: dict[str, BrokerApp] = {}
+        apps: dict[str, ServiceApp] = {}
         broker_urls: dict[str, str] = {}
         store_dirs: dict[str, Path] = {}
         for letter in letters:

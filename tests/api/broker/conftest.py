@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from eruca_broker.app import BrokerApp
+from eruca_chassis.app import ServiceApp
 from support.brokers import client_of, open_broker
 
 
@@ -18,12 +18,12 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[BrokerApp]:
+async def app(tmp_path: Path) -> AsyncIterator[ServiceApp]:
     async with open_broker(tmp_path / "store") as app:
         yield app
 
 
 @pytest.fixture
-async def client(app: BrokerApp) -> AsyncIterator[httpx.AsyncClient]:
+async def client(app: ServiceApp) -> AsyncIterator[httpx.AsyncClient]:
     async with client_of(app) as client:
         yield client

@@ -17,7 +17,7 @@ from eruca.contract.wire import (
     decode_multi_pull,
     decode_pull,
 )
-from eruca_broker.app import BrokerApp
+from eruca_chassis.app import ServiceApp
 from support.brokers import broker_of
 
 pytestmark = pytest.mark.anyio
@@ -51,7 +51,7 @@ async def place(client: httpx.AsyncClient) -> Place:
 
 
 @contextmanager
-def flipped(app: BrokerApp, offset: int, change: int) -> Iterator[None]:
+def flipped(app: ServiceApp, offset: int, change: int) -> Iterator[None]:
     """Change a byte of the log in its file, as a disk may under a running broker."""
     [path] = (broker_of(app).store.directory / "commitlog").iterdir()
     with path.open("r+b", buffering=0) as file:
@@ -73,7 +73,7 @@ def changes(place: Place) -> Iterator[tuple[int, int]]:
 
 
 async def test_a_pull_of_records_ends_before_the_message_and_then_says_that_it_is_damaged(
-    app: BrokerApp, client: httpx.AsyncClient, place: Place
+    app: ServiceApp, client: httpx.AsyncClient, place: Place
 ) -> None:
     asked: list[dict[str, str]] = [
         {"offset": "0"},
@@ -95,7 +95,7 @@ async def test_a_pull_of_records_ends_before_the_message_and_then_says_that_it_i
 
 
 async def test_a_pull_of_many_queues_says_so_as_well(
-    app: BrokerApp, client: httpx.AsyncClient, place: Place
+    app: ServiceApp, client: httpx.AsyncClient, place: Place
 ) -> None:
     asked = {"queues": [{"topic": "orders", "queue_id": 0, "offset": 1}]}
     for offset, change in changes(place):
@@ -108,7 +108,7 @@ async def test_a_pull_of_many_queues_says_so_as_well(
 
 
 async def test_a_pull_in_json_marks_the_message(
-    app: BrokerApp, client: httpx.AsyncClient, place: Place
+    app: ServiceApp, client: httpx.AsyncClient, place: Place
 ) -> None:
     for offset, change in changes(place):
         with flipped(app, offset, change):
@@ -129,7 +129,7 @@ def assert_marked(answer: dict[str, Any], place: Place) -> None:
 
 
 async def test_a_look_up_by_key_is_not_complete_and_says_where(
-    app: BrokerApp, client: httpx.AsyncClient, place: Place
+    app: ServiceApp, client: httpx.AsyncClient, place: Place
 ) -> None:
     for offset, change in changes(place):
         with flipped(app, offset, change):
@@ -141,7 +141,7 @@ async def test_a_look_up_by_key_is_not_complete_and_says_where(
 
 @pytest.mark.parametrize("form", ["application/json", LOG_MEDIA_TYPE, "application/octet-stream"])
 async def test_the_record_itself_is_refused(
-    app: BrokerApp, client: httpx.AsyncClient, place: Place, form: str
+    app: ServiceApp, client: httpx.AsyncClient, place: Place, form: str
 ) -> None:
     path = f"/log/records/{place.log_offset}"
     for offset, change in changes(place):
@@ -152,7 +152,7 @@ async def test_the_record_itself_is_refused(
 
 
 async def test_the_log_feed_names_the_record_or_ends_before_it(
-    app: BrokerApp, client: httpx.AsyncClient, place: Place
+    app: ServiceApp, client: httpx.AsyncClient, place: Place
 ) -> None:
     asked = {"from_offset": place.log_offset, "max_bytes": 1}
     named = 0
@@ -172,7 +172,7 @@ async def test_the_log_feed_names_the_record_or_ends_before_it(
 
 
 async def test_a_delivery_has_its_place_alone_and_can_be_finished(
-    app: BrokerApp, client: httpx.AsyncClient, place: Place
+    app: ServiceApp, client: httpx.AsyncClient, place: Place
 ) -> None:
     for number, (offset, change) in enumerate(changes(place)):
         if number % 7:
@@ -195,7 +195,7 @@ async def test_a_delivery_has_its_place_alone_and_can_be_finished(
 
 
 async def test_what_the_disk_gives_back_is_sound_again(
-    app: BrokerApp, client: httpx.AsyncClient, place: Place
+    app: ServiceApp, client: httpx.AsyncClient, place: Place
 ) -> None:
     with flipped(app, place.log_offset + 90, 1):
         assert (await client.get(QUEUE, params={"offset": 1})).json()["status"] == "damaged"
@@ -206,7 +206,7 @@ async def test_what_the_disk_gives_back_is_sound_again(
 
 
 async def test_damaged_reads_are_counted(
-    app: BrokerApp, client: httpx.AsyncClient, place: Place
+    app: ServiceApp, client: httpx.AsyncClient, place: Place
 ) -> None:
     with flipped(app, place.log_offset + 90, 1):
         await client.get(QUEUE, params={"offset": 1})

@@ -11,9 +11,9 @@ import pytest
 
 from eruca.contract.records import Host
 from eruca.contract.retries import DeadLetterFilter
-from eruca_broker.app import BrokerApp
 from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.processors.dead_letters import Stretch
+from eruca_chassis.app import ServiceApp
 from support.brokers import (
     broker_of,
     client_of,
@@ -128,7 +128,7 @@ async def test_times_of_which_the_later_comes_first_are_refused(client: httpx.As
 
 
 async def test_others_have_their_turn_while_a_page_looks_at_many(
-    client: httpx.AsyncClient, app: BrokerApp, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, app: ServiceApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await give_up(client, "orders", 5)
     monkeypatch.setattr("eruca_broker.processors.pacing.TURN_SECONDS", 0)
@@ -267,7 +267,7 @@ async def test_a_redrive_takes_no_letter_behind_the_end_it_is_given(
 
 
 async def test_a_letter_that_tells_no_topic_of_origin_is_not_redriven_to_itself(
-    client: httpx.AsyncClient, app: BrokerApp
+    client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     """As one that another program wrote into the store that the broker was given."""
     await give_up(client, "orders", 1)
@@ -355,7 +355,7 @@ async def test_no_group_no_letters(client: httpx.AsyncClient) -> None:
     ],
 )
 async def test_nonsense_is_refused(
-    client: httpx.AsyncClient, app: BrokerApp, request_: dict[str, Any]
+    client: httpx.AsyncClient, app: ServiceApp, request_: dict[str, Any]
 ) -> None:
     await give_up(client, "orders", 1)
     end = broker_of(app).store.log_max_offset
@@ -391,7 +391,7 @@ async def test_a_nonsensical_list_is_refused(
 
 
 async def test_a_letter_that_has_rotted_is_not_redriven(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     await give_up(client, "orders", 2)
     rot(app, b"orders 1")
@@ -406,7 +406,7 @@ async def test_a_letter_that_has_rotted_is_not_redriven(
 
 @pytest.mark.parametrize("rotten", [0, 1, 2])
 async def test_a_letter_that_cannot_be_read_any_more_hides_none_of_the_others(
-    app: BrokerApp, client: httpx.AsyncClient, rotten: int
+    app: ServiceApp, client: httpx.AsyncClient, rotten: int
 ) -> None:
     await give_up(client, "orders", 3)
     rot_beyond_reading(app, b"orders %d" % rotten)

@@ -16,11 +16,11 @@ import pytest
 from eruca.contract.deliveries import DeliveryRequest
 from eruca.contract.errors import UnavailableError
 from eruca.contract.records import BLANK_SIZE_MIN
-from eruca_broker.app import BrokerApp
 from eruca_broker.core.state.events import CommittedOffset, OffsetsCommitted
 from eruca_broker.processors.deliveries import deliveries
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.queue_files import QueueFiles
+from eruca_chassis.app import ServiceApp
 from eruca_chassis.asgi import ClientGoneError
 from support.brokers import (
     broker_of,
@@ -48,7 +48,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def app(tmp_path: Path, clock: ManualClock) -> AsyncIterator[BrokerApp]:
+async def app(tmp_path: Path, clock: ManualClock) -> AsyncIterator[ServiceApp]:
     async with open_broker(
         tmp_path / "store", clock, unfinished_max=50, unfinished_total_max=60
     ) as app:
@@ -228,7 +228,7 @@ async def test_large_messages_for_many_at_the_same_time_leave_nobody_out(
 
 
 async def test_those_who_wait_for_large_messages_leave_nobody_out(
-    orders: DeliveryClient, app: BrokerApp
+    orders: DeliveryClient, app: ServiceApp
 ) -> None:
     waiting = [asyncio.create_task(orders.receive(1, wait_seconds=20)) for _ in range(4)]
     await held(app, 4)
@@ -623,7 +623,7 @@ async def test_without_keys_an_ordered_queue_goes_one_by_one(client: httpx.Async
 
 
 async def test_a_key_that_is_blocked_is_free_again_for_who_waits(
-    client: httpx.AsyncClient, app: BrokerApp
+    client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     orders = DeliveryClient(client)
     await orders.create(ordered=True)
@@ -797,7 +797,7 @@ async def test_a_group_that_is_switched_off_is_paused(orders: DeliveryClient) ->
 
 
 async def test_a_queue_that_a_member_reads_hands_nothing_out(
-    client: httpx.AsyncClient, app: BrokerApp
+    client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     orders = DeliveryClient(client)
     await orders.create(queue_count=2)
@@ -824,7 +824,7 @@ async def test_a_queue_that_a_member_reads_hands_nothing_out(
 async def test_a_lock_that_could_not_be_freed_when_its_session_was_over_is_freed_later(
     orders: DeliveryClient,
     client: httpx.AsyncClient,
-    app: BrokerApp,
+    app: ServiceApp,
     clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -846,7 +846,7 @@ async def test_a_lock_that_could_not_be_freed_when_its_session_was_over_is_freed
 
 
 async def test_a_member_does_not_get_a_queue_while_messages_of_it_are_out(
-    orders: DeliveryClient, client: httpx.AsyncClient, app: BrokerApp
+    orders: DeliveryClient, client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     await orders.send("a")
     [one] = await orders.receive(invisible_seconds=100)
@@ -866,7 +866,7 @@ async def test_a_member_does_not_get_a_queue_while_messages_of_it_are_out(
 
 
 async def test_a_member_that_waits_gets_a_queue_whose_deliveries_a_reset_has_ended(
-    orders: DeliveryClient, client: httpx.AsyncClient, app: BrokerApp
+    orders: DeliveryClient, client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     await orders.send("a")
     await orders.receive(invisible_seconds=100)
@@ -920,7 +920,7 @@ async def test_a_reset_ends_what_was_handed_out(
 
 
 async def test_who_waits_gets_what_a_reset_brings_back(
-    orders: DeliveryClient, app: BrokerApp
+    orders: DeliveryClient, app: ServiceApp
 ) -> None:
     await orders.send("a")
     await orders.ack(*await orders.receive())
@@ -935,7 +935,7 @@ async def test_who_waits_gets_what_a_reset_brings_back(
 
 
 async def test_who_waits_gets_what_a_commit_from_outside_brings_back(
-    orders: DeliveryClient, app: BrokerApp
+    orders: DeliveryClient, app: ServiceApp
 ) -> None:
     await orders.send("a")
     await orders.ack(*await orders.receive())
@@ -988,7 +988,7 @@ async def test_deleting_the_group_ends_what_was_handed_out(orders: DeliveryClien
 
 
 async def test_a_position_beyond_the_end_hides_nothing_that_arrives(
-    orders: DeliveryClient, app: BrokerApp
+    orders: DeliveryClient, app: ServiceApp
 ) -> None:
     """Nobody may commit it, but RocketMQ lets its clients do so, and its stores are opened here."""
     await orders.send("a", "b")
@@ -1014,7 +1014,7 @@ async def test_the_lag_counts_what_is_unfinished(orders: DeliveryClient) -> None
 # --- Waiting --------------------------------------------------------------------------------------
 
 
-async def test_who_waits_gets_what_arrives(orders: DeliveryClient, app: BrokerApp) -> None:
+async def test_who_waits_gets_what_arrives(orders: DeliveryClient, app: ServiceApp) -> None:
     waiting = asyncio.create_task(orders.receive(wait_seconds=30))
     await held(app)
 
@@ -1024,7 +1024,7 @@ async def test_who_waits_gets_what_arrives(orders: DeliveryClient, app: BrokerAp
 
 
 async def test_who_waits_gets_what_arrives_in_a_queue_that_is_added_meanwhile(
-    orders: DeliveryClient, app: BrokerApp
+    orders: DeliveryClient, app: ServiceApp
 ) -> None:
     waiting = asyncio.create_task(orders.receive(wait_seconds=30))
     await held(app)
@@ -1037,7 +1037,7 @@ async def test_who_waits_gets_what_arrives_in_a_queue_that_is_added_meanwhile(
     assert texts(await asyncio.wait_for(waiting, WELL_BEFORE_ITS_TIME_SECONDS)) == ["a"]
 
 
-async def test_of_many_who_wait_one_gets_a_message(orders: DeliveryClient, app: BrokerApp) -> None:
+async def test_of_many_who_wait_one_gets_a_message(orders: DeliveryClient, app: ServiceApp) -> None:
     waiting = [asyncio.create_task(orders.receive(wait_seconds=30)) for _ in range(5)]
     await held(app, 5)
 
@@ -1054,7 +1054,7 @@ async def test_of_many_who_wait_one_gets_a_message(orders: DeliveryClient, app: 
 
 
 async def test_who_waits_gets_what_was_given_up_at_once(
-    orders: DeliveryClient, app: BrokerApp
+    orders: DeliveryClient, app: ServiceApp
 ) -> None:
     await orders.send("a")
     [one] = await orders.receive()
@@ -1075,7 +1075,7 @@ async def test_a_wait_that_is_in_vain_ends_in_time_and_says_so(orders: DeliveryC
 
 
 async def test_who_waits_for_a_topic_that_is_deleted_is_told(
-    orders: DeliveryClient, app: BrokerApp
+    orders: DeliveryClient, app: ServiceApp
 ) -> None:
     waiting = asyncio.create_task(orders.ask(wait_seconds=30))
     await held(app)
@@ -1086,7 +1086,7 @@ async def test_who_waits_for_a_topic_that_is_deleted_is_told(
 
 
 async def test_who_waits_for_a_topic_that_is_made_anew_gets_what_arrives(
-    orders: DeliveryClient, app: BrokerApp
+    orders: DeliveryClient, app: ServiceApp
 ) -> None:
     await orders.send("of no interest", "nor this", tag="b")
     waiting = asyncio.create_task(orders.receive(wait_seconds=30, filter="a"))
@@ -1102,7 +1102,7 @@ async def test_who_waits_for_a_topic_that_is_made_anew_gets_what_arrives(
 
 
 async def test_who_has_left_meanwhile_is_handed_nothing(
-    orders: DeliveryClient, app: BrokerApp
+    orders: DeliveryClient, app: ServiceApp
 ) -> None:
     left = asyncio.Event()
 
@@ -1124,7 +1124,7 @@ async def test_who_has_left_meanwhile_is_handed_nothing(
 
 
 async def test_who_waits_while_the_group_is_paused_goes_on_when_it_does(
-    orders: DeliveryClient, app: BrokerApp
+    orders: DeliveryClient, app: ServiceApp
 ) -> None:
     await orders.send("a")
     await orders.create(consume_enabled=False)
@@ -1215,7 +1215,7 @@ async def test_only_so_many_requests_wait(tmp_path: Path) -> None:
 
 
 async def test_metrics_tell_what_has_become_of_deliveries(
-    orders: DeliveryClient, app: BrokerApp
+    orders: DeliveryClient, app: ServiceApp
 ) -> None:
     await orders.send("a", "b")
     a, _ = await orders.receive()
@@ -1235,7 +1235,7 @@ async def test_metrics_tell_what_has_become_of_deliveries(
 
 @pytest.mark.parametrize("place", [0, 1 << 62])
 async def test_a_message_that_tells_another_place_than_its_own_holds_up_no_other(
-    app: BrokerApp, orders: DeliveryClient, place: int
+    app: ServiceApp, orders: DeliveryClient, place: int
 ) -> None:
     await orders.send("first", "rotten", "last")
     rot_queue_offset(app, b"rotten", place)
@@ -1256,7 +1256,7 @@ def assert_damaged(delivery: dict[str, Any]) -> None:
 
 
 async def test_a_message_that_has_rotted_is_handed_out_as_damaged_and_its_dead_letter_says_so(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     orders = DeliveryClient(client)
     await orders.create(retry_max_times=0)
@@ -1287,7 +1287,7 @@ async def test_a_message_that_has_rotted_is_handed_out_as_damaged_and_its_dead_l
 
 @pytest.mark.parametrize("is_ordered", [False, True], ids=["concurrent", "ordered"])
 async def test_what_cannot_be_read_any_more_when_its_time_is_over_holds_up_none_behind_it(
-    app: BrokerApp, client: httpx.AsyncClient, clock: ManualClock, is_ordered: bool
+    app: ServiceApp, client: httpx.AsyncClient, clock: ManualClock, is_ordered: bool
 ) -> None:
     orders = DeliveryClient(client)
     await orders.create(ordered=is_ordered)
@@ -1306,7 +1306,7 @@ async def test_what_cannot_be_read_any_more_when_its_time_is_over_holds_up_none_
 
 
 async def test_who_waits_gets_a_message_that_cannot_be_read_any_more_as_damaged(
-    app: BrokerApp, orders: DeliveryClient, clock: ManualClock
+    app: ServiceApp, orders: DeliveryClient, clock: ManualClock
 ) -> None:
     await orders.send("rotten", "second")
     assert len(await orders.receive(invisible_seconds=10)) == 2
@@ -1323,7 +1323,7 @@ async def test_who_waits_gets_a_message_that_cannot_be_read_any_more_as_damaged(
 
 @pytest.mark.parametrize("is_given_up", [False, True], ids=["not acknowledged", "given up"])
 async def test_what_cannot_be_read_any_more_leaves_a_dead_letter_that_says_so(
-    app: BrokerApp, client: httpx.AsyncClient, clock: ManualClock, is_given_up: bool
+    app: ServiceApp, client: httpx.AsyncClient, clock: ManualClock, is_given_up: bool
 ) -> None:
     orders = DeliveryClient(client)
     await orders.create(retry_max_times=0)
@@ -1360,7 +1360,7 @@ def fail_queue_0(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> N
 
 
 async def test_a_queue_that_lags_does_not_hold_up_the_others_and_is_told_where_they_are_empty(
-    client: httpx.AsyncClient, app: BrokerApp, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, app: ServiceApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders = DeliveryClient(client)
     await orders.create(queue_count=2)
@@ -1382,7 +1382,7 @@ async def test_a_queue_that_lags_does_not_hold_up_the_others_and_is_told_where_t
 
 
 async def test_a_held_request_gets_what_a_queue_lacked_once_that_has_caught_up(
-    client: httpx.AsyncClient, app: BrokerApp, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, app: ServiceApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders = DeliveryClient(client)
     await orders.create(queue_count=2)

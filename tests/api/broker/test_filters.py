@@ -10,7 +10,7 @@ import pytest
 
 from eruca.contract.errors import FilterSyntaxError, error_of_problem
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, PullStatus, decode_multi_pull, decode_pull
-from eruca_broker.app import BrokerApp
+from eruca_chassis.app import ServiceApp
 from support.brokers import broker_of, rot_beyond_reading
 from support.patience import PATIENCE_SECONDS
 
@@ -30,7 +30,7 @@ async def put(client: httpx.AsyncClient, *prices: int, queue_id: int = 0) -> Non
     assert answer.status_code == 201
 
 
-async def held(app: BrokerApp, count: int) -> None:
+async def held(app: ServiceApp, count: int) -> None:
     """Return once *count* requests are being held."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while len(broker_of(app).held) != count:  # noqa: ASYNC110  (it has no event for this)
@@ -62,7 +62,7 @@ async def test_what_meets_the_condition_comes_in_either_form(client: httpx.Async
 
 
 async def test_a_message_that_is_damaged_passes_every_filter_and_is_marked(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     for text in ("first", "rotten", "last"):
         message = {"body": {"text": text}, "properties": {"price": "30"}}
@@ -138,7 +138,7 @@ async def test_what_conditions_cost_is_shared_by_the_queues_of_a_pull(
 
 
 async def test_an_arrival_that_does_not_meet_the_condition_keeps_holding(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     await put(client, 99)
     pull = asyncio.create_task(
@@ -155,7 +155,7 @@ async def test_an_arrival_that_does_not_meet_the_condition_keeps_holding(
 
 
 async def test_a_pull_that_expires_need_not_be_scanned_again(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     await put(client, 99)
     request = {"queues": [position(0, "price > 20", 1), position(1, "price > 20")]}
@@ -170,7 +170,7 @@ async def test_a_pull_that_expires_need_not_be_scanned_again(
 
 
 async def test_an_arrival_too_large_to_be_examined_at_once_is_answered(
-    app: BrokerApp, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    app: ServiceApp, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client pulls on, and others get their turn meanwhile."""
     monkeypatch.setattr("eruca_broker.store.queue_reader.SCAN_RECORDS_MAX", 5)

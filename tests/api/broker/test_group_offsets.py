@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from eruca.contract.records import Host
-from eruca_broker.app import BrokerApp
 from eruca_broker.core.batches.batch import batch_of_records
+from eruca_chassis.app import ServiceApp
 from support.brokers import broker_of, record, rot, rot_beyond_reading
 from support.group_members import TestMember
 
@@ -98,8 +98,8 @@ async def test_how_far_groups_are_behind_is_among_the_metrics(
 async def test_a_damaged_message_has_no_age_and_hides_nothing_else(
     member: TestMember,
     client: httpx.AsyncClient,
-    app: BrokerApp,
-    damage: Callable[[BrokerApp, bytes], None],
+    app: ServiceApp,
+    damage: Callable[[ServiceApp, bytes], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for body in ("rotten", "sound"):
@@ -120,7 +120,7 @@ async def test_a_damaged_message_has_no_age_and_hides_nothing_else(
 
 
 async def test_a_queue_whose_ends_are_damaged_is_listed_without_their_times(
-    client: httpx.AsyncClient, app: BrokerApp
+    client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     await client.put("/topics/orders", json={"read_queue_count": 1, "write_queue_count": 1})
     await client.post("/topics/orders/messages?queue_id=0", json={"body": {"text": "rotten"}})
@@ -133,7 +133,7 @@ async def test_a_queue_whose_ends_are_damaged_is_listed_without_their_times(
 
 
 async def test_a_group_s_lag_in_its_retry_topic_counts_from_its_begin(
-    member: TestMember, client: httpx.AsyncClient, app: BrokerApp
+    member: TestMember, client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     retry = batch_of_records("%RETRY%g", 0, [record("%RETRY%g")])
     await broker_of(app).store.append(retry, Host.parse("127.0.0.1", 10_911))

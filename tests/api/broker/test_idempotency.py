@@ -14,10 +14,10 @@ import pytest
 
 from eruca.contract.errors import DiskFullError
 from eruca.contract.limits import IDEMPOTENCY_KEY_SIZE_MAX
-from eruca_broker.app import BrokerApp
 from eruca_broker.processors.idempotent_send import LOOKED_AT_MAX
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.log.commit_log import CommitLog
+from eruca_chassis.app import ServiceApp
 from support.brokers import RECORDS, batch, broker_of, client_of, open_broker, record
 from support.clocks import ManualClock
 from support.stores import delete_oldest_segments
@@ -42,7 +42,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def app(tmp_path: Path, clock: ManualClock) -> AsyncIterator[BrokerApp]:
+async def app(tmp_path: Path, clock: ManualClock) -> AsyncIterator[ServiceApp]:
     async with open_broker(tmp_path / "store", clock) as app:
         yield app
 
@@ -247,7 +247,7 @@ async def test_two_at_the_same_moment_are_stored_once(tmp_path: Path) -> None:
 
 
 async def test_two_at_the_same_moment_of_which_neither_can_be_stored(
-    app: BrokerApp, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    app: ServiceApp, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await client.put("/topics/orders", json={})
     with monkeypatch.context() as patched:
@@ -266,7 +266,7 @@ def _full(log: CommitLog) -> None:
 
 
 async def test_a_delayed_message_is_known_while_it_waits_and_when_it_was_delivered(
-    app: BrokerApp, client: httpx.AsyncClient, clock: ManualClock
+    app: ServiceApp, client: httpx.AsyncClient, clock: ManualClock
 ) -> None:
     later = PAID | {"delay_seconds": 60}
     first = await send(client, later)
@@ -439,7 +439,7 @@ async def test_records_in_another_queue_are_not_the_same(client: httpx.AsyncClie
     assert "its queue" in answers[1].json()["detail"]
 
 
-async def test_a_replay_changes_nothing(app: BrokerApp, client: httpx.AsyncClient) -> None:
+async def test_a_replay_changes_nothing(app: ServiceApp, client: httpx.AsyncClient) -> None:
     await send(client, PAID)
     store = broker_of(app).store
     await until(lambda: store.visible_offset == store.log_max_offset)
@@ -452,7 +452,7 @@ async def test_a_replay_changes_nothing(app: BrokerApp, client: httpx.AsyncClien
 
 
 async def test_a_replay_is_answered_while_writes_are_refused(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     """It writes nothing; what was not stored is refused as ever."""
     first = await send(client, PAID)

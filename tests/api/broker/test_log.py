@@ -10,7 +10,7 @@ import pytest
 
 from eruca.contract.records import Record, SysFlag, decode_record
 from eruca.contract.wire import LOG_MEDIA_TYPE, OCTETS_MEDIA_TYPE
-from eruca_broker.app import BrokerApp
+from eruca_chassis.app import ServiceApp
 from support.brokers import RECORDS, batch, broker_of, record, rot, rot_beyond_reading
 from support.patience import PATIENCE_SECONDS
 
@@ -78,7 +78,7 @@ async def test_json_ends_early_where_bodies_are_large_and_goes_on_from_there(
     assert (len(answer["records"]), answer["next_offset"]) == (1, second)
 
 
-async def test_at_its_end_the_log_is_waited_for(app: BrokerApp, client: httpx.AsyncClient) -> None:
+async def test_at_its_end_the_log_is_waited_for(app: ServiceApp, client: httpx.AsyncClient) -> None:
     await put(client, "old")
     end = broker_of(app).store.log_max_offset
     feed = asyncio.create_task(client.get("/log", params={"from_offset": end, "wait_seconds": 30}))
@@ -92,7 +92,7 @@ async def test_at_its_end_the_log_is_waited_for(app: BrokerApp, client: httpx.As
 
 
 async def test_without_news_the_feed_answers_empty(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     end = broker_of(app).store.log_max_offset
 
@@ -188,7 +188,7 @@ async def test_other_forms_are_not_offered(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("at", [2, 30])  # of its bytes: in the size, in its own log offset
 async def test_a_log_that_cannot_be_read_on_is_no_log_that_begins_elsewhere(
-    app: BrokerApp, client: httpx.AsyncClient, at: int
+    app: ServiceApp, client: httpx.AsyncClient, at: int
 ) -> None:
     first = await put(client, "first")
     damaged = await put(client, "damaged")
@@ -207,7 +207,7 @@ async def test_a_log_that_cannot_be_read_on_is_no_log_that_begins_elsewhere(
 
 
 async def test_json_passes_over_what_cannot_be_read_any_more(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     first = await put(client, "first")
     await put(client, "rotten")
@@ -222,7 +222,7 @@ async def test_json_passes_over_what_cannot_be_read_any_more(
 
 
 async def test_a_record_that_has_rotted_is_told_apart_from_one_that_is_not_there(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     rotten = await put(client, "rotten")
     rot(app, b"rotten")

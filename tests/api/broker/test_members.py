@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from eruca_broker.app import BrokerApp
 from eruca_broker.core.state.group_state import Group
 from eruca_broker.processors.groups.member_lists import MemberLists
+from eruca_chassis.app import ServiceApp
 from support.brokers import broker_of, client_of, open_broker
 from support.clocks import ManualClock
 from support.group_members import TestMember, held
@@ -26,7 +26,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def app(tmp_path: Path, clock: ManualClock) -> AsyncIterator[BrokerApp]:
+async def app(tmp_path: Path, clock: ManualClock) -> AsyncIterator[ServiceApp]:
     async with open_broker(tmp_path / "store", clock) as app:
         yield app
 
@@ -61,7 +61,7 @@ async def test_the_first_member_makes_the_group_and_its_retry_topic(
 
 
 async def test_every_change_of_members_makes_a_generation_that_is_greater(
-    member: TestMember, client: httpx.AsyncClient, clock: ManualClock, app: BrokerApp
+    member: TestMember, client: httpx.AsyncClient, clock: ManualClock, app: ServiceApp
 ) -> None:
     other = TestMember(client, "b")
     generations: list[int] = []
@@ -215,7 +215,7 @@ async def test_a_static_member_s_successor_takes_over_at_once_and_fences_it(
 
 @pytest.mark.parametrize("is_noticed", [False, True], ids=["at once", "after the loop has come by"])
 async def test_a_static_member_that_was_frozen_does_not_oust_its_successor(
-    app: BrokerApp, client: httpx.AsyncClient, clock: ManualClock, is_noticed: bool
+    app: ServiceApp, client: httpx.AsyncClient, clock: ManualClock, is_noticed: bool
 ) -> None:
     await client.put("/topics/orders", json={"read_queue_count": 2, "write_queue_count": 2})
     old, new = TestMember(client), TestMember(client, incarnation="2")
@@ -254,7 +254,7 @@ async def test_only_static_members_are_taken_over(
 
 
 async def test_a_watcher_is_told_of_a_change_at_once(
-    member: TestMember, client: httpx.AsyncClient, app: BrokerApp
+    member: TestMember, client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     await member.beat()
     known = (await client.get("/groups/g/members")).headers["etag"]
@@ -301,7 +301,7 @@ async def test_what_a_client_has_already_is_told_in_every_form_of_if_none_match(
 
 
 async def test_what_all_watchers_are_told_is_put_together_once(
-    member: TestMember, client: httpx.AsyncClient, app: BrokerApp, monkeypatch: pytest.MonkeyPatch
+    member: TestMember, client: httpx.AsyncClient, app: ServiceApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await member.beat()
     await member.lock(1, 0)
@@ -350,7 +350,7 @@ async def test_what_has_changed_without_being_news_is_told_to_who_asks_later(
 
 
 async def test_a_watcher_of_a_group_that_is_deleted_is_answered_404(
-    member: TestMember, client: httpx.AsyncClient, app: BrokerApp
+    member: TestMember, client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     await client.put("/groups/g", json={})
     known = (await client.get("/groups/g/members")).headers["etag"]
@@ -414,7 +414,7 @@ async def test_lost_locks_are_told_with_each_heartbeat(
 
 
 async def test_members_and_expiries_are_counted_in_the_metrics(
-    member: TestMember, client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
+    member: TestMember, client: httpx.AsyncClient, app: ServiceApp, clock: ManualClock
 ) -> None:
     async def value(name: str) -> float:
         text = (await client.get("http://localhost/metrics")).text

@@ -13,7 +13,7 @@ import pytest
 
 from eruca.contract.limits import KEY_SIZE_MAX
 from eruca.contract.properties import encode_properties
-from eruca_broker.app import BrokerApp
+from eruca_chassis.app import ServiceApp
 from support.brokers import (
     RECORDS,
     batch,
@@ -85,7 +85,7 @@ async def test_a_time_leads_to_an_offset(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("damage", [rot, rot_beyond_reading, rot_head])
 async def test_a_damaged_message_does_not_hide_where_a_time_leads(
-    client: httpx.AsyncClient, app: BrokerApp, damage: Callable[[BrokerApp, bytes], None]
+    client: httpx.AsyncClient, app: ServiceApp, damage: Callable[[ServiceApp, bytes], None]
 ) -> None:
     for text in ("a", "b", "rotten", "c", "d"):  # the one in the middle is looked at first
         await put(client, text)
@@ -103,7 +103,7 @@ async def test_a_damaged_message_does_not_hide_where_a_time_leads(
 
 
 async def test_a_queue_that_cannot_be_read_hides_none_of_the_others(
-    client: httpx.AsyncClient, app: BrokerApp
+    client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     for queue_id in (0, 1):
         for text in "ab":
@@ -264,7 +264,7 @@ async def test_keys_with_one_hash_are_told_apart(client: httpx.AsyncClient) -> N
 
 @pytest.mark.parametrize("limit", [1, 3, 64, None])
 async def test_all_messages_with_a_key_are_found_page_by_page(
-    client: httpx.AsyncClient, app: BrokerApp, limit: int | None
+    client: httpx.AsyncClient, app: ServiceApp, limit: int | None
 ) -> None:
     count = 130
     batch = [{"body": {"text": str(number)}, "keys": ["all"]} for number in range(count)]
@@ -348,7 +348,7 @@ async def test_a_key_that_can_be_sent_can_be_asked_for(
 
 @pytest.mark.parametrize("name", ["KEYS", "TAGS"])
 async def test_a_key_or_tag_that_could_not_be_asked_for_is_not_stored(
-    client: httpx.AsyncClient, app: BrokerApp, name: str
+    client: httpx.AsyncClient, app: ServiceApp, name: str
 ) -> None:
     await client.put("/topics/orders", json={})
     end = broker_of(app).store.log_max_offset
@@ -385,7 +385,7 @@ async def test_a_cursor_that_no_look_up_gave_is_refused(
 
 @pytest.mark.parametrize("damage", [rot, rot_beyond_reading, rot_head])
 async def test_a_search_that_meets_a_damaged_message_is_not_complete(
-    client: httpx.AsyncClient, app: BrokerApp, damage: Callable[[BrokerApp, bytes], None]
+    client: httpx.AsyncClient, app: ServiceApp, damage: Callable[[ServiceApp, bytes], None]
 ) -> None:
     await put(client, "sound", keys=["k"])
     receipt = await put(client, "rotten", keys=["k"])

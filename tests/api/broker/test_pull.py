@@ -23,8 +23,8 @@ from eruca.contract.wire import (
     decode_pull,
 )
 from eruca.core.consuming.refused_queues import refused_places
-from eruca_broker.app import BrokerApp
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
+from eruca_chassis.app import ServiceApp
 from support.brokers import RECORDS, batch, broker_of, client_of, open_broker, record
 from support.clocks import ManualClock
 from support.patience import PATIENCE_SECONDS
@@ -45,7 +45,7 @@ async def put(
     assert answer.status_code == 201
 
 
-async def held(app: BrokerApp, count: int) -> None:
+async def held(app: ServiceApp, count: int) -> None:
     """Return once *count* requests are being held."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while len(broker_of(app).held) != count:  # noqa: ASYNC110  (it has no event for this)
@@ -67,7 +67,7 @@ async def test_messages_come_in_queue_order_up_to_a_count(client: httpx.AsyncCli
     assert (rest["next_offset"], rest["min_offset"], rest["max_offset"]) == (3, 0, 3)
 
 
-async def test_records_are_the_logs_own_bytes(app: BrokerApp, client: httpx.AsyncClient) -> None:
+async def test_records_are_the_logs_own_bytes(app: ServiceApp, client: httpx.AsyncClient) -> None:
     await put(client, "a", "b")
 
     answer = await client.get(QUEUE, params={"offset": 0}, headers=AS_RECORDS)
@@ -164,7 +164,7 @@ async def test_json_compares_tags_and_records_their_hashes(client: httpx.AsyncCl
 
 
 async def test_a_held_pull_is_answered_by_an_arrival(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     await put(client, "old")
     pull = asyncio.create_task(client.get(QUEUE, params={"offset": 1, "wait_seconds": 30}))
@@ -179,7 +179,7 @@ async def test_a_held_pull_is_answered_by_an_arrival(
 
 
 async def test_an_arrival_that_the_filter_stops_keeps_holding(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     await put(client, "old")
     pull = asyncio.create_task(
@@ -197,7 +197,7 @@ async def test_an_arrival_that_the_filter_stops_keeps_holding(
 
 
 async def test_a_held_pull_whose_queue_cannot_be_read_is_nobody_elses_trouble(
-    app: BrokerApp, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    app: ServiceApp, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await put(client, "old")
     filtered = asyncio.create_task(
@@ -244,7 +244,7 @@ async def test_a_pull_that_expires_tells_what_it_has_seen(tmp_path: Path) -> Non
 
 
 async def test_a_pull_held_on_a_topic_that_is_deleted_is_told(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     await put(client, "old")
     pull = asyncio.create_task(client.get(QUEUE, params={"offset": 1, "wait_seconds": 30}))
@@ -304,7 +304,7 @@ async def test_more_held_requests_than_allowed_are_told_which_limit_it_is(
         assert [texts((await pull).json()) for pull in waiting] == [["new"], ["new"]]
 
 
-async def test_a_client_that_leaves_gives_its_place_back(app: BrokerApp) -> None:
+async def test_a_client_that_leaves_gives_its_place_back(app: ServiceApp) -> None:
     async with client_of(app) as client:
         await put(client, "old")
     leave = asyncio.Event()
@@ -538,7 +538,7 @@ async def test_many_queues_are_pulled_at_once(client: httpx.AsyncClient) -> None
 
 
 async def test_a_pull_of_many_waits_on_all_of_them(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     await put(client, "old")
     request = {"queues": [position(0, 1), position(1), position(2)], "wait_seconds": 30}
@@ -609,7 +609,7 @@ async def test_a_pull_of_many_that_cannot_be_answered_points_at_why(
 
 
 async def test_in_json_a_message_that_cannot_be_read_any_more_is_marked_and_holds_up_none(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     await put(client, "first", "damaged", "last")
     [segment] = (broker_of(app).store.directory / "commitlog").iterdir()
@@ -631,7 +631,7 @@ async def test_in_json_a_message_that_cannot_be_read_any_more_is_marked_and_hold
 
 
 async def test_a_queue_that_lags_is_pointed_at_and_does_not_hold_up_the_others(
-    client: httpx.AsyncClient, app: BrokerApp, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, app: ServiceApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await client.put("/topics/lagging", json={"read_queue_count": 2, "write_queue_count": 2})
     put_run = ConsumeQueue.put_run

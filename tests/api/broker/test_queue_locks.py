@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from eruca_broker.app import BrokerApp
+from eruca_chassis.app import ServiceApp
 from support.brokers import broker_of, client_of, open_broker
 from support.clocks import ManualClock
 from support.group_members import TestMember, held
@@ -25,7 +25,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def app(tmp_path: Path, clock: ManualClock) -> AsyncIterator[BrokerApp]:
+async def app(tmp_path: Path, clock: ManualClock) -> AsyncIterator[ServiceApp]:
     async with open_broker(tmp_path / "store", clock) as app:
         yield app
 
@@ -45,7 +45,7 @@ async def send(client: httpx.AsyncClient, queue_id: int = 0, count: int = 1) -> 
     assert (await client.post(path, json=messages)).status_code < 300
 
 
-async def held_lock(app: BrokerApp, member: TestMember, *queue_ids: int) -> asyncio.Task[Any]:
+async def held_lock(app: ServiceApp, member: TestMember, *queue_ids: int) -> asyncio.Task[Any]:
     """Let *member* wait for a lock, and return once the broker holds its request."""
     task = asyncio.create_task(member.lock(*queue_ids, wait_seconds=30))
     await held(app)
@@ -76,7 +76,7 @@ async def test_a_lock_asked_for_again_is_the_same(pair: tuple[TestMember, TestMe
 
 
 async def test_a_release_commits_and_hands_over_to_who_waits(
-    pair: tuple[TestMember, TestMember], app: BrokerApp, client: httpx.AsyncClient
+    pair: tuple[TestMember, TestMember], app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     a, b = pair
     await send(client, count=19)
@@ -95,7 +95,7 @@ async def test_a_release_commits_and_hands_over_to_who_waits(
 
 @pytest.mark.parametrize("way", ["leave", "expire"])
 async def test_the_queues_of_who_goes_are_for_who_waits(
-    pair: tuple[TestMember, TestMember], app: BrokerApp, clock: ManualClock, way: str
+    pair: tuple[TestMember, TestMember], app: ServiceApp, clock: ManualClock, way: str
 ) -> None:
     a, b = pair
     await a.lock(0)
@@ -124,7 +124,7 @@ async def test_a_wait_that_was_in_vain_is_answered_with_the_owner(
 
 
 async def test_of_many_that_wait_one_gets_the_queue_at_each_release(
-    pair: tuple[TestMember, TestMember], client: httpx.AsyncClient, app: BrokerApp
+    pair: tuple[TestMember, TestMember], client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     owner, _ = pair
     await owner.lock(0)
@@ -206,7 +206,7 @@ async def test_locks_outlive_the_broker_and_their_owner_may_go_on(tmp_path: Path
 
 
 async def test_a_deleted_topic_s_locks_are_gone_and_who_waits_is_told(
-    pair: tuple[TestMember, TestMember], app: BrokerApp, client: httpx.AsyncClient
+    pair: tuple[TestMember, TestMember], app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     a, b = pair
     await a.lock(0)

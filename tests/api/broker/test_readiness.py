@@ -11,16 +11,16 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from eruca_broker.app import BrokerApp
 from eruca_broker.store import writer
 from eruca_broker.store.files.refusals import refusal_of
+from eruca_chassis.app import ServiceApp
 from support.brokers import broker_of
 
 pytestmark = pytest.mark.anyio
 PATIENCE_SECONDS = 60
 
 
-async def ready(app: BrokerApp) -> httpx.Response:
+async def ready(app: ServiceApp) -> httpx.Response:
     """Ask what a probe asks."""
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as probe:
@@ -38,7 +38,7 @@ async def texts(client: httpx.AsyncClient) -> list[str]:
 
 
 async def test_a_failed_flush_ends_readiness_for_good_and_says_to_restart(
-    app: BrokerApp, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    app: ServiceApp, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await send(client, "kept")).status_code == 201
     store = broker_of(app).store
@@ -65,7 +65,7 @@ async def test_a_failed_flush_ends_readiness_for_good_and_says_to_restart(
 
 
 async def test_a_failed_write_of_the_log_ends_readiness(
-    app: BrokerApp, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    app: ServiceApp, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -79,7 +79,7 @@ async def test_a_failed_write_of_the_log_ends_readiness(
 
 
 async def test_a_flush_that_does_not_come_back_ends_readiness_until_it_does(
-    app: BrokerApp, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    app: ServiceApp, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_end, begun = threading.Event(), threading.Event()
     fdatasync: Callable[[int], None] = os.fdatasync
@@ -105,7 +105,7 @@ async def test_a_flush_that_does_not_come_back_ends_readiness_until_it_does(
 
 
 async def test_a_full_disk_leaves_a_broker_ready_for_whoever_reads(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     assert (await send(client, "one")).status_code == 201
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

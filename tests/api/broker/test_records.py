@@ -20,7 +20,7 @@ from eruca.contract.records import (
     encode_unstamped,
 )
 from eruca.contract.wire import BATCH_BODY_SIZE_MAX, RECORDS_MEDIA_TYPE, decode_pull
-from eruca_broker.app import BrokerApp
+from eruca_chassis.app import ServiceApp
 from support.brokers import IPV6_STORE_HOST, RECORDS, batch, broker_of, record, with_field
 
 pytestmark = pytest.mark.anyio
@@ -129,7 +129,7 @@ _LATER: Final = {
 @pytest.mark.parametrize("name", _LATER)
 @pytest.mark.parametrize("count", [1, 40], ids=["alone", "among others"])
 async def test_a_record_that_is_not_sound_refuses_the_whole_batch(
-    app: BrokerApp, client: httpx.AsyncClient, name: str, count: int
+    app: ServiceApp, client: httpx.AsyncClient, name: str, count: int
 ) -> None:
     await client.put("/topics/orders", json={})
     before = broker_of(app).store.log_max_offset
@@ -166,7 +166,7 @@ _BATCHES: Final = {
 
 @pytest.mark.parametrize("name", _BATCHES)
 async def test_a_batch_that_does_not_add_up_is_refused(
-    app: BrokerApp, client: httpx.AsyncClient, name: str
+    app: ServiceApp, client: httpx.AsyncClient, name: str
 ) -> None:
     before = broker_of(app).store.log_max_offset
 
@@ -176,7 +176,7 @@ async def test_a_batch_that_does_not_add_up_is_refused(
     assert broker_of(app).store.log_max_offset == before
 
 
-async def test_sizes_beyond_their_limit_are_413(app: BrokerApp, client: httpx.AsyncClient) -> None:
+async def test_sizes_beyond_their_limit_are_413(app: ServiceApp, client: httpx.AsyncClient) -> None:
     before = broker_of(app).store.log_max_offset
 
     for content in (batch([good(b"x" * (BODY_SIZE_MAX + 1))]), bytes(BATCH_BODY_SIZE_MAX + 1)):
@@ -238,7 +238,7 @@ async def test_only_records_are_taken(client: httpx.AsyncClient, content_type: s
     ],
 )
 async def test_a_message_that_could_not_be_named_refuses_its_batch(
-    app: BrokerApp, client: httpx.AsyncClient, properties: str, pointer: str, *, idempotent: bool
+    app: ServiceApp, client: httpx.AsyncClient, properties: str, pointer: str, *, idempotent: bool
 ) -> None:
     before = broker_of(app).store.log_max_offset
     headers = RECORDS | ({"Idempotency-Key": '"k"'} if idempotent else {})
@@ -270,7 +270,7 @@ async def test_a_property_that_is_not_utf_8_makes_no_queue_unreadable(
 
 
 async def test_no_flipped_or_lost_byte_ever_does_harm(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     """Seeded: 600 batches with bytes replaced, removed or inserted anywhere."""
     chance = random.Random(1)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from eruca_broker.app import BrokerApp
+from eruca_chassis.app import ServiceApp
 from support.brokers import broker_of, rot, rot_beyond_reading
 from support.clocks import WrongClock
 from support.members import HoldingMember, joined
@@ -98,7 +98,7 @@ async def test_a_message_comes_again_through_the_groups_retry_topic(
 
 @pytest.mark.parametrize("start", ["latest", "earliest", "2999-01-01T00:00:00Z"])
 async def test_a_retry_that_comes_before_anybody_reads_the_retry_topic_is_read(
-    client: httpx.AsyncClient, app: BrokerApp, member: HoldingMember, start: str
+    client: httpx.AsyncClient, app: ServiceApp, member: HoldingMember, start: str
 ) -> None:
     await settings(client, start=start)
     answer = await member.send_back(place(0, delay_seconds=0))
@@ -145,7 +145,7 @@ async def test_without_a_policy_delays_grow_by_level(member: HoldingMember) -> N
 
 async def test_after_a_clock_was_set_back_a_retry_waits_as_long_as_ever(
     client: httpx.AsyncClient,
-    app: BrokerApp,
+    app: ServiceApp,
     member: HoldingMember,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -190,7 +190,7 @@ async def test_what_has_failed_too_often_is_a_dead_letter(
 
 
 async def test_stale_locks_change_nothing(
-    client: httpx.AsyncClient, app: BrokerApp, member: HoldingMember
+    client: httpx.AsyncClient, app: ServiceApp, member: HoldingMember
 ) -> None:
     end = broker_of(app).store.log_max_offset
     wrong: list[dict[str, Any]] = [
@@ -210,7 +210,7 @@ async def test_stale_locks_change_nothing(
 
 
 async def test_one_message_that_is_not_there_keeps_all_back(
-    app: BrokerApp, member: HoldingMember
+    app: ServiceApp, member: HoldingMember
 ) -> None:
     end = broker_of(app).store.log_max_offset
 
@@ -239,7 +239,7 @@ async def test_one_message_that_is_not_there_keeps_all_back(
     ],
 )
 async def test_nonsense_is_refused(
-    app: BrokerApp, member: HoldingMember, fields: dict[str, Any]
+    app: ServiceApp, member: HoldingMember, fields: dict[str, Any]
 ) -> None:
     end = broker_of(app).store.log_max_offset
 
@@ -271,7 +271,7 @@ async def test_many_are_sent_back_as_one(member: HoldingMember) -> None:
 
 
 async def test_what_would_take_too_much_memory_is_sent_back_in_parts(
-    client: httpx.AsyncClient, app: BrokerApp, member: HoldingMember
+    client: httpx.AsyncClient, app: ServiceApp, member: HoldingMember
 ) -> None:
     body = {"text": "x" * 4_000_000}
     sent = await client.post("/topics/orders/messages?queue_id=0", json={"body": body})
@@ -288,10 +288,10 @@ async def test_what_would_take_too_much_memory_is_sent_back_in_parts(
 
 @pytest.mark.parametrize("damage", [rot, rot_beyond_reading])
 async def test_a_message_that_is_damaged_becomes_a_dead_letter_that_says_where_and_how(
-    app: BrokerApp,
+    app: ServiceApp,
     client: httpx.AsyncClient,
     member: HoldingMember,
-    damage: Callable[[BrokerApp, bytes], object],
+    damage: Callable[[ServiceApp, bytes], object],
 ) -> None:
     damage(app, b"order 1")
 

@@ -19,10 +19,10 @@ from eruca.contract.recall_handles import (
     encode_recall_handle,
 )
 from eruca.contract.records import BLANK_SIZE_MIN, Host
-from eruca_broker.app import BrokerApp
 from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.records.scheduled import Destination, Wait, waiting
 from eruca_broker.core.state.events import TopicPut
+from eruca_chassis.app import ServiceApp
 from support.brokers import broker_of, client_of, open_broker, record, rot, rotten_count
 from support.clocks import ManualClock
 from support.waiting import turns_during, until
@@ -39,7 +39,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def app(tmp_path: Path, clock: ManualClock) -> AsyncIterator[BrokerApp]:
+async def app(tmp_path: Path, clock: ManualClock) -> AsyncIterator[ServiceApp]:
     async with open_broker(tmp_path / "store", clock) as app:
         yield app
 
@@ -75,7 +75,7 @@ async def listed(client: httpx.AsyncClient, **query: str | int) -> list[str]:
         query["cursor"] = cursor
 
 
-async def nothing_waits(app: BrokerApp) -> None:
+async def nothing_waits(app: ServiceApp) -> None:
     """Return once everything that is due has been delivered, by the broker's own loop or here."""
     timers = broker_of(app).store.timers
     while await broker_of(app).timers.fire():
@@ -136,7 +136,7 @@ async def test_a_delay_level_is_worth_what_it_is_in_rocketmq(client: httpx.Async
     ],
 )
 async def test_a_message_comes_in_its_very_millisecond(
-    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock, delay: dict[str, Any]
+    client: httpx.AsyncClient, app: ServiceApp, clock: ManualClock, delay: dict[str, Any]
 ) -> None:
     receipt = await send(client, **delay)
     assert receipt["deliver_at"] == "2023-11-14T22:13:30.000Z"
@@ -153,7 +153,7 @@ async def test_a_message_comes_in_its_very_millisecond(
 
 @pytest.mark.parametrize("delay", [{"delay_level": 1}, {"delay_seconds": 1}])
 async def test_after_a_clock_was_set_back_a_delay_is_as_long_as_ever(
-    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock, delay: dict[str, int]
+    client: httpx.AsyncClient, app: ServiceApp, clock: ManualClock, delay: dict[str, int]
 ) -> None:
     await send(client)
     clock.advance(-3_600)
@@ -238,7 +238,7 @@ async def test_what_waits_is_listed_as_it_comes_due_in_pages(client: httpx.Async
 
 
 async def test_others_have_their_turn_while_a_page_looks_at_many(
-    client: httpx.AsyncClient, app: BrokerApp, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, app: ServiceApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(6):
         await send(client, delay_seconds=60 + number)
@@ -255,7 +255,7 @@ async def test_others_have_their_turn_while_a_page_looks_at_many(
 
 
 async def test_a_recalled_message_never_comes(
-    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
+    client: httpx.AsyncClient, app: ServiceApp, clock: ManualClock
 ) -> None:
     recalled = await send(client, delay_seconds=0.3)
     kept = await send(client, delay_seconds=0.3)
@@ -300,7 +300,7 @@ async def bodies(client: httpx.AsyncClient, topic: str) -> list[str]:
 
 @pytest.mark.parametrize("delay", [{"delay_seconds": 5}, {"delay_level": 2}])
 async def test_a_recall_touches_no_message_of_the_same_id_in_another_topic(
-    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock, delay: dict[str, int]
+    client: httpx.AsyncClient, app: ServiceApp, clock: ManualClock, delay: dict[str, int]
 ) -> None:
     _, of_bills = await wait_under_one_id(client, **delay)
 
@@ -315,7 +315,7 @@ async def test_a_recall_touches_no_message_of_the_same_id_in_another_topic(
 
 
 async def test_a_bare_id_recalls_nothing_and_is_told_what_it_may_mean(
-    client: httpx.AsyncClient, app: BrokerApp
+    client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     handles = await wait_under_one_id(client, delay_seconds=5)
 
@@ -334,7 +334,7 @@ async def test_a_bare_id_recalls_nothing_and_is_told_what_it_may_mean(
 
 @pytest.mark.parametrize("is_carried", [False, True], ids=["in their place", "carried forward"])
 async def test_a_handle_recalls_one_of_two_messages_of_one_topic_and_id(
-    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock, *, is_carried: bool
+    client: httpx.AsyncClient, app: ServiceApp, clock: ManualClock, *, is_carried: bool
 ) -> None:
     soon = await send(client, message_id="order-17", delay_level=2, body={"text": "soon"})
     late = await send(client, message_id="order-17", delay_seconds=9, body={"text": "late"})
@@ -354,7 +354,7 @@ async def test_a_handle_recalls_one_of_two_messages_of_one_topic_and_id(
 
 
 async def test_another_brokers_handle_is_refused_and_names_that_broker(
-    client: httpx.AsyncClient, app: BrokerApp
+    client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     receipt = await send(client, delay_seconds=5)
     own = decode_recall_handle(receipt["recall_handle"])
@@ -400,7 +400,7 @@ async def test_an_id_of_a_clients_own_is_recalled_whatever_it_holds(
 
 
 async def test_a_message_that_is_being_delivered_cannot_be_recalled(
-    client: httpx.AsyncClient, app: BrokerApp
+    client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     receipt = await send(client, delay_seconds=1_000)
     timers = broker_of(app).store.timers
@@ -413,7 +413,7 @@ async def test_a_message_that_is_being_delivered_cannot_be_recalled(
 
 
 async def test_a_delivered_message_cannot_be_recalled(
-    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
+    client: httpx.AsyncClient, app: ServiceApp, clock: ManualClock
 ) -> None:
     receipt = await send(client, delay_seconds=0.01)
     clock.advance(0.01)
@@ -425,7 +425,7 @@ async def test_a_delivered_message_cannot_be_recalled(
 
 
 async def test_others_that_have_its_id_among_their_keys_keep_no_message_from_being_recalled(
-    client: httpx.AsyncClient, app: BrokerApp
+    client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     receipt = await send(client, message_id="order-17", delay_seconds=1_000)
     for _ in range(65):
@@ -439,7 +439,7 @@ async def test_others_that_have_its_id_among_their_keys_keep_no_message_from_bei
 
 
 async def test_whether_a_message_waits_is_not_guessed_where_too_many_have_its_id_as_a_key(
-    client: httpx.AsyncClient, app: BrokerApp, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, app: ServiceApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eruca_broker.processors.scheduled.WITH_KEY_MAX", 3)
     first = await send(client, message_id="order-17", delay_seconds=1_000)
@@ -456,7 +456,7 @@ async def test_whether_a_message_waits_is_not_guessed_where_too_many_have_its_id
 
 
 async def test_what_was_delivered_is_not_recalled_because_its_topic_was_made_anew(
-    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
+    client: httpx.AsyncClient, app: ServiceApp, clock: ManualClock
 ) -> None:
     receipt = await send(client, delay_seconds=0.01)
     clock.advance(0.01)
@@ -471,7 +471,7 @@ async def test_what_was_delivered_is_not_recalled_because_its_topic_was_made_ane
 
 
 async def test_of_a_message_that_has_rotted_nobody_says_that_it_is_recalled_or_unknown(
-    client: httpx.AsyncClient, app: BrokerApp
+    client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     waiting_one = await send(client, body={"text": "waits"}, delay_seconds=10)
     rot(app, b"waits")
@@ -515,7 +515,7 @@ async def test_what_waits_survives_a_restart_and_comes_once(
 
 
 async def test_what_waits_for_a_deleted_topic_is_dropped(
-    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
+    client: httpx.AsyncClient, app: ServiceApp, clock: ManualClock
 ) -> None:
     await send(client, delay_seconds=0.1)
     await client.delete("/topics/orders")
@@ -537,7 +537,7 @@ async def test_what_waits_for_a_deleted_topic_is_dropped(
 
 @pytest.mark.parametrize("is_carried", [False, True], ids=["in its place", "carried forward"])
 async def test_what_waits_for_a_deleted_topic_does_not_come_to_a_later_one_of_its_name(
-    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock, *, is_carried: bool
+    client: httpx.AsyncClient, app: ServiceApp, clock: ManualClock, *, is_carried: bool
 ) -> None:
     await send(client, delay_seconds=1)
     await client.delete("/topics/orders")
@@ -556,7 +556,7 @@ async def test_what_waits_for_a_deleted_topic_does_not_come_to_a_later_one_of_it
 
 
 async def test_a_queue_that_is_gone_is_not_delivered_to(
-    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
+    client: httpx.AsyncClient, app: ServiceApp, clock: ManualClock
 ) -> None:
     await client.put("/topics/orders", json={"read_queue_count": 4, "write_queue_count": 4})
     answer = await client.post(
@@ -602,7 +602,7 @@ async def test_where_messages_wait_nobody_reads_or_sends(client: httpx.AsyncClie
     ],
 )
 async def test_nonsense_is_refused_and_stores_nothing(
-    client: httpx.AsyncClient, app: BrokerApp, fields: dict[str, Any], pointer: str
+    client: httpx.AsyncClient, app: ServiceApp, fields: dict[str, Any], pointer: str
 ) -> None:
     end = broker_of(app).store.log_max_offset
 
@@ -673,7 +673,7 @@ async def test_properties_that_leave_no_room_for_a_delay_are_refused(
 
 
 async def test_the_most_properties_that_may_wait_at_a_level_can_be_carried_forward(
-    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
+    client: httpx.AsyncClient, app: ServiceApp, clock: ManualClock
 ) -> None:
     async def status_of(size: int) -> int:
         message = {"body": {"text": "x"}, "properties": {"a": "b" * size}, "delay_level": 1}
@@ -789,7 +789,7 @@ async def test_a_message_that_has_rotted_while_it_waited_holds_up_none_and_is_no
 
 
 async def test_a_message_is_dropped_once_that_is_in_the_log_and_not_with_each_attempt(
-    client: httpx.AsyncClient, app: BrokerApp, clock: ManualClock
+    client: httpx.AsyncClient, app: ServiceApp, clock: ManualClock
 ) -> None:
     broker = broker_of(app)
     await send(client, delay_seconds=10)
@@ -809,7 +809,7 @@ async def test_a_message_is_dropped_once_that_is_in_the_log_and_not_with_each_at
 
 
 async def test_a_topic_with_no_queues_to_write_to_takes_what_was_accepted_and_stops_no_other(
-    app: BrokerApp, clock: ManualClock
+    app: ServiceApp, clock: ManualClock
 ) -> None:
     """RocketMQ's operators set a topic so that is to run dry; an imported one may be."""
     async with client_of(app) as client:

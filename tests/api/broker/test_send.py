@@ -12,8 +12,8 @@ import pytest
 
 from eruca.contract.hashing import queue_of_hash, string_hash
 from eruca.contract.limits import BATCH_COUNT_MAX, BODY_SIZE_MAX, JSON_BODY_SIZE_MAX
-from eruca_broker.app import BrokerApp
 from eruca_broker.core.state.events import TopicPut
+from eruca_chassis.app import ServiceApp
 from support.brokers import (
     JSON,
     RECORDS,
@@ -317,7 +317,7 @@ async def test_an_id_of_the_clients_own_is_kept(client: httpx.AsyncClient) -> No
     ],
 )
 async def test_a_message_that_is_not_allowed_is_pointed_at_and_changes_nothing(
-    app: BrokerApp, client: httpx.AsyncClient, message: object, pointer: str
+    app: ServiceApp, client: httpx.AsyncClient, message: object, pointer: str
 ) -> None:
     before = broker_of(app).store.log_max_offset
 
@@ -478,7 +478,7 @@ WAYS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("is_there", [True, False], ids=["of a group", "of no group"])
 @pytest.mark.parametrize("prefix", ["RETRY", "DLQ"])
 async def test_nobody_sends_to_what_holds_a_groups_retries_and_dead_letters(
-    client: httpx.AsyncClient, app: BrokerApp, prefix: str, *, is_there: bool
+    client: httpx.AsyncClient, app: ServiceApp, prefix: str, *, is_there: bool
 ) -> None:
     """A letter sent there would be redriven to itself without end."""
     topic = f"%{prefix}%billing"
@@ -549,7 +549,7 @@ async def test_a_topic_is_not_created_by_sending_where_the_broker_is_told_not_to
         assert sent.status_code == 201
 
 
-async def test_many_at_once_create_a_topic_once(app: BrokerApp, client: httpx.AsyncClient) -> None:
+async def test_many_at_once_create_a_topic_once(app: ServiceApp, client: httpx.AsyncClient) -> None:
     sent = await asyncio.gather(
         *(client.post("/topics/orders/messages", json={"body": {"text": "x"}}) for _ in range(20))
     )
@@ -613,7 +613,7 @@ TWICE = (
 
 @pytest.mark.parametrize("message", TWICE)
 async def test_a_member_given_twice_is_refused_and_nothing_is_stored(
-    client: httpx.AsyncClient, app: BrokerApp, message: str
+    client: httpx.AsyncClient, app: ServiceApp, message: str
 ) -> None:
     end = broker_of(app).store.log_max_offset
     half = f'{{"topic": "orders", "producer_group": "g", "message": {message}}}'

@@ -10,9 +10,9 @@ import pytest
 
 from eruca.contract.hashing import queue_of_hash, string_hash
 from eruca.contract.records import Host
-from eruca_broker.app import BrokerApp
 from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.state.events import TopicPut
+from eruca_chassis.app import ServiceApp
 from support.brokers import broker_of, client_of, open_broker, record
 from support.waiting import until
 
@@ -226,7 +226,7 @@ async def test_what_a_group_has_not_read_of_queues_taken_by_force_counts_as_lag(
 
 @pytest.mark.parametrize("prefix", ["RETRY", "DLQ"])
 async def test_what_follows_a_group_is_not_deleted_before_it(
-    client: httpx.AsyncClient, app: BrokerApp, prefix: str
+    client: httpx.AsyncClient, app: ServiceApp, prefix: str
 ) -> None:
     name = f"%{prefix}%g"
     await client.put("/groups/g", json={})

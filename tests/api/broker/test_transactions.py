@@ -16,8 +16,8 @@ from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.limits import CHECKER_SIZE_MAX, REASON_SIZE_MAX, TRANSACTION_ID_SIZE_MAX
 from eruca.contract.names import CHECK_MAX_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from eruca.contract.records import SysFlag
-from eruca_broker.app import BrokerApp
 from eruca_broker.core.records.half_messages import finished_offsets
+from eruca_chassis.app import ServiceApp
 from support.brokers import (
     broker_of,
     client_of,
@@ -49,7 +49,7 @@ async def app(tmp_path: Path, clock: ManualClock) -> Any:  # noqa: ANN401 - an a
 
 
 @pytest.fixture
-async def client(app: BrokerApp) -> Any:  # noqa: ANN401
+async def client(app: ServiceApp) -> Any:  # noqa: ANN401
     async with client_of(app) as client:
         await client.put("/topics/payments", json={"read_queue_count": 2, "write_queue_count": 2})
         yield client
@@ -273,7 +273,7 @@ async def test_decisions_are_known_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_delay_counts_from_the_commit(
-    client: httpx.AsyncClient, clock: ManualClock, app: BrokerApp
+    client: httpx.AsyncClient, clock: ManualClock, app: ServiceApp
 ) -> None:
     transaction_id = (await begin(client, message={"delay_seconds": 60}))["transaction_id"]
     clock.advance(1000)
@@ -422,7 +422,7 @@ async def test_two_beginnings_at_the_same_time_are_one(client: httpx.AsyncClient
 
 
 async def test_a_transaction_that_was_decided_long_ago_is_not_begun_again(
-    client: httpx.AsyncClient, app: BrokerApp
+    client: httpx.AsyncClient, app: ServiceApp
 ) -> None:
     await begin(client, message={"message_id": "old"})
     await done(client, "old", "rollback")
@@ -826,7 +826,7 @@ async def test_metrics_count_what_has_become_of_transactions(client: httpx.Async
 
 @pytest.mark.parametrize("damage", [rot, rot_head])
 async def test_a_half_message_that_has_rotted_can_only_be_rolled_back(
-    app: BrokerApp, client: httpx.AsyncClient, damage: Callable[[BrokerApp, bytes], None]
+    app: ServiceApp, client: httpx.AsyncClient, damage: Callable[[ServiceApp, bytes], None]
 ) -> None:
     await done(client, (await begin(client))["transaction_id"], "rollback")
     transaction_id = (await begin(client, message={"body": {"text": "rotten"}}))["transaction_id"]
@@ -850,14 +850,14 @@ async def test_a_half_message_that_has_rotted_can_only_be_rolled_back(
     await broker_of(app).transaction_carrier.carry_forward(2**62)
 
 
-def finished_halves(app: BrokerApp) -> list[int]:
+def finished_halves(app: ServiceApp) -> list[int]:
     """Return the queue offsets of half messages that op messages say are done with."""
     read = broker_of(app).store.queues.read(OP_HALF_TOPIC, 0, 0, max_count=32, max_bytes=1 << 20)
     return [offset for record in read.records() for offset in finished_offsets(record.body)]
 
 
 async def test_what_was_given_up_and_has_rotted_since_can_be_discarded(
-    app: BrokerApp, client: httpx.AsyncClient
+    app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     transaction_id = (await begin(client, message={"body": {"text": "rotten"}}))["transaction_id"]
     await park(client, transaction_id)
@@ -873,7 +873,7 @@ async def test_what_was_given_up_and_has_rotted_since_can_be_discarded(
 
 @pytest.mark.parametrize("damage", [rot, rot_beyond_reading])
 async def test_who_begins_again_what_has_rotted_is_told_so(
-    app: BrokerApp, client: httpx.AsyncClient, damage: Callable[[BrokerApp, bytes], None]
+    app: ServiceApp, client: httpx.AsyncClient, damage: Callable[[ServiceApp, bytes], None]
 ) -> None:
     message = {"body": {"text": "rotten"}, "message_id": "one"}
     await begin(client, message=message)
@@ -887,7 +887,7 @@ async def test_who_begins_again_what_has_rotted_is_told_so(
 
 @pytest.mark.parametrize("damage", [rot, rot_beyond_reading])
 async def test_an_event_that_has_rotted_hides_no_other_transaction(
-    app: BrokerApp, client: httpx.AsyncClient, damage: Callable[[BrokerApp, bytes], None]
+    app: ServiceApp, client: httpx.AsyncClient, damage: Callable[[ServiceApp, bytes], None]
 ) -> None:
     receipts = [await begin(client, message={"message_id": name}) for name in ("one", "two")]
     damage(app, b'{"event":"transaction_begun","transaction_id":"one"')
@@ -958,7 +958,7 @@ async def test_an_event_that_has_rotted_keeps_no_broker_from_starting(tmp_path: 
 
 @pytest.mark.parametrize("damage", [rot, rot_beyond_reading])
 async def test_a_commit_whose_message_has_rotted_is_still_one(
-    app: BrokerApp, client: httpx.AsyncClient, damage: Callable[[BrokerApp, bytes], None]
+    app: ServiceApp, client: httpx.AsyncClient, damage: Callable[[ServiceApp, bytes], None]
 ) -> None:
     await begin(client, message={"body": {"text": "rotten"}, "message_id": "one"})
     first = await done(client, "one", "commit")
@@ -974,7 +974,7 @@ async def test_a_commit_whose_message_has_rotted_is_still_one(
 
 @pytest.mark.parametrize("damage", [rot, rot_beyond_reading])
 async def test_a_transaction_whose_parking_has_rotted_is_parked_without_a_reason(
-    app: BrokerApp, client: httpx.AsyncClient, damage: Callable[[BrokerApp, bytes], None]
+    app: ServiceApp, client: httpx.AsyncClient, damage: Callable[[ServiceApp, bytes], None]
 ) -> None:
     await begin(client, message={"message_id": "one"})
     await done(client, "one", "expire", {"checks": 0, "checker": "c", "reason": "nobody knew"})

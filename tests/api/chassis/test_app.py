@@ -20,10 +20,10 @@ from eruca.contract.errors import ConflictError, OverloadedError
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.asgi import ClientGoneError
 from eruca_chassis.connections.exchange import JSON_CREATED, BodyLimit, Exchange
-from eruca_chassis.connections.hot import HotRoute, HotRoutes
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.requests.validation import ERROR_COUNT_MAX
 from support.budgets import ManualBudget
+from support.hot_routes import Hot, hot_router
 from support.services import client_of
 
 pytestmark = pytest.mark.anyio
@@ -63,12 +63,6 @@ async def get_thing(name: str) -> Thing:
     raise ZeroDivisionError(name)
 
 
-@router.post("/{name}/parts", operation_id="postParts")
-async def declare_parts(name: str) -> Thing:
-    """Declared here, answered by the hot handler."""
-    raise AssertionError
-
-
 PARTS_LIMIT = BodyLimit(ManualBudget(1_000), 100, "parts_size_max")
 
 
@@ -85,8 +79,12 @@ def post_parts(exchange: Exchange) -> None:
     exchange.answer(JSON_CREATED, b'{"size":%d}' % len(exchange.request.parameters["name"]))
 
 
+PARTS = Hot("POST", "/v1/things/{name}/parts", post_parts, admit=admit_parts)
+
+
 @asynccontextmanager
 async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
+    app.open_hot_routes(None)
     app.readiness.ready()
     yield
 
@@ -98,10 +96,9 @@ def app() -> ServiceApp:
         summary="Things and their parts",
         description="For tests.",
         version="1",
-        routers=[router],
+        routers=[router, hot_router(PARTS)],
         tags=[{"name": "things"}],
         lifespan=lifespan,
-        hot=HotRoutes(HotRoute("POST", "/v1/things/{name}/parts", post_parts, admit=admit_parts)),
         body_size_max=1_000,
         bodies_size_max=2_100,
     )

@@ -11,12 +11,12 @@ from fastapi import APIRouter
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import JSON_CREATED, BodyLimit, Exchange
-from eruca_chassis.connections.hot import HotRoute, HotRoutes
 from eruca_chassis.cross_origin import CrossOrigin, origins_of
 from eruca_chassis.guard import Guard
 from eruca_chassis.hosts import AllowedHosts
 from eruca_chassis.settings import ServiceSettings
 from support.budgets import ManualBudget
+from support.hot_routes import Hot, hot_router
 from support.services import client_of, serving
 
 pytestmark = pytest.mark.anyio
@@ -48,20 +48,20 @@ def post_part(exchange: Exchange) -> None:
 
 @asynccontextmanager
 async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
+    app.open_hot_routes(None)
     app.readiness.ready()
     yield
 
 
 def make_app(explorer_origins: str = f"http://other:1;{EXPLORER}/") -> ServiceApp:
-    part = HotRoute("POST", "/v1/parts", post_part, admit=lambda e: e.expect_body(LIMIT))
+    part = Hot("POST", "/v1/parts", post_part, admit=lambda e: e.expect_body(LIMIT))
     return ServiceApp(
         title="Things",
         summary="",
         description="",
         version="1",
-        routers=[router],
+        routers=[router, hot_router(part)],
         lifespan=lifespan,
-        hot=HotRoutes(part),
         guard=Guard(AllowedHosts(["desk.example"]), CrossOrigin(origins_of(explorer_origins))),
     )
 

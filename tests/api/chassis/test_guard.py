@@ -12,9 +12,9 @@ from fastapi import APIRouter
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import JSON_CREATED, JSON_OK, BodyLimit, Exchange
-from eruca_chassis.connections.hot import HotRoute, HotRoutes
 from eruca_chassis.settings import ServiceSettings
 from support.budgets import ManualBudget
+from support.hot_routes import Hot, hot_router
 from support.services import raw_connection, serving
 
 pytestmark = pytest.mark.anyio
@@ -45,17 +45,20 @@ class Parts:
             summary="",
             description="",
             version="1",
-            routers=[router],
+            routers=[
+                router,
+                hot_router(
+                    Hot("POST", "/v1/parts", self._make, admit=lambda e: e.expect_body(LIMIT)),
+                    Hot("GET", "/v1/parts", lambda e: e.answer(JSON_OK, b"[]")),
+                ),
+            ],
             lifespan=self._lifespan,
-            hot=HotRoutes(
-                HotRoute("POST", "/v1/parts", self._make, admit=lambda e: e.expect_body(LIMIT)),
-                HotRoute("GET", "/v1/parts", lambda e: e.answer(JSON_OK, b"[]")),
-            ),
             guard=settings.guard(),
         )
 
     @asynccontextmanager
     async def _lifespan(self, app: ServiceApp) -> AsyncIterator[None]:
+        app.open_hot_routes(None)
         app.readiness.ready()
         yield
 

@@ -160,7 +160,7 @@ async def test_what_a_broker_tells_of_a_message_and_cannot_be_is_no_defect(
             message, size = render(record, body_room=body_room)
             return Rendered(msgspec.structs.replace(message, log_offset=2**63), size)
 
-        for module in ("api.find", "core.records.rendering"):
+        for module in ("api.messages.find", "core.records.rendering"):
             monkeypatch.setattr(f"eruca_broker.{module}.render", in_an_odd_place)
 
         by_key = await queried.get("/v1/messages", topic=TOPIC, key="UA1")

@@ -17,9 +17,9 @@ from eruca_chassis.connections import connection_watch
 from eruca_chassis.connections.connections import AHEAD_MAX, ServiceProtocol
 from eruca_chassis.connections.exchange import AnswerHead, BodyLimit, Exchange
 from eruca_chassis.connections.framing import HEAD_SIZE_MAX
-from eruca_chassis.connections.hot import HotRoute, HotRoutes
 from eruca_chassis.settings import ServiceSettings
 from support.budgets import ManualBudget
+from support.hot_routes import Hot, hot_router
 from support.services import raw_connection, serving
 from support.waiting import until
 
@@ -50,17 +50,20 @@ class Things:
             description="",
             version="1",
             lifespan=self._lifespan,
-            hot=HotRoutes(
-                HotRoute("GET", "/v1/large", self._large),
-                HotRoute("GET", "/v1/late", self._late),
-                HotRoute("POST", "/v1/upload", self._upload, admit=self._admit_upload),
-            ),
+            routers=[
+                hot_router(
+                    Hot("GET", "/v1/large", self._large),
+                    Hot("GET", "/v1/late", self._late),
+                    Hot("POST", "/v1/upload", self._upload, admit=self._admit_upload),
+                )
+            ],
         )
         app.stop_hooks.append(self.release)
         return app
 
     @asynccontextmanager
     async def _lifespan(self, app: ServiceApp) -> AsyncIterator[None]:
+        app.open_hot_routes(None)
         app.readiness.ready()
         yield
 

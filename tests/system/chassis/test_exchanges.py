@@ -16,10 +16,10 @@ from eruca_chassis.budget import RESERVE_SIZE
 from eruca_chassis.connections.body_receiver import LARGE_BODY_SIZE_MIN, BodyReceiver
 from eruca_chassis.connections.connections import AHEAD_MAX, ServiceProtocol
 from eruca_chassis.connections.exchange import AnswerHead, BodyLimit, Exchange
-from eruca_chassis.connections.hot import HotRoute, HotRoutes
 from eruca_chassis.serving import Server
 from eruca_chassis.settings import ServiceSettings
 from support.budgets import ManualBudget
+from support.hot_routes import Hot, hot_router
 from support.patience import PATIENCE_SECONDS
 from support.services import raw_connection, serving
 from support.waiting import until
@@ -46,17 +46,20 @@ class Things:
             description="",
             version="1",
             lifespan=self._lifespan,
-            hot=HotRoutes(
-                HotRoute("GET", "/v1/late/{name}", self._late),
-                HotRoute("GET", "/v1/large/{size}", self._large),
-                HotRoute("POST", "/v1/say", self._say, admit=self._admit),
-                HotRoute("POST", "/v1/work", self.working.append, admit=self._admit),
-            ),
+            routers=[
+                hot_router(
+                    Hot("GET", "/v1/late/{name}", self._late),
+                    Hot("GET", "/v1/large/{size}", self._large),
+                    Hot("POST", "/v1/say", self._say, admit=self._admit),
+                    Hot("POST", "/v1/work", self.working.append, admit=self._admit),
+                )
+            ],
         )
         self.app.stop_hooks.append(self._release_all)
 
     @asynccontextmanager
     async def _lifespan(self, app: ServiceApp) -> AsyncIterator[None]:
+        app.open_hot_routes(None)
         app.readiness.ready()
         yield
 

@@ -51,6 +51,7 @@ from typing import Final, NamedTuple
 from eruca.contract.limits import BATCH_COUNT_MAX, RECORDS_SIZE_MAX
 from eruca.contract.records import RECORD_SIZE_MIN, Buffer
 
+JSON_MEDIA_TYPE: Final = "application/json"
 RECORDS_MEDIA_TYPE: Final = "application/vnd.eruca.records"
 LOG_MEDIA_TYPE: Final = "application/vnd.eruca.log"
 OCTETS_MEDIA_TYPE: Final = "application/octet-stream"  # one message's body, as it is

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -24,7 +24,6 @@ from eruca_broker.addresses import store_host_of, urls_of
 from eruca_broker.api import (
     dead_letters,
     deliveries,
-    find,
     group_offsets,
     groups,
     log,
@@ -35,16 +34,11 @@ from eruca_broker.api import (
     scheduled,
     status,
     topics,
-    transactions,
 )
 from eruca_broker.api.dependencies import Broker
-from eruca_broker.api.hot.delivery_routes import DeliveryRoutes
-from eruca_broker.api.hot.openapi import add_hot_operations
-from eruca_broker.api.hot.pull import PullRoutes
-from eruca_broker.api.hot.routes import HotHandlers, shadow_router
-from eruca_broker.api.hot.send import SendRoutes
-from eruca_broker.api.hot.transaction_routes import TransactionRoutes
+from eruca_broker.api.messages import find, pull, send
 from eruca_broker.api.metrics import BrokerMetrics
+from eruca_broker.api.transactions import checking, deciding, views
 from eruca_broker.core.log.retention import RetentionRules
 from eruca_broker.core.records.rendering import host_text
 from eruca_broker.loops.registration import Registrant, Registration
@@ -63,8 +57,7 @@ from eruca_broker.store.settings import StoreSettings
 from eruca_broker.wiring import wire
 from eruca_chassis.app import FILES_NEEDED, ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
-from eruca_chassis.documents.openapi import finish
-from eruca_chassis.readiness import GATED_PREFIX, Readiness
+from eruca_chassis.readiness import Readiness
 from eruca_chassis.settings import split_urls
 from eruca_chassis.start import StartError
 
@@ -94,6 +87,8 @@ _TAGS: Final = (
 )
 _ROUTERS: Final = (  # in the document's order
     topics.router,
+    send.router,
+    pull.router,
     find.router,
     offsets.router,
     groups.router,
@@ -105,7 +100,9 @@ _ROUTERS: Final = (  # in the document's order
     dead_letters.router,
     deliveries.router,
     scheduled.router,
-    transactions.router,
+    deciding.router,
+    views.router,
+    checking.router,
     status.router,
 )
 _SHOWN_MAX: Final = 10  # topics that a line of the log names
@@ -115,22 +112,9 @@ _QUEUE_FILES_MAX: Final = 1_024  # of consume queues that are open at a time
 _log = structlog.get_logger()
 
 
-class BrokerApp(ServiceApp):
-    """The broker's application, with the hot routes in its document."""
-
-    def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document."""
-        if self.openapi_schema is None:
-            document = super().openapi()
-            add_hot_operations(document)
-            finish(document, gated_prefix=GATED_PREFIX)
-        return super().openapi()
-
-
-def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerApp:
+def create_app(settings: BrokerSettings, clock: Clock | None = None) -> ServiceApp:
     """Return the broker's application; its lifespan opens the store and closes it."""
     clock = clock or SystemClock()
-    handlers = HotHandlers()
 
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
@@ -157,7 +141,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
                 broker.in_flight.exhaustion,
                 broker.consume_in_flight.exhaustion,
             ]
-            handlers.open(*_hot_routes(settings, broker))
+            app.open_hot_routes(broker)
             scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None
             _measure(app, broker, scrub, stack)
             app.readiness.incapacities.append(store.incapacity)
@@ -192,15 +176,14 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> BrokerAp
                 app.readiness.ready()
             yield
 
-    return BrokerApp(
+    return ServiceApp(
         title="Eruca broker",
         summary="One commit log, and the queues, index and offsets made from it",
         description=_DESCRIPTION,
         version=version("eruca-broker"),
         tags=_TAGS,
-        routers=[*_ROUTERS, shadow_router(_ROUTERS)],
+        routers=_ROUTERS,
         lifespan=lifespan,
-        hot=handlers.routes,
         body_size_max=settings.body_size_max,
         guard=settings.guard(),
         client_share=settings.client_share,
@@ -241,18 +224,6 @@ async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) 
         raise StartError(
             f"the store in {settings.store_dir} cannot be opened: {reason}; {fix}"
         ) from error
-
-
-def _hot_routes(
-    settings: BrokerSettings, broker: Broker
-) -> tuple[SendRoutes, PullRoutes, TransactionRoutes, DeliveryRoutes]:
-    in_flight, consume_in_flight = broker.in_flight, broker.consume_in_flight
-    return (
-        SendRoutes(broker.sender, broker.idempotent_sender, in_flight),
-        PullRoutes(broker.puller, consume_in_flight),
-        TransactionRoutes(broker.transactions, in_flight, consume_in_flight),
-        DeliveryRoutes(broker.deliveries, consume_in_flight, body_size_max=settings.body_size_max),
-    )
 
 
 def _measure(app: ServiceApp, broker: Broker, scrub: Scrub | None, stack: AsyncExitStack) -> None:

@@ -146,6 +146,7 @@ def wire(
         store=store,
         in_flight=_budget(settings, "bytes_in_flight_max", JSON_BODY_SIZE_MAX),
         consume_in_flight=_budget(settings, "consume_bytes_in_flight_max", PULL_SIZE_MAX),
+        body_size_max=settings.body_size_max,
         held=held,
         topics=topics,
         sender=sender,

@@ -59,11 +59,12 @@ from eruca_chassis.asgi import (
 from eruca_chassis.budget import Budget, client_max_of, client_of
 from eruca_chassis.connections.asgi_exchange import run_exchange
 from eruca_chassis.connections.exchange import defect
-from eruca_chassis.connections.hot import HotRoutes
+from eruca_chassis.connections.hot import HotRoute, HotRoutes, unopened
 from eruca_chassis.cross_origin import is_preflight, send_preflight, sender_with_grant
 from eruca_chassis.documents.openapi import finish
 from eruca_chassis.explorer.routes import ListServices, explorer_router
 from eruca_chassis.guard import Guard
+from eruca_chassis.hot_router import HotRouter
 from eruca_chassis.listening import Address
 from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
 from eruca_chassis.operations import TAG, operations_router
@@ -100,10 +101,9 @@ class ServiceApp(FastAPI):
         summary: The service in one line.
         description: An introduction for readers of its API; Markdown.
         version: The service's version.
-        routers: Its own routes, under ``/v1``.
+        routers: Its own routes, under ``/v1``; those with hot routes are ``HotRouter``.
         tags: OpenAPI tag objects, in the explorer's order.
         lifespan: Starts and stops the service's parts.
-        hot: Routes that bypass FastAPI. Declare each in a router too, for the document.
         body_size_max: Bytes of a request's body; hot routes have limits of their own.
         bodies_size_max: Bytes of all bodies held at once by these routes.
         client_share: Share of it that one client may hold; see ``ServiceSettings``.
@@ -123,7 +123,6 @@ class ServiceApp(FastAPI):
         routers: Sequence[APIRouter] = (),
         tags: Sequence[dict[str, Any]] = (),
         lifespan: Lifespan | None = None,
-        hot: HotRoutes | None = None,
         body_size_max: int = BODY_SIZE_MAX,
         bodies_size_max: int = BODIES_SIZE_MAX,
         client_share: float = 1,
@@ -171,7 +170,18 @@ class ServiceApp(FastAPI):
         self.stop_hooks: list[Callable[[], None]] = []
         self.metrics_hooks: list[Callable[[], Awaitable[None]]] = []
         self.addresses: list[Address] = []  # where it listens; set before the lifespan starts
-        self.hot = hot or HotRoutes()
+        self._hot_operations = [
+            operation
+            for router in routers
+            if isinstance(router, HotRouter)
+            for operation in router.hot_operations
+        ]
+        self.hot = HotRoutes(
+            *(
+                HotRoute(operation.method, operation.template, unopened, admit=unopened)
+                for operation in self._hot_operations
+            )
+        )
         for route in self.hot.routes:
             self.metrics.adopt(route.method, route.template, route.metrics)
         self._templates: dict[object, str] = {}
@@ -183,6 +193,12 @@ class ServiceApp(FastAPI):
         self.include_router(explorer_router(title, explored))
         for router in routers:
             self.include_router(router)
+
+    def open_hot_routes(self, service: object) -> None:
+        """Let the hot routes answer, by endpoints that work with *service*."""
+        for operation, route in zip(self._hot_operations, self.hot.routes, strict=True):
+            admit, handle = operation.open(service)
+            route.open(admit=admit, handle=handle)
 
     @contextmanager
     def telling(self, metrics: Collector) -> Iterator[None]:
@@ -331,7 +347,7 @@ class ServiceApp(FastAPI):
 
     def allowed_methods(self, path: str) -> list[str]:
         """Return every method that some route takes at *path*, sorted."""
-        methods = self.hot.methods(path)
+        methods: set[str] = set()
         for context in iter_route_contexts(self.routes):
             if context.methods and context.path_regex.match(path):
                 methods |= context.methods

@@ -6,12 +6,9 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from eruca.contract.names import CHECKERS_NAMESPACE
-from eruca.contract.transactions import DecisionReceipt
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from eruca_chassis.held import HeldPlaces
@@ -59,21 +56,7 @@ _TAGS: Final = (
 )
 
 
-class TxnCheckerApp(ServiceApp):
-    """The transaction checker's application; its document also has schemas of msgspec structs."""
-
-    def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document."""
-        if self.openapi_schema is None:
-            schemas = super().openapi()["components"]["schemas"]
-            _, structs = msgspec.json.schema_components(
-                [DecisionReceipt], ref_template="#/components/schemas/{name}"
-            )
-            schemas.update(structs)
-        return super().openapi()
-
-
-def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnCheckerApp:
+def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> ServiceApp:
     """Return the transaction checker's application; its lifespan opens the database."""
     clock = clock or SystemClock()
     held = HeldPlaces(maximum=settings.held_requests_max)
@@ -103,7 +86,7 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> TxnC
                     yield
                     app.begin_stop()
 
-    app = TxnCheckerApp(
+    app = ServiceApp(
         title="Eruca transaction checker",
         summary="Asks producer groups about transactions that nobody has decided",
         description=_DESCRIPTION,

@@ -105,8 +105,3 @@ def test_paths_that_are_asked_for_once_do_not_pile_up() -> None:
         assert routes.find_raw(b"POST", b"/v1/things/%d/parts" % number)
 
     assert len(routes._known) <= KNOWN_PATHS_MAX
-
-
-def test_a_path_knows_all_methods_it_takes() -> None:
-    assert ROUTES.methods("/v1/list") == {"POST"}
-    assert ROUTES.methods("/v1/nothing") == set()

@@ -14,9 +14,9 @@ from pydantic import Field
 from eruca.contract.fields import GroupName, Request
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import JSON_OK, BodyLimit, Exchange
-from eruca_chassis.connections.hot import HotRoute, HotRoutes
 from eruca_chassis.requests.model_bodies import ModelBody, PathValue
 from support.budgets import ManualBudget
+from support.hot_routes import Hot, hot_router
 
 pytestmark = pytest.mark.anyio
 EXAMPLE = {"count": 3, "names": ["a"]}
@@ -55,6 +55,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
 
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
+        app.open_hot_routes(None)
         app.readiness.ready()
         yield
 
@@ -63,9 +64,8 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
         summary="",
         description="",
         version="1",
-        routers=[router],
+        routers=[router, hot_router(Hot("POST", "/v1/hot/{group}", handle, admit=admit))],
         lifespan=lifespan,
-        hot=HotRoutes(HotRoute("POST", "/v1/hot/{group}", handle, admit=admit)),
     )
     async with (
         lifespan(app),

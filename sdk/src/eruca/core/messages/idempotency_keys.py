@@ -57,18 +57,17 @@ def encode_key(key: str) -> str:
     return f'"{escaped}"'
 
 
-def decode_key(value: bytes) -> str:
+def decode_key(value: str) -> str:
     """Return the key that a header's value says.
 
     Raises:
         ValidationError: It says none: it is neither a string nor a plain word, or no key can be so.
     """
-    text = value.decode("latin-1")
-    quoted = _QUOTED.fullmatch(text)
+    quoted = _QUOTED.fullmatch(value)
     if quoted is not None:
         return checked_key(_ESCAPED.sub(r"\1", quoted[1]))
-    if not _BARE.fullmatch(text):
+    if not _BARE.fullmatch(value):
         raise ValidationError.at(
             _POINTER, "it is not one string in quotation marks, nor one plain word", fix=_FIX
         )
-    return checked_key(text)
+    return checked_key(value)

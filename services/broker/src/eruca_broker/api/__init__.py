@@ -1,4 +1,5 @@
 """HTTP in, one call of a processor, HTTP out.
 
-The hot routes (sending, pulling) are exchanges with msgspec; everything else is FastAPI.
+Each resource has a module or a folder. Its hot routes (:mod:`eruca_chassis.hot_router`) stand
+beside its ordinary ones, which are FastAPI's.
 """

@@ -1,4 +1,4 @@
-"""Bytes in flight of FastAPI's answers, and JSON bodies decoded.
+"""Bytes in flight of FastAPI's answers, and bodies of hot routes that are structs in JSON.
 
 Exchanges take their bytes themselves: a body is paid for as it comes. The bytes stay taken until
 the request is answered, which includes waiting for the disk.
@@ -6,11 +6,12 @@ the request is answered, which includes waiting for the disk.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import msgspec
 
@@ -18,9 +19,10 @@ from eruca.contract.errors import MalformedBodyError, ValidationError
 from eruca.contract.messages import NewMessage, NewMessages
 from eruca.contract.transactions import NewTransaction
 from eruca_chassis.budget import Budget
+from eruca_chassis.documents.schemas import Json, in_json, in_json_as
 from eruca_chassis.requests.json_members import check_members_once
 
-_T = TypeVar("_T")
+_T = TypeVar("_T", bound=msgspec.Struct)
 _RAW_MEMBER: Final = b'"json"'  # of a message's body, which stays as it came
 _PLACE: Final = re.compile(r" - at `\$(.*)`$")
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
@@ -60,32 +62,43 @@ class InFlight:
             self._budget.give(self._taken, self._client)
 
 
-def decode_json(decoder: msgspec.json.Decoder[_T], body: bytes | bytearray, example: str) -> _T:
-    """Return what the JSON text *body* says.
+class StructBody(Generic[_T]):
+    """A hot route's body that is a struct in JSON; ``content`` is what its document says of it.
 
     Args:
-        decoder: Of a struct.
-        body: As the client sent it.
+        kind: The struct.
         example: The least that the operation takes; whoever sends anything else is shown it.
-
-    Raises:
-        MalformedBodyError: It is not JSON, or gives a member twice.
-        ValidationError: It is not of the shape the operation takes; ``errors`` says where.
+        examples: Those of the document, by name; None: that one.
     """
-    try:
-        understood = decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise _fault(str(error), decoder.type, example) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedBodyError(
-            f"the body is not JSON: {error}",
-            fix=f"send one JSON value, in UTF-8, such as {example}",
-        ) from error
-    check_members_once(body, understood)
-    if _RAW_MEMBER in body:
-        for raw in _raw_values(understood):
-            _check_raw(raw)
-    return understood
+
+    def __init__(
+        self, kind: type[_T], example: object, *, examples: Mapping[str, Json] | None = None
+    ) -> None:
+        self._decoder = msgspec.json.Decoder(kind)
+        self._example = json.dumps(example)
+        self.content = in_json(kind, example) if examples is None else in_json_as(kind, examples)
+
+    def read(self, body: bytes | bytearray) -> _T:
+        """Return what the JSON text *body* says.
+
+        Raises:
+            MalformedBodyError: It is not JSON, or gives a member twice.
+            ValidationError: It is not of the shape the operation takes; ``errors`` says where.
+        """
+        try:
+            understood = self._decoder.decode(body)
+        except msgspec.ValidationError as error:
+            raise _fault(str(error), self._decoder.type, self._example) from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise MalformedBodyError(
+                f"the body is not JSON: {error}",
+                fix=f"send one JSON value, in UTF-8, such as {self._example}",
+            ) from error
+        check_members_once(body, understood)
+        if _RAW_MEMBER in body:
+            for raw in _raw_values(understood):
+                _check_raw(raw)
+        return understood
 
 
 def _raw_values(understood: object) -> Iterator[msgspec.Raw]:

@@ -1,17 +1,19 @@
-"""Deliveries: messages for whoever has nothing but HTTP.
+"""Deliveries: consuming by HTTP alone, message by message.
 
-Receiving and acknowledging are declared here and answered by :mod:`.hot.delivery_routes`.
+Receiving and acknowledging are hot: these two requests are what such a consumer lives by.
 """
 
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Body, Path, Response
+import msgspec
+from fastapi import Body, Path
 
 from eruca.contract.deliveries import (
     DeliveryAcks,
+    DeliveryAnswer,
     DeliveryExtension,
     DeliveryNacks,
     DeliveryRequest,
@@ -32,36 +34,58 @@ from eruca.contract.errors import (
     TopicNotFoundError,
 )
 from eruca.contract.fields import GroupName
-from eruca_broker.api.dependencies import TheBroker
-from eruca_broker.api.examples import deliveries as delivery_examples
-from eruca_broker.api.hot.routes import ACK_PATH, DELIVERIES_PATH, dispatched_before
-from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
+from eruca_broker.api.dependencies import Broker, TheBroker
+from eruca_broker.api.examples import deliveries as examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
-from eruca_chassis.documents.nulls import with_nulls
+from eruca_chassis.app import BODY_SIZE_LIMIT_NAME
+from eruca_chassis.connections.exchange import (
+    JSON_OK,
+    NO_CONTENT,
+    Answer,
+    BodyLimit,
+    Exchange,
+    RequestHead,
+)
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.requests.model_bodies import ModelBody, PathValue
 
-router = APIRouter(tags=["deliveries"])
+router = HotRouter(prefix="/v1/groups/{group}", tags=["deliveries"])
 Group = Annotated[GroupName, Path()]
-_HANDED_OUT: Final[dict[int | str, dict[str, Any]]] = {
-    200: {
-        "description": "Messages; or none, and why.",
-        "content": {
-            JSON_MEDIA_TYPE: {
-                "schema": {"$ref": "#/components/schemas/DeliveryAnswer"},
-                "example": with_nulls(delivery_examples.DELIVERIES),
-            }
-        },
-    }
-}
+_GROUP: Final = PathValue[str](GroupName, "group")
+_WANTED: Final = ModelBody(DeliveryRequest, examples.RECEIVE)
+_ACKS: Final = ModelBody(DeliveryAcks, examples.ACKS)
+_ENCODER: Final = msgspec.json.Encoder()
 
 
-@router.post(
-    DELIVERIES_PATH,
+class _Consuming(HotEndpoint[Broker]):
+    """Has to do with one group's deliveries."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._deliveries = broker.deliveries
+        self._in_flight = broker.consume_in_flight
+        self._limit = BodyLimit(self._in_flight, broker.body_size_max, BODY_SIZE_LIMIT_NAME)
+
+    @staticmethod
+    def read(head: RequestHead, group: Group) -> str:
+        """Return the group."""
+        return _GROUP.read(group)
+
+    def admit(self, exchange: Exchange) -> None:
+        """Ask for the body."""
+        exchange.expect_body(self._limit)
+
+
+@router.hot(
+    "POST",
+    "/deliveries",
     operation_id="receiveDeliveries",
     summary="Receive messages for a time",
-    response_class=Response,
-    responses=_HANDED_OUT
+    takes=(_WANTED.content,),
+    responses=answer(
+        examples.DELIVERIES, model=DeliveryAnswer, description="Messages; or none, and why."
+    )
     | problems(
         FilterSyntaxError,
         TopicNotFoundError,
@@ -74,18 +98,15 @@ _HANDED_OUT: Final[dict[int | str, dict[str, Any]]] = {
         *WRITE_REFUSALS,
     ),
 )
-async def receive_deliveries(
-    group: Group,
-    wanted: Annotated[DeliveryRequest, Body(examples=[delivery_examples.RECEIVE])],
-) -> Response:
+class ReceiveDeliveries(_Consuming):
     """Hand out messages of the topic's queues on this broker, each with a handle.
 
-    Until `visible_at` nobody else of the group gets them. Acknowledge them before; what is not
-    acknowledged comes again, with another handle and a greater `attempt`, and is a dead letter once
-    it has been handed out as often as the group allows. Messages that come again go first.
+    Until `visible_at` nobody else of the group gets them. Acknowledge them before. A message that
+    is not acknowledged is redelivered, with another handle and a greater `attempt`. It is a dead
+    letter once it has been handed out as often as the group allows. Redelivered messages go first.
 
     Where there is none, the request is held for `wait_seconds` at most. An answer that was lost
-    on its way has handed out messages all the same: they come again when their time is over.
+    on its way has handed out messages all the same: they are redelivered when their time is over.
 
     A queue whose file the disk refuses to write or read does not hold up the others: their messages
     are handed out, also those that come while the request is held. Only where there are none is the
@@ -95,34 +116,53 @@ async def receive_deliveries(
     In an ordered group no message is handed out while an earlier one with the same sharding key is
     unfinished, and none without a key while any earlier one of its queue is.
     """
-    raise dispatched_before()
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer with messages, or once there are some."""
+        wanted = _WANTED.read(exchange.body)
+        exchange.give_back()  # before the answer is paid for, or waited for
+        exchange.chunks.clear()
+        exchange.go_on(self._receive(exchange, wanted))
+
+    async def _receive(self, exchange: Exchange, wanted: DeliveryRequest) -> Answer:
+        group = exchange.request.meaning
+        handed_out = await self._deliveries.receive(group, wanted, exchange.leaving)
+        encoded = _ENCODER.encode(handed_out)
+        exchange.take(self._in_flight, len(encoded))
+        return JSON_OK, encoded
 
 
-@router.post(
-    ACK_PATH,
+@router.hot(
+    "POST",
+    "/deliveries:ack",
     operation_id="ackDeliveries",
     summary="Acknowledge messages",
     status_code=HTTPStatus.NO_CONTENT,
+    takes=(_ACKS.content,),
     responses=problems(GroupNotFoundError, StaleHandleError, ExpiredHandleError, *WRITE_REFUSALS),
 )
-async def ack_deliveries(
-    group: Group,
-    acks: Annotated[DeliveryAcks, Body(examples=[delivery_examples.ACKS])],
-) -> None:
-    """Finish messages: they do not come again. All of them, or none where a handle is refused.
+class AckDeliveries(_Consuming):
+    """Finish messages: they are not redelivered. All of them, or none where a handle is refused.
 
     409: somebody else has the message now, or it is done; also where this request was sent before
-    and its answer was lost. 410: the time was over, and the message will come again. `errors` names
-    each such handle; leave those out and repeat.
+    and its answer was lost. 410: the time was over, and the message will be redelivered. `errors`
+    names each such handle; leave those out and repeat.
     """
-    raise dispatched_before()
+
+    def handle(self, exchange: Exchange) -> None:
+        """Acknowledge, and answer once that is written."""
+        exchange.go_on(self._acknowledge(exchange.request.meaning, _ACKS.read(exchange.body)))
+
+    async def _acknowledge(self, group: str, acks: DeliveryAcks) -> Answer:
+        await self._deliveries.ack(group, acks)
+        return (NO_CONTENT,)
 
 
 @router.post(
-    f"{DELIVERIES_PATH}:nack",
+    "/deliveries:nack",
     operation_id="nackDeliveries",
     summary="Give messages up",
-    responses=answer(delivery_examples.NACK_RESULTS)
+    responses=answer(examples.NACK_RESULTS)
     | problems(
         GroupNotFoundError,
         StaleHandleError,
@@ -133,7 +173,7 @@ async def ack_deliveries(
 )
 async def nack_deliveries(
     group: Group,
-    nacks: Annotated[DeliveryNacks, Body(examples=[delivery_examples.NACKS])],
+    nacks: Annotated[DeliveryNacks, Body(examples=[examples.NACKS])],
     broker: TheBroker,
 ) -> NackResults:
     """Let messages come again after a delay, or become dead letters if that was too often.
@@ -146,15 +186,15 @@ async def nack_deliveries(
 
 
 @router.post(
-    f"{DELIVERIES_PATH}:extend",
+    "/deliveries:extend",
     operation_id="extendDeliveries",
     summary="Ask for more time",
-    responses=answer(delivery_examples.EXTENDED)
+    responses=answer(examples.EXTENDED)
     | problems(GroupNotFoundError, StaleHandleError, ExpiredHandleError, *WRITE_REFUSALS),
 )
 async def extend_deliveries(
     group: Group,
-    extension: Annotated[DeliveryExtension, Body(examples=[delivery_examples.EXTENSION])],
+    extension: Annotated[DeliveryExtension, Body(examples=[examples.EXTENSION])],
     broker: TheBroker,
 ) -> ExtendedDeliveries:
     """Keep messages for `invisible_seconds` from now on; their handles stay valid.

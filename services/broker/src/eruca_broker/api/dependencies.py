@@ -1,4 +1,4 @@
-"""What the FastAPI handlers ask for, by annotation; ``app.create_app`` put it there."""
+"""What endpoints work with: FastAPI's ask for it by annotation, hot ones are made with it."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ class Broker:
     store: MessageStore
     in_flight: Budget  # of those who send
     consume_in_flight: Budget  # … and of those who consume, whom senders must not lock out
+    body_size_max: int  # bytes of a request that is not a batch
     held: HeldRequests
     topics: Topics
     sender: Sender

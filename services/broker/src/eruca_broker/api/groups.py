@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Path, Query, Response
 
@@ -18,22 +18,19 @@ from eruca.contract.groups import GroupConfig, GroupList, GroupSettings
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import groups as group_examples
-from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
-from eruca_chassis.documents.nulls import with_nulls
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 
 router = APIRouter(prefix="/v1/groups", tags=["groups"])
 
-_CREATED: Final[dict[int | str, dict[str, Any]]] = {
-    HTTPStatus.CREATED.value: {
-        "model": GroupConfig,
-        "description": "The group is new.",
-        "content": {JSON_MEDIA_TYPE: {"example": with_nulls(group_examples.NEW_GROUP)}},
-    }
-}
+_CREATED: Final = answer(
+    group_examples.NEW_GROUP,
+    HTTPStatus.CREATED,
+    model=GroupConfig,
+    description="The group is new.",
+)
 Group = Annotated[GroupName, Path()]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 import structlog
@@ -16,6 +16,7 @@ from eruca.contract.messages import DamagedRecord, LogAnswer, LogRecordView
 from eruca.contract.records import DamagedRecordError, Record, decode_record
 from eruca.contract.wire import (
     DAMAGED_OFFSETS_HEADER,
+    JSON_MEDIA_TYPE,
     LOG_MEDIA_TYPE,
     MAX_OFFSET_HEADER,
     MIN_OFFSET_HEADER,
@@ -26,43 +27,22 @@ from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.leaving import leaving
-from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, choose
 from eruca_broker.core.records.rendering import plain_body, render_log_record
 from eruca_broker.store.log_reader import LogRead
 from eruca_chassis.asgi import ClientGoneError
-from eruca_chassis.documents.nulls import with_nulls
+from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.requests.negotiation import accept_of
+from eruca_chassis.documents.schemas import in_octets
+from eruca_chassis.requests.negotiation import accept_of, choose
 
 router = APIRouter(prefix="/v1/log", tags=["log"])
 _ENCODER: Final = msgspec.json.Encoder()
 _OFFERED: Final = (LOG_MEDIA_TYPE, JSON_MEDIA_TYPE)
 _OFFERED_FOR_ONE: Final = (JSON_MEDIA_TYPE, LOG_MEDIA_TYPE, OCTETS_MEDIA_TYPE)
-_BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
+_LOG: Final = in_octets(LOG_MEDIA_TYPE)
 _OFFSET_SCHEMA: Final = {"schema": {"type": "integer", "format": "int64"}}
 
 _log = structlog.get_logger()
-
-
-def _two_forms(
-    json_schema: str,
-    example: object,
-    headers: dict[str, Any],
-    description: str = "The records, as they lie in the log or in JSON.",
-) -> dict[int | str, dict[str, Any]]:
-    return {
-        200: {
-            "description": description,
-            "headers": headers,
-            "content": {
-                LOG_MEDIA_TYPE: _BINARY,
-                JSON_MEDIA_TYPE: {
-                    "schema": {"$ref": f"#/components/schemas/{json_schema}"},
-                    "example": with_nulls(example),
-                },
-            },
-        }
-    }
 
 
 @router.get(
@@ -70,10 +50,12 @@ def _two_forms(
     operation_id="readLog",
     summary="Read the log from an offset on",
     response_class=Response,
-    responses=_two_forms(
-        "LogAnswer",
+    responses=answer(
         examples.LOG_ANSWER,
-        {
+        model=LogAnswer,
+        description="The records, as they lie in the log or in JSON.",
+        beside=(_LOG,),
+        headers={
             NEXT_OFFSET_HEADER: {"description": "where to read on"} | _OFFSET_SCHEMA,
             MIN_OFFSET_HEADER: {"description": "where the log begins now"} | _OFFSET_SCHEMA,
             MAX_OFFSET_HEADER: {"description": "where it ends now"} | _OFFSET_SCHEMA,
@@ -118,17 +100,8 @@ async def read_log(
         raise ClientGoneError
     if media_type == LOG_MEDIA_TYPE:
         return CountedResponse(in_flight, [read.records], LOG_MEDIA_TYPE, _headers(read))
-    answer = _ENCODER.encode(_log_answer(read, from_offset, max_bytes))
-    return CountedResponse(in_flight, [answer], JSON_MEDIA_TYPE)
-
-
-_BODY_AS_WELL: Final = _two_forms(
-    "LogRecordView",
-    examples.LOG_RECORD,
-    {},
-    "The record, as it lies in the log or in JSON; or its message's body alone.",
-)
-_BODY_AS_WELL[200]["content"][OCTETS_MEDIA_TYPE] = _BINARY
+    stretch = _ENCODER.encode(_log_answer(read, from_offset, max_bytes))
+    return CountedResponse(in_flight, [stretch], JSON_MEDIA_TYPE)
 
 
 @router.get(
@@ -136,7 +109,13 @@ _BODY_AS_WELL[200]["content"][OCTETS_MEDIA_TYPE] = _BINARY
     operation_id="getLogRecord",
     summary="Look at one record",
     response_class=Response,
-    responses=_BODY_AS_WELL | problems(RecordNotFoundError, NotAcceptableError, OverloadedError),
+    responses=answer(
+        examples.LOG_RECORD,
+        model=LogRecordView,
+        description="The record, as it lies in the log or in JSON; or its message's body alone.",
+        beside=(_LOG, in_octets(OCTETS_MEDIA_TYPE)),
+    )
+    | problems(RecordNotFoundError, NotAcceptableError, OverloadedError),
 )
 async def get_log_record(
     request: Request,

@@ -19,9 +19,9 @@ from eruca.contract.errors import (
 )
 from eruca.contract.fields import GroupName, WaitSeconds
 from eruca.contract.groups import ClientId, Heartbeat, Incarnation, MemberAnswer, MemberList
+from eruca.contract.wire import JSON_MEDIA_TYPE
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import groups as group_examples
-from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.peers import born_host
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.core.records.rendering import host_text
@@ -34,13 +34,12 @@ router = APIRouter(prefix="/v1/groups/{group}/members", tags=["groups"])
 _ETAG_HEADER: Final[dict[str, Any]] = {
     "ETag": {"description": "the group's generation", "schema": {"type": "string"}}
 }
-_JOINED: Final[dict[int | str, dict[str, Any]]] = {
-    HTTPStatus.CREATED.value: {
-        "model": MemberAnswer,
-        "description": "The client has joined.",
-        "content": {JSON_MEDIA_TYPE: {"example": group_examples.MEMBER_ANSWER}},
-    }
-}
+_JOINED: Final = answer(
+    group_examples.MEMBER_ANSWER,
+    HTTPStatus.CREATED,
+    model=MemberAnswer,
+    description="The client has joined.",
+)
 Group = Annotated[GroupName, Path()]
 Client = Annotated[ClientId, Path()]
 
@@ -118,10 +117,7 @@ async def delete_member(
     summary="Who is in a group",
     response_model=MemberList,
     responses={
-        200: {
-            "headers": _ETAG_HEADER,
-            "content": {JSON_MEDIA_TYPE: {"example": group_examples.MEMBER_LIST}},
-        },
+        **answer(group_examples.MEMBER_LIST, headers=_ETAG_HEADER),
         304: {"description": "The generation is the one of If-None-Match", "headers": _ETAG_HEADER},
         **problems(GroupNotFoundError, OverloadedError),
     },

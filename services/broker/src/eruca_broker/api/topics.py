@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Path, Query, Response
 
@@ -19,7 +19,6 @@ from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.topics import TopicConfig, TopicList, TopicQueues, TopicSettings
 from eruca_broker.api.dependencies import IncludeSystem, TheBroker
 from eruca_broker.api.examples import messages as examples
-from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.topics import topic_config
 from eruca_chassis.documents.openapi import answer
@@ -28,13 +27,9 @@ from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 
 router = APIRouter(prefix="/v1/topics", tags=["topics"])
 
-_CREATED: Final[dict[int | str, dict[str, Any]]] = {
-    HTTPStatus.CREATED.value: {
-        "model": TopicConfig,
-        "description": "The topic is new.",
-        "content": {JSON_MEDIA_TYPE: {"example": examples.TOPIC}},
-    }
-}
+_CREATED: Final = answer(
+    examples.TOPIC, HTTPStatus.CREATED, model=TopicConfig, description="The topic is new."
+)
 Topic = Annotated[TopicName, Path()]
 
 

@@ -64,6 +64,7 @@ _SMALL_PIECE_SIZE: Final = 16 * 1024  # bytes below which arriving pieces are jo
 _GATHERED_SIZE_MAX: Final = 64 * 1024  # bytes of a joined piece
 _FIRST_BUFFER_SIZE: Final = 64 * 1024  # bytes of the first buffer for a large body
 _BUFFER_GROWTH: Final = 8  # size of the next one, times the bytes received: 4 MiB move twice
+UNREAD: Final = object()  # the meaning of a head that no endpoint has read
 _DROPPED: Final = bytearray(64 * 1024)  # destination of bytes that are dropped
 
 _log = structlog.get_logger()
@@ -160,12 +161,14 @@ class RequestHead:
         headers: Names in lower case; several with one name joined by commas.
         body_size: Announced bytes of the body; None if not announced.
         request_id: The client's id for the request; None without a valid one.
-        meaning: A value that the route's handler may cache: a function of the head alone, so it
-            holds for every request that shares the head.
+        media_type: Of the body; None until it is checked, and without a body.
+        meaning: The endpoint's reading of the head: a function of the head alone, so it holds for
+            every request that shares the head.
     """
 
     __slots__ = (
-        "body_size", "headers", "meaning", "method", "parameters", "query", "request_id", "route",
+        "body_size", "headers", "meaning", "media_type", "method", "parameters", "query",
+        "request_id", "route",
     )  # fmt: skip
 
     def __init__(
@@ -177,7 +180,8 @@ class RequestHead:
         self.headers = headers
         self.body_size = size_said(headers.get(b"content-length"))
         self.request_id = sane_request_id(headers.get(REQUEST_ID_HEADER))
-        self.meaning: Any = None
+        self.media_type: str | None = None
+        self.meaning: Any = UNREAD
 
 
 class Carrier(Protocol):

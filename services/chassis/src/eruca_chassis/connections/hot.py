@@ -3,6 +3,7 @@
 A FastAPI route costs several times as much as a raw handler, and a task per request as much again.
 So hot routes are found in a cache of earlier paths, or by one dictionary look-up and a comparison
 or two. They are answered as exchanges (:mod:`.exchange`). All other requests go to FastAPI.
+Services declare hot routes by :mod:`~eruca_chassis.hot_router`.
 
 A GET route also takes HEAD; the body is left out. A template is ``/v1/things/{thing}/parts``: fixed
 and named segments. The handler finds the named ones decoded in ``exchange.request.parameters``. The
@@ -33,6 +34,11 @@ _Shape: TypeAlias = tuple[str, int]  # method, number of segments
 
 def _admit_without_body(_exchange: Exchange) -> None:
     pass
+
+
+def unopened(_exchange: Exchange) -> None:
+    """Stand for both functions of a route until the service is open."""
+    raise AssertionError("the service was ready before its hot routes were open")
 
 
 class HotRoute:
@@ -75,10 +81,10 @@ class HotRoute:
         """True if its paths are cached; the target of a verb is hardly ever requested again."""
         return not self._verb
 
-    def answer_by(self, handle: Step, *, admit: Step = _admit_without_body) -> None:
-        """Replace the handlers."""
-        self.handle = handle
+    def open(self, *, admit: Step, handle: Step) -> None:
+        """Let requests in: the service is open."""
         self.admit = admit
+        self.handle = handle
 
     def parameters(self, segments: list[str]) -> dict[str, str] | None:
         """Match a path of this route's length; return its named segments, None if no match."""
@@ -147,12 +153,3 @@ class HotRoutes:
             if parameters is not None:
                 return route, parameters
         return None
-
-    def methods(self, path: str) -> set[str]:
-        """Return the methods that hot routes take at *path*."""
-        segments = path.split("/")
-        return {
-            route.method
-            for route in self.routes
-            if route.segment_count == len(segments) and route.parameters(segments) is not None
-        }

@@ -4,16 +4,15 @@ The chassis itself can refuse any operation, so these problems are declared here
 and 429 for operations with a body; 421 for a Host that is not the service's; 403 for a foreign
 site's page; 422 for any input, and every API operation has a query; 503 until the service is ready.
 FastAPI's own 422 schema, which is never sent, is removed. Examples are moved to the place where
-explorers look for them, beside their schema and not inside. Forms that break code generators are
+explorers look for them, beside their schema and not inside. Schemas that FastAPI does not know are
+added (:mod:`~eruca_chassis.documents.schemas`). Forms that break code generators are
 rewritten (:mod:`~eruca_chassis.documents.portable`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
-
-from pydantic import BaseModel
 
 from eruca.contract.errors import (
     PROBLEM_MEDIA_TYPE,
@@ -26,10 +25,12 @@ from eruca.contract.errors import (
     UnsupportedMediaTypeError,
     ValidationError,
 )
+from eruca.contract.wire import JSON_MEDIA_TYPE
 from eruca_chassis.cross_origin import HARMLESS_METHODS
 from eruca_chassis.documents.nulls import nulls_put_back, with_nulls
 from eruca_chassis.documents.portable import make_portable
 from eruca_chassis.documents.problems import PROBLEM_SCHEMA, problems
+from eruca_chassis.documents.schemas import Content, Kind, add_schemas, described, in_json
 
 _METHODS: Final = frozenset({"get", "put", "post", "delete", "patch", "head", "options"})
 _FASTAPI_SCHEMAS: Final = ("HTTPValidationError", "ValidationError")
@@ -65,24 +66,40 @@ def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
             _declare(responses, str(status), response)
         _put_nulls_back(responses)
         operation["responses"] = dict(sorted(responses.items()))
+    add_schemas(document)
     make_portable(document)
     return document
 
 
 def answer(
-    example: object, status: int = 200, *, model: type[BaseModel] | None = None
+    example: object,
+    status: int = 200,
+    *,
+    model: Kind | None = None,
+    description: str | None = None,
+    headers: dict[str, Any] | None = None,
+    beside: Sequence[Content] = (),
 ) -> dict[int | str, dict[str, Any]]:
-    """Return the ``responses=`` that add an example to an operation's JSON answer.
+    """Return the ``responses=`` that describe an operation's JSON answer.
 
     Args:
         example: A complete answer.
         status: The answer's status.
-        model: The answer's model; None if it is declared by the operation itself.
+        model: The answer's model; None if the operation's signature declares it.
+        description: The meaning of the status; None: its usual one.
+        headers: The answer's headers, by name.
+        beside: Other forms of the answer.
     """
-    response: dict[str, Any] = {
-        "content": {"application/json": {"example": with_nulls(example)}},
-    }
-    return {status: response if model is None else {"model": model, **response}}
+    if model is None:
+        contents = {JSON_MEDIA_TYPE: {"example": with_nulls(example)}}
+    else:
+        contents = described(in_json(model, example), *beside)
+    response: dict[str, Any] = {"content": contents}
+    if description is not None:
+        response["description"] = description
+    if headers is not None:
+        response["headers"] = headers
+    return {int(status): response}
 
 
 def _declare(responses: dict[str, Any], status: str, implied: dict[str, Any]) -> None:

@@ -9,30 +9,33 @@ from __future__ import annotations
 import json
 from typing import Any, Final, Generic, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic import ValidationError as ModelError
 
+from eruca_chassis.documents.schemas import in_json
 from eruca_chassis.requests.json_members import parse_json
 from eruca_chassis.requests.validation import error_of_faults, unreadable_body
 
 _MISSING: Final = {"type": "missing", "loc": ("body",), "msg": "Field required"}
 
+_ModelT = TypeVar("_ModelT", bound=BaseModel)
 _T = TypeVar("_T")
 
 
-class ModelBody(Generic[_T]):
-    """The body of one operation.
+class ModelBody(Generic[_ModelT]):
+    """The body of one operation; ``content`` is what its document says of it.
 
     Args:
         kind: The model.
         example: A valid body, shown in the error for an invalid one.
     """
 
-    def __init__(self, kind: type[_T], example: object) -> None:
+    def __init__(self, kind: type[_ModelT], example: object) -> None:
         self._adapter = TypeAdapter(kind)
         self._example = example
+        self.content = in_json(kind, example)
 
-    def read(self, body: bytes | bytearray) -> _T:
+    def read(self, body: bytes | bytearray) -> _ModelT:
         """Parse and validate *body*.
 
         Raises:

@@ -1,18 +1,21 @@
-"""Content negotiation: choose an answer's media type; refuse encoded bodies.
+"""Content negotiation: check a body's media type, choose an answer's; refuse encoded bodies.
 
-Source: RFC 9110 sections 8.4 and 12.5.1.
+Source: RFC 9110 sections 8.3, 8.4 and 12.5.1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
 from starlette.datastructures import Headers
 
 from eruca.contract.errors import NotAcceptableError, UnsupportedMediaTypeError
+from eruca.contract.wire import JSON_MEDIA_TYPE
 
 _ACCEPT_SIZE_MAX: Final = 4096  # bytes that are parsed; bounds the cache
+_TYPE_SIZE_MAX: Final = 4096  # bytes that are parsed; bounds the cache
 
 
 def accept_of(headers: Headers) -> bytes | None:
@@ -38,6 +41,29 @@ def choose(accept: bytes | None, offered: tuple[str, ...]) -> str:
     return chosen
 
 
+def body_type(headers: Mapping[bytes, bytes], taken: tuple[str, ...]) -> str:
+    """Return which of the media types that an operation takes a body is of.
+
+    Where the first of them is JSON, a body of no named type is JSON.
+
+    Raises:
+        UnsupportedMediaTypeError: None of them, or it is compressed as a whole.
+    """
+    value = headers.get(b"content-type")
+    found = taken[0] if value is None and taken[0] == JSON_MEDIA_TYPE else None
+    if value is not None:
+        found = _media_type(value[:_TYPE_SIZE_MAX])
+    if found not in taken:
+        shown = "unnamed" if value is None else value[:80].decode("latin-1")
+        raise UnsupportedMediaTypeError(
+            f"the body's type is {shown}; this operation takes {' or '.join(taken)}",
+            fix=f"set the header Content-Type: {taken[0]}",
+        )
+    if b"content-encoding" in headers:
+        check_not_encoded(headers[b"content-encoding"])
+    return found
+
+
 def check_not_encoded(content_encoding: bytes) -> None:
     """Raise UnsupportedMediaTypeError if a body has a Content-Encoding."""
     if content_encoding.strip().lower() != b"identity":
@@ -45,6 +71,11 @@ def check_not_encoded(content_encoding: bytes) -> None:
             f"unsupported Content-Encoding {content_encoding[:80].decode('latin-1')}",
             fix="send the body without Content-Encoding",
         )
+
+
+@lru_cache(maxsize=256)
+def _media_type(value: bytes) -> str:
+    return value.decode("latin-1").partition(";")[0].strip().lower()
 
 
 @lru_cache(maxsize=256)

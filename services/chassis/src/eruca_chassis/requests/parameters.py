@@ -8,7 +8,7 @@ ignored. Operations outside the API, such as ``/readyz`` and ``/metrics``, ignor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from typing import Final, get_origin
 
@@ -45,12 +45,17 @@ async def check_parameters(request: Request) -> None:
     ]
     if not wrong:
         return
+    raise refused_parameters(wrong, known)
+
+
+def refused_parameters(wrong: Sequence[str], known: Collection[str]) -> ValidationError:
+    """Return the error for parameters that an operation does not have, or that are given twice."""
     errors = [
         {"pointer": pointer_to(("query", _shown(name))), "detail": _fault(name, known)}
         for name in wrong[:ERROR_COUNT_MAX]  # close matches are expensive: bound their number
     ]
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-    raise ValidationError(
+    return ValidationError(
         f"{errors[0]['pointer']}: {errors[0]['detail']}{more}",
         errors=errors,
         fix=f"valid parameters: {', '.join(sorted(known))}" if known else _NONE_KNOWN,

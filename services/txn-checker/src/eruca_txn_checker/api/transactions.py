@@ -60,11 +60,11 @@ _DECISION_ERRORS: Final = problems(
 
 
 def _decided(example: object) -> dict[int | str, dict[str, Any]]:
-    response = answer(example)[200]
-    response["description"] = "Decided. `repeated` is true if the same was decided before."
-    schema = {"$ref": "#/components/schemas/DecisionReceipt"}
-    response["content"]["application/json"]["schema"] = schema
-    return {200: response}
+    return answer(
+        example,
+        model=DecisionReceipt,
+        description="Decided. `repeated` is true if the same was decided before.",
+    )
 
 
 @router.get(

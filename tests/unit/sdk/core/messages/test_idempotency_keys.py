@@ -21,17 +21,17 @@ KEYS = st.text(
 
 @given(key=KEYS)
 def test_a_key_comes_back_from_its_header(key: str) -> None:
-    assert decode_key(encode_key(key).encode("ascii")) == key
+    assert decode_key(encode_key(key)) == key
 
 
-@given(value=st.binary(max_size=300))
-def test_whatever_the_header_says_is_a_key_or_refused(value: bytes) -> None:
+@given(value=st.text(st.characters(max_codepoint=0xFF), max_size=300))
+def test_whatever_the_header_says_is_a_key_or_refused(value: str) -> None:
     with suppress(ValidationError):
-        assert encode_key(decode_key(value)).encode("ascii") in {value, b'"%b"' % value}
+        assert encode_key(decode_key(value)) in {value, f'"{value}"'}
 
 
-@pytest.mark.parametrize("value", [b"order-17", b'"order-17"'])
-def test_quotation_marks_make_no_difference(value: bytes) -> None:
+@pytest.mark.parametrize("value", ["order-17", '"order-17"'])
+def test_quotation_marks_make_no_difference(value: str) -> None:
     assert decode_key(value) == "order-17"
 
 

@@ -133,3 +133,75 @@ STATUS: Final = {
     "topics": 1,
     "groups": 1,
 }
+SENT: Final = {
+    "body": {"json": {"flight": 1545, "origin": "EWR"}},
+    "tag": "UA",
+    "keys": ["UA1545"],
+    "sharding_key": "N14228",
+}
+AGAIN: Final = "again"  # the name of a repeated send's examples
+SENDS: Final = {
+    "one": {"summary": "one message", "value": SENT},
+    "batch": {
+        "summary": "a batch",
+        "value": {
+            "messages": [
+                {"body": {"text": "first"}},
+                {"body": {"base64": "c2Vjb25k"}, "tag": "AA"},
+            ]
+        },
+    },
+    AGAIN: {"summary": "the same again, under its `Idempotency-Key`", "value": SENT},
+}
+RECEIPT: Final = {
+    "topic": "flights",
+    "broker_name": "broker-a",
+    "queue_id": 3,
+    "queue_offset": 1041,
+    "log_offset": 8_201_544,
+    "message_id": "7F00000100002A9F000000000134F1F5",
+    "offset_message_id": "7F00000100002A9F00000000007D2548",
+    "stored_at": "2026-11-21T08:00:00.123Z",
+    "durability": "written",
+    "deliver_at": None,
+    "recall_handle": None,
+}
+BATCH_RECEIPT: Final = {
+    "queue_id": 3,
+    "queue_offset": 1041,
+    "log_offset": 8_201_544,
+    "count": 1000,
+    "store_timestamp_ms": 1_795_248_000_123,
+    "durability": "flushed",
+    "born_host_is_ipv6": False,
+}
+PULLED: Final = {
+    "status": "found",
+    "messages": [MESSAGE],
+    "next_offset": 1042,
+    "min_offset": 0,
+    "max_offset": 1042,
+}
+PULL_OF_ONE: Final = {"queues": [{"topic": "flights", "queue_id": 0, "offset": 0}]}
+PULLS: Final = {
+    "one": {"summary": "one queue", "value": PULL_OF_ONE},
+    "many": {
+        "summary": "several queues, with filters",
+        "value": {
+            "queues": [
+                {"topic": "flights", "queue_id": 0, "offset": 1200},
+                {"topic": "flights", "queue_id": 1, "offset": 977, "filter": "AA"},
+                {
+                    "topic": "flights",
+                    "queue_id": 2,
+                    "offset": 1044,
+                    "filter": "delay > 15 AND origin = 'JFK'",
+                    "filter_type": "sql92",
+                },
+            ],
+            "max_count": 256,
+            "wait_seconds": 15,
+        },
+    },
+}
+PULLED_MANY: Final = {"queues": [{"topic": "flights", "queue_id": 3, "answer": PULLED}]}

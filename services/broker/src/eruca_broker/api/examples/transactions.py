@@ -28,6 +28,12 @@ COMMIT: Final = {"producer_group": "orders"}
 COMMIT_BY_CHECK: Final = {"producer_group": "orders", "by": "check", "check_number": 2}
 COMMIT_BY_OPERATOR: Final = {"by": "operator", "reason": "the order was paid, see ticket 4711"}
 ROLLBACK: Final = {"producer_group": "orders", "reason": "the card was declined"}
+COMMITS: Final = {
+    "producer": {"summary": "by its producer", "value": COMMIT},
+    "check": {"summary": "in answer to a check", "value": COMMIT_BY_CHECK},
+    "operator": {"summary": "by an operator", "value": COMMIT_BY_OPERATOR},
+}
+ROLLBACKS: Final = {"producer": {"summary": "by its producer", "value": ROLLBACK}}
 COMMITTED: Final = {
     "transaction_id": _ID,
     "state": "committed",

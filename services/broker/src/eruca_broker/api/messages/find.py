@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from fastapi import APIRouter, Path, Query, Response
@@ -11,30 +11,19 @@ from eruca.contract.errors import OverloadedError, TopicNotFoundError, Validatio
 from eruca.contract.fields import OFFSET_MAX, Moment, TopicName
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX, KEY_SIZE_MAX, PULL_SIZE_MAX
 from eruca.contract.messages import FoundMessages
+from eruca.contract.wire import JSON_MEDIA_TYPE
 from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import messages as examples
-from eruca_broker.api.negotiation import JSON_MEDIA_TYPE
 from eruca_broker.core.records.rendering import render
 from eruca_broker.core.records.times import ms_not_before
-from eruca_chassis.documents.nulls import with_nulls
+from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_chassis.requests.time_ranges import check_order
 
 router = APIRouter(prefix="/v1/topics", tags=["messages"])
 _ENCODER: Final = msgspec.json.Encoder()
-_FOUND: Final[dict[int | str, dict[str, Any]]] = {
-    200: {
-        "description": "The messages, newest first; an empty list where there is none.",
-        "content": {
-            JSON_MEDIA_TYPE: {
-                "schema": {"$ref": "#/components/schemas/FoundMessages"},
-                "example": with_nulls(examples.FOUND_MESSAGES),
-            }
-        },
-    }
-}
 
 
 @router.get(
@@ -42,7 +31,12 @@ _FOUND: Final[dict[int | str, dict[str, Any]]] = {
     operation_id="findMessages",
     summary="Find messages by key or id",
     response_class=Response,
-    responses=_FOUND | problems(TopicNotFoundError, OverloadedError),
+    responses=answer(
+        examples.FOUND_MESSAGES,
+        model=FoundMessages,
+        description="The messages, newest first; an empty list where there is none.",
+    )
+    | problems(TopicNotFoundError, OverloadedError),
 )
 async def find_messages(
     topic: Annotated[TopicName, Path()],
@@ -96,13 +90,13 @@ async def find_messages(
         found.append(message)
         room -= body_size
     following = len(found) < len(records)
-    answer = FoundMessages(
+    page = FoundMessages(
         messages=found,
         is_complete=not (following or damaged),
         next_cursor=encode_cursor(str(records[len(found) - 1].log_offset)) if following else None,
         damaged=damaged,
     )
-    return CountedResponse(broker.consume_in_flight, [_ENCODER.encode(answer)], JSON_MEDIA_TYPE)
+    return CountedResponse(broker.consume_in_flight, [_ENCODER.encode(page)], JSON_MEDIA_TYPE)
 
 
 def _log_offset(cursor: str | None) -> int | None:

@@ -7,33 +7,45 @@ than asked for, and ``next_offset`` says where to go on.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from functools import partial
-from typing import Annotated, Final, TypeAlias, TypeVar
+from typing import Annotated, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from fastapi import Path, Query
 
-from eruca.contract.errors import FilterSyntaxError
-from eruca.contract.fields import OFFSET_MAX
+from eruca.contract.errors import (
+    ErucaError,
+    FilterSyntaxError,
+    MalformedBodyError,
+    NotAcceptableError,
+    NotReadyError,
+    OverloadedError,
+    PermissionDeniedError,
+    QueueNotFoundError,
+    TooLargeError,
+    TopicNotFoundError,
+    UnsupportedMediaTypeError,
+    ValidationError,
+)
+from eruca.contract.fields import Offset, QueueId, TopicName, WaitSeconds
 from eruca.contract.limits import (
     FILTER_SIZE_MAX,
     JSON_BODY_SIZE_MAX,
     PULL_COUNT_DEFAULT,
     PULL_COUNT_MAX,
-    PULL_QUEUE_COUNT_MAX,
     PULL_SIZE_DEFAULT,
     PULL_SIZE_MAX,
-    WAIT_SECONDS_MAX,
 )
 from eruca.contract.messages import (
     MultiPullAnswer,
     MultiPullQueueAnswer,
+    MultiPullRequest,
     PullAnswer,
     PulledMessage,
-    QueuePosition,
 )
 from eruca.contract.wire import (
+    JSON_MEDIA_TYPE,
     RECORDS_MEDIA_TYPE,
     PullStatus,
     encode_multi_pull_heads,
@@ -41,92 +53,148 @@ from eruca.contract.wire import (
 )
 from eruca.core.filters.tag_expression import SUBSCRIBE_ALL
 from eruca_broker.api.answers import held_size
-from eruca_broker.api.bodies import decode_json
-from eruca_broker.api.hot.query import (
-    QUEUE_ID_MAX,
-    fault,
-    integer,
-    one_of,
-    parse_query,
-    path_integer,
-    seconds,
-)
-from eruca_broker.api.negotiation import JSON_MEDIA_TYPE, check_body_type, choose
+from eruca_broker.api.bodies import StructBody
+from eruca_broker.api.dependencies import Broker, IncludeSystem
+from eruca_broker.api.examples import messages as examples
 from eruca_broker.core.consuming.held_pulls import Position
 from eruca_broker.core.consuming.message_filter import (
-    FILTER_TYPES,
     FilterType,
     MessageFilter,
     parse_filter,
 )
 from eruca_broker.core.records.rendering import render, render_damage
 from eruca_broker.processors.pull_message import (
-    Puller,
     PullLimits,
     QueuePull,
     Section,
     position_of,
 )
 from eruca_broker.store.queue_reader import QueueRead
-from eruca_chassis.budget import Budget
-from eruca_chassis.connections.exchange import JSON_OK, AnswerHead, BodyLimit, Exchange
+from eruca_chassis.connections.exchange import (
+    JSON_OK,
+    AnswerHead,
+    BodyLimit,
+    Exchange,
+    RequestHead,
+)
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
+from eruca_chassis.documents.schemas import in_octets
+from eruca_chassis.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.requests.heads import fault
+from eruca_chassis.requests.negotiation import choose
+
+router = HotRouter(prefix="/v1", tags=["messages"])
 
 _OFFERED: Final = (JSON_MEDIA_TYPE, RECORDS_MEDIA_TYPE)
 _RECORDS_OK: Final = AnswerHead(200, (b"content-type", RECORDS_MEDIA_TYPE.encode()))
-_NO_PARAMETERS: Final[frozenset[str]] = frozenset()
-PULL_PARAMETERS: Final = frozenset(
-    (
-        *("offset", "max_count", "max_bytes", "wait_seconds", "filter", "filter_type"),
-        "include_system",
-    )
-)
-_BOOLEANS: Final = ("false", "true")
+_RECORDS: Final = in_octets(RECORDS_MEDIA_TYPE)
+_MULTI_PULL: Final = StructBody(MultiPullRequest, examples.PULL_OF_ONE, examples=examples.PULLS)
+_ENCODER: Final = msgspec.json.Encoder()
 _RENDER_STRETCH: Final = 256  # messages rendered before others get their turn; about 3 ms
 _T = TypeVar("_T")
 Rendering: TypeAlias = Generator[None, None, _T]  # each step is a stretch of work
 
-
-class MultiPullRequest(
-    Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
-):
-    """A pull of many queues in one request; the limits are of the answer as a whole."""
-
-    queues: Annotated[list[QueuePosition], Meta(min_length=1, max_length=PULL_QUEUE_COUNT_MAX)]
-    max_count: Annotated[int, Meta(ge=1, le=PULL_COUNT_MAX)] = PULL_COUNT_DEFAULT
-    max_bytes: Annotated[int, Meta(ge=1, le=PULL_SIZE_MAX)] = PULL_SIZE_DEFAULT
-    wait_seconds: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
-
-
-_MULTI_PULL: Final = msgspec.json.Decoder(MultiPullRequest)
-_MULTI_PULL_EXAMPLE: Final = '{"queues": [{"topic": "flights", "queue_id": 0, "offset": 0}]}'
-_ENCODER: Final = msgspec.json.Encoder()
+_PULL_ERRORS: Final[tuple[type[ErucaError], ...]] = (
+    PermissionDeniedError,
+    TopicNotFoundError,
+    QueueNotFoundError,
+    NotAcceptableError,
+    ValidationError,
+    FilterSyntaxError,
+    OverloadedError,
+    NotReadyError,
+)
 
 
-class PullRoutes:
-    """The handlers."""
+class _Pull(NamedTuple):
+    """A pull of one queue: all that its head says."""
 
-    def __init__(self, puller: Puller, in_flight: Budget) -> None:
-        self._puller = puller
-        self._in_flight = in_flight
-        self._json_limit = BodyLimit(in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
+    media_type: str  # of the answer
+    queue: QueuePull
+    limits: PullLimits
 
-    def pull(self, exchange: Exchange) -> None:
-        """``GET /v1/topics/{topic}/queues/{queue_id}/messages``."""
-        path = exchange.request.parameters
-        parameters = parse_query(exchange.request.query, PULL_PARAMETERS)
-        queue = QueuePull(
-            path["topic"],
-            path_integer(path["queue_id"], "queue_id", most=QUEUE_ID_MAX),
-            integer(parameters, "offset", default=None, least=0, most=OFFSET_MAX),
-            _filter(
-                parameters.get("filter", SUBSCRIBE_ALL),
-                one_of(parameters, "filter_type", FILTER_TYPES),
-                "query",
+
+@router.hot(
+    "GET",
+    "/topics/{topic}/queues/{queue_id}/messages",
+    operation_id="pullMessages",
+    summary="Pull messages from a queue",
+    responses=answer(
+        examples.PULLED,
+        model=PullAnswer,
+        description="What was found; `status` says why where that is nothing.",
+        beside=(_RECORDS,),
+    )
+    | problems(*_PULL_ERRORS),
+)
+class PullMessages(HotEndpoint[Broker]):
+    """Read messages from `offset` on, in queue order.
+
+    No session is needed, and nothing is taken out of the queue. At the queue's end the request is
+    held for up to `wait_seconds`. It is answered as soon as a message arrives that the filter lets
+    pass, or at the end of that time with `no_new_message`, which is no error: pull again from
+    `next_offset`.
+
+    With `Accept: application/vnd.eruca.records` the answer is the log's own bytes behind a
+    preamble. There a filter of tags compares their hashes alone, as the client must know; in JSON
+    the tags themselves are compared. A filter of type `sql92` is decided here in both forms.
+
+    A filter that lets little through is answered after a bounded look at messages, with
+    `no_matched_message` and the `next_offset` it got to: pull again from there.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._puller = broker.puller
+        self._in_flight = broker.consume_in_flight
+
+    @staticmethod
+    def read(
+        head: RequestHead,
+        topic: Annotated[TopicName, Path()],
+        queue_id: Annotated[QueueId, Path(examples=[0])],
+        *,
+        offset: Annotated[
+            Offset, Query(description="Queue offset of the first message wanted.", examples=[0])
+        ],
+        max_count: Annotated[
+            int,
+            Query(ge=1, le=PULL_COUNT_MAX, description="Messages in the answer, at most."),
+        ] = PULL_COUNT_DEFAULT,
+        max_bytes: Annotated[
+            int,
+            Query(
+                ge=1,
+                le=PULL_SIZE_MAX,
+                description="Bytes of records, at most; the first message always comes.",
             ),
-            one_of(parameters, "include_system", _BOOLEANS) == "true",
+        ] = PULL_SIZE_DEFAULT,
+        wait_seconds: Annotated[
+            WaitSeconds, Query(description="How long to wait at the end of the queue.")
+        ] = 0,
+        expression: Annotated[
+            str,
+            Query(
+                alias="filter",
+                max_length=FILTER_SIZE_MAX,
+                description="Tags, as in `AA || UA`, or, with `filter_type=sql92`, a condition "
+                "over properties, as in `delay > 15 AND origin = 'JFK'`; `*` is all.",
+            ),
+        ] = SUBSCRIBE_ALL,
+        filter_type: Annotated[FilterType, Query(description="What `filter` is.")] = "tag",
+        include_system: IncludeSystem = False,
+    ) -> _Pull:
+        """Return which messages are wanted, and in which form."""
+        wanted = _filter(expression, filter_type, "query")
+        return _Pull(
+            choose(head.headers.get(b"accept"), _OFFERED),
+            QueuePull(topic, queue_id, offset, wanted, include_system),
+            PullLimits(max_count, max_bytes, wait_seconds),
         )
-        limits = _limits(parameters)
-        media_type = choose(exchange.request.headers.get(b"accept"), _OFFERED)
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer with what is there, or once something is."""
+        media_type, queue, limits = exchange.request.meaning
         read = self._puller.pull(queue, limits)
         if read is not None:
             self._answer(exchange, media_type, queue, limits, read)
@@ -162,17 +230,46 @@ class PullRoutes:
             exchange.take(self._in_flight, read.size)
             exchange.drive(_render(exchange, limits, queue, read))
 
-    def admit_many(self, exchange: Exchange) -> None:
-        """``POST /v1/pull``: its head."""
-        if exchange.request.query:
-            parse_query(exchange.request.query, _NO_PARAMETERS)
-        choose(exchange.request.headers.get(b"accept"), _OFFERED)
-        check_body_type(exchange.request.headers, JSON_MEDIA_TYPE)
-        exchange.expect_body(self._json_limit)
 
-    def pull_many(self, exchange: Exchange) -> None:
-        """``POST /v1/pull``: its body."""
-        request = decode_json(_MULTI_PULL, exchange.body, _MULTI_PULL_EXAMPLE)
+@router.hot(
+    "POST",
+    "/pull",
+    operation_id="pullManyQueues",
+    summary="Pull messages from many queues",
+    takes=(_MULTI_PULL.content,),
+    responses=answer(
+        examples.PULLED_MANY,
+        model=MultiPullAnswer,
+        description="What was found, by queue.",
+        beside=(_RECORDS,),
+    )
+    | problems(MalformedBodyError, TooLargeError, UnsupportedMediaTypeError, *_PULL_ERRORS),
+)
+class PullManyQueues(HotEndpoint[Broker]):
+    """Read from several queues in one request, as if each were pulled by itself.
+
+    Only queues with something to say are in the answer. Where none has anything the request is held
+    for up to `wait_seconds`, on all of them at once. The limits are of the whole answer, shared out
+    among the queues that have messages.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._puller = broker.puller
+        self._in_flight = broker.consume_in_flight
+        self._limit = BodyLimit(self._in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
+
+    @staticmethod
+    def read(head: RequestHead) -> str:
+        """Return the media type of the answer."""
+        return choose(head.headers.get(b"accept"), _OFFERED)
+
+    def admit(self, exchange: Exchange) -> None:
+        """Ask for the body."""
+        exchange.expect_body(self._limit)
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer with what is there, or once something is."""
+        request = _MULTI_PULL.read(exchange.body)
         exchange.chunks.clear()
         queues = [
             QueuePull(
@@ -187,13 +284,13 @@ class PullRoutes:
         exchange.give_back()  # before the answer is paid for, or waited for
         sections = self._puller.pull_many(queues, limits)
         if sections is not None:
-            self._answer_many(exchange, queues, limits, sections)
+            self._answer(exchange, queues, limits, sections)
             return
         positions = [position_of(queue) for queue in queues]
-        again = partial(self._pull_many_again, exchange, queues, limits, positions)
+        again = partial(self._pull_again, exchange, queues, limits, positions)
         exchange.on_lost = self._puller.hold(positions, limits, partial(exchange.resume, again))
 
-    def _pull_many_again(
+    def _pull_again(
         self,
         exchange: Exchange,
         queues: list[QueuePull],
@@ -201,9 +298,9 @@ class PullRoutes:
         positions: list[Position],
     ) -> None:
         sections = self._puller.pull_many_after(positions, queues, limits)
-        self._answer_many(exchange, queues, limits, sections)
+        self._answer(exchange, queues, limits, sections)
 
-    def _answer_many(
+    def _answer(
         self,
         exchange: Exchange,
         queues: list[QueuePull],
@@ -211,24 +308,12 @@ class PullRoutes:
         sections: list[Section],
     ) -> None:
         size = sum(section.read.size for section in sections)
-        if choose(exchange.request.headers.get(b"accept"), _OFFERED) == RECORDS_MEDIA_TYPE:
+        if exchange.request.meaning == RECORDS_MEDIA_TYPE:
             exchange.take(self._in_flight, held_size(size))
             exchange.answer(_RECORDS_OK, *_blocks(sections))
         else:
             exchange.take(self._in_flight, size)
             exchange.drive(_render_many(exchange, limits, queues, sections))
-
-
-def _limits(parameters: Mapping[str, str]) -> PullLimits:
-    return PullLimits(
-        max_count=integer(
-            parameters, "max_count", default=PULL_COUNT_DEFAULT, least=1, most=PULL_COUNT_MAX
-        ),
-        max_bytes=integer(
-            parameters, "max_bytes", default=PULL_SIZE_DEFAULT, least=1, most=PULL_SIZE_MAX
-        ),
-        wait_seconds=seconds(parameters, "wait_seconds", default=0, most=WAIT_SECONDS_MAX),
-    )
 
 
 def _block(read: QueueRead) -> list[bytes | memoryview]:

@@ -1,1 +1,0 @@
-"""The hot routes: requests that a broker lives by, read and answered without FastAPI."""

@@ -1,0 +1,1 @@
+"""Sending, pulling and finding messages."""

@@ -1,0 +1,434 @@
+"""Sending to a topic, as JSON, as octets or as records: hot routes.
+
+What can be refused without the body is refused before it is read. An answer comes once the
+messages are as durable as the broker promises; a client that leaves earlier changes nothing about
+what happens to them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+from fastapi import Header, Path, Query
+from pydantic import Field
+
+from eruca.contract.errors import (
+    ConflictError,
+    DerivedTopicError,
+    DiskFullError,
+    ErucaError,
+    IdempotencyKeyReusedError,
+    MalformedBatchError,
+    MalformedBodyError,
+    MisdirectedError,
+    NotAcceptableError,
+    NotReadyError,
+    OverloadedError,
+    PermissionDeniedError,
+    QueueNotFoundError,
+    StoreFailedError,
+    SystemTopicError,
+    TooLargeError,
+    TopicNotFoundError,
+    UnavailableError,
+    UnsupportedMediaTypeError,
+    ValidationError,
+)
+from eruca.contract.fields import QueueId, TopicName
+from eruca.contract.limits import (
+    BATCH_COUNT_MAX,
+    BODY_SIZE_MAX,
+    DELAY_LEVEL_MAX,
+    DELAY_SECONDS_MAX,
+    IDEMPOTENCY_KEY_SIZE_MAX,
+    JSON_BODY_SIZE_MAX,
+    PROPERTIES_SIZE_MAX,
+    QUEUE_ID_MAX,
+)
+from eruca.contract.messages import (
+    BatchReceipt,
+    NewMessage,
+    NewMessages,
+    SendReceipt,
+    SendReceipts,
+)
+from eruca.contract.wire import (
+    BATCH_BODY_SIZE_MAX,
+    JSON_MEDIA_TYPE,
+    OCTETS_MEDIA_TYPE,
+    RECORDS_MEDIA_TYPE,
+)
+from eruca.core.messages.idempotency_keys import REPLAYED_HEADER, decode_key
+from eruca_broker.api.bodies import StructBody
+from eruca_broker.api.dependencies import Broker
+from eruca_broker.api.examples import messages as examples
+from eruca_broker.api.messages.octets import described_message, with_body
+from eruca_broker.api.peers import born_host
+from eruca_broker.api.tracing import traced
+from eruca_broker.processors.idempotent_send import Replayed
+from eruca_broker.processors.scheduled import StoredLater
+from eruca_broker.store.log.appended import Appended
+from eruca_chassis.connections.exchange import (
+    JSON_CREATED,
+    AnswerHead,
+    BodyLimit,
+    Exchange,
+    RequestHead,
+)
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
+from eruca_chassis.documents.schemas import Alternatives, in_json_as, in_octets
+from eruca_chassis.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.requests.heads import fault
+from eruca_chassis.requests.negotiation import choose
+
+router = HotRouter(prefix="/v1/topics/{topic}", tags=["messages"])
+
+_IS_BATCH: Final = re.compile(rb'\s*\{\s*"messages"\s*:')
+_ONE_EXAMPLE: Final = {"body": {"text": "hello"}, "tag": "greeting", "keys": ["greeting-1"]}
+_ONE: Final = StructBody(NewMessage, _ONE_EXAMPLE)
+_MANY: Final = StructBody(NewMessages, {"messages": [_ONE_EXAMPLE]})
+_REQUEST: Final = Alternatives(
+    "SendMessagesRequest", "One message, or a batch.", (NewMessage, NewMessages)
+)
+_ANSWER: Final = Alternatives(
+    "SendMessagesAnswer", "One message's receipt, or a batch's.", (SendReceipt, SendReceipts)
+)
+_ENCODER: Final = msgspec.json.Encoder()
+_JSON_REPLAYED: Final = AnswerHead(
+    JSON_CREATED.status, *JSON_CREATED.headers, (REPLAYED_HEADER.encode(), b"true")
+)
+_ANSWERED_IN: Final = (JSON_MEDIA_TYPE,)
+
+_SEND_ERRORS: Final[tuple[type[ErucaError], ...]] = (
+    PermissionDeniedError,
+    DerivedTopicError,
+    SystemTopicError,
+    TopicNotFoundError,
+    QueueNotFoundError,
+    ConflictError,
+    NotAcceptableError,
+    TooLargeError,
+    UnsupportedMediaTypeError,
+    ValidationError,
+    IdempotencyKeyReusedError,
+    OverloadedError,
+    NotReadyError,
+    DiskFullError,
+    StoreFailedError,
+    UnavailableError,
+)
+_REPLAYED: Final = {
+    "Idempotent-Replayed": {
+        "description": (
+            "`true` if the same was sent under this key before. Nothing was stored now; the "
+            "receipts name the places of the first send. Otherwise the header is missing."
+        ),
+        "schema": {"type": "string", "enum": ["true"]},
+        "examples": {examples.AGAIN: {"summary": "the same was sent before", "value": "true"}},
+    }
+}
+
+Topic = Annotated[TopicName, Path()]
+_BARE: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~:/=@-]"
+_QUOTED: Final = r'([!#-\[\]-~]|\\["\\])'
+_SIZES: Final = f"{{1,{IDEMPOTENCY_KEY_SIZE_MAX}}}"
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        description=(
+            "Names this send, so that repeating it stores nothing twice: as a string in quotation "
+            "marks, or as a plain word. Visible ASCII, no blanks."
+        ),
+        max_length=2 * IDEMPOTENCY_KEY_SIZE_MAX + 2,  # each character escaped, and in quotes
+        pattern=f'^({_BARE}{_SIZES}|"{_QUOTED}{_SIZES}")$',
+        examples=["order-17"],
+    ),
+]
+_IN_OCTETS: Final = f"Only of `{OCTETS_MEDIA_TYPE}`: JSON says it in the body."
+_MESSAGE_SCHEMA: Final = msgspec.json.schema_components([NewMessage])[1]["NewMessage"]
+
+
+def _field(name: str, description: str) -> Any:  # noqa: ANN401 - as FastAPI's Query returns it
+    """Return the declaration of a message's field in the query, by the message's own schema."""
+    schema = _MESSAGE_SCHEMA["properties"][name]
+    kinds = [kind for kind in schema.get("anyOf", (schema,)) if kind != {"type": "null"}]
+    field = {key: value for key, value in kinds[0].items() if key != "default"}
+    if field["type"] == "string" and "format" not in field:
+        field = {"maxLength": PROPERTIES_SIZE_MAX, **field}
+    return Query(description=f"{description} {_IN_OCTETS}", json_schema_extra=field)
+
+
+class _Wanted(NamedTuple):
+    """Where messages go: all that their head says."""
+
+    topic: str
+    queue_id: int | None  # None: a sharding key selects it, or the queues take turns
+    key: str | None  # under which idempotency key
+    described: NewMessage | None  # by the query, where the body is one message's octets
+
+
+@router.hot(
+    "POST",
+    "/messages",
+    operation_id="sendMessages",
+    summary="Send one message, or a batch",
+    status_code=HTTPStatus.CREATED,
+    takes=(in_json_as(_REQUEST, examples.SENDS), in_octets(OCTETS_MEDIA_TYPE)),
+    responses=answer(
+        examples.RECEIPT,
+        HTTPStatus.CREATED,
+        model=_ANSWER,
+        description="Stored. A batch is answered with a list, in its order.",
+        headers=_REPLAYED,
+    )
+    | problems(MalformedBodyError, *_SEND_ERRORS, MisdirectedError),
+)
+class SendMessages(HotEndpoint[Broker]):
+    """Append a message, or `{"messages": [...]}`, which is stored as a whole or not at all.
+
+    A batch goes to one queue. The answer comes once the messages are as durable as `durability`
+    says. `flushed` survives power loss. `written` survives the broker's death but not the
+    machine's, which may leave the beginning of a batch. A client that gets no answer cannot know,
+    and sends again: consumers must expect duplicates, unless it sends under a key.
+
+    As `application/octet-stream` the body is one message's body as it is. The query then says what
+    JSON has beside it, under the same names.
+
+    A body sent as `json` is stored without the white space between its tokens, and comes back as
+    `json`. A `traceparent` of the request, with its `tracestate`, becomes a property of its
+    messages, unless they have one.
+
+    With an `Idempotency-Key` that was used before, nothing is stored again. The same content, of
+    JSON the same value, is answered with the first receipts and `Idempotent-Replayed: true`; any
+    other with 422 `idempotency-key-reused`. While the first send is under way, a second one waits
+    for it. This holds on one broker, for one topic, within the broker's
+    `idempotency_window_seconds` (a day by default), and never longer than retention keeps the
+    messages. The key becomes the message's id; the messages of a batch get `KEY-0`, `KEY-1` … If
+    they bring ids, the first one's must be the key.
+
+    Messages of one `sharding_key` always go to the same queue. Without one the topic's queues take
+    turns, or `queue_id` says which. If the topic has an `order_config`, a key has one queue among
+    those of all brokers, and another broker than that queue's answers 421. A topic that does not
+    exist is created, unless the broker is set not to.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._sender = broker.sender
+        self._idempotent = broker.idempotent_sender
+        in_flight = broker.in_flight
+        self._json_limit = BodyLimit(in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
+        self._octets_limit = BodyLimit(in_flight, BODY_SIZE_MAX, "body_size_max")
+
+    @staticmethod
+    def read(
+        head: RequestHead,
+        topic: Topic,
+        *,
+        queue_id: Annotated[
+            int | None,
+            Query(
+                ge=0,
+                le=QUEUE_ID_MAX,
+                description="The queue; by default a sharding key selects it, or the queues take "
+                "turns.",
+            ),
+        ] = None,
+        tag: Annotated[str | None, _field("tag", "The message's tag.")] = None,
+        keys: Annotated[
+            list[str] | None, _field("keys", "A key of the message; may be given several times.")
+        ] = None,
+        sharding_key: Annotated[
+            str | None, _field("sharding_key", "What selects the queue: same key, same queue.")
+        ] = None,
+        message_id: Annotated[str | None, _field("message_id", "Its unique id.")] = None,
+        flag: Annotated[
+            int | None,
+            Query(
+                ge=-(2**31),
+                le=2**31 - 1,
+                description=f"The application's own number. {_IN_OCTETS}",
+            ),
+        ] = None,
+        deliver_at: Annotated[
+            str | None, _field("deliver_at", "When it is to be delivered (RFC 3339).")
+        ] = None,
+        delay_seconds: Annotated[
+            float | None,
+            Query(
+                ge=0,
+                le=DELAY_SECONDS_MAX,
+                description=f"How long it waits before it is delivered. {_IN_OCTETS}",
+            ),
+        ] = None,
+        delay_level: Annotated[
+            int | None,
+            Query(
+                ge=1,
+                le=DELAY_LEVEL_MAX,
+                description=f"The same, by RocketMQ's levels. {_IN_OCTETS}",
+            ),
+        ] = None,
+        properties: Annotated[
+            list[Annotated[str, Field(pattern="^[^=]+=.+$")]] | None,
+            Query(
+                description="A property of its own, as `NAME=VALUE`; may be given several times. "
+                f"{_IN_OCTETS}"
+            ),
+        ] = None,
+        idempotency_key: IdempotencyKey = None,
+    ) -> _Wanted:
+        """Return where the messages go, and what the query says of one that comes as octets."""
+        choose(head.headers.get(b"accept"), _ANSWERED_IN)
+        given = {
+            "tag": tag,
+            "keys": keys,
+            "sharding_key": sharding_key,
+            "message_id": message_id,
+            "flag": flag,
+            "deliver_at": deliver_at,
+            "delay_seconds": delay_seconds,
+            "delay_level": delay_level,
+            "properties": properties,
+        }
+        described = _described(
+            head.media_type, {name: value for name, value in given.items() if value is not None}
+        )
+        return _Wanted(topic, queue_id, _key(idempotency_key), described)
+
+    def admit(self, exchange: Exchange) -> None:
+        """Refuse what can be refused without the body."""
+        topic, queue_id, key, described = exchange.request.meaning
+        self._sender.admit(topic, queue_id, may_be_stored=key is not None)
+        exchange.expect_body(self._json_limit if described is None else self._octets_limit)
+
+    def handle(self, exchange: Exchange) -> None:
+        """Store the messages; the answer comes from :meth:`_answer`."""
+        topic, queue_id, key, described = exchange.request.meaning
+        body = exchange.body
+        is_batch = described is None and _IS_BATCH.match(body) is not None
+        messages: list[NewMessage]
+        if described is not None:
+            messages, pointers = [with_body(described, bytes(body))], ["/query"]
+        elif is_batch:
+            messages = _MANY.read(body).messages
+            pointers = [f"/body/messages/{index}" for index in range(len(messages))]
+        else:
+            messages, pointers = [_ONE.read(body)], ["/body"]
+        messages = traced(messages, exchange.request)
+        peer = born_host(exchange.client)
+        done = partial(exchange.resume, self._answer, exchange, is_batch)
+        if key is None:
+            self._sender.send(topic, queue_id, messages, pointers, peer, done)
+        else:
+            self._idempotent.send(
+                topic, queue_id, key, messages, pointers, peer, done, is_batch=is_batch
+            )
+
+    def _answer(
+        self,
+        exchange: Exchange,
+        is_batch: bool,  # noqa: FBT001 - bound by position
+        unique_ids: Sequence[str],
+        outcome: Appended | StoredLater | Replayed | Exception,
+    ) -> None:
+        if isinstance(outcome, Exception):
+            raise outcome
+        head = JSON_CREATED
+        if isinstance(outcome, Replayed):
+            head, receipts = _JSON_REPLAYED, self._idempotent.receipts_of(outcome)
+        else:
+            receipts = self._sender.receipts_of(outcome, unique_ids)
+        said = SendReceipts(receipts) if is_batch else receipts[0]
+        exchange.answer(head, _ENCODER.encode(said))
+
+
+@router.hot(
+    "POST",
+    "/queues/{queue_id}/records",
+    operation_id="sendRecords",
+    summary="Send a batch of encoded records",
+    status_code=HTTPStatus.CREATED,
+    takes=(in_octets(RECORDS_MEDIA_TYPE, f"At most {BATCH_COUNT_MAX} messages."),),
+    responses=answer(
+        examples.BATCH_RECEIPT,
+        HTTPStatus.CREATED,
+        model=BatchReceipt,
+        description="Stored.",
+        headers=_REPLAYED,
+    )
+    | problems(MalformedBatchError, *_SEND_ERRORS),
+)
+class SendRecords(HotEndpoint[Broker]):
+    """Append a batch that the client has encoded as the log stores it: the fast way, the SDK's.
+
+    The broker's fields are left zero. The batch is checked as a whole and stored as a whole, at
+    consecutive offsets, or refused. The answer comes once it is as durable as `durability` says.
+
+    An `Idempotency-Key` must be the first record's unique id; it works as for sending messages.
+
+    The layout of a batch is in the SDK's `eruca.contract.wire` and `eruca.contract.records`.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._sender = broker.sender
+        self._idempotent = broker.idempotent_sender
+        self._limit = BodyLimit(broker.in_flight, BATCH_BODY_SIZE_MAX, "batch_body_size_max")
+
+    @staticmethod
+    def read(
+        head: RequestHead,
+        topic: Topic,
+        queue_id: Annotated[QueueId, Path(examples=[0])],
+        *,
+        idempotency_key: IdempotencyKey = None,
+    ) -> tuple[str, int, str | None]:
+        """Return where the records go, and under which idempotency key."""
+        choose(head.headers.get(b"accept"), _ANSWERED_IN)
+        return topic, queue_id, _key(idempotency_key)
+
+    def admit(self, exchange: Exchange) -> None:
+        """Refuse what can be refused without the body."""
+        topic, queue_id, key = exchange.request.meaning
+        self._sender.admit(topic, queue_id, may_be_stored=key is not None)
+        exchange.expect_body(self._limit)
+
+    def handle(self, exchange: Exchange) -> None:
+        """Store the batch; the answer comes from :meth:`_answer`."""
+        topic, queue_id, key = exchange.request.meaning
+        peer = born_host(exchange.client)
+        done = partial(exchange.resume, self._answer, exchange)
+        if key is None:
+            self._sender.send_records(topic, queue_id, exchange.buffer, peer, done)
+        else:
+            self._idempotent.send_records(topic, queue_id, key, exchange.buffer, peer, done)
+
+    def _answer(self, exchange: Exchange, outcome: Appended | Replayed | Exception) -> None:
+        if isinstance(outcome, Exception):
+            raise outcome
+        if isinstance(outcome, Replayed):
+            receipt = self._idempotent.receipt_of(outcome)
+            exchange.answer(_JSON_REPLAYED, _ENCODER.encode(receipt))
+        else:
+            exchange.answer(JSON_CREATED, _ENCODER.encode(self._sender.receipt_of(outcome)))
+
+
+def _described(media_type: str | None, given: Mapping[str, Any]) -> NewMessage | None:
+    """Return the message that the query describes, None where the body says everything."""
+    if media_type == OCTETS_MEDIA_TYPE:
+        return described_message(given)
+    for name in given:
+        raise fault(
+            "query", name, f"JSON says it in the body; only {OCTETS_MEDIA_TYPE} says it here"
+        )
+    return None
+
+
+def _key(value: str | None) -> str | None:
+    return None if value is None else decode_key(value)

@@ -1,0 +1,1 @@
+"""Transactions: beginning and deciding them, checking them, looking at them."""

@@ -1,0 +1,256 @@
+"""Beginning and deciding transactions: hot routes, for a transaction is two of these requests.
+
+An answer comes once what it says is as durable as the broker promises; a client that leaves earlier
+changes nothing about what happens, and learns it by asking again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+from fastapi import Path
+
+from eruca.contract.errors import (
+    AlreadyDecidedError,
+    CheckOutOfTurnError,
+    ConflictError,
+    DerivedTopicError,
+    ErucaError,
+    MalformedBodyError,
+    MisdirectedError,
+    NotAcceptableError,
+    OtherProducerGroupError,
+    OverloadedError,
+    PermissionDeniedError,
+    QueueNotFoundError,
+    SystemTopicError,
+    TooLargeError,
+    TopicNotFoundError,
+    TransactionIdInUseError,
+    TransactionNotFoundError,
+    UnsupportedMediaTypeError,
+    ValidationError,
+)
+from eruca.contract.limits import JSON_BODY_SIZE_MAX, TRANSACTION_ID_SIZE_MAX
+from eruca.contract.transaction_events import Outcome
+from eruca.contract.transactions import (
+    Decide,
+    DecisionReceipt,
+    NewTransaction,
+    TransactionId,
+    TransactionReceipt,
+)
+from eruca.contract.wire import JSON_MEDIA_TYPE
+from eruca.core.messages.idempotency_keys import HEADER
+from eruca_broker.api.bodies import StructBody
+from eruca_broker.api.dependencies import Broker
+from eruca_broker.api.examples import transactions as examples
+from eruca_broker.api.peers import born_host
+from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_broker.api.tracing import traced
+from eruca_chassis.connections.exchange import (
+    JSON_CREATED,
+    JSON_OK,
+    BodyLimit,
+    Exchange,
+    RequestHead,
+)
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
+from eruca_chassis.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.requests.negotiation import choose
+
+router = HotRouter(prefix="/v1/transactions", tags=["transactions"])
+
+_KEY_HEADER: Final = HEADER.encode()
+_ANSWERED_IN: Final = (JSON_MEDIA_TYPE,)
+_DECIDE_SIZE_MAX: Final = 64 * 1024  # bytes
+_NEW: Final = StructBody(NewTransaction, examples.NEW)
+_COMMIT: Final = StructBody(Decide, examples.COMMIT, examples=examples.COMMITS)
+_ROLLBACK: Final = StructBody(Decide, examples.ROLLBACK, examples=examples.ROLLBACKS)
+_ENCODER: Final = msgspec.json.Encoder()
+_WRITE_ERRORS: Final[tuple[type[ErucaError], ...]] = (
+    MalformedBodyError,
+    NotAcceptableError,
+    TooLargeError,
+    UnsupportedMediaTypeError,
+    ValidationError,
+    OverloadedError,
+    *WRITE_REFUSALS,
+)
+_DECIDED: Final = "Decided; `repeated` where it had been decided so before."
+_DECIDE_ERRORS: Final = problems(
+    TransactionNotFoundError,
+    TopicNotFoundError,
+    AlreadyDecidedError,
+    OtherProducerGroupError,
+    CheckOutOfTurnError,
+    *_WRITE_ERRORS,
+)
+
+
+@router.hot(
+    "POST",
+    "",
+    operation_id="beginTransaction",
+    summary="Store a half message",
+    status_code=HTTPStatus.CREATED,
+    takes=(_NEW.content,),
+    responses=answer(
+        examples.RECEIPT, HTTPStatus.CREATED, model=TransactionReceipt, description="Stored."
+    )
+    | answer(
+        examples.RECEIPT | {"repeated": True},
+        model=TransactionReceipt,
+        description="It had been stored before, and is not decided.",
+    )
+    | problems(
+        PermissionDeniedError,
+        DerivedTopicError,
+        SystemTopicError,
+        TopicNotFoundError,
+        QueueNotFoundError,
+        ConflictError,
+        TransactionIdInUseError,
+        AlreadyDecidedError,
+        MisdirectedError,
+        *_WRITE_ERRORS,
+    ),
+)
+class BeginTransaction(HotEndpoint[Broker]):
+    """Store a message that no consumer sees until it is committed.
+
+    Do the local work after the answer, then commit or roll back at this same broker. If neither
+    happens, the transaction checker asks the producer group. In the end it rolls the message back,
+    and parks it for an operator.
+
+    The transaction's id is the message's `message_id`, or one that is made here. With an id of its
+    own a request may be repeated: the answer is then 200 and `repeated`. A delay counts from the
+    commit; `deliver_at` is a time all the same.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._transactions = broker.transactions
+        self._limit = BodyLimit(broker.in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
+
+    @staticmethod
+    def read(head: RequestHead) -> None:
+        """Refuse what a half message has no use for."""
+        if _KEY_HEADER in head.headers:
+            detail = "half messages take no idempotency key"
+            raise ValidationError(
+                detail,
+                errors=[{"pointer": "/header/idempotency-key", "detail": detail}],
+                fix="give the message a message_id instead: what comes again under it is answered "
+                "with the transaction that there is",
+            )
+        choose(head.headers.get(b"accept"), _ANSWERED_IN)
+
+    def admit(self, exchange: Exchange) -> None:
+        """Refuse what can be refused without the body."""
+        self._transactions.admit()
+        exchange.expect_body(self._limit)
+
+    def handle(self, exchange: Exchange) -> None:
+        """Store the half message; the answer comes from :func:`_answer_begin`."""
+        request = _NEW.read(exchange.body)
+        [message] = traced([request.message], exchange.request)
+        request = msgspec.structs.replace(request, message=message)
+        self._transactions.begin(
+            request,
+            born_host(exchange.client),
+            partial(exchange.resume, _answer_begin, exchange),
+        )
+
+
+class _Decision(HotEndpoint[Broker]):
+    """Decides a transaction, one way."""
+
+    outcome: ClassVar[Outcome]
+    body: ClassVar[StructBody[Decide]]
+
+    def __init__(self, broker: Broker) -> None:
+        self._transactions = broker.transactions
+        self._limit = BodyLimit(broker.consume_in_flight, _DECIDE_SIZE_MAX, "decide_size_max")
+
+    @staticmethod
+    def read(head: RequestHead, transaction_id: Annotated[TransactionId, Path()]) -> str:
+        """Return which transaction is decided."""
+        if len(transaction_id) > TRANSACTION_ID_SIZE_MAX:
+            raise TransactionNotFoundError(
+                f"no transaction's id has more than {TRANSACTION_ID_SIZE_MAX} characters"
+            )
+        choose(head.headers.get(b"accept"), _ANSWERED_IN)
+        return transaction_id
+
+    def admit(self, exchange: Exchange) -> None:
+        """Refuse what can be refused without the body."""
+        self._transactions.admit()
+        exchange.expect_body(self._limit)
+
+    def handle(self, exchange: Exchange) -> None:
+        """Decide; the answer comes from :func:`_answer_decision`."""
+        self._transactions.decide(
+            exchange.request.meaning,
+            self.outcome,
+            self.body.read(exchange.body),
+            partial(exchange.resume, _answer_decision, exchange),
+        )
+
+
+@router.hot(
+    "POST",
+    "/{transaction_id}:commit",
+    operation_id="commitTransaction",
+    summary="Commit a transaction",
+    takes=(_COMMIT.content,),
+    responses=answer(examples.COMMITTED, model=DecisionReceipt, description=_DECIDED)
+    | _DECIDE_ERRORS,
+)
+class CommitTransaction(_Decision):
+    """Let the message be seen: it is stored in its queue, in one write with the decision.
+
+    The first decision wins. Committing again is answered the same, with `repeated`. Committing what
+    was rolled back is 409 `already-decided`, whose `decision` says when and by whom.
+
+    An operator may still commit a transaction that is `parked`.
+    """
+
+    outcome = "commit"
+    body = _COMMIT
+
+
+@router.hot(
+    "POST",
+    "/{transaction_id}:rollback",
+    operation_id="rollBackTransaction",
+    summary="Roll back a transaction",
+    takes=(_ROLLBACK.content,),
+    responses=answer(examples.ROLLED_BACK, model=DecisionReceipt, description=_DECIDED)
+    | _DECIDE_ERRORS,
+)
+class RollBackTransaction(_Decision):
+    """Ensure that the message is never seen.
+
+    The first decision wins, as for committing. An operator who rolls back a parked transaction
+    discards it.
+    """
+
+    outcome = "rollback"
+    body = _ROLLBACK
+
+
+def _answer_begin(exchange: Exchange, outcome: TransactionReceipt | Exception) -> None:
+    if isinstance(outcome, Exception):
+        raise outcome
+    head = JSON_OK if outcome.repeated else JSON_CREATED
+    exchange.answer(head, _ENCODER.encode(outcome))
+
+
+def _answer_decision(exchange: Exchange, outcome: DecisionReceipt | Exception) -> None:
+    if isinstance(outcome, Exception):
+        raise outcome
+    exchange.answer(JSON_OK, _ENCODER.encode(outcome))

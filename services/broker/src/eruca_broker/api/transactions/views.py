@@ -1,0 +1,78 @@
+"""Transactions that are not over, and each with its history."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query
+
+from eruca.contract.errors import TransactionNotFoundError, ValidationError
+from eruca.contract.fields import GroupName
+from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from eruca.contract.transactions import TransactionDetail, TransactionId, TransactionList
+from eruca_broker.api.dependencies import TheBroker
+from eruca_broker.api.examples import transactions as examples
+from eruca_chassis.documents.openapi import answer
+from eruca_chassis.documents.problems import problems
+from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
+
+router = APIRouter(prefix="/v1/transactions", tags=["transactions"])
+
+
+@router.get(
+    "",
+    operation_id="listTransactions",
+    summary="List transactions that are not over",
+    responses=answer(examples.LIST),
+)
+async def list_transactions(
+    broker: TheBroker,
+    *,
+    state: Annotated[
+        Literal["pending", "parked"] | None,
+        Query(description="`parked`: given up on, and waiting for an operator"),
+    ] = None,
+    producer_group: Annotated[GroupName | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
+    cursor: Annotated[
+        str | None,
+        Query(max_length=512, description="`next_cursor` of the page before; opaque"),
+    ] = None,
+) -> TransactionList:
+    """Return this broker's pending and parked transactions, oldest first, a page at a time.
+
+    Follow `next_cursor` until it is null. What is decided meanwhile is left out. A transaction that
+    is over is found by its id, for as long as the log remembers it.
+    """
+    page, following = broker.transaction_views.page(
+        state=state, producer_group=producer_group, limit=limit, after=_decoded(cursor)
+    )
+    next_cursor = None if following is None else encode_cursor(str(following))
+    return page.model_copy(update={"next_cursor": next_cursor})
+
+
+@router.get(
+    "/{transaction_id}",
+    operation_id="getTransaction",
+    summary="Look at a transaction",
+    responses=answer(examples.DETAIL) | problems(TransactionNotFoundError),
+)
+async def get_transaction(
+    transaction_id: Annotated[TransactionId, Path()], broker: TheBroker
+) -> TransactionDetail:
+    """Return a transaction with its message and everything that happened to it, oldest first.
+
+    Also one that is over, as long as the log remembers its decision. `half_log_offset` and
+    `message` are null where retention has deleted the half message.
+    """
+    return broker.transaction_views.get(transaction_id)
+
+
+def _decoded(cursor: str | None) -> int | None:
+    text = decode_cursor(cursor)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        detail = "not a cursor that this list gave as next_cursor"
+        raise ValidationError.at("/query/cursor", detail)
+    return int(text)
