@@ -71,7 +71,7 @@ class _Count:
 async def _pull(client: eruca.AsyncClient, group: str, count: int) -> dict[str, float]:
     counted = _Count(count)
     async with client.pull_consumer(
-        group, topics=[TOPIC], start="earliest", prefetch_count=_PREFETCH
+        group, topics=[TOPIC], start="earliest", prefetch_count_max=_PREFETCH
     ) as consumer:
         while not counted.done.is_set():
             for message in await consumer.poll(2_048, wait=60):
@@ -86,7 +86,7 @@ async def _push(client: eruca.AsyncClient, kind: str, group: str, count: int) ->
         group,
         start="earliest",
         ordered=kind == "orderly",
-        batch_max_count=BATCH if kind == "batches" else 1,
+        batch_count_max=BATCH if kind == "batches" else 1,
     )
 
     async def one(message: eruca.ReceivedMessage) -> None:
@@ -113,7 +113,10 @@ async def _member(client: eruca.AsyncClient, group: str) -> dict[str, float]:
             sys.stdout.flush()
 
     consumer = client.push_consumer(
-        group, start="earliest", session_seconds=SESSION_SECONDS_MIN, on_assigned=on_assigned
+        group,
+        start="earliest",
+        membership=eruca.Membership(session_seconds=SESSION_SECONDS_MIN),
+        listeners=eruca.Listeners(on_assigned=on_assigned),
     )
 
     async def handle(_message: eruca.ReceivedMessage) -> None:

@@ -129,7 +129,7 @@ async def _many(client: eruca.AsyncClient, seconds: float) -> dict[str, float]:
 async def _consume(client: eruca.AsyncClient) -> dict[str, float]:
     total = size = 0
     cpu_before: float | None = None
-    async with client.pull_consumer(topics=[TOPIC], prefetch_count=20_000) as consumer:
+    async with client.pull_consumer(topics=[TOPIC], prefetch_count_max=20_000) as consumer:
         while messages := await consumer.poll(
             2_048, wait=_QUIET_SECONDS if total > WARM_UP else 60
         ):

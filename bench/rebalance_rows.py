@@ -42,9 +42,10 @@ class _Member:
         self.consumer = client.push_consumer(
             group,
             start="latest",
-            session_seconds=SESSION_SECONDS_MIN,
-            on_assigned=lambda _: changed.set(),
-            on_revoked=lambda _: changed.set(),
+            membership=eruca.Membership(session_seconds=SESSION_SECONDS_MIN),
+            listeners=eruca.Listeners(
+                on_assigned=lambda _: changed.set(), on_revoked=lambda _: changed.set()
+            ),
         )
         self.consumer.subscribe(TOPIC, handler=self._handle)
         self._changed = changed

@@ -92,7 +92,7 @@ async def _fly(
     sold = list(read_flights(path, limit=min(tickets.SALES_COUNT, count)))
     called = list(read_flights(path, limit=min(boarding.CALLS_COUNT, count)))
     with Bars(console) as bars:
-        async with client.producer(send_timeout=SEND_SECONDS) as producer:
+        async with client.producer(send_timeout_seconds=SEND_SECONDS) as producer:
             flights = read_flights(path, limit=count)
             sent, samples = await journey.send_flights(
                 producer, flights, ledger, bars.add("sending", count)

@@ -58,10 +58,10 @@ async def consume(namesrv_url: str, group: str, topic: str, path: Path) -> None:
         async with eruca.AsyncClient(namesrv_url) as client:
             consumer = client.push_consumer(
                 group,
-                batch_max_count=_BATCH,
+                batch_count_max=_BATCH,
                 concurrency=4,
-                session_seconds=SESSION_SECONDS,
-                commit_seconds=_COMMIT_SECONDS,
+                membership=eruca.Membership(session_seconds=SESSION_SECONDS),
+                offsets=eruca.Offsets(commit_seconds=_COMMIT_SECONDS),
             )
             consumer.subscribe(topic, handler=note)
             await consumer.run()

@@ -109,7 +109,7 @@ async def sell_tickets(
 
     started_at = time.perf_counter()
     async with client.transaction_producer(
-        GROUP, check=check, send_timeout=SEND_SECONDS, decision_timeout=SEND_SECONDS
+        GROUP, check=check, send_timeout_seconds=SEND_SECONDS, decision_timeout_seconds=SEND_SECONDS
     ) as producer:
         await asyncio.gather(*map(sell, flights))
         await _collect(client, sales, progress)

@@ -43,7 +43,7 @@ class ErucaClient:
     def __enter__(self) -> Self:
         with ExitStack() as opening:
             self._sdk = opening.enter_context(eruca.Client(self._name_server, timeout=30))
-            self._producer = opening.enter_context(self._sdk.producer(send_timeout=30))
+            self._producer = opening.enter_context(self._sdk.producer(send_timeout_seconds=30))
             self._http = opening.enter_context(httpx.Client(base_url=self._broker, timeout=30))
             self._open = opening.pop_all()
         return self
@@ -103,7 +103,7 @@ class ErucaClient:
     ) -> list[Message]:
         """Return the messages from the group's offsets on, and commit the new offsets."""
         with self._sdk.pull_consumer(
-            group, topics=topic, filter=expression, auto_commit_seconds=None
+            group, topics=topic, filter=expression, commit_seconds=None
         ) as consumer:
             messages = list(_drained(consumer))
             consumer.commit()

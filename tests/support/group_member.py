@@ -139,9 +139,13 @@ async def consume(url: str, topic: str, group: str, file: str, settings: dict[st
     async with eruca.AsyncClient(url) as client:
         consumer = client.push_consumer(
             group,
-            on_assigned=listener("assigned"),
-            on_revoked=listener("revoked"),
-            on_lost=listener("lost"),
+            listeners=eruca.Listeners(
+                on_assigned=listener("assigned"),
+                on_revoked=listener("revoked"),
+                on_lost=listener("lost"),
+            ),
+            membership=eruca.Membership(**settings.pop("membership", {})),
+            offsets=eruca.Offsets(**settings.pop("offsets", {})),
             **settings,
         )
 

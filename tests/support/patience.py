@@ -24,12 +24,12 @@ _TIME_OUTS: Final[tuple[tuple[Callable[..., Any], str], ...]] = (
     *((make.__init__, "timeout") for make in (httpx.Client, httpx.AsyncClient)),
     *((ask, "timeout") for ask in (httpx.get, httpx.put, httpx.post, httpx.delete)),
     *(
-        (make, "send_timeout")
+        (make, "send_timeout_seconds")
         for client in (eruca.Client, eruca.AsyncClient)
         for make in (client.producer, client.transaction_producer)
     ),
     *(
-        (client.transaction_producer, "decision_timeout")
+        (client.transaction_producer, "decision_timeout_seconds")
         for client in (eruca.Client, eruca.AsyncClient)
     ),
 )

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import eruca
+from eruca.core.consuming.push_settings import PushSettings
 from support.waiting import until
+
+
+def push_settings(group: str = "billing", **given: Any) -> PushSettings:  # noqa: ANN401
+    """Return a push consumer's settings, by the client's defaults where nothing is given."""
+    parameters = inspect.signature(eruca.AsyncClient.push_consumer).parameters.values()
+    defaults = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+    return PushSettings(group=group, **{**defaults, **given})
 
 
 async def send(
@@ -13,7 +23,7 @@ async def send(
 ) -> Sequence[eruca.SendResult]:
     """Send a message for each body."""
     messages = [eruca.Message(topic, str(body), sharding_key=key) for body in bodies]
-    async with client.producer(batch_max_count=7) as producer:
+    async with client.producer(batching=eruca.Batching(count_max=7)) as producer:
         return await producer.send_many(messages)
 
 

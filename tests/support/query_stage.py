@@ -66,7 +66,7 @@ class QueryStage:
     async def send(self, count: int, *, topic: str = TOPIC, size: int = 200) -> list[str]:
         """Send messages to all brokers; return their ids when they are acknowledged."""
         body = bytes(size)
-        async with self.client.producer(compression_threshold=None) as producer:
+        async with self.client.producer(compression_threshold_bytes=None) as producer:
             sent = await producer.send_many([eruca.Message(topic, body) for _ in range(count)])
         return [result.message_id for result in sent]
 

@@ -2,7 +2,7 @@
 
 A handler that blocks for several sessions costs its own queues the time and nothing else: the
 member keeps them, and no message is handled twice. One that blocks for longer than
-``consume_timeout`` has hung, and others take its queues over.
+``consume_timeout_seconds`` has hung, and others take its queues over.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ class Members:
     def join(self, **settings: Any) -> MemberProcess:  # noqa: ANN401  (a consumer's settings)
         """Start a further member."""
         file = self._directory / f"member-{len(self.all)}.jsonl"
-        chosen = {"start": "earliest", "session_seconds": SESSION_SECONDS, **settings}
+        chosen = {
+            "start": "earliest",
+            "membership": {"session_seconds": SESSION_SECONDS},
+            **settings,
+        }
         member = MemberProcess(len(self.all), file, (self._url, TOPIC, GROUP), chosen)
         self.all.append(member)
         return member
@@ -119,7 +123,10 @@ async def test_a_handler_that_blocks_for_longer_than_its_time_limit_loses_its_qu
     client: eruca.AsyncClient, members: Members
 ) -> None:
     limit = SESSION_SECONDS
-    blocked, other = members.join(consume_timeout=limit), members.join(consume_timeout=limit)
+    blocked, other = (
+        members.join(consume_timeout_seconds=limit),
+        members.join(consume_timeout_seconds=limit),
+    )
     await members.until_shared()
 
     block = await have_blocked(client, blocked, 4 * SESSION_SECONDS)
@@ -146,7 +153,9 @@ async def test_stopping_after_a_block_leaves_no_session_behind(
 ) -> None:
     gatherer = Gatherer()
     for number in range(2):
-        member = client.push_consumer(GROUP, start="earliest", session_seconds=SESSION_SECONDS)
+        member = client.push_consumer(
+            GROUP, start="earliest", membership=eruca.Membership(session_seconds=SESSION_SECONDS)
+        )
         member.subscribe(TOPIC, handler=gatherer)
         async with member:
             await until_shared([member], TOPIC, queues=QUEUES)

@@ -381,7 +381,7 @@ async def test_what_retention_has_deleted_of_a_plan_is_planned_anew_or_told(
         export_service(cluster) as service,
     ):
         command = await knowing(cluster, service)
-        async with service.client.producer(compression_threshold=None) as producer:
+        async with service.client.producer(compression_threshold_bytes=None) as producer:
             for _ in range(40):
                 await producer.send(eruca.Message("orders", bytes(1_000_000), sharding_key="one"))
         plan = await service.plan("orders", partition_rows=5)

@@ -56,7 +56,7 @@ async def send(
     """Send by a client that knows nothing yet."""
     async with (
         eruca.AsyncClient(cluster.namesrv_urls, timeout=60) as client,
-        client.producer(send_timeout=within) as producer,
+        client.producer(send_timeout_seconds=within) as producer,
     ):
         return await producer.send(eruca.Message(topic, text, sharding_key="k1"))
 

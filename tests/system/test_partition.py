@@ -42,12 +42,16 @@ class Member:
             GROUP,
             start="earliest",
             ordered=ordered,
-            strategy=eruca.AveragelyByCircle(),  # each has queues of both brokers
-            session_seconds=SESSION_SECONDS,
-            commit_seconds=COMMIT_SECONDS,
-            stop_timeout=PAUSE_SECONDS,
-            on_assigned=lambda queues: self._note(self.got, queues),
-            on_lost=lambda queues: self._note(self.lost, queues),
+            # By circle, so that each member has queues of both brokers.
+            membership=eruca.Membership(
+                strategy=eruca.AveragelyByCircle(), session_seconds=SESSION_SECONDS
+            ),
+            offsets=eruca.Offsets(commit_seconds=COMMIT_SECONDS),
+            stop_timeout_seconds=PAUSE_SECONDS,
+            listeners=eruca.Listeners(
+                on_assigned=lambda queues: self._note(self.got, queues),
+                on_lost=lambda queues: self._note(self.lost, queues),
+            ),
         )
         self.consumer.subscribe(TOPIC, handler=self._handle)
 
@@ -89,7 +93,7 @@ class Stage:
         """Send without a pause, to every queue in turn."""
         async with (
             eruca.AsyncClient(self.cluster.namesrv_urls) as client,
-            client.producer(batch_max_count=1) as producer,
+            client.producer(batching=eruca.Batching(count_max=1)) as producer,
         ):
             while not self.is_over:
                 text = str(len(self.sent))

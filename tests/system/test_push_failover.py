@@ -69,8 +69,8 @@ async def test_a_broker_that_dies_and_comes_back_is_read_on_by_the_members_it_ha
             "billing",
             start="earliest",
             ordered=ordered,
-            on_lost=lost.extend,
-            commit_seconds=0.1,
+            listeners=eruca.Listeners(on_lost=lost.extend),
+            offsets=eruca.Offsets(commit_seconds=0.1),
         )
         member.subscribe("orders", handler=gatherer)
         members.append(member)
@@ -101,7 +101,10 @@ async def test_a_broker_that_stays_away_does_not_stop_the_others(
     gatherer = Gatherer()
     lost: list[eruca.MessageQueue] = []
     member = client.push_consumer(
-        "billing", start="earliest", session_seconds=SESSION_SECONDS, on_lost=lost.extend
+        "billing",
+        start="earliest",
+        membership=eruca.Membership(session_seconds=SESSION_SECONDS),
+        listeners=eruca.Listeners(on_lost=lost.extend),
     )
     member.subscribe("orders", handler=gatherer)
 
@@ -128,7 +131,11 @@ async def test_a_broker_that_restarts_while_queues_are_handed_over_leaves_none_w
 
     def member() -> eruca.AsyncPushConsumer:
         member = client.push_consumer(
-            "billing", start="earliest", session_seconds=12, commit_seconds=0.1, stop_timeout=30
+            "billing",
+            start="earliest",
+            membership=eruca.Membership(session_seconds=12),
+            offsets=eruca.Offsets(commit_seconds=0.1),
+            stop_timeout_seconds=30,
         )
         member.subscribe("orders", handler=gatherer)
         return member

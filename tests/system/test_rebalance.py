@@ -43,7 +43,7 @@ class Traffic:
     async def run(self) -> None:
         """Send to all queues in turn until told to stop."""
         number = 0
-        async with self._client.producer(batch_max_count=1) as producer:
+        async with self._client.producer(batching=eruca.Batching(count_max=1)) as producer:
             while not self.is_over:
                 texts = [str(number + index) for index in range(QUEUES)]
                 results = await asyncio.gather(
@@ -75,8 +75,8 @@ class Members:
         self._settings = {
             "start": "earliest",
             "ordered": ordered,
-            "session_seconds": SESSION_SECONDS,
-            "commit_seconds": COMMIT_SECONDS,
+            "membership": {"session_seconds": SESSION_SECONDS},
+            "offsets": {"commit_seconds": COMMIT_SECONDS},
         }
         self.all: list[MemberProcess] = []
         self.live: list[MemberProcess] = []

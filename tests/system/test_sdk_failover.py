@@ -100,7 +100,7 @@ async def test_keys_of_an_ordered_topic_wait_for_their_broker_and_go_elsewhere_i
     await every_name_server_knows(client, brokers=1)
 
     async with eruca.AsyncClient(cluster.namesrv_urls) as late:
-        async with late.producer(send_timeout=120) as producer:
+        async with late.producer(send_timeout_seconds=120) as producer:
             waits = await producer.submit(keyed(at_b))
             assert (await producer.send(keyed(at_a))).queue == place[at_a]
             for _ in range(8):  # what has no key waits for nobody
@@ -159,7 +159,7 @@ async def test_a_consumer_reads_from_the_others_while_a_broker_is_down_and_then_
     of_b = {r.message_id for r in sent if r.queue.broker_name == "broker-b"}
     seen: list[str | None] = []
 
-    async with client.pull_consumer("readers", topics="orders", prefetch_count=10) as consumer:
+    async with client.pull_consumer("readers", topics="orders", prefetch_count_max=10) as consumer:
         seen += [m.message_id for m in await consumer.poll(max_count=5, wait=20)]
         await cluster.kill("broker-a")
         while not of_b <= set(seen):

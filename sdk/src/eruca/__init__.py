@@ -113,6 +113,11 @@ if TYPE_CHECKING:
     from eruca.core.consuming.consume_status import ConsumeStatus as ConsumeStatus
     from eruca.core.consuming.delivery import Delivery as Delivery
     from eruca.core.consuming.handler_shape import Handler as Handler
+    from eruca.core.consuming.push_options import Limits as Limits
+    from eruca.core.consuming.push_options import Listeners as Listeners
+    from eruca.core.consuming.push_options import Membership as Membership
+    from eruca.core.consuming.push_options import Offsets as Offsets
+    from eruca.core.consuming.push_options import Retries as Retries
     from eruca.core.filters.sql92 import Sql92Filter as Sql92Filter
     from eruca.core.filters.subscription_filter import sql as sql
     from eruca.core.messages.log_block import LogBlock as LogBlock
@@ -120,6 +125,7 @@ if TYPE_CHECKING:
     from eruca.core.messages.message import Message as Message
     from eruca.core.messages.message_queue import MessageQueue as MessageQueue
     from eruca.core.messages.received_message import ReceivedMessage as ReceivedMessage
+    from eruca.core.producing.batching import Batching as Batching
     from eruca.core.producing.send_result import SendResult as SendResult
     from eruca.core.producing.send_result import SendResults as SendResults
     from eruca.core.producing.transactions import HalfMessage as HalfMessage
@@ -207,6 +213,7 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "AsyncTransactionProducer": "eruca.aio.transaction_producer",
     "Averagely": "eruca.core.allocation",
     "AveragelyByCircle": "eruca.core.allocation",
+    "Batching": "eruca.core.producing.batching",
     "BrokerGroup": "eruca.contract.routes",
     "BrokerHealth": "eruca.core.routing.latency_fault",
     "BrokerStatus": "eruca.contract.status",
@@ -227,22 +234,26 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "GroupConfig": "eruca.contract.groups",
     "GroupLag": "eruca.aio.group_admin",
     "HalfMessage": "eruca.core.producing.transactions",
-    "Handling": "eruca.sync.handling",
     "Handler": "eruca.core.consuming.handler_shape",
+    "Handling": "eruca.sync.handling",
     "HeldDeadLetter": "eruca.aio.dead_letters",
     "HeldScheduled": "eruca.aio.scheduled",
     "LatencyProfile": "eruca.core.routing.latency_fault",
+    "Limits": "eruca.core.consuming.push_options",
+    "Listeners": "eruca.core.consuming.push_options",
     "LogBlock": "eruca.core.messages.log_block",
     "LogFollower": "eruca.sync.log_follower",
     "LogRecord": "eruca.core.messages.log_block",
     "LogRecordView": "eruca.contract.messages",
     "MachineRoomNearby": "eruca.core.allocation",
     "MemberList": "eruca.contract.groups",
+    "Membership": "eruca.core.consuming.push_options",
     "Message": "eruca.core.messages.message",
     "MessageFound": "eruca.contract.queries",
     "MessagePage": "eruca.contract.queries",
     "MessageQueue": "eruca.core.messages.message_queue",
     "NamesrvStatus": "eruca.contract.status",
+    "Offsets": "eruca.core.consuming.push_options",
     "Producer": "eruca.sync.producer",
     "PullConsumer": "eruca.sync.pull_consumer",
     "PulledMessage": "eruca.contract.messages",
@@ -256,6 +267,7 @@ _HOMES: Final = dict.fromkeys(_ERRORS, "eruca.contract.errors") | {
     "RedriveStep": "eruca.aio.dead_letters",
     "RedriveSummary": "eruca.aio.dead_letters",
     "Redriven": "eruca.aio.dead_letters",
+    "Retries": "eruca.core.consuming.push_options",
     "SendResult": "eruca.core.producing.send_result",
     "SendResults": "eruca.core.producing.send_result",
     "SimpleConsumer": "eruca.sync.simple_consumer",
@@ -300,6 +312,7 @@ __all__ = [
     "AsyncTransactionProducer",
     "Averagely",
     "AveragelyByCircle",
+    "Batching",
     "BrokerGroup",
     "BrokerHealth",
     "BrokerNotFoundError",
@@ -339,12 +352,15 @@ __all__ = [
     "IdempotencyKeyReusedError",
     "KeyNotFoundError",
     "LatencyProfile",
+    "Limits",
+    "Listeners",
     "LogBlock",
     "LogFollower",
     "LogRecord",
     "LogRecordView",
     "MachineRoomNearby",
     "MemberList",
+    "Membership",
     "Message",
     "MessageFound",
     "MessageNotFoundError",
@@ -357,6 +373,7 @@ __all__ = [
     "NoRouteError",
     "NotFoundError",
     "OffsetOutOfRangeError",
+    "Offsets",
     "OverloadedError",
     "PartialSendError",
     "PermissionDeniedError",
@@ -376,6 +393,7 @@ __all__ = [
     "Redriven",
     "RefusedError",
     "RequestError",
+    "Retries",
     "ScheduledNotFoundError",
     "SearchIncompleteError",
     "SendFailedError",

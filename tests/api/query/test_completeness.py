@@ -131,7 +131,7 @@ async def test_messages_that_are_too_large_for_one_answer_of_a_broker_are_said_t
         await queried.stop_following()
         queue = eruca.MessageQueue(TOPIC, "broker-a", 0)
         large = eruca.Message(TOPIC, b"x" * BODY_SIZE_MAX, keys=["UA1"])
-        async with queried.client.producer(compression_threshold=None) as producer:
+        async with queried.client.producer(compression_threshold_bytes=None) as producer:
             sent = [await producer.send(large, queue=queue) for _ in range(4)]
 
         page = await queried.get("/v1/messages", topic=TOPIC, key="UA1")

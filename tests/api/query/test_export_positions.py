@@ -229,7 +229,7 @@ async def test_a_topic_that_is_created_again_while_it_is_read_ends_no_answer_as_
 
     async def fill() -> None:
         await stage.service.client.admin.create_topic("orders", queue_count=1)
-        async with stage.service.client.producer(compression_threshold=None) as producer:
+        async with stage.service.client.producer(compression_threshold_bytes=None) as producer:
             await producer.send_many([eruca.Message("orders", body)] * 40, queue=QUEUE)
 
     await fill()

@@ -320,7 +320,7 @@ async def test_messages_larger_than_a_block_come_one_by_one(tmp_path: Path) -> N
     async with exports(tmp_path) as (_, service):
         await service.client.admin.create_topic("orders", queue_count=1)
         bodies = [bytes([n]) * 3_000_000 for n in range(4)]
-        async with service.client.producer(compression_threshold=None) as producer:
+        async with service.client.producer(compression_threshold_bytes=None) as producer:
             for body in bodies:
                 await producer.send(eruca.Message("orders", body))
 
@@ -406,7 +406,7 @@ def _rows_of(cut: bytes) -> int:
 async def delete_beginning(cluster: InProcessCluster, service: ExportService) -> None:
     """Fill several segments of the log and have retention delete the first ones."""
     await service.client.admin.create_topic("orders", queue_count=1)
-    async with service.client.producer(compression_threshold=None) as producer:
+    async with service.client.producer(compression_threshold_bytes=None) as producer:
         for _ in range(40):
             await producer.send(eruca.Message("orders", bytes(1_000_000)))
     store = broker_of(cluster.brokers["broker-a"]).store

@@ -225,7 +225,7 @@ async def test_a_page_comes_with_bodies_where_they_are_asked_for(queried: Querie
 async def test_a_page_ends_where_its_bodies_would_be_too_large(queried: Queried) -> None:
     large = b"x" * (BODY_SIZE_MAX - 1)
     count = BODIES_SIZE_MAX // len(large) + 2
-    async with queried.client.producer(compression_threshold=None) as producer:
+    async with queried.client.producer(compression_threshold_bytes=None) as producer:
         sent = [await producer.send(eruca.Message(TOPIC, large)) for _ in range(count)]
     await queried.caught_up()
 

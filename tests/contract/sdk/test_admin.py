@@ -191,7 +191,7 @@ async def test_values_that_the_contract_does_not_allow_are_named_by_the_sdks_own
         await admin.groups.reset(name, topic, 2**70)
     with pytest.raises(eruca.ValidationError, match="ids"):
         await admin.groups.redrive(name, ids={"broker-a": [-1]})
-    async with client.pull_consumer(name, topics=topic, auto_commit_seconds=None) as consumer:
+    async with client.pull_consumer(name, topics=topic, commit_seconds=None) as consumer:
         with pytest.raises(eruca.ValidationError, match="offset"):
             await consumer.commit({queue: 2**70})
 

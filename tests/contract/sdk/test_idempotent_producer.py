@@ -80,7 +80,10 @@ async def test_each_message_is_stored_once_whatever_answers_are_lost(
     async with (
         forgetful_client(cluster) as (lossy, network),
         lossy.producer(
-            idempotent=True, retries=20, send_timeout=PATIENCE, batch_max_count=7
+            idempotent=True,
+            retries_max=20,
+            send_timeout_seconds=PATIENCE,
+            batching=eruca.Batching(count_max=7),
         ) as producer,
     ):
         results = await asyncio.gather(
@@ -102,7 +105,7 @@ async def test_many_at_once_and_such_as_are_delivered_later_are_stored_once(
     later = [eruca.Message(topic, "later", delay_seconds=3_600) for _ in range(3)]
     async with (
         forgetful_client(cluster) as (lossy, _),
-        lossy.producer(idempotent=True, retries=20, send_timeout=PATIENCE) as producer,
+        lossy.producer(idempotent=True, retries_max=20, send_timeout_seconds=PATIENCE) as producer,
     ):
         results = await producer.send_many(messages)
         waiting = await producer.send_many(later)
@@ -120,7 +123,7 @@ async def test_a_retry_stays_with_the_broker_that_may_have_stored_it(
 ) -> None:
     async with (
         forgetful_client(cluster) as (lossy, network),
-        lossy.producer(idempotent=True, send_timeout=PATIENCE) as producer,
+        lossy.producer(idempotent=True, send_timeout_seconds=PATIENCE) as producer,
     ):
         for _ in range(4):
             await producer.send(eruca.Message(topic, "x"))
@@ -135,7 +138,7 @@ async def test_without_it_a_lost_answer_stores_a_message_twice(
 ) -> None:
     async with (
         forgetful_client(cluster) as (lossy, _),
-        lossy.producer(send_timeout=PATIENCE) as producer,
+        lossy.producer(send_timeout_seconds=PATIENCE) as producer,
     ):
         result = await producer.send(eruca.Message(topic, "x"))
 

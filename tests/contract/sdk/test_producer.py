@@ -87,7 +87,7 @@ async def test_messages_of_one_sharding_key_stay_in_order(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     keys = [f"key-{number}" for number in range(10)]
-    async with client.producer(max_in_flight=8) as producer:
+    async with client.producer(batching=eruca.Batching(in_flight_max=8)) as producer:
         futures = [
             await producer.submit(eruca.Message(topic, str(number), sharding_key=key))
             for number in range(100)
@@ -164,7 +164,7 @@ async def test_what_a_selector_raises_reaches_the_caller_and_nothing_is_sent(
 async def test_without_retries_a_send_arrives_all_the_same(
     client: eruca.AsyncClient, topic: str
 ) -> None:
-    async with client.producer(retries=0) as producer:
+    async with client.producer(retries_max=0) as producer:
         await producer.send(eruca.Message(topic, "x"))
 
     assert [message.text() for message in await stored(client, topic)] == ["x"]
@@ -193,7 +193,7 @@ async def test_many_messages_come_back_in_the_callers_order(
         eruca.Message(topic, str(n), sharding_key=f"key-{n % 7}" if n % 2 else None)
         for n in range(3_000)
     ]
-    async with client.producer(batch_max_count=100) as producer:
+    async with client.producer(batching=eruca.Batching(count_max=100)) as producer:
         results = await producer.send_many(messages)
 
     bodies: dict[tuple[eruca.MessageQueue, int | None], str] = {
@@ -206,7 +206,7 @@ async def test_many_messages_of_one_key_stay_in_order(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     messages = [eruca.Message(topic, str(n), sharding_key="one") for n in range(1_000)]
-    async with client.producer(batch_max_count=50, max_in_flight=8) as producer:
+    async with client.producer(batching=eruca.Batching(count_max=50, in_flight_max=8)) as producer:
         await producer.send_many(messages)
 
     assert [int(m.text()) for m in await stored(client, topic)] == list(range(1_000))
@@ -235,7 +235,7 @@ async def test_large_bodies_come_back_whole(
     client: eruca.AsyncClient, topic: str, threshold: int | None
 ) -> None:
     bodies = [b"a" * 100_000, bytes(range(256)) * 100, b"b" * BODY_SIZE_MAX]
-    async with client.producer(compression_threshold=threshold) as producer:
+    async with client.producer(compression_threshold_bytes=threshold) as producer:
         await producer.send_many([eruca.Message(topic, body) for body in bodies])
 
     messages = await stored(client, topic)
@@ -308,7 +308,7 @@ async def test_a_closed_producer_takes_no_more(client: eruca.AsyncClient, topic:
 async def test_more_than_the_buffer_holds_is_sent_all_the_same(
     client: eruca.AsyncClient, topic: str
 ) -> None:
-    async with client.producer(buffer_max_bytes=50_000) as producer:
+    async with client.producer(buffer_bytes_max=50_000) as producer:
         await asyncio.gather(
             *(producer.send(eruca.Message(topic, b"x" * 2_000)) for _ in range(300)),
             producer.send_many([eruca.Message(topic, b"y" * 2_000) for _ in range(300)]),
@@ -369,12 +369,10 @@ async def test_health_is_known_only_with_latency_fault_tolerance(
     "settings",
     [
         {"group": "with blank"},
-        {"max_in_flight": 0},
-        {"retries": -1},
-        {"linger_ms": -1},
-        {"send_timeout": 0},
-        {"batch_max_count": 0},
-        {"buffer_max_bytes": 0},
+        {"retries_max": -1},
+        {"send_timeout_seconds": 0},
+        {"batching": None},
+        {"buffer_bytes_max": 0},
     ],
     ids=lambda settings: next(iter(settings)),
 )

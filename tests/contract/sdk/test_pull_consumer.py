@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 async def send(
     client: eruca.AsyncClient, topic: str, *bodies: str, tag: str | None = None
 ) -> eruca.SendResults:
-    async with client.producer(batch_max_count=7) as producer:
+    async with client.producer(batching=eruca.Batching(count_max=7)) as producer:
         return await producer.send_many([eruca.Message(topic, body, tag=tag) for body in bodies])
 
 
@@ -41,7 +41,7 @@ async def test_every_message_comes_once_and_each_queue_in_order(
 ) -> None:
     sent = await send(client, topic, *numbers(0, 500))
 
-    async with client.pull_consumer(topics=topic, prefetch_count=20) as consumer:
+    async with client.pull_consumer(topics=topic, prefetch_count_max=20) as consumer:
         messages = await poll_all(consumer, 500)
 
     assert {m.message_id for m in messages} == {result.message_id for result in sent}
@@ -319,15 +319,15 @@ async def test_a_topic_that_is_deleted_is_warned_of_once_at_each_broker(
         assert all(topic in line for line in warned)
 
 
-@pytest.mark.parametrize("auto_commit_seconds", [None, 0.05], ids=["by hand", "automatically"])
+@pytest.mark.parametrize("commit_seconds", [None, 0.05], ids=["by hand", "automatically"])
 async def test_a_topic_that_is_deleted_keeps_no_other_from_being_committed(
-    client: eruca.AsyncClient, topic: str, name: str, auto_commit_seconds: float | None
+    client: eruca.AsyncClient, topic: str, name: str, commit_seconds: float | None
 ) -> None:
     other = f"{topic}-other"
     await client.admin.create_topic(other, queue_count=2)
     queue, gone = eruca.MessageQueue(other, "broker-a", 0), eruca.MessageQueue(topic, "broker-a", 0)
     async with client.pull_consumer(
-        name, topics=[topic, other], auto_commit_seconds=auto_commit_seconds
+        name, topics=[topic, other], commit_seconds=commit_seconds
     ) as consumer:
         await send(client, topic, *numbers(0, 10))
         await poll_all(consumer, 10)
@@ -337,7 +337,7 @@ async def test_a_topic_that_is_deleted_keeps_no_other_from_being_committed(
         async with client.producer() as producer:
             await producer.send(eruca.Message(other, "a"), queue=queue)
         await poll_all(consumer, 1)
-        if auto_commit_seconds is None:
+        if commit_seconds is None:
             await consumer.commit()
             with pytest.raises(eruca.TopicNotFoundError):
                 await consumer.commit({gone: 3})
@@ -501,7 +501,7 @@ async def test_a_paused_queue_takes_no_room_of_the_others(
     async with client.producer() as producer:
         await producer.send_many([eruca.Message(topic, "x")] * 9, queue=paused)
 
-        async with client.pull_consumer(queues=[paused, other], prefetch_bytes=1) as consumer:
+        async with client.pull_consumer(queues=[paused, other], prefetch_bytes_max=1) as consumer:
             await consumer.poll(max_count=1, wait=20)
             await until(lambda: consumer._assignment.flow(paused).count)
             await consumer.pause(paused)
@@ -548,7 +548,7 @@ async def test_a_commit_covers_what_was_handed_out_and_not_what_was_fetched_ahea
 ) -> None:
     await send(client, topic, *numbers(0, 100))
 
-    async with client.pull_consumer(name, topics=topic, auto_commit_seconds=None) as consumer:
+    async with client.pull_consumer(name, topics=topic, commit_seconds=None) as consumer:
         handed_out = len(await consumer.poll(max_count=30, wait=20))
         assert await committed(client, name, topic) == 0
         await consumer.commit()
@@ -565,7 +565,7 @@ async def test_a_commit_while_iterating_covers_the_messages_iterated_over(
 ) -> None:
     await send(client, topic, *numbers(0, 100))
 
-    async with client.pull_consumer(name, topics=topic, auto_commit_seconds=None) as consumer:
+    async with client.pull_consumer(name, topics=topic, commit_seconds=None) as consumer:
         for _ in range(37):
             await anext(consumer)
         await consumer.commit()
@@ -580,7 +580,7 @@ async def test_the_automatic_commit_covers_what_was_handed_out_before_the_last_p
     await send(client, topic, *numbers(0, 100))
     handed_out = 0
 
-    async with client.pull_consumer(name, topics=topic, auto_commit_seconds=0) as consumer:
+    async with client.pull_consumer(name, topics=topic, commit_seconds=0) as consumer:
         for _ in range(3):
             before = handed_out
             handed_out += len(await consumer.poll(max_count=10, wait=20))
@@ -593,7 +593,7 @@ async def test_the_automatic_commit_goes_on_while_a_poll_waits(
 ) -> None:
     await send(client, topic, *numbers(0, 10))
 
-    async with client.pull_consumer(name, topics=topic, auto_commit_seconds=0.05) as consumer:
+    async with client.pull_consumer(name, topics=topic, commit_seconds=0.05) as consumer:
         await poll_all(consumer, 10)
         assert await consumer.poll(wait=0.3) == []
 
@@ -615,9 +615,7 @@ async def test_what_was_not_committed_is_read_again(client: eruca.AsyncClient, t
     await send(client, topic, *numbers(0, 20))
 
     for _ in range(2):
-        consumer = client.pull_consumer(
-            topic, topics=topic, start="earliest", auto_commit_seconds=None
-        )
+        consumer = client.pull_consumer(topic, topics=topic, start="earliest", commit_seconds=None)
         messages = await poll_all(consumer, 20)
         assert sorted(m.text() for m in messages) == sorted(numbers(0, 20))
         await consumer.close()
@@ -673,7 +671,7 @@ async def test_offsets_can_be_committed_by_hand(
     queue = eruca.MessageQueue(topic, "broker-b", 1)
     await send(client, topic, *numbers(0, 100))
 
-    async with client.pull_consumer(name, topics=topic, auto_commit_seconds=None) as consumer:
+    async with client.pull_consumer(name, topics=topic, commit_seconds=None) as consumer:
         await consumer.commit({queue: 3})
         assert await consumer.committed(queue) == 3
         with pytest.raises(eruca.ValidationError):
@@ -734,8 +732,8 @@ async def test_a_closed_consumer_hands_out_nothing_and_ends_iterations(
         {"topics": "t", "start": datetime(2026, 1, 1)},  # noqa: DTZ001  (that is the point)
         {"topics": "t", "start": "committed"},
         {"topics": "t", "on_offset_out_of_range": "ignore"},
-        {"topics": "t", "auto_commit_seconds": -1},
-        {"topics": "t", "prefetch_count": 0},
+        {"topics": "t", "commit_seconds": -1},
+        {"topics": "t", "prefetch_count_max": 0},
     ],
     ids=str,
 )

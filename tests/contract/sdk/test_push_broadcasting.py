@@ -30,8 +30,7 @@ def member(
         group or topic,
         message_model="broadcasting",
         client_id=client_id,
-        offsets_dir=str(directory),
-        commit_seconds=commit_seconds,
+        offsets=eruca.Offsets(directory=str(directory), commit_seconds=commit_seconds),
         ordered=ordered,
     )
     consumer.subscribe(topic, tag, gatherer)
@@ -125,7 +124,7 @@ async def test_a_start_that_a_members_offsets_come_before_is_said_once(
             topic,
             message_model="broadcasting",
             client_id="a",
-            offsets_dir=str(tmp_path),
+            offsets=eruca.Offsets(directory=str(tmp_path)),
             start=start,
         )
         consumer.subscribe(topic, "*", Gatherer())
@@ -285,7 +284,10 @@ async def test_failures_are_not_retried(
 ) -> None:
     seen: list[int] = []
     consumer = client.push_consumer(
-        topic, message_model="broadcasting", offsets_dir=str(tmp_path), client_id="a"
+        topic,
+        message_model="broadcasting",
+        offsets=eruca.Offsets(directory=str(tmp_path)),
+        client_id="a",
     )
 
     @consumer.on(topic)
@@ -307,5 +309,5 @@ async def test_offsets_need_a_directory_that_can_be_written(
 ) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(eruca.ValidationError, match="offsets_dir"):
+    with pytest.raises(eruca.ValidationError, match=r"offsets\.directory"):
         await member(client, topic, Gatherer(), tmp_path / "file").start()

@@ -97,7 +97,7 @@ async def test_batches_hold_several_messages_of_one_queue(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     batches: list[list[eruca.ReceivedMessage]] = []
-    consumer = client.push_consumer(topic, start="earliest", batch_max_count=10)
+    consumer = client.push_consumer(topic, start="earliest", batch_count_max=10)
 
     @consumer.on(topic)
     async def handle(messages: list[eruca.ReceivedMessage]) -> None:
@@ -216,7 +216,7 @@ async def test_a_handler_that_does_not_end_is_given_up_and_its_message_comes_aga
     client: eruca.AsyncClient, topic: str
 ) -> None:
     begun, never = asyncio.Event(), asyncio.Event()
-    consumer = client.push_consumer(topic, start="earliest", stop_timeout=0.2)
+    consumer = client.push_consumer(topic, start="earliest", stop_timeout_seconds=0.2)
 
     @consumer.on(topic)
     async def stuck(message: eruca.ReceivedMessage) -> None:
@@ -253,7 +253,9 @@ async def test_a_paused_consumer_hands_nothing_out_until_it_is_resumed(
 
 async def test_flow_control_bounds_what_is_held(client: eruca.AsyncClient, topic: str) -> None:
     go = asyncio.Event()
-    consumer = client.push_consumer(topic, start="earliest", queue_max_count=10, concurrency=1)
+    consumer = client.push_consumer(
+        topic, start="earliest", limits=eruca.Limits(queue_count_max=10), concurrency=1
+    )
 
     @consumer.on(topic)
     async def handle(message: eruca.ReceivedMessage) -> None:
@@ -350,9 +352,13 @@ async def test_a_static_member_is_fenced_by_a_later_one_of_its_client_id(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     gatherer = Gatherer()
-    first = client.push_consumer(topic, client_id="mine", is_static=True, session_seconds=3)
+    first = client.push_consumer(
+        topic, client_id="mine", membership=eruca.Membership(is_static=True, session_seconds=3)
+    )
     first.subscribe(topic, handler=Gatherer())
-    second = client.push_consumer(topic, client_id="mine", is_static=True)
+    second = client.push_consumer(
+        topic, client_id="mine", membership=eruca.Membership(is_static=True)
+    )
     second.subscribe(topic, handler=gatherer)
 
     await first.start()
@@ -367,7 +373,7 @@ async def test_a_slow_async_handler_is_cancelled_at_its_time_limit(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     cancelled = asyncio.Event()
-    consumer = client.push_consumer(topic, start="earliest", consume_timeout=0.1)
+    consumer = client.push_consumer(topic, start="earliest", consume_timeout_seconds=0.1)
 
     @consumer.on(topic)
     async def slow(message: eruca.ReceivedMessage) -> None:
@@ -385,25 +391,33 @@ async def test_a_slow_async_handler_is_cancelled_at_its_time_limit(
 
 @pytest.mark.parametrize("drain", [True, False], ids=["stopped", "given up"])
 @pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
-@pytest.mark.parametrize("consume_timeout", [0.1, 900], ids=["late", "in time"])
+@pytest.mark.parametrize("consume_timeout_seconds", [0.1, 900], ids=["late", "in time"])
 async def test_a_consumer_ends_though_its_handler_takes_no_notice_of_it(
-    cluster: InProcessCluster, topic: str, drain: bool, ordered: bool, consume_timeout: float
+    cluster: InProcessCluster,
+    topic: str,
+    drain: bool,
+    ordered: bool,
+    consume_timeout_seconds: float,
 ) -> None:
     seen = asyncio.Event()
     client = eruca.AsyncClient(cluster.namesrv_urls)
     consumer = client.push_consumer(
-        topic, start="earliest", ordered=ordered, consume_timeout=consume_timeout, stop_timeout=0.1
+        topic,
+        start="earliest",
+        ordered=ordered,
+        consume_timeout_seconds=consume_timeout_seconds,
+        stop_timeout_seconds=0.1,
     )
 
     @consumer.on(topic)
     async def stubborn(message: eruca.ReceivedMessage) -> None:
         try:
-            if consume_timeout > 1:
+            if consume_timeout_seconds > 1:
                 seen.set()
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             seen.set()
-            if consume_timeout < 1:
+            if consume_timeout_seconds < 1:
                 await asyncio.Event().wait()  # it cleans up, and is told to end meanwhile
 
     await send(client, topic, range(5))
@@ -420,7 +434,9 @@ async def test_a_blocked_event_loop_is_told_of(
     client: eruca.AsyncClient, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     blocked = False
-    consumer = client.push_consumer(topic, start="earliest", session_seconds=3)
+    consumer = client.push_consumer(
+        topic, start="earliest", membership=eruca.Membership(session_seconds=3)
+    )
 
     @consumer.on(topic)
     async def blocking(message: eruca.ReceivedMessage) -> None:
@@ -437,7 +453,9 @@ async def test_an_end_of_the_event_loop_that_breaks_off_a_handler_is_not_held_up
     client: eruca.AsyncClient, topic: str
 ) -> None:
     begun = asyncio.Event()
-    consumer = client.push_consumer(topic, start="earliest", stop_timeout=10 * PATIENCE_SECONDS)
+    consumer = client.push_consumer(
+        topic, start="earliest", stop_timeout_seconds=10 * PATIENCE_SECONDS
+    )
 
     @consumer.on(topic)
     async def handle(message: eruca.ReceivedMessage) -> None:

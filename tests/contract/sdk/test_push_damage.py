@@ -34,7 +34,10 @@ async def test_a_dead_letter_stands_for_a_damaged_message_before_a_commit_passes
     queue = await send_with_one_damaged(client, cluster, topic)
     gatherer, told = Gatherer(), Gatherer()
     consumer = client.push_consumer(
-        topic, start="earliest", ordered=ordered, on_damaged=told.messages.append
+        topic,
+        start="earliest",
+        ordered=ordered,
+        listeners=eruca.Listeners(on_damaged=told.messages.append),
     )
     consumer.subscribe(topic, "*", gatherer)
 
@@ -67,8 +70,8 @@ async def test_a_broadcasting_member_is_told_of_a_damaged_message_and_goes_on(
         topic,
         message_model="broadcasting",
         start="earliest",
-        offsets_dir=str(tmp_path),
-        on_damaged=told.messages.append,
+        offsets=eruca.Offsets(directory=str(tmp_path)),
+        listeners=eruca.Listeners(on_damaged=told.messages.append),
     )
     consumer.subscribe(topic, "*", gatherer)
 

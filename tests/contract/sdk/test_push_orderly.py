@@ -69,7 +69,9 @@ async def test_a_failed_message_is_tried_again_in_place_before_those_behind_it(
 ) -> None:
     """A plain function may have been given all of them at a time."""
     seen: list[tuple[str, int]] = []
-    consumer = client.push_consumer(topic, start="earliest", ordered=True, suspend_seconds=0.02)
+    consumer = client.push_consumer(
+        topic, start="earliest", ordered=True, retries=eruca.Retries(suspend_seconds=0.02)
+    )
 
     def in_thread(message: eruca.ReceivedMessage) -> None:
         seen.append((message.text(), message.attempt))
@@ -101,7 +103,9 @@ async def test_a_lower_limit_of_retries_gets_a_blocked_queue_going(
         await gatherer(message)
 
     await client.admin.groups.create(topic, start="earliest", ordered=True, retry_max_times=1_000)
-    consumer = client.push_consumer(topic, ordered=True, suspend_seconds=0.02)
+    consumer = client.push_consumer(
+        topic, ordered=True, retries=eruca.Retries(suspend_seconds=0.02)
+    )
     consumer.subscribe(topic, handler=handle)
     await send(client, topic, range(2), key="one queue")
     async with consumer:
@@ -119,7 +123,9 @@ async def test_a_suspended_queue_waits_as_long_as_its_handler_asks(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     times: list[float] = []
-    consumer = client.push_consumer(topic, start="earliest", ordered=True, suspend_seconds=30)
+    consumer = client.push_consumer(
+        topic, start="earliest", ordered=True, retries=eruca.Retries(suspend_seconds=30)
+    )
 
     @consumer.on(topic)
     async def handle(
@@ -140,7 +146,9 @@ async def test_without_automatic_commits_a_commit_covers_everything_before_it(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     seen: list[str] = []
-    consumer = client.push_consumer(topic, start="earliest", ordered=True, auto_commit=False)
+    consumer = client.push_consumer(
+        topic, start="earliest", ordered=True, offsets=eruca.Offsets(auto_commit=False)
+    )
 
     @consumer.on(topic)
     def handle(message: eruca.ReceivedMessage) -> ConsumeStatus:
@@ -159,7 +167,11 @@ async def test_what_waits_for_a_commit_leaves_all_of_the_bound_to_the_message_th
 ) -> None:
     seen: list[str] = []
     consumer = client.push_consumer(
-        topic, start="earliest", ordered=True, auto_commit=False, queue_max_count=10
+        topic,
+        start="earliest",
+        ordered=True,
+        offsets=eruca.Offsets(auto_commit=False),
+        limits=eruca.Limits(queue_count_max=10),
     )
 
     @consumer.on(topic)
@@ -181,7 +193,11 @@ async def test_a_rollback_brings_everything_uncommitted_back(
 ) -> None:
     seen: list[str] = []
     consumer = client.push_consumer(
-        topic, start="earliest", ordered=True, auto_commit=False, suspend_seconds=0.02
+        topic,
+        start="earliest",
+        ordered=True,
+        offsets=eruca.Offsets(auto_commit=False),
+        retries=eruca.Retries(suspend_seconds=0.02),
     )
 
     @consumer.on(topic)
@@ -206,7 +222,10 @@ async def test_a_poison_message_parks_its_key_and_no_other(
     seen: list[str] = []
     is_mended = False
     consumer = client.push_consumer(
-        name, start="earliest", ordered=True, on_poison="park_key", suspend_seconds=0.02
+        name,
+        start="earliest",
+        ordered=True,
+        retries=eruca.Retries(on_poison="park_key", suspend_seconds=0.02),
     )
 
     @consumer.on(name)
@@ -276,8 +295,8 @@ async def test_a_queue_that_is_lost_and_had_again_waits_for_the_handler_of_befor
         topic,
         start="earliest",
         ordered=True,
-        session_seconds=SESSION_SECONDS,
-        on_assigned=assigned.extend,
+        membership=eruca.Membership(session_seconds=SESSION_SECONDS),
+        listeners=eruca.Listeners(on_assigned=assigned.extend),
     )
 
     def begin(message: eruca.ReceivedMessage) -> None:

@@ -35,7 +35,7 @@ async def sending(client: eruca.AsyncClient, topic: str) -> AsyncIterator[list[s
     is_over = False
 
     async def send_on() -> None:
-        async with client.producer(batch_max_count=3) as producer:
+        async with client.producer(batching=eruca.Batching(count_max=3)) as producer:
             number = 0
             while not is_over:
                 texts = [str(number + n) for n in range(8)]
@@ -93,7 +93,12 @@ async def test_the_program_is_told_what_comes_and_what_goes(
     def on_revoked(queues: list[eruca.MessageQueue]) -> None:
         told.append(("revoked", queues))
 
-    first = member(client, topic, Gatherer(), on_assigned=on_assigned, on_revoked=on_revoked)
+    first = member(
+        client,
+        topic,
+        Gatherer(),
+        listeners=eruca.Listeners(on_assigned=on_assigned, on_revoked=on_revoked),
+    )
     second = member(client, topic, Gatherer())
     async with first:
         await until_shared([first], topic, queues=4)
@@ -165,7 +170,12 @@ async def test_a_configured_strategy_gives_a_member_what_it_says(
 ) -> None:
     queues = sorted(await client.admin.queues(topic))
     gatherer = Gatherer()
-    consumer = member(client, topic, gatherer, strategy=eruca.ByConfig((queues[0], queues[3])))
+    consumer = member(
+        client,
+        topic,
+        gatherer,
+        membership=eruca.Membership(strategy=eruca.ByConfig((queues[0], queues[3]))),
+    )
 
     def own() -> list[eruca.MessageQueue]:
         return [queue for queue in consumer.assignment if queue.topic == topic]
@@ -184,9 +194,9 @@ async def test_a_reset_by_an_operator_moves_members_that_run(
         client,
         topic,
         gatherer,
-        session_seconds=SESSION_SECONDS,
-        on_lost=lost.extend,
-        commit_seconds=0.05,
+        membership=eruca.Membership(session_seconds=SESSION_SECONDS),
+        listeners=eruca.Listeners(on_lost=lost.extend),
+        offsets=eruca.Offsets(commit_seconds=0.05),
     )
     async with consumer:
         await send(client, topic, range(100))
@@ -220,10 +230,15 @@ async def test_a_reset_while_queues_are_handed_over_leaves_none_without_a_reader
 
     lost: list[eruca.MessageQueue] = []
     first = client.push_consumer(
-        topic, start="earliest", session_seconds=SESSION_SECONDS, on_lost=lost.extend
+        topic,
+        start="earliest",
+        membership=eruca.Membership(session_seconds=SESSION_SECONDS),
+        listeners=eruca.Listeners(on_lost=lost.extend),
     )
     first.subscribe(topic, handler=handle)
-    second = member(client, topic, Gatherer(), session_seconds=SESSION_SECONDS)
+    second = member(
+        client, topic, Gatherer(), membership=eruca.Membership(session_seconds=SESSION_SECONDS)
+    )
     await send_evenly(client, topic, 1)
     async with first:
         await gatherer.until_count(4)

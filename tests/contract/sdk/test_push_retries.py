@@ -98,7 +98,9 @@ async def test_a_failed_message_comes_again_where_queues_are_configured(
     seen: list[eruca.ReceivedMessage] = []
     queues = (await client.context.routes.subscribe_view(topic)).queues
     strategy = eruca.ByConfig(tuple(queues))
-    consumer = client.push_consumer(topic, start="earliest", strategy=strategy)
+    consumer = client.push_consumer(
+        topic, start="earliest", membership=eruca.Membership(strategy=strategy)
+    )
 
     @consumer.on(topic)
     async def handle(message: eruca.ReceivedMessage, context: eruca.ConsumeContext) -> None:
@@ -118,7 +120,7 @@ async def test_what_an_ack_index_leaves_out_is_retried_alone(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     batches: list[list[eruca.ReceivedMessage]] = []
-    consumer = client.push_consumer(topic, start="earliest", batch_max_count=8)
+    consumer = client.push_consumer(topic, start="earliest", batch_count_max=8)
 
     @consumer.on(topic)
     async def handle(messages: list[eruca.ReceivedMessage], context: eruca.ConsumeContext) -> None:
@@ -145,7 +147,7 @@ async def test_after_its_retries_a_message_is_a_dead_letter_with_the_reason(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     attempts: list[int] = []
-    consumer = client.push_consumer(topic, start="earliest", retry_max_times=2)
+    consumer = client.push_consumer(topic, start="earliest", retries=eruca.Retries(count_max=2))
 
     @consumer.on(topic)
     def handle(message: eruca.ReceivedMessage, context: eruca.ConsumeContext) -> None:
@@ -195,7 +197,7 @@ async def test_whatever_a_handler_raises_is_its_messages_failure_and_no_other(
 ) -> None:
     seen: list[str] = []
     consumer = client.push_consumer(
-        topic, start="earliest", retry_max_times=0, ordered=kind == "ordered"
+        topic, start="earliest", retries=eruca.Retries(count_max=0), ordered=kind == "ordered"
     )
 
     def handle(message: eruca.ReceivedMessage) -> None:
@@ -242,7 +244,9 @@ async def test_a_thread_that_takes_too_long_has_its_message_sent_back(
 ) -> None:
     go = threading.Event()
     attempts: list[int] = []
-    consumer = client.push_consumer(topic, start="earliest", consume_timeout=0.1, retry_max_times=0)
+    consumer = client.push_consumer(
+        topic, start="earliest", consume_timeout_seconds=0.1, retries=eruca.Retries(count_max=0)
+    )
 
     @consumer.on(topic)
     def slow(message: eruca.ReceivedMessage) -> None:
@@ -263,7 +267,10 @@ async def test_an_ordered_poison_message_dies_after_its_retries_and_the_queue_go
 ) -> None:
     seen: list[tuple[str, int]] = []
     consumer = client.push_consumer(
-        topic, start="earliest", ordered=True, retry_max_times=2, suspend_seconds=0.02
+        topic,
+        start="earliest",
+        ordered=True,
+        retries=eruca.Retries(count_max=2, suspend_seconds=0.02),
     )
 
     @consumer.on(topic)
@@ -288,7 +295,9 @@ async def test_an_ordered_consumer_that_waited_for_its_topic_retries_as_often_as
 ) -> None:
     await client.admin.groups.create(name, start="earliest", retry_max_times=2)
     attempts: list[int] = []
-    consumer = client.push_consumer(name, ordered=True, wait_for_topics=True, suspend_seconds=0.02)
+    consumer = client.push_consumer(
+        name, ordered=True, wait_for_topics=True, retries=eruca.Retries(suspend_seconds=0.02)
+    )
 
     @consumer.on(name)
     async def handle(message: eruca.ReceivedMessage) -> None:
@@ -312,9 +321,8 @@ async def test_in_an_ordered_batch_only_what_is_exhausted_dies(
         topic,
         start="earliest",
         ordered=True,
-        retry_max_times=1,
-        suspend_seconds=0.02,
-        batch_max_count=4,
+        retries=eruca.Retries(count_max=1, suspend_seconds=0.02),
+        batch_count_max=4,
     )
 
     @consumer.on(topic)
@@ -340,9 +348,7 @@ async def test_a_poison_message_of_a_parked_key_dies_and_its_key_goes_on(
         name,
         start="earliest",
         ordered=True,
-        on_poison="park_key",
-        retry_max_times=1,
-        suspend_seconds=0.02,
+        retries=eruca.Retries(on_poison="park_key", count_max=1, suspend_seconds=0.02),
     )
 
     @consumer.on(name)
@@ -398,7 +404,9 @@ async def test_none_is_a_failure_where_the_program_says_so(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     attempts: list[int] = []
-    consumer = client.push_consumer(topic, start="earliest", none_is_failure=True)
+    consumer = client.push_consumer(
+        topic, start="earliest", retries=eruca.Retries(none_is_failure=True)
+    )
 
     @consumer.on(topic)
     def handle(
@@ -418,7 +426,9 @@ async def test_without_retries_the_first_failure_makes_a_dead_letter(
     client: eruca.AsyncClient, topic: str, *, ordered: bool
 ) -> None:
     seen: list[tuple[str, int]] = []
-    consumer = client.push_consumer(topic, start="earliest", ordered=ordered, retry_max_times=0)
+    consumer = client.push_consumer(
+        topic, start="earliest", ordered=ordered, retries=eruca.Retries(count_max=0)
+    )
 
     @consumer.on(topic)
     async def handle(message: eruca.ReceivedMessage) -> None:
@@ -439,7 +449,10 @@ async def test_an_ordered_message_may_fail_many_times_and_keeps_its_place(
 ) -> None:
     seen: list[tuple[str, int]] = []
     consumer = client.push_consumer(
-        topic, start="earliest", ordered=True, retry_max_times=30, suspend_seconds=0.01
+        topic,
+        start="earliest",
+        ordered=True,
+        retries=eruca.Retries(count_max=30, suspend_seconds=0.01),
     )
 
     @consumer.on(topic)
@@ -460,7 +473,9 @@ async def test_ordered_messages_of_three_keys_that_fail_at_first_keep_their_orde
     client: eruca.AsyncClient, topic: str
 ) -> None:
     done: dict[str, list[str]] = {key: [] for key in "abc"}
-    consumer = client.push_consumer(topic, start="earliest", ordered=True, suspend_seconds=0.01)
+    consumer = client.push_consumer(
+        topic, start="earliest", ordered=True, retries=eruca.Retries(suspend_seconds=0.01)
+    )
 
     @consumer.on(topic)
     async def handle(message: eruca.ReceivedMessage) -> None:
@@ -503,9 +518,10 @@ async def test_what_is_too_much_to_be_sent_back_at_once_is_sent_back_in_parts(
         topic,
         start="earliest",
         ordered=True,
-        batch_max_count=8,
-        retry_max_times=2,
-        suspend_seconds=0.5,  # in which the rest is pulled: the batches grow
+        batch_count_max=8,
+        # While it is suspended, the rest is pulled: the batches grow.
+        retries=eruca.Retries(count_max=2, suspend_seconds=0.5),
+        # in which the rest is pulled: the batches grow
     )
 
     @consumer.on(topic)
@@ -528,7 +544,9 @@ async def test_a_message_that_has_no_room_to_be_retried_is_a_dead_letter(
     client: eruca.AsyncClient, topic: str, ordered: bool
 ) -> None:
     seen = 0
-    consumer = client.push_consumer(topic, start="earliest", ordered=ordered, retry_max_times=1)
+    consumer = client.push_consumer(
+        topic, start="earliest", ordered=ordered, retries=eruca.Retries(count_max=1)
+    )
 
     @consumer.on(topic)
     async def fail(message: eruca.ReceivedMessage) -> None:
@@ -552,7 +570,9 @@ async def test_a_message_that_has_no_room_to_be_retried_is_a_dead_letter(
 async def test_what_a_handler_cannot_say_is_its_failure(
     client: eruca.AsyncClient, topic: str, ordered: bool, is_async: bool
 ) -> None:
-    consumer = client.push_consumer(topic, start="earliest", ordered=ordered, retry_max_times=0)
+    consumer = client.push_consumer(
+        topic, start="earliest", ordered=ordered, retries=eruca.Retries(count_max=0)
+    )
 
     def handle(message: eruca.ReceivedMessage, context: eruca.ConsumeContext) -> ConsumeStatus:
         if ordered:

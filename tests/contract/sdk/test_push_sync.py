@@ -102,7 +102,7 @@ async def test_what_a_listener_exits_with_is_raised_to_whoever_waits_for_the_con
             def leave(_: list[eruca.MessageQueue]) -> None:
                 sys.exit(3)
 
-            consumer = client.push_consumer(name, on_assigned=leave)
+            consumer = client.push_consumer(name, listeners=eruca.Listeners(on_assigned=leave))
             consumer.subscribe(name, handler=lambda message: None)
             raised: list[BaseException] = []
 

@@ -80,7 +80,7 @@ async def test_readers_that_leave_leave_nothing_open_and_nothing_running() -> No
 
 def fill(client: eruca.Client) -> None:
     """Put 20 MB into one queue."""
-    with client, client.producer(compression_threshold=None) as producer:
+    with client, client.producer(compression_threshold_bytes=None) as producer:
         client.admin.create_topic("orders", queue_count=1)
         producer.send_many([eruca.Message("orders", bytes(BODY_SIZE)) for _ in range(COUNT)])
 

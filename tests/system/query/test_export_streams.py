@@ -36,7 +36,7 @@ END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 async def fill(client: eruca.AsyncClient) -> None:
     """Put 40 MB into one queue."""
     await client.admin.create_topic("orders", queue_count=1)
-    async with client.producer(compression_threshold=None) as producer:
+    async with client.producer(compression_threshold_bytes=None) as producer:
         await producer.send_many([eruca.Message("orders", bytes(BODY_SIZE)) for _ in range(COUNT)])
 
 
@@ -298,7 +298,7 @@ async def test_a_broker_that_is_stuck_keeps_nobody_waiting_who_wants_another_s_m
     ):
         await known(service, broker.url)
         await service.client.admin.create_topic("orders", queue_count=1)
-        async with service.client.producer(compression_threshold=None) as producer:
+        async with service.client.producer(compression_threshold_bytes=None) as producer:
             for name, count in (("broker-a", 1), ("broker-k", COUNT)):
                 queue = eruca.MessageQueue("orders", name, 0)
                 messages = [eruca.Message("orders", bytes(BODY_SIZE)) for _ in range(count)]

@@ -45,7 +45,7 @@ async def filled(
         ) as service,
     ):
         await service.client.admin.create_topic("orders", queue_count=1)
-        async with service.client.producer(compression_threshold=None) as producer:
+        async with service.client.producer(compression_threshold_bytes=None) as producer:
             await producer.send_many(
                 [eruca.Message("orders", bytes(BODY_SIZE)) for _ in range(COUNT)]
             )

@@ -163,7 +163,7 @@ async def _send_to(
     """Send to one broker until it is gone; return what it acknowledged."""
     acknowledged: list[str] = []
     queue = eruca.MessageQueue(topic, broker_name, 0)
-    async with stage.client.producer(retries=0) as producer:
+    async with stage.client.producer(retries_max=0) as producer:
         while True:
             ids = [f"{topic}-{len(attempted) + number}" for number in range(20)]
             attempted += ids

@@ -35,7 +35,7 @@ def client(broker: InMemoryBroker) -> Iterator[eruca.Client]:
 
 
 def send(client: eruca.Client, *messages: eruca.Message) -> None:
-    with client.producer(send_timeout=WAIT_SECONDS) as producer:
+    with client.producer(send_timeout_seconds=WAIT_SECONDS) as producer:
         producer.send_many(messages)
 
 
@@ -203,7 +203,7 @@ def test_who_waits_for_a_delivery_has_it_when_the_clock_is_set_forward(
 def test_away_it_is_out_of_reach_and_keeps_what_it_has(
     broker: InMemoryBroker, client: eruca.Client
 ) -> None:
-    with client.producer(retries=0) as producer:
+    with client.producer(retries_max=0) as producer:
         producer.send(eruca.Message("t", "before"))
         with broker.away():
             with pytest.raises(eruca.ErucaError) as refused:

@@ -90,7 +90,9 @@ def test_a_retry_runs_and_what_is_sent_again_does_not(
 ) -> None:
     broker, sdk = client
     books.failures = 1
-    consumer = sdk.push_consumer(GROUP, start="earliest", ordered=ordered, suspend_seconds=0.01)
+    consumer = sdk.push_consumer(
+        GROUP, start="earliest", ordered=ordered, retries=eruca.Retries(suspend_seconds=0.01)
+    )
     consumer.on(TOPIC)(books.handle)
     message = eruca.Message(TOPIC, "order 17", message_id="7F000001" * 4)
 
@@ -114,7 +116,7 @@ def test_a_dead_letter_that_is_redriven_runs_unless_it_was_done(
 ) -> None:
     broker, sdk = client
     books.failures = 1
-    consumer = sdk.push_consumer(GROUP, start="earliest", retry_max_times=0)
+    consumer = sdk.push_consumer(GROUP, start="earliest", retries=eruca.Retries(count_max=0))
 
     @consumer.on(TOPIC)
     def handle(message: eruca.ReceivedMessage) -> None:

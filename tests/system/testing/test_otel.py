@@ -109,7 +109,7 @@ def test_a_batch_is_linked_with_each_of_its_messages(client: eruca.Client, spans
     with client.producer() as producer:
         producer.send_many([eruca.Message(TOPIC, f"{n}") for n in range(2)])
         producer.submit(eruca.Message(TOPIC, "2")).result(PATIENCE_SECONDS)
-    consumer = client.push_consumer("billing", start="earliest", batch_max_count=3)
+    consumer = client.push_consumer("billing", start="earliest", batch_count_max=3)
 
     @consumer.on(TOPIC)
     def handle(messages: list[eruca.ReceivedMessage]) -> eruca.ConsumeStatus:

@@ -142,8 +142,10 @@ def made(client: eruca.AsyncClient) -> Iterator[object]:
     yield client.admin.groups
     yield client.admin.transactions
     yield client.query
-    yield client.producer(send_timeout=0.01)
-    yield client.transaction_producer("checkout", check=lambda asked: None, send_timeout=0.01)
+    yield client.producer(send_timeout_seconds=0.01)
+    yield client.transaction_producer(
+        "checkout", check=lambda asked: None, send_timeout_seconds=0.01
+    )
     yield client.pull_consumer("billing", topics="orders")
     yield client.push_consumer("billing")
     yield client.simple_consumer("billing", "orders")

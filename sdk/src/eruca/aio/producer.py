@@ -5,7 +5,7 @@ share one lane per topic, where batches spread over the queues; those with a sha
 selector or a named queue go into the lane of that queue, where one batch is under way at a time, so
 that they stay in order.
 
-What waits is bounded (``buffer_max_bytes``): where there is no room, sending waits.
+What waits is bounded (``buffer_bytes_max``): where there is no room, sending waits.
 A message is acknowledged when its ``SendResult`` is there; how durable it is, that says.
 
 Concurrency rule: belongs to the event loop that first uses it; any number of tasks may send.
@@ -37,30 +37,19 @@ from eruca.contract.errors import (
 )
 from eruca.contract.hashing import queue_of_hash, string_hash
 from eruca.core.checked_arguments import check_argument, checked_calls
-from eruca.core.checked_names import check_own_group
-from eruca.core.checked_numbers import check_count, check_range, checked_seconds
+from eruca.core.checked_numbers import checked_seconds
 from eruca.core.messages.message import Message
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
-from eruca.core.producing.batching import (
-    BATCH_COUNT_DEFAULT,
-    BATCH_SIZE_DEFAULT,
-    IN_FLIGHT_DEFAULT,
-    LINGER_MS_DEFAULT,
-    BatchLimits,
-)
+from eruca.core.producing.producer_settings import ProducerSettings
 from eruca.core.producing.send_parts import SendPart, part_alike, part_by_queue, results_in_order
 from eruca.core.producing.send_result import SendResult, SendResults, Stored
-from eruca.core.routing.latency_fault import BrokerHealth, LatencyProfile, fault_table
+from eruca.core.routing.latency_fault import BrokerHealth, fault_table
 from eruca.core.routing.selectors import QueueSelector, SelectorArgument, select_queue
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
     from eruca.core.routing.route_table import PublishView
 
-SEND_TIMEOUT_DEFAULT: Final = 3.0  # seconds; RocketMQ's sendMsgTimeout
-RETRIES_DEFAULT: Final = 2  # RocketMQ's retryTimesWhenSendFailed
-COMPRESSION_THRESHOLD_DEFAULT: Final = 4_096  # bytes; RocketMQ's compressMsgBodyOverHowmuch
-BUFFER_SIZE_DEFAULT: Final = 64 * 1024 * 1024  # bytes of messages not yet acknowledged
 LANES_MAX: Final = 4_096  # beyond it, lanes that are not in use are dropped
 
 _logger = logging.getLogger(__name__)
@@ -73,41 +62,12 @@ class AsyncProducer:
     As a context manager it drains what has not been sent when the block ends.
     """
 
-    def __init__(
-        self,
-        context: ClientContext,
-        group: str | None = None,
-        *,
-        latency_fault: bool | LatencyProfile = False,
-        linger_ms: float = LINGER_MS_DEFAULT,
-        batch_max_count: int = BATCH_COUNT_DEFAULT,
-        batch_max_bytes: int = BATCH_SIZE_DEFAULT,
-        max_in_flight: int = IN_FLIGHT_DEFAULT,
-        buffer_max_bytes: int = BUFFER_SIZE_DEFAULT,
-        compression_threshold: int | None = COMPRESSION_THRESHOLD_DEFAULT,
-        retries: int = RETRIES_DEFAULT,
-        send_timeout: float = SEND_TIMEOUT_DEFAULT,
-        idempotent: bool = False,
-    ) -> None:
-        if group is not None:
-            check_own_group(group)
-        check_range("linger_ms", linger_ms, 0)
-        check_count("max_in_flight", max_in_flight, 1)
-        check_count("buffer_max_bytes", buffer_max_bytes, 1)
-        check_count("retries", retries, 0)
-        if compression_threshold is not None:
-            check_count("compression_threshold", compression_threshold, 0)
+    def __init__(self, context: ClientContext, settings: ProducerSettings) -> None:
         self._context = context
-        self._group = group
-        self._limits = BatchLimits(batch_max_count, batch_max_bytes)
-        self._linger = linger_ms / 1000
-        self._in_flight_max = max_in_flight
-        self._buffer = SendBuffer(buffer_max_bytes)
-        self._attempts_max = retries + 1
-        self._is_idempotent = idempotent
-        self._timeout = checked_seconds(send_timeout, "send_timeout")
-        self._faults = fault_table(latency_fault)
-        self._compression_threshold = compression_threshold
+        self._settings = settings
+        self._buffer = SendBuffer(settings.buffer_bytes_max)
+        self._timeout = settings.send_timeout_seconds
+        self._faults = fault_table(settings.latency_fault)
         self._sender: BatchSender | None = None
         self._bulk_turns = asyncio.Semaphore(BULK_IN_FLIGHT_MAX)
         self._topic_lanes: dict[str, SendLane] = {}
@@ -116,7 +76,7 @@ class AsyncProducer:
     @property
     def group(self) -> str | None:
         """The producer group; transactions ask its members about their outcome."""
-        return self._group
+        return self._settings.group
 
     async def send(
         self,
@@ -411,14 +371,14 @@ class AsyncProducer:
         if len(topics) == 1 and (queue is not None or not views):
             if queue is not None:
                 queue = queue_of(everything[0], views[everything[0].topic], queue, None, None)
-            return part_alike(everything, queue, self._limits)
+            return part_alike(everything, queue, self._settings.batching)
         targets = [
             None
             if queue is None and selector is None and message.sharding_key is None
             else queue_of(message, views[message.topic], queue, selector, selector_arg)
             for message in everything
         ]
-        return part_by_queue(everything, targets, self._limits)
+        return part_by_queue(everything, targets, self._settings.batching)
 
     def _lane(self, topic: str, queue: MessageQueue | None) -> SendLane:
         lane = self._topic_lanes.get(topic) if queue is None else self._queue_lanes.get(queue)
@@ -427,12 +387,13 @@ class AsyncProducer:
         if len(self._topic_lanes) + len(self._queue_lanes) >= LANES_MAX:
             self._topic_lanes = {t: ln for t, ln in self._topic_lanes.items() if not ln.is_idle}
             self._queue_lanes = {q: ln for q, ln in self._queue_lanes.items() if not ln.is_idle}
+        batching = self._settings.batching
         lane = SendLane(
             self._run,
             queue,
-            limits=self._limits,
-            linger=self._linger,
-            in_flight_max=self._in_flight_max if queue is None else 1,
+            limits=batching,
+            linger=batching.linger_ms / 1000,
+            in_flight_max=batching.in_flight_max if queue is None else 1,
             timeout=self._timeout,
         )
         if queue is None:
@@ -458,10 +419,10 @@ class AsyncProducer:
             self._sender = BatchSender(
                 self._context.hot_transport,
                 self._context.routes,
-                attempts_max=self._attempts_max,
+                attempts_max=self._settings.retries_max + 1,
                 faults=self._faults,
-                compression_threshold=self._compression_threshold,
-                is_idempotent=self._is_idempotent,
+                compression_threshold_bytes=self._settings.compression_threshold_bytes,
+                is_idempotent=self._settings.idempotent,
             )
         return self._sender
 

@@ -289,7 +289,7 @@ class AsyncPullConsumer:
     async def _end(self, positions: Mapping[MessageQueue, int]) -> None:
         await self._assignment.close()
         await self._auto_commit_ended()
-        if self._settings.auto_commit_seconds is not None and positions:
+        if self._settings.commit_seconds is not None and positions:
             try:
                 await self._commit_positions(positions)
             except ErucaError as error:
@@ -355,7 +355,7 @@ class AsyncPullConsumer:
 
     def _seconds_to_wait(self) -> float:
         seconds = _LOOK_AGAIN_SECONDS if self._assignment.missing else _WAIT_SECONDS_MAX
-        if self._settings.auto_commit_seconds is not None:
+        if self._settings.commit_seconds is not None:
             seconds = min(seconds, max(self._commit_due_at - time.monotonic(), 0.0))
         return seconds
 
@@ -397,10 +397,7 @@ class AsyncPullConsumer:
         return {q: offset for q, offset in positions.items() if offset > self._committed.get(q, -1)}
 
     def _commit_is_due(self) -> bool:
-        return (
-            self._settings.auto_commit_seconds is not None
-            and time.monotonic() >= self._commit_due_at
-        )
+        return self._settings.commit_seconds is not None and time.monotonic() >= self._commit_due_at
 
     async def _auto_commit(self) -> None:
         """Commit what is done; a broker that hangs holds up nobody for long.
@@ -408,8 +405,8 @@ class AsyncPullConsumer:
         Its commit goes on beside what follows, and there is no other until it has ended: an older
         position must not come after a newer one.
         """
-        assert self._settings.auto_commit_seconds is not None
-        self._commit_due_at = time.monotonic() + self._settings.auto_commit_seconds
+        assert self._settings.commit_seconds is not None
+        self._commit_due_at = time.monotonic() + self._settings.commit_seconds
         if self._committing is None or self._committing.done():
             positions = self._positions(self._batch.done_count)
             self._committing = asyncio.create_task(

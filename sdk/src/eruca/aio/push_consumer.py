@@ -18,7 +18,7 @@ return, and :class:`eruca.ConsumeContext` for what it may ask and say if it take
 **Delivery** is at least once. As long as members come and go in an orderly way, every message is
 handled once. After a crash, or when a member was cut off for longer than its session, what it had
 in flight is handled again by others: what was in its handlers' hands, and what was done and not yet
-committed (see ``commit_seconds``).
+committed (see ``offsets.commit_seconds``).
 
 Its machinery, with its states and invariants, is :mod:`eruca.aio.push`.
 
@@ -254,9 +254,10 @@ class AsyncPushConsumer:
     async def stop(self) -> None:
         """Stop and lose nothing: let handlers end, commit, hand the queues over, leave the group.
 
-        Handlers that take longer than ``stop_timeout`` are given up: what they have in hand will
-        be handled again by others. So a handler must not wait for this: it would wait for itself,
-        and be given up. A consumer that is just being started is stopped as soon as it has been.
+        Handlers that take longer than ``stop_timeout_seconds`` are given up: what they have in
+        hand will be handled again by others. So a handler must not wait for this: it would wait for
+        itself, and be given up. A consumer that is just being started is stopped as soon as it has
+        been.
         """
         if self._running is None:
             self._end()

@@ -304,7 +304,7 @@ class AsyncTransactionProducer:
         assert self._sender is not None
         assert self._decisions is not None
         book, sender = self._book, self._sender
-        seconds = self._settings.send_timeout
+        seconds = self._settings.send_timeout_seconds
         if timeout is not None:
             seconds = checked_seconds(timeout, "timeout")
         immunity = checked_immunity(check_immunity_seconds)
@@ -383,11 +383,11 @@ class AsyncTransactionProducer:
             api,
             context.routes,
             settings.group,
-            attempts_max=settings.retries + 1,
+            attempts_max=settings.retries_max + 1,
             faults=self._faults,
         )
         self._decisions = Decisions(
-            api, context.routes, settings.group, timeout=settings.decision_timeout
+            api, context.routes, settings.group, timeout=settings.decision_timeout_seconds
         )
         if settings.check is not None:
             seconds = context.settings.timeout_seconds

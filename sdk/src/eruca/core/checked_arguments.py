@@ -30,6 +30,7 @@ from typing import (
     Union,
     get_args,
     get_origin,
+    get_type_hints,
 )
 
 from eruca.contract.errors import ValidationError
@@ -98,6 +99,20 @@ def check_argument(name: str, value: object, kind: object) -> None:
             if not _fits(item, of_items):
                 raise ValidationError(f"{name}: {item!r:.60} is not {_said(of_items)}", fix=fix)
     raise ValidationError(f"{name}: {value!r:.60} is not {_said(kind)}", fix=fix)
+
+
+def check_fields(options: Any, path: str) -> None:  # noqa: ANN401
+    """Raise ValidationError if a field of a dataclass is not of the type it declares.
+
+    *path* is the name of the options in errors: ``limits`` gives ``limits.span_max: …``.
+    """
+    for name, kind in _field_kinds(options.__class__).items():
+        check_argument(f"{path}.{name}", getattr(options, name), kind)
+
+
+@functools.cache
+def _field_kinds(options_class: type[Any]) -> dict[str, Any]:
+    return get_type_hints(options_class)
 
 
 def _mapping_kind(kind: Any) -> Any:  # noqa: ANN401

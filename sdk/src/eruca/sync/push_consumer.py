@@ -145,9 +145,10 @@ class PushConsumer:
     def stop(self) -> None:
         """Stop and lose nothing: let handlers end, commit, hand the queues over, leave the group.
 
-        Handlers that take longer than ``stop_timeout`` are given up: what they have in hand will
-        be handled again by others. So a handler must not wait for this: it would wait for itself,
-        and be given up. A consumer that is just being started is stopped as soon as it has been.
+        Handlers that take longer than ``stop_timeout_seconds`` are given up: what they have in
+        hand will be handled again by others. So a handler must not wait for this: it would wait for
+        itself, and be given up. A consumer that is just being started is stopped as soon as it has
+        been.
         """
         self._portal.call(self._twin.stop)
 

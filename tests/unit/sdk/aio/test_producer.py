@@ -121,7 +121,7 @@ def is_of_sending(left: object) -> bool:
 
 async def test_a_full_batch_leaves_and_another_begins() -> None:
     client, hot = client_of(storing)
-    async with client, client.producer(batch_max_count=3) as producer:
+    async with client, client.producer(batching=eruca.Batching(count_max=3)) as producer:
         await asyncio.gather(*(producer.send(message(str(n))) for n in range(8)))
 
     assert sorted(len(request.records) for request in hot.requests) == [2, 3, 3]
@@ -131,7 +131,9 @@ async def test_a_batch_has_a_largest_size_and_a_larger_message_travels_alone() -
     client, hot = client_of(storing)
     async with (
         client,
-        client.producer(batch_max_bytes=3_000, compression_threshold=None) as producer,
+        client.producer(
+            batching=eruca.Batching(bytes_max=3_000), compression_threshold_bytes=None
+        ) as producer,
     ):
         sizes = [1_000, 1_000, 1_000, 9_000, 1_000]
         await asyncio.gather(*(producer.send(message("x" * size)) for size in sizes))
@@ -147,7 +149,7 @@ async def test_a_batch_has_a_largest_size_and_a_larger_message_travels_alone() -
 async def test_while_a_batch_is_under_way_the_next_fills_until_it_is_back() -> None:
     gate = Gate()
     client, _ = client_of(gate)
-    async with client, client.producer(linger_ms=60_000) as producer:
+    async with client, client.producer(batching=eruca.Batching(linger_ms=60_000)) as producer:
         sends = [asyncio.create_task(producer.send(message("0")))]
         await until(lambda: gate.waiting)
         for number in range(1, 4):
@@ -166,7 +168,10 @@ async def test_while_a_batch_is_under_way_the_next_fills_until_it_is_back() -> N
 async def test_after_the_linger_time_a_batch_leaves_beside_others() -> None:
     gate = Gate()
     client, _ = client_of(gate)
-    async with client, client.producer(linger_ms=1, max_in_flight=2) as producer:
+    async with (
+        client,
+        client.producer(batching=eruca.Batching(linger_ms=1, in_flight_max=2)) as producer,
+    ):
         sends = []
         for number in range(2):
             sends.append(asyncio.create_task(producer.send(message(str(number)))))
@@ -186,7 +191,10 @@ async def test_after_the_linger_time_a_batch_leaves_beside_others() -> None:
 async def test_of_one_queue_only_one_batch_is_under_way() -> None:
     gate = Gate()
     client, _ = client_of(gate)
-    async with client, client.producer(linger_ms=0, max_in_flight=8) as producer:
+    async with (
+        client,
+        client.producer(batching=eruca.Batching(linger_ms=0, in_flight_max=8)) as producer,
+    ):
         sends = [asyncio.create_task(producer.send(message("0", sharding_key="k")))]
         await until(lambda: gate.waiting)
         for text in ("1", "2"):
@@ -204,7 +212,10 @@ async def test_of_one_queue_only_one_batch_is_under_way() -> None:
 async def test_flushing_does_not_wait_for_company() -> None:
     gate = Gate()
     client, _ = client_of(gate)
-    async with client, client.producer(linger_ms=60_000, max_in_flight=2) as producer:
+    async with (
+        client,
+        client.producer(batching=eruca.Batching(linger_ms=60_000, in_flight_max=2)) as producer,
+    ):
         await producer.submit(message("0"))
         await until(lambda: gate.waiting)
         await producer.submit(message("1"))
@@ -270,7 +281,7 @@ async def test_a_broker_that_hangs_leaves_time_for_another() -> None:
         return receipt_answer(request)
 
     client, hot = client_of(broker)
-    async with client, client.producer(send_timeout=60) as producer:
+    async with client, client.producer(send_timeout_seconds=60) as producer:
         with moved_clock() as clock:
             results = [await producer.send(message()) for _ in range(4)]
 
@@ -315,7 +326,7 @@ async def test_when_every_attempt_fails_the_error_tells_each() -> None:
         raise eruca.TransportError(f"{request.url} is cut")
 
     client, hot = client_of(broker)
-    async with client, client.producer(retries=2) as producer:
+    async with client, client.producer(retries_max=2) as producer:
         with pytest.raises(eruca.SendFailedError, match="3 attempts failed") as failed:
             await producer.send(message())
 
@@ -461,7 +472,7 @@ async def test_a_receipt_for_another_number_of_messages_is_not_believed() -> Non
         return receipt_answer(request, count=7)
 
     client, _ = client_of(broker)
-    async with client, client.producer(retries=0) as producer:
+    async with client, client.producer(retries_max=0) as producer:
         with pytest.raises(eruca.SendFailedError, match="stored 7 messages, and not 1"):
             await producer.send(message())
 
@@ -477,7 +488,7 @@ async def test_a_timeout_of_its_own_ends_a_send_and_says_that_nothing_is_known()
 
 async def test_a_long_timeout_of_its_own_gives_attempts_more_time() -> None:
     client, hot = client_of(storing)
-    async with client, client.producer(send_timeout=0.5) as producer:
+    async with client, client.producer(send_timeout_seconds=0.5) as producer:
         await producer.send(message(), timeout=60)
 
     assert hot.requests[0].timeout > 20
@@ -493,7 +504,7 @@ async def test_if_some_batches_fail_the_error_tells_for_each_message() -> None:
         return receipt_answer(request)
 
     client, _ = client_of(broker)
-    async with client, client.producer(batch_max_count=2) as producer:
+    async with client, client.producer(batching=eruca.Batching(count_max=2)) as producer:
         with pytest.raises(eruca.PartialSendError, match="2 of 6 messages") as partial:
             await producer.send_many([message(str(n)) for n in range(6)])
 
@@ -513,7 +524,7 @@ async def test_if_nothing_was_stored_the_error_is_the_first_batchs() -> None:
         return problem_answer(eruca.ValidationError("no"))
 
     client, _ = client_of(broker)
-    async with client, client.producer(batch_max_count=2) as producer:
+    async with client, client.producer(batching=eruca.Batching(count_max=2)) as producer:
         with pytest.raises(eruca.ValidationError):
             await producer.send_many([message(str(n)) for n in range(6)])
 
@@ -521,7 +532,10 @@ async def test_if_nothing_was_stored_the_error_is_the_first_batchs() -> None:
 async def test_only_some_batches_of_many_are_under_way_at_a_time() -> None:
     gate = Gate()
     client, _ = client_of(gate)
-    async with client, client.producer(batch_max_count=1, max_in_flight=3) as producer:
+    async with (
+        client,
+        client.producer(batching=eruca.Batching(count_max=1, in_flight_max=3)) as producer,
+    ):
         sending = asyncio.create_task(producer.send_many([message(str(n)) for n in range(9)]))
         for left in range(9, 0, -1):
             await until(partial(gate.holds, min(left, 3)))
@@ -558,7 +572,7 @@ async def test_many_batches_take_longer_together_than_each_of_them_may() -> None
         return receipt_answer(request)
 
     client, hot = client_of(broker, queue_count=500)
-    async with client, client.producer(send_timeout=30) as producer:
+    async with client, client.producer(send_timeout_seconds=30) as producer:
         with moved_clock() as clock:
             results = await producer.send_many(keyed(2_000))
 
@@ -568,7 +582,7 @@ async def test_many_batches_take_longer_together_than_each_of_them_may() -> None
 
 async def test_where_nothing_is_stored_for_a_time_the_rest_of_many_fails_untried() -> None:
     client, hot = client_of(Gate(), queue_count=500)
-    async with client, client.producer(send_timeout=30, retries=0) as producer:
+    async with client, client.producer(send_timeout_seconds=30, retries_max=0) as producer:
         with moved_clock() as clock:
             sending = asyncio.create_task(producer.send_many(keyed(2_000)))
             await until(lambda: len(hot.requests) == BULK_IN_FLIGHT_MAX)
@@ -588,7 +602,7 @@ async def test_of_many_the_error_says_of_what_was_not_tried_that_it_was_not() ->
         return receipt_answer(request)
 
     client, hot = client_of(broker, queue_count=500)
-    async with client, client.producer(send_timeout=30, retries=0) as producer:
+    async with client, client.producer(send_timeout_seconds=30, retries_max=0) as producer:
         with moved_clock() as clock:
             sending = asyncio.create_task(producer.send_many(keyed(2_000)))
             await until(lambda: len(hot.requests) == BULK_IN_FLIGHT_MAX + 1)
@@ -605,7 +619,10 @@ async def test_of_many_the_error_says_of_what_was_not_tried_that_it_was_not() ->
 async def test_cancelling_many_takes_back_what_has_not_left() -> None:
     gate = Gate()
     client, hot = client_of(gate)
-    async with client, client.producer(batch_max_count=1, max_in_flight=1) as producer:
+    async with (
+        client,
+        client.producer(batching=eruca.Batching(count_max=1, in_flight_max=1)) as producer,
+    ):
         sending = asyncio.create_task(producer.send_many([message(str(n)) for n in range(9)]))
         await until(lambda: gate.waiting)
         sending.cancel()
@@ -622,7 +639,7 @@ async def test_cancelling_many_takes_back_what_has_not_left() -> None:
 async def test_sending_waits_while_the_buffer_is_full() -> None:
     gate = Gate()
     client, _ = client_of(gate)
-    async with client, client.producer(buffer_max_bytes=1_000) as producer:
+    async with client, client.producer(buffer_bytes_max=1_000) as producer:
         first = await producer.submit(message("x" * 700))
         await until(lambda: gate.waiting)
         waiting = [asyncio.create_task(producer.submit(message("y" * 700))) for _ in range(2)]
@@ -643,7 +660,7 @@ async def test_sending_waits_while_the_buffer_is_full() -> None:
 async def test_who_gives_up_waiting_for_room_does_not_hold_up_others() -> None:
     gate = Gate()
     client, _ = client_of(gate)
-    async with client, client.producer(buffer_max_bytes=1_000) as producer:
+    async with client, client.producer(buffer_bytes_max=1_000) as producer:
         await producer.submit(message("x" * 700))
         await until(lambda: gate.waiting)
         impatient, patient = (
@@ -663,7 +680,7 @@ async def test_closing_refuses_those_who_wait_for_room() -> None:
     gate = Gate()
     client, _ = client_of(gate)
     async with client:
-        producer = client.producer(buffer_max_bytes=1_000)
+        producer = client.producer(buffer_bytes_max=1_000)
         first = await producer.submit(message("x" * 700))
         waiting = asyncio.create_task(producer.submit(message("y" * 700)))
         await until(lambda: gate.waiting)
@@ -679,7 +696,7 @@ async def test_of_many_that_closing_cuts_short_the_error_tells_which_were_stored
     gate = Gate()
     client, _ = client_of(gate)
     async with client:
-        producer = client.producer(buffer_max_bytes=1_000, batch_max_count=1)
+        producer = client.producer(buffer_bytes_max=1_000, batching=eruca.Batching(count_max=1))
         sending = asyncio.create_task(
             producer.send_many([message(text * 700) for text in ("x", "y")])
         )
@@ -701,7 +718,7 @@ async def test_of_what_is_under_way_closing_does_not_claim_that_it_was_not_store
     gate = Gate()
     client, _ = client_of(gate, "a", queue_count=1)
     async with client:
-        producer = client.producer(batch_max_count=1, max_in_flight=1)
+        producer = client.producer(batching=eruca.Batching(count_max=1, in_flight_max=1))
         under_way, waiting = [await producer.submit(message(text)) for text in ("x", "y")]
         await until(lambda: gate.waiting)
 
@@ -848,7 +865,7 @@ async def test_a_route_that_does_not_come_is_not_awaited_beyond_the_deadline() -
         transport=ScriptedTransport(name_server),
         timeout=600,
     )
-    async with client, client.producer(send_timeout=0.05) as producer:
+    async with client, client.producer(send_timeout_seconds=0.05) as producer:
         with pytest.raises(eruca.SendFailedError, match="moved"):
             await producer.send(message())
 
@@ -864,7 +881,7 @@ async def test_no_name_server_at_all_is_an_error_within_the_deadline(
 
     client = eruca.AsyncClient("http://namesrv", transport=ScriptedTransport(silent), timeout=600)
     sent = eruca.Message("orders", "x", sharding_key=sharding_key)
-    async with client, client.producer(send_timeout=0.05) as producer:
+    async with client, client.producer(send_timeout_seconds=0.05) as producer:
         with pytest.raises(eruca.TimeoutExpiredError, match="route of orders"):
             await (producer.send_many([sent]) if sends_many else producer.send(sent))
 
@@ -901,16 +918,10 @@ async def test_a_number_is_no_queue_to_send_to() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("linger_ms", float("nan"), "linger_ms: nan is not 0 or more"),
-        ("linger_ms", float("inf"), "linger_ms: inf is not 0 or more"),
-        ("batch_max_count", 1.5, "batch_max_count: 1.5 is not a whole number"),
-        ("batch_max_bytes", 0, "batch_max_bytes: 0 is not from 1 to"),
-        ("max_in_flight", 0, "max_in_flight: 0 is not 1 or more"),
-        ("max_in_flight", float("nan"), "max_in_flight: nan is not a whole number"),
-        ("buffer_max_bytes", 0, "buffer_max_bytes: 0 is not 1 or more"),
-        ("compression_threshold", -1, "compression_threshold: -1 is not 0 or more"),
-        ("retries", -1, "retries: -1 is not 0 or more"),
-        ("send_timeout", float("nan"), "send_timeout: nan is no number of seconds"),
+        ("buffer_bytes_max", 0, "buffer_bytes_max: 0 is not 1 or more"),
+        ("compression_threshold_bytes", -1, "compression_threshold_bytes: -1 is not 0 or more"),
+        ("retries_max", -1, "retries_max: -1 is not 0 or more"),
+        ("send_timeout_seconds", float("nan"), "send_timeout_seconds: nan is no number of seconds"),
     ],
 )
 async def test_a_number_that_means_nothing_is_refused_by_name(

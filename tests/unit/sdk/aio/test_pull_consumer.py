@@ -210,7 +210,7 @@ async def test_all_queues_of_a_broker_wait_in_one_request(
 async def test_a_queue_with_room_does_not_wait_for_a_request_that_is_held(
     client: eruca.AsyncClient, queues: Queues
 ) -> None:
-    async with client.pull_consumer(topics="orders", prefetch_count=2) as consumer:
+    async with client.pull_consumer(topics="orders", prefetch_count_max=2) as consumer:
         await consumer.assignment()
         await until(lambda: queues.held == 2)
         queues.store(0, *map(str, range(10)))
@@ -242,7 +242,7 @@ async def test_no_more_is_held_ready_than_allowed(
     queues.store(0, *map(str, range(1_000)))
     queues.store(1, *map(str, range(1_000)))
 
-    async with client.pull_consumer(topics="orders", prefetch_count=10) as consumer:
+    async with client.pull_consumer(topics="orders", prefetch_count_max=10) as consumer:
         await consumer.poll(max_count=1, wait=20)
         for _ in range(50):
             await asyncio.sleep(0)
@@ -258,7 +258,7 @@ async def test_bytes_held_ready_are_limited_as_well(
     for queue_id in range(2):
         queues.store(queue_id, *("x" * 1_000 for _ in range(1_000)))
 
-    async with client.pull_consumer(topics="orders", prefetch_bytes=50_000) as consumer:
+    async with client.pull_consumer(topics="orders", prefetch_bytes_max=50_000) as consumer:
         count = 0
         while count < 2_000:
             count += len(await consumer.poll(wait=20))
@@ -405,7 +405,7 @@ async def test_messages_fetched_before_a_gap_are_handed_out_before_the_error(
     queues.store(0, *map(str, range(10)))
 
     async with client.pull_consumer(
-        queues=[eruca.MessageQueue("orders", "a", 0)], prefetch_count=4
+        queues=[eruca.MessageQueue("orders", "a", 0)], prefetch_count_max=4
     ) as consumer:
         assert texts(await consumer.poll(max_count=1, wait=20)) == ["0"]
         await until(lambda: consumer._assignment.flows[0].count == 3)
@@ -438,7 +438,7 @@ async def test_a_commit_that_fails_is_made_up_for_by_the_next(
         return await queues.rest(request)
 
     rest.answer = refusing
-    async with client.pull_consumer("g", topics="orders", auto_commit_seconds=0) as consumer:
+    async with client.pull_consumer("g", topics="orders", commit_seconds=0) as consumer:
         await consumer.poll(wait=20)
         assert await consumer.poll(wait=0.01) == []  # its commit failed, and no message is lost
         with pytest.raises(eruca.TransportError):
@@ -472,7 +472,7 @@ async def test_a_broker_that_hangs_at_a_commit_holds_up_no_messages_of_another(
         return await queues.rest(request)
 
     rest.answer = hanging
-    async with client.pull_consumer("g", topics="orders", auto_commit_seconds=0) as consumer:
+    async with client.pull_consumer("g", topics="orders", commit_seconds=0) as consumer:
         await until_told(lambda: consumer.poll(wait=20), lambda seen: "from a" in texts(seen))
         await consumer.poll(wait=0.001)  # commits
         queues.store(0, "later", broker="b")
@@ -518,7 +518,7 @@ async def test_offsets_that_have_not_moved_are_not_committed_again(
     client: eruca.AsyncClient, queues: Queues
 ) -> None:
     queues.store(0, "x")
-    async with client.pull_consumer("g", topics="orders", auto_commit_seconds=0) as consumer:
+    async with client.pull_consumer("g", topics="orders", commit_seconds=0) as consumer:
         await consumer.poll(wait=20)
         for _ in range(5):
             await consumer.poll(wait=0.001)
@@ -534,7 +534,7 @@ async def test_offsets_that_are_given_are_committed_though_they_were_before(
 ) -> None:
     """Somebody may have reset the group in between."""
     queue = eruca.MessageQueue("orders", "a", 0)
-    async with client.pull_consumer("g", topics="orders", auto_commit_seconds=None) as consumer:
+    async with client.pull_consumer("g", topics="orders", commit_seconds=None) as consumer:
         await consumer.commit({queue: 8})
         await consumer.commit({queue: 8})
 

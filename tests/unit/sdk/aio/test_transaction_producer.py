@@ -344,7 +344,10 @@ async def test_a_decision_whose_answer_was_lost_is_repeated() -> None:
 async def test_a_decision_that_cannot_be_delivered_is_left_and_known() -> None:
     brokers = ScriptedBrokers()
     client, _ = transaction_client(brokers)
-    async with client, client.transaction_producer("group", decision_timeout=0.1) as producer:
+    async with (
+        client,
+        client.transaction_producer("group", decision_timeout_seconds=0.1) as producer,
+    ):
         async with producer.transaction(MESSAGE) as transaction:
             brokers.refuse(*[NotConnectedError("refused")] * 100)
         assert (transaction.result.verdict, transaction.result.is_decided) == ("commit", False)
@@ -359,7 +362,7 @@ async def test_what_could_not_be_begun_under_a_made_id_is_rolled_back_where_it_i
     brokers = ScriptedBrokers()
     brokers.lose_answers(TransportError("gone"))
     client, _ = transaction_client(brokers)
-    async with client, client.transaction_producer("group", retries=0) as producer:
+    async with client, client.transaction_producer("group", retries_max=0) as producer:
         with pytest.raises(eruca.SendFailedError):
             await producer.send_in_transaction(MESSAGE, lambda _half: "commit")
 
@@ -378,7 +381,7 @@ async def test_what_could_not_be_begun_under_an_id_of_the_programs_own_is_asked_
     brokers.lose_answers(error)
     client, _ = transaction_client(brokers)
     own = eruca.Message("orders", "an order", message_id="order-7")
-    async with client, client.transaction_producer("group", retries=0) as producer:
+    async with client, client.transaction_producer("group", retries_max=0) as producer:
         with pytest.raises((eruca.SendFailedError, TransactionIdInUseError)):
             await producer.send_in_transaction(own, lambda _half: "commit")
 
@@ -391,7 +394,9 @@ async def test_a_commit_that_is_not_delivered_outlives_a_failed_repetition() -> 
     own = eruca.Message("orders", "an order", message_id="order-7")
     async with (
         client,
-        client.transaction_producer("group", decision_timeout=0.1, retries=0) as producer,
+        client.transaction_producer(
+            "group", decision_timeout_seconds=0.1, retries_max=0
+        ) as producer,
     ):
         async with producer.transaction(own) as transaction:
             brokers.refuse(*[NotConnectedError("refused")] * 100)
@@ -453,9 +458,9 @@ async def test_settings_are_checked() -> None:
             {"check": "no function"},
             {"check_concurrency": 0},
             {"checker_urls": "nonsense"},
-            {"retries": -1},
-            {"send_timeout": 0},
-            {"decision_timeout": float("inf")},
+            {"retries_max": -1},
+            {"send_timeout_seconds": 0},
+            {"decision_timeout_seconds": float("inf")},
         ):
             with pytest.raises(eruca.ValidationError):
                 client.transaction_producer(**({"group": "group"} | settings))

@@ -11,10 +11,18 @@ import eruca
 
 CALLS: dict[str, Callable[[eruca.AsyncClient, Any], object]] = {
     "check": lambda client, given: client.transaction_producer("g", check=given),
-    "on_assigned": lambda client, given: client.push_consumer("g", on_assigned=given),
-    "on_revoked": lambda client, given: client.push_consumer("g", on_revoked=given),
-    "on_lost": lambda client, given: client.push_consumer("g", on_lost=given),
-    "on_damaged": lambda client, given: client.push_consumer("g", on_damaged=given),
+    "on_assigned": lambda client, given: client.push_consumer(
+        "g", listeners=eruca.Listeners(on_assigned=given)
+    ),
+    "on_revoked": lambda client, given: client.push_consumer(
+        "g", listeners=eruca.Listeners(on_revoked=given)
+    ),
+    "on_lost": lambda client, given: client.push_consumer(
+        "g", listeners=eruca.Listeners(on_lost=given)
+    ),
+    "on_damaged": lambda client, given: client.push_consumer(
+        "g", listeners=eruca.Listeners(on_damaged=given)
+    ),
 }
 
 

@@ -36,7 +36,7 @@ class Assignment:
         self.missing: set[str] = set()  # topics that are waited for
         self._context = context
         self._settings = settings
-        self._prefetch = Prefetch(settings.prefetch_count, settings.prefetch_bytes)
+        self._prefetch = Prefetch(settings.prefetch_count_max, settings.prefetch_bytes_max)
         self._fetchers: dict[str, BrokerFetcher] = {}  # by broker name
         self._left_at: dict[MessageQueue, int] = {}  # positions in queues that are away just now
         self._turn = 0  # which queue is emptied first

@@ -39,7 +39,8 @@ Failure cases: a heartbeat that is not answered is repeated every second while t
 lock request that is not answered may have been granted, so it is repeated until the answer is known
 and what is not wanted is released; a release or commit that is not answered is repeated; a message
 that could not be sent back is handled again after five seconds and holds the committed offset. A
-handler that blocks the event loop stops everything but the sessions, up to ``consume_timeout``.
+handler that blocks the event loop stops everything but the sessions, up to
+``consume_timeout_seconds``.
 
 Concurrency rule: all of it belongs to one event loop. Handlers that are plain functions run in
 threads, and one thread renews sessions that the loop has no time for; the only things threads touch

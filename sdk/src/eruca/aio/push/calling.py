@@ -45,10 +45,10 @@ class Calls:
     def __init__(self, settings: PushSettings) -> None:
         self._is_orderly = settings.ordered
         self._what_next = _what_next(settings)
-        self._retry_max_times = settings.retry_max_times if settings.is_clustering else None
-        self._none_is_failure = settings.none_is_failure
-        self._takes_list = settings.batch_max_count > 1
-        self._seconds = settings.consume_timeout
+        self._retry_max_times = settings.retries.count_max if settings.is_clustering else None
+        self._none_is_failure = settings.retries.none_is_failure
+        self._takes_list = settings.batch_count_max > 1
+        self._seconds = settings.consume_timeout_seconds
         self._failed = ConsumeStatus.SUSPEND if settings.ordered else ConsumeStatus.RECONSUME_LATER
         self.begun_at = 0.0  # when the event loop last began a handler; read by a thread
         self._deadlines: dict[asyncio.Task[Any], float] = {}  # of async handlers that run
@@ -170,7 +170,7 @@ class Calls:
 def _what_next(settings: PushSettings) -> str:
     """Return what becomes of a message that failed, as far as the consumer can tell."""
     if settings.ordered:
-        return f"it is tried again in {settings.suspend_seconds:g} s, and its queue waits"
+        return f"it is tried again in {settings.retries.suspend_seconds:g} s, and its queue waits"
     if not settings.is_clustering:
         return "it is not retried, since the consumer is broadcasting"
     return "it is redelivered after a delay, and after the last retry it is a dead letter"

@@ -87,7 +87,9 @@ class ConcurrentRunner:
         self._calls = Calls(settings)
         self._loop = asyncio.get_running_loop()
         self._ready = ReadyBatches(
-            time.monotonic, seconds=settings.consume_timeout, on_overdue=self._report_overdue
+            time.monotonic,
+            seconds=settings.consume_timeout_seconds,
+            on_overdue=self._report_overdue,
         )
         self._threads: ThreadPoolExecutor | None = None
         self._resting: deque[asyncio.Future[None]] = deque()  # workers without work
@@ -156,7 +158,7 @@ class ConcurrentRunner:
     # --- batches ----------------------------------------------------------------------------------
 
     def _batches(self, held: HeldQueue, messages: list[ReceivedMessage]) -> list[Batch]:
-        find, count_max = self._handlers.find, self._settings.batch_max_count
+        find, count_max = self._handlers.find, self._settings.batch_count_max
         only = self._handlers.only_one_of(held.queue.topic)
         if only is not None:  # nothing to tell apart
             return [
@@ -263,7 +265,7 @@ class ConcurrentRunner:
                 count -= 1
 
     async def _watch_threads(self) -> None:
-        limit = self._settings.consume_timeout
+        limit = self._settings.consume_timeout_seconds
         while True:
             await asyncio.sleep(min(limit / LOOKS_PER_LIMIT, LOOK_SECONDS_MAX))
             for batch in self._ready.expire():

@@ -288,8 +288,8 @@ class Membership:
         if seconds > LATE_SECONDS:
             _logger.warning(
                 "the event loop was blocked for %.1f s: nothing was pulled or committed meanwhile,"
-                " and queues are lost if that takes longer than consume_timeout; a handler that"
-                " blocks should be a plain function, which runs in a thread",
+                " and queues are lost if that takes longer than consume_timeout_seconds; a"
+                " handler that blocks should be a plain function, which runs in a thread",
                 seconds,
             )
 

@@ -61,8 +61,8 @@ class OffsetFile:
             folder.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ValidationError(
-                f"offsets_dir: {folder} cannot be made: {error}",
-                fix="name a directory by offsets_dir or ERUCA_OFFSETS_DIR",
+                f"offsets.directory: {folder} cannot be made: {error}",
+                fix="give offsets.directory or ERUCA_OFFSETS_DIR",
             ) from error
         self._lock = asyncio.Lock()
         self.path = folder / "offsets.json"

@@ -138,7 +138,7 @@ class OrderlyRunner:
 
     def add(self, held: HeldQueue) -> None:
         """Begin with a queue."""
-        lane = _Lane(held, by_key=self._settings.on_poison == "park_key")
+        lane = _Lane(held, by_key=self._settings.retries.on_poison == "park_key")
         self._lanes[held] = lane
         lane.task = self._tasks.start(self._run(lane), f"eruca queue {held.queue}")
 
@@ -255,7 +255,7 @@ class OrderlyRunner:
         return batches
 
     def _next_batch(self, held: HeldQueue, queue: _Queue, now: float) -> _Batch | None:
-        messages = queue.take(self._settings.batch_max_count, now)
+        messages = queue.take(self._settings.batch_count_max, now)
         if not messages:
             return None
         registration = self._handlers.only_one_of(held.queue.topic)
@@ -266,7 +266,9 @@ class OrderlyRunner:
                     _give_back(queue, messages[index:], now)
                     del messages[index:]
                     break
-        context = ConsumeContext(held.queue, held.is_lost, auto_commit=self._settings.auto_commit)
+        context = ConsumeContext(
+            held.queue, held.is_lost, auto_commit=self._settings.offsets.auto_commit
+        )
         return _Batch(messages, registration, context)
 
     # --- handling ---------------------------------------------------------------------------------
@@ -316,7 +318,7 @@ class OrderlyRunner:
         self, run: asyncio.Future[list[Outcome]], first: _Batch
     ) -> list[Outcome]:
         """Wait for a thread, however long it takes: what comes after must not overtake."""
-        limit = self._settings.consume_timeout
+        limit = self._settings.consume_timeout_seconds
         done, _ = await asyncio.wait((run,), timeout=limit)
         if not done:
             _logger.warning(
@@ -396,7 +398,7 @@ class OrderlyRunner:
         return dead
 
     def _suspend_seconds(self, context: ConsumeContext) -> float:
-        return suspend_seconds(context.suspend_seconds, self._settings.suspend_seconds)
+        return suspend_seconds(context.suspend_seconds, self._settings.retries.suspend_seconds)
 
     def _warn_if_stuck(self, lane: _Lane, queue: OrderedQueue[ReceivedMessage]) -> None:
         held = lane.held

@@ -103,11 +103,11 @@ class Reader:
         self._commits = commits
         self._background = background
         self._bury = bury
-        self._prefetch = Prefetch(settings.queue_max_count, settings.max_bytes)
+        self._prefetch = Prefetch(settings.limits.queue_count_max, settings.limits.bytes_max)
         self._limits = FlowLimits(
-            settings.queue_max_count,
-            settings.queue_max_bytes,
-            None if settings.ordered else settings.max_span,
+            settings.limits.queue_count_max,
+            settings.limits.queue_bytes_max,
+            None if settings.ordered else settings.limits.span_max,
         )
         self._pull_settings = _pull_settings(settings, subscriptions)
         self._fetchers: dict[str, BrokerFetcher] = {}
@@ -143,7 +143,7 @@ class Reader:
 
     async def begin(self, helds: list[HeldQueue]) -> None:
         """Tell the program, and read these queues, unless they are gone again by then."""
-        await tell(self._settings.on_assigned, [held.queue for held in helds])
+        await tell(self._settings.listeners.on_assigned, [held.queue for held in helds])
         for held in helds:
             if held.is_draining or held.is_dropped:
                 continue
@@ -163,7 +163,7 @@ class Reader:
         await self._runner.drain(held)
         self._commits.forget(held)
         if not held.is_dropped:
-            await tell(self._settings.on_revoked, [held.queue])
+            await tell(self._settings.listeners.on_revoked, [held.queue])
 
     def drop(self, held: HeldQueue) -> None:
         """Read a queue no more, at once."""
@@ -173,7 +173,7 @@ class Reader:
 
     async def tell_lost(self, queues: list[MessageQueue]) -> None:
         """Tell the program that queues are lost."""
-        await tell(self._settings.on_lost, queues)
+        await tell(self._settings.listeners.on_lost, queues)
 
     def pause(self, helds: list[HeldQueue], *, all_queues: bool) -> None:
         """Pull and hand out nothing of these queues; of all, those to come as well."""
@@ -231,7 +231,7 @@ class Reader:
             "a damaged message is skipped: %s at offset %d, %s",
             *(message.queue, message.queue_offset, message.damage),
         )
-        if (listener := self._settings.on_damaged) is not None:
+        if (listener := self._settings.listeners.on_damaged) is not None:
             self._background.start(tell_one(listener, message), "eruca listener to damage")
         if self._bury is None:
             return False
@@ -288,9 +288,9 @@ def _pull_settings(
         start="earliest",
         is_start_asked=False,
         on_offset_out_of_range="nearest" if settings.is_clustering else "earliest",
-        auto_commit_seconds=None,
-        prefetch_count=settings.queue_max_count,
-        prefetch_bytes=settings.max_bytes,
+        commit_seconds=None,
+        prefetch_count_max=settings.limits.queue_count_max,
+        prefetch_bytes_max=settings.limits.bytes_max,
         wait_for_topics=True,
     )
 

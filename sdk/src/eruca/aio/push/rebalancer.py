@@ -213,7 +213,9 @@ class Rebalancer:
         share: set[MessageQueue] = set()
         for view in views:
             try:
-                share |= share_of(self._settings.strategy, self._client_id, view, current)
+                share |= share_of(
+                    self._settings.membership.strategy, self._client_id, view, current
+                )
             except AllocationError as error:
                 _logger.warning("the share of %s stays as it is: %s", view.topic, error)
                 share |= {queue for queue in current if queue.topic == view.topic}

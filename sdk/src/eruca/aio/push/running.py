@@ -113,8 +113,8 @@ class RunningConsumer:
         self._standby = Standby(
             self._api,
             credentials=context.credentials,
-            session_seconds=settings.session_seconds,
-            limit=settings.consume_timeout,
+            session_seconds=settings.membership.session_seconds,
+            limit=settings.consume_timeout_seconds,
             renewals=self._membership.renewals,
             begun_at=self._begun_at,
             on_locks_gone=self._shut_out,
@@ -155,13 +155,13 @@ class RunningConsumer:
             self._stop_listening()
         if self._division is not None:
             try:
-                async with asyncio.timeout(self._settings.stop_timeout):
+                async with asyncio.timeout(self._settings.stop_timeout_seconds):
                     await self._division.stop()
             except TimeoutError:
                 _logger.warning(
                     "handlers have not ended within %g s: what they have in hand will be handled"
                     " again",
-                    self._settings.stop_timeout,
+                    self._settings.stop_timeout_seconds,
                 )
                 await self._commit_rest()
         await self._leave()
@@ -276,23 +276,23 @@ class RunningConsumer:
                 self._api,
                 self._urls.url_of_queue,
                 self._membership.beat_soon,
-                settings.retry_max_times,
+                settings.retries.count_max,
             )
             store: BrokerOffsets | OffsetFile = BrokerOffsets(
                 self._api, self._urls.url_of_queue, self._membership.beat_soon
             )
         else:
             store = file = OffsetFile(
-                offsets_directory(settings.offsets_dir), self._client_id, settings.group
+                offsets_directory(settings.offsets.directory), self._client_id, settings.group
             )
-        self._commits = Commits(store, settings.commit_seconds)
+        self._commits = Commits(store, settings.offsets.commit_seconds)
         if settings.ordered:
             runner: ConcurrentRunner | OrderlyRunner = OrderlyRunner(
                 settings,
                 self._handlers,
                 send_backs,
                 retry_limit=RetryLimit(
-                    settings.retry_max_times, self._api, self._urls.url_of_queue
+                    settings.retries.count_max, self._api, self._urls.url_of_queue
                 ),
                 on_lost=self._lose_one,
                 on_failure=self._on_failure,
@@ -395,8 +395,8 @@ def _heartbeat(
         ],
         message_model=settings.message_model,
         consume_type="push",
-        session_seconds=settings.session_seconds,
-        is_static=settings.is_static,
-        replaces_subscription_version=settings.replaces_subscription_version,
+        session_seconds=settings.membership.session_seconds,
+        is_static=settings.membership.is_static,
+        replaces_subscription_version=settings.membership.replaces_subscription_version,
         start=settings.start,
     )

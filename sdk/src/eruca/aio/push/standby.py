@@ -6,8 +6,8 @@ the loop turns again. A sixth of a session after the loop has last answered, it 
 loop last told each broker, and notes the renewal where the session's own clock reads it.
 
 A process that hangs must not hold its queues for ever: a handler that has blocked the loop for
-longer than ``consume_timeout`` ends the renewing. The sessions then run out, here before they do at
-the brokers, and other members take over.
+longer than ``consume_timeout_seconds`` ends the renewing. The sessions then run out, here
+before they do at the brokers, and other members take over.
 
 Invariants:
 

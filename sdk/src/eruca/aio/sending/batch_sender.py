@@ -86,7 +86,7 @@ class BatchSender:
         routes: The client's.
         attempts_max: How often a batch is tried.
         faults: The producer's fault table; None while latency fault tolerance is off.
-        compression_threshold: Bytes of a body from which it is compressed; None for never.
+        compression_threshold_bytes: Bytes of a body from which it is compressed; None for never.
         is_idempotent: Whether batches go under idempotency keys.
     """
 
@@ -97,13 +97,13 @@ class BatchSender:
         *,
         attempts_max: int,
         faults: FaultTable | None,
-        compression_threshold: int | None,
+        compression_threshold_bytes: int | None,
         is_idempotent: bool = False,
     ) -> None:
         self._transport = transport
         self._attempts = Attempts(routes, faults)
         self._attempts_max = attempts_max
-        self._compression_threshold = compression_threshold
+        self._compression_threshold = compression_threshold_bytes
         self._is_idempotent = is_idempotent
         self._unique_ids: UniqueIds | None = None
         self._decoder = msgspec.json.Decoder(BatchReceipt)
@@ -235,7 +235,7 @@ class BatchSender:
         sizes = [size for message in batch.messages if (size := len(message.body)) >= threshold]
         if not sizes:
             return encode()
-        encode = partial(encode, compression_threshold=threshold)
+        encode = partial(encode, compression_threshold_bytes=threshold)
         if sum(sizes) >= THREAD_COMPRESSION_SIZE:
             return await asyncio.to_thread(encode)  # zlib lets go of the interpreter
         return encode()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from eruca.aio.http.ownership import Ownership
 from eruca.core.messages.message import Message
 from eruca.core.messages.message_queue import MessageQueue
-from eruca.core.producing.batching import BatchLimits, linger_seconds
+from eruca.core.producing.batching import Batching, linger_seconds
 from eruca.core.producing.send_result import SendResult, Stored
 
 SendFuture = asyncio.Future[SendResult]
@@ -126,7 +126,7 @@ class SendLane:
         send: Callable[[PendingBatch], Coroutine[None, None, None]],
         queue: MessageQueue | None,
         *,
-        limits: BatchLimits,
+        limits: Batching,
         linger: float,
         in_flight_max: int,
         timeout: float,
@@ -134,7 +134,7 @@ class SendLane:
         self._send = send
         self._queue = queue
         self._count_max = limits.count_max
-        self._size_max = limits.size_max
+        self._size_max = limits.bytes_max
         self._linger = linger
         self._in_flight_max = in_flight_max
         self._timeout = timeout

@@ -76,6 +76,7 @@ async def consume(
                 enough.set()
 
     from eruca.contract.errors import SubscriptionConflictError
+    from eruca.core.consuming.push_options import Listeners
 
     async with session.client() as client:
         consumer = client.push_consumer(
@@ -83,12 +84,14 @@ async def consume(
             start=begin,
             ordered=ordered,
             concurrency=1,
-            batch_max_count=1 if count is not None else _BATCH,
-            on_assigned=lambda queues: session.say(f"reads {_names(queues)}"),
-            on_revoked=lambda queues: session.say(f"hands over {_names(queues)}"),
-            on_lost=lambda queues: session.say(f"has lost {_names(queues)}"),
-            on_damaged=lambda message: session.say(
-                f"skips a damaged message: {message!r}, {message.damage}"
+            batch_count_max=1 if count is not None else _BATCH,
+            listeners=Listeners(
+                on_assigned=lambda queues: session.say(f"reads {_names(queues)}"),
+                on_revoked=lambda queues: session.say(f"hands over {_names(queues)}"),
+                on_lost=lambda queues: session.say(f"has lost {_names(queues)}"),
+                on_damaged=lambda message: session.say(
+                    f"skips a damaged message: {message!r}, {message.damage}"
+                ),
             ),
         )
         consumer.subscribe(topic, wanted, show)

@@ -158,7 +158,7 @@ async def pull(
             queues=[queue],
             filter=wanted,
             start=begin if isinstance(begin, datetime) else begin.value,
-            prefetch_count=count,
+            prefetch_count_max=count,
         ) as consumer:
             if offset is not None:
                 await consumer.seek(queue, offset)

@@ -90,7 +90,7 @@ class RowSender:
         """
         self._started_at = time.perf_counter()
         async with (
-            self._client.producer(send_timeout=_TIMEOUT_SECONDS) as producer,
+            self._client.producer(send_timeout_seconds=_TIMEOUT_SECONDS) as producer,
             aclosing(batches),
         ):
             try:

@@ -14,20 +14,15 @@ Source: RocketMQ 5.3, ``DefaultMQPushConsumerImpl.pullMessage``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
-
-COUNT_MAX_DEFAULT: Final = 1_000  # RocketMQ's pullThresholdForQueue
-SIZE_MAX_DEFAULT: Final = 100 * 1024 * 1024  # bytes; RocketMQ's pullThresholdSizeForQueue
-SPAN_MAX_DEFAULT: Final = 2_000  # offsets; RocketMQ's consumeConcurrentlyMaxSpan
 
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
     """What may be held of one queue."""
 
-    count_max: int = COUNT_MAX_DEFAULT
-    size_max: int = SIZE_MAX_DEFAULT
-    span_max: int | None = SPAN_MAX_DEFAULT  # None: it does not matter
+    count_max: int
+    size_max: int  # bytes
+    span_max: int | None  # None: it does not matter
 
     def has_room(
         self, *, count: int, size: int, span: int, kept_count: int = 0, kept_size: int = 0

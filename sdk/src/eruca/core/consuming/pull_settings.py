@@ -38,9 +38,9 @@ class PullSettings:
     start: StartPosition | datetime  # where nothing is committed
     is_start_asked: bool  # by the program; else it is the default
     on_offset_out_of_range: OutOfRangePolicy
-    auto_commit_seconds: float | None  # None: only by hand
-    prefetch_count: int
-    prefetch_bytes: int
+    commit_seconds: float | None  # None: only by hand
+    prefetch_count_max: int
+    prefetch_bytes_max: int
     wait_for_topics: bool
 
     @classmethod
@@ -53,9 +53,9 @@ class PullSettings:
         filter: Filter | Mapping[str, Filter] = "*",
         start: StartPosition | datetime | None = None,
         on_offset_out_of_range: OutOfRangePolicy = "error",
-        auto_commit_seconds: float | None = COMMIT_SECONDS_DEFAULT,
-        prefetch_count: int = PREFETCH_COUNT_DEFAULT,
-        prefetch_bytes: int = PREFETCH_SIZE_DEFAULT,
+        commit_seconds: float | None = COMMIT_SECONDS_DEFAULT,
+        prefetch_count_max: int = PREFETCH_COUNT_DEFAULT,
+        prefetch_bytes_max: int = PREFETCH_SIZE_DEFAULT,
         wait_for_topics: bool = False,
     ) -> PullSettings:
         """Return the settings that the arguments of ``pull_consumer`` mean.
@@ -77,10 +77,10 @@ class PullSettings:
                 f"on_offset_out_of_range: {on_offset_out_of_range!r} is none of"
                 f" {', '.join(OUT_OF_RANGE_POLICIES)}"
             )
-        check_count("prefetch_count", prefetch_count, 1)
-        check_count("prefetch_bytes", prefetch_bytes, 1)
-        if auto_commit_seconds is not None:
-            check_range("auto_commit_seconds", auto_commit_seconds, 0)
+        check_count("prefetch_count_max", prefetch_count_max, 1)
+        check_count("prefetch_bytes_max", prefetch_bytes_max, 1)
+        if commit_seconds is not None:
+            check_range("commit_seconds", commit_seconds, 0)
         return cls(
             group,
             several,
@@ -89,9 +89,9 @@ class PullSettings:
             START_DEFAULT if start is None else _checked_start(start, group),
             start is not None,
             on_offset_out_of_range,
-            None if group is None else auto_commit_seconds,
-            prefetch_count,
-            prefetch_bytes,
+            None if group is None else commit_seconds,
+            prefetch_count_max,
+            prefetch_bytes_max,
             wait_for_topics,
         )
 

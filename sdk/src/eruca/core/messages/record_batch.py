@@ -63,18 +63,18 @@ def encode_messages(
     queue_id: int,
     born_timestamp: int,
     store_host_v6: bool = False,
-    compression_threshold: int | None = None,
+    compression_threshold_bytes: int | None = None,
 ) -> EncodedBatch:
     """Return the batch that stores *messages* of one topic, each under its id.
 
-    Bodies of at least *compression_threshold* bytes are compressed where that makes them smaller.
+    Bodies of at least *compression_threshold_bytes* are compressed where that makes them smaller.
     """
     assert len(messages) == len(message_ids) > 0
     template = _Template(messages[0].topic, queue_id, born_timestamp, store_host_v6=store_host_v6)
     bodies = [message.body for message in messages]
     sys_flags: list[int] = []
-    if compression_threshold is not None:
-        sys_flags = _compress(bodies, compression_threshold)
+    if compression_threshold_bytes is not None:
+        sys_flags = _compress(bodies, compression_threshold_bytes)
     if len(messages) < COLUMNS_FROM or optional_numpy() is None:
         return _encode_by_loop(template, messages, message_ids, bodies, sys_flags)
     return _encode_by_columns(template, messages, message_ids, bodies, sys_flags)

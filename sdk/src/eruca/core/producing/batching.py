@@ -12,24 +12,39 @@ from dataclasses import dataclass
 from typing import Final
 
 from eruca.contract.limits import BATCH_COUNT_MAX, BODY_SIZE_MAX
-from eruca.core.checked_numbers import check_count
-
-BATCH_COUNT_DEFAULT: Final = 1_000
-BATCH_SIZE_DEFAULT: Final = 2 * 1024 * 1024  # bytes, by estimate
-LINGER_MS_DEFAULT: Final = 1.0
-IN_FLIGHT_DEFAULT: Final = 4  # batches
+from eruca.core.checked_arguments import check_fields
+from eruca.core.checked_numbers import check_count, check_range
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """How large a batch may grow; a message too large for it travels alone."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """How a producer gathers messages into batches.
 
-    count_max: int = BATCH_COUNT_DEFAULT
-    size_max: int = BATCH_SIZE_DEFAULT  # bytes
+    Args:
+        count_max: Messages in a batch.
+        bytes_max: Bytes in a batch, by estimate; a larger message travels alone.
+        linger_ms: The time a batch may wait for company while another is under way.
+        in_flight_max: Batches under way at a time, per topic.
+
+    Raises:
+        ValidationError: A value is not allowed.
+    """
+
+    count_max: int = 1_000
+    bytes_max: int = 2 * 1024 * 1024
+    linger_ms: float = 1.0
+    in_flight_max: int = 4
 
     def __post_init__(self) -> None:
-        check_count("batch_max_count", self.count_max, 1, BATCH_COUNT_MAX)
-        check_count("batch_max_bytes", self.size_max, 1, BODY_SIZE_MAX)
+        """Check the values."""
+        check_fields(self, "batching")
+        check_count("batching.count_max", self.count_max, 1, BATCH_COUNT_MAX)
+        check_count("batching.bytes_max", self.bytes_max, 1, BODY_SIZE_MAX)
+        check_range("batching.linger_ms", self.linger_ms, 0)
+        check_count("batching.in_flight_max", self.in_flight_max, 1)
+
+
+BATCHING_DEFAULT: Final = Batching()
 
 
 def linger_seconds(

@@ -14,7 +14,7 @@ from typing import Self
 from eruca.contract.errors import ErucaError, PartialSendError, SendFailedError
 from eruca.core.messages.message import Message, size_estimates
 from eruca.core.messages.message_queue import MessageQueue
-from eruca.core.producing.batching import BatchLimits
+from eruca.core.producing.batching import Batching
 from eruca.core.producing.send_result import SendResult, SendResults, Stored
 
 
@@ -41,12 +41,12 @@ class SendPart:
 
 
 def part_by_queue(
-    messages: Sequence[Message], queues: Sequence[MessageQueue | None], limits: BatchLimits
+    messages: Sequence[Message], queues: Sequence[MessageQueue | None], limits: Batching
 ) -> list[SendPart]:
     """Return *messages* in batches; ``queues[i]`` is where ``messages[i]`` must go, if anywhere."""
     parts: list[SendPart] = []
     open_parts: dict[tuple[str, MessageQueue | None], SendPart] = {}
-    count_max, size_max = limits.count_max, limits.size_max
+    count_max, size_max = limits.count_max, limits.bytes_max
     open_indexes: dict[tuple[str, MessageQueue | None], list[int]] = {}
     for index, (message, queue) in enumerate(zip(messages, queues, strict=True)):
         key = (message.topic, queue)
@@ -63,17 +63,17 @@ def part_by_queue(
 
 
 def part_alike(
-    messages: list[Message], queue: MessageQueue | None, limits: BatchLimits
+    messages: list[Message], queue: MessageQueue | None, limits: Batching
 ) -> list[SendPart]:
     """Return messages of one topic that may all go to *queue* in batches; the faster way."""
     sizes = size_estimates(messages)
-    if 0 < len(messages) <= limits.count_max and (size := sum(sizes)) <= limits.size_max:
+    if 0 < len(messages) <= limits.count_max and (size := sum(sizes)) <= limits.bytes_max:
         return [SendPart.of(messages, range(len(messages)), queue, size)]
     ends = list(accumulate(sizes))
     parts = []
     start = sent_size = 0
     while start < len(messages):
-        fitting = bisect_right(ends, sent_size + limits.size_max, start)
+        fitting = bisect_right(ends, sent_size + limits.bytes_max, start)
         end = min(max(fitting, start + 1), start + limits.count_max, len(messages))
         size = ends[end - 1] - sent_size
         parts.append(SendPart.of(messages[start:end], range(start, end), queue, size))

@@ -31,9 +31,9 @@ class TransactionSettings:
     check_concurrency: int
     checker_urls: tuple[str, ...]  # none: the name servers are asked
     latency_fault: bool | LatencyProfile
-    retries: int
-    send_timeout: float
-    decision_timeout: float
+    retries_max: int
+    send_timeout_seconds: float
+    decision_timeout_seconds: float
 
     @classmethod
     def resolve(
@@ -45,9 +45,9 @@ class TransactionSettings:
         check_concurrency: int,
         checker_urls: str | Iterable[str] | None,
         latency_fault: bool | LatencyProfile,
-        retries: int,
-        send_timeout: float,
-        decision_timeout: float,
+        retries_max: int,
+        send_timeout_seconds: float,
+        decision_timeout_seconds: float,
     ) -> TransactionSettings:
         """Return the settings.
 
@@ -58,16 +58,16 @@ class TransactionSettings:
         if check is not None and not callable(check):
             raise ValidationError(f"check: {check!r} is no function")
         check_count("check_concurrency", check_concurrency, 1, CHECKS_TAKEN_MAX)
-        check_count("retries", retries, 0)
+        check_count("retries_max", retries_max, 0)
         return cls(
             group,
             check,
             check_concurrency,
             TXN_CHECKER.given(environment, checker_urls, "checker_urls"),
             latency_fault,
-            retries,
-            checked_seconds(send_timeout, "send_timeout"),
-            checked_seconds(decision_timeout, "decision_timeout"),
+            retries_max,
+            checked_seconds(send_timeout_seconds, "send_timeout_seconds"),
+            checked_seconds(decision_timeout_seconds, "decision_timeout_seconds"),
         )
 
 

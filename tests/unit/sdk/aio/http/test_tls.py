@@ -46,7 +46,7 @@ async def test_clients_and_their_first_sends_over_plain_http_load_no_authorities
     clients = [eruca.AsyncClient(url, timeout=20) for _ in range(CLIENTS)]
 
     async def send(client: eruca.AsyncClient) -> None:
-        async with client, client.producer(send_timeout=20) as producer:
+        async with client, client.producer(send_timeout_seconds=20) as producer:
             with pytest.raises(eruca.NameServersUnreachableError):
                 await producer.send(eruca.Message("orders", b"x"))
 

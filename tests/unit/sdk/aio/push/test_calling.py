@@ -12,10 +12,10 @@ from eruca.aio.push.calling import Calls, tell
 from eruca.contract.records import Record, encode_record
 from eruca.core.consuming.consume_status import ConsumeStatus
 from eruca.core.consuming.handler_table import Registration
-from eruca.core.consuming.push_settings import PushSettings
 from eruca.core.filters.tag_expression import Subscription
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.messages.received_message import ReceivedMessage
+from support.push import push_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ async def test_what_ends_processes_is_a_failure_of_a_plain_handler_and_ends_no_e
 
     message = poison()
     registration = Registration(leave, Subscription("*"), False, takes_context=False)
-    calls = Calls(PushSettings(group="billing"))
+    calls = Calls(push_settings())
 
     with ThreadPoolExecutor(1) as threads:
         calling = asyncio.get_running_loop().run_in_executor(
@@ -69,7 +69,7 @@ async def test_a_cancelled_wait_in_a_handler_is_its_failure_after_a_failed_task_
         asking.cancel()
         await asking
 
-    calls = Calls(PushSettings(group="billing"))
+    calls = Calls(push_settings())
     outcomes = []
 
     async def work() -> None:

@@ -52,7 +52,7 @@ def held_at(offset: int | None, intake: Intake, **limits: int) -> HeldQueue:
     return HeldQueue(
         QUEUE,
         model="clustering",
-        limits=FlowLimits(**limits),
+        limits=FlowLimits(**{"count_max": 1_000, "size_max": 10**8, "span_max": 2_000, **limits}),
         prefetch=Prefetch(1_000, 10**6),
         intake=intake,
         offset=offset,
@@ -194,7 +194,7 @@ def test_a_dropped_queue_holds_nothing_any_more() -> None:
     held = HeldQueue(
         QUEUE,
         model="clustering",
-        limits=FlowLimits(),
+        limits=FlowLimits(1_000, 10**8, 2_000),
         prefetch=prefetch,
         intake=intake,
         offset=0,

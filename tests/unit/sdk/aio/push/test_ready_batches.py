@@ -43,7 +43,7 @@ def held(number: int = 0) -> HeldQueue:
     return HeldQueue(
         MessageQueue("orders", "a", number),
         model="clustering",
-        limits=FlowLimits(),
+        limits=FlowLimits(1_000, 10**8, 2_000),
         prefetch=Prefetch(1_000, 10**6),
         intake=Nobody(),
         offset=0,

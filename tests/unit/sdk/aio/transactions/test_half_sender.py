@@ -121,7 +121,7 @@ async def test_without_retries_there_is_one_attempt() -> None:
     client, hot = transaction_client(brokers)
     async with client:
         with pytest.raises(eruca.SendFailedError, match="it may be stored"):
-            await begin(client, eruca.Message("orders", "x"), retries=0)
+            await begin(client, eruca.Message("orders", "x"), retries_max=0)
 
     assert len(hot.requests) == 1
 
@@ -132,7 +132,7 @@ async def test_the_deadline_ends_what_only_time_could_help() -> None:
     client, hot = transaction_client(brokers)
     async with (
         client,
-        client.transaction_producer("group", retries=1, send_timeout=60) as producer,
+        client.transaction_producer("group", retries_max=1, send_timeout_seconds=60) as producer,
     ):
         with moved_clock() as clock:
             sending = asyncio.create_task(

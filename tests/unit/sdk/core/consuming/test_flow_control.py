@@ -24,7 +24,7 @@ def test_there_is_room_below_every_bound(count: int, size: int, span: int, has_r
 
 
 def test_the_span_does_not_matter_where_nothing_overtakes() -> None:
-    assert FlowLimits(span_max=None).has_room(count=1, size=1, span=10**9)
+    assert FlowLimits(100, 1_000, span_max=None).has_room(count=1, size=1, span=10**9)
 
 
 @pytest.mark.parametrize(

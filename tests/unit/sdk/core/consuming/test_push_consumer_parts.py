@@ -9,12 +9,12 @@ import pytest
 
 from eruca.contract.errors import ValidationError
 from eruca.contract.records import Record, encode_record
-from eruca.core.allocation import Averagely
 from eruca.core.consuming.consume_context import ConsumeContext
 from eruca.core.consuming.handler_table import HandlerTable
-from eruca.core.consuming.push_settings import PushSettings
+from eruca.core.consuming.push_options import Membership, Offsets, Retries
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.messages.received_message import ReceivedMessage
+from support.push import push_settings
 
 
 @pytest.mark.parametrize(
@@ -23,41 +23,38 @@ from eruca.core.messages.received_message import ReceivedMessage
         ({"group": ""}, "group"),
         ({"group": "CID_RMQ_SYS_x"}, "group"),
         ({"message_model": "CLUSTERING"}, "message_model: .* neither clustering nor broadcasting"),
-        ({"strategy": Averagely}, "strategy: .*such as eruca.Averagely"),
-        ({"strategy": "averagely"}, "strategy"),
         ({"start": "yesterday"}, "start"),
         ({"start": datetime(2026, 1, 1)}, "start"),  # noqa: DTZ001  (that is what is wrong)
         ({"concurrency": 0}, "concurrency"),
-        ({"batch_max_count": 1_025}, "batch_max_count"),
-        ({"queue_max_count": 0}, "queue_max_count"),
-        ({"max_span": 0}, "max_span"),
-        ({"max_bytes": 0}, "max_bytes"),
-        ({"session_seconds": 2.9}, "session_seconds"),
-        ({"retry_max_times": -1}, "retry_max_times"),
-        ({"commit_seconds": -0.1}, "commit_seconds"),
-        ({"consume_timeout": 0}, "consume_timeout"),
+        ({"batch_count_max": 1_025}, "batch_count_max"),
+        ({"consume_timeout_seconds": 0}, "consume_timeout_seconds"),
+        ({"stop_timeout_seconds": -1}, "stop_timeout_seconds"),
         ({"client_id": ""}, "client_id"),
-        ({"on_poison": "skip", "ordered": True}, "on_poison"),
-        ({"on_poison": "park_key"}, "ordered"),
-        ({"auto_commit": False}, "ordered"),
-        ({"on_poison": "park_key", "ordered": True, "auto_commit": False}, "auto_commit"),
+        ({"retries": Retries(on_poison="park_key")}, "retries.on_poison: .*ordered=True"),
+        ({"offsets": Offsets(auto_commit=False)}, "offsets.auto_commit: .*ordered=True"),
+        (
+            {
+                "ordered": True,
+                "retries": Retries(on_poison="park_key"),
+                "offsets": Offsets(auto_commit=False),
+            },
+            'retries.on_poison: "park_key" needs offsets.auto_commit',
+        ),
     ],
 )
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, Any], about: str) -> None:
     with pytest.raises(ValidationError, match=about):
-        PushSettings(**{"group": "billing", **wrong})
+        push_settings(**wrong)
 
 
 def test_the_defaults_and_the_bounds_are_allowed() -> None:
-    assert PushSettings(group="billing").is_clustering
-    PushSettings(
-        group="billing",
+    assert push_settings().is_clustering
+    push_settings(
         start=datetime(2026, 1, 1, tzinfo=UTC),
-        retry_max_times=0,
-        commit_seconds=0.0,
-        session_seconds=3.0,
         ordered=True,
-        on_poison="park_key",
+        retries=Retries(count_max=0, on_poison="park_key"),
+        membership=Membership(session_seconds=3.0),
+        offsets=Offsets(commit_seconds=0.0),
     )
 
 

@@ -42,7 +42,7 @@ from eruca.core.messages.record_batch import decode_messages, encode_messages
 from eruca.sync.portal import Portal
 messages = [Message("orders", b"x" * 5_000)] * 100
 batch = encode_messages(
-    messages, ["1"] * 100, queue_id=0, born_timestamp=0, compression_threshold=4_096
+    messages, ["1"] * 100, queue_id=0, born_timestamp=0, compression_threshold_bytes=4_096
 )
 records = memoryview(batch.body)[16 + 400 :]
 pulled = decode_messages(MessageQueue("orders", "a", 0), records, batch.sizes)

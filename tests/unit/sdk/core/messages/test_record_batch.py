@@ -88,7 +88,7 @@ def encoded(
         queue_id=3,
         born_timestamp=BORN,
         store_host_v6=store_host_v6,
-        compression_threshold=threshold,
+        compression_threshold_bytes=threshold,
     )
 
 

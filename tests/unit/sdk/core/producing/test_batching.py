@@ -6,7 +6,7 @@ import pytest
 
 from eruca.contract.errors import ValidationError
 from eruca.contract.limits import BATCH_COUNT_MAX, BODY_SIZE_MAX
-from eruca.core.producing.batching import BatchLimits, linger_seconds
+from eruca.core.producing.batching import Batching, linger_seconds
 
 
 @pytest.mark.parametrize("is_full", [True, False])
@@ -44,4 +44,4 @@ def wait(*, is_full: bool, in_flight: int, waited: float = 0.0) -> float | None:
 )
 def test_limits_keep_within_the_contracts(count_max: int, size_max: int) -> None:
     with pytest.raises(ValidationError):
-        BatchLimits(count_max, size_max)
+        Batching(count_max=count_max, bytes_max=size_max)

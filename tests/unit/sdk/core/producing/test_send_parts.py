@@ -18,17 +18,17 @@ from eruca.contract.messages import BatchReceipt
 from eruca.contract.records import NO_HOST
 from eruca.core.messages.message import Message
 from eruca.core.messages.message_queue import MessageQueue
-from eruca.core.producing.batching import BatchLimits
+from eruca.core.producing.batching import Batching
 from eruca.core.producing.send_parts import SendPart, part_alike, part_by_queue, results_in_order
 from eruca.core.producing.send_result import StoredBatch
 
 QUEUES = [None, MessageQueue("orders", "a", 0), MessageQueue("orders", "b", 1)]
 
 bodies = st.lists(st.integers(1, 2_000).map(bytes), max_size=60)
-limits = st.builds(BatchLimits, st.integers(1, 20), st.integers(1, 5_000))
+limits = st.builds(Batching, count_max=st.integers(1, 20), bytes_max=st.integers(1, 5_000))
 
 
-def check(parts: list[SendPart], messages: list[Message], chosen: BatchLimits) -> None:
+def check(parts: list[SendPart], messages: list[Message], chosen: Batching) -> None:
     indexes = [index for part in parts for index in part.indexes]
     assert sorted(indexes) == list(range(len(messages)))
     for part in parts:
@@ -36,12 +36,12 @@ def check(parts: list[SendPart], messages: list[Message], chosen: BatchLimits) -
         assert list(part.indexes) == sorted(part.indexes)
         assert part.size == sum(message.size_estimate() for message in part.messages)
         assert 1 <= len(part.messages) <= chosen.count_max
-        assert part.size <= chosen.size_max or len(part.messages) == 1
+        assert part.size <= chosen.bytes_max or len(part.messages) == 1
 
 
 @given(sizes=bodies, chosen=limits)
 def test_messages_that_are_alike_fill_one_batch_after_another(
-    sizes: list[bytes], chosen: BatchLimits
+    sizes: list[bytes], chosen: Batching
 ) -> None:
     messages = [Message("orders", body) for body in sizes]
 
@@ -50,12 +50,12 @@ def test_messages_that_are_alike_fill_one_batch_after_another(
     check(parts, messages, chosen)
     for part, following in pairwise(parts):
         full = len(part.messages) == chosen.count_max
-        assert full or part.size + following.messages[0].size_estimate() > chosen.size_max
+        assert full or part.size + following.messages[0].size_estimate() > chosen.bytes_max
 
 
 @given(sizes=bodies, chosen=limits, data=st.data())
 def test_messages_are_parted_by_queue_and_stay_in_order(
-    sizes: list[bytes], chosen: BatchLimits, data: st.DataObject
+    sizes: list[bytes], chosen: Batching, data: st.DataObject
 ) -> None:
     messages = [Message("orders", body) for body in sizes]
     queues = [data.draw(st.sampled_from(QUEUES)) for _ in messages]
@@ -69,7 +69,7 @@ def test_messages_are_parted_by_queue_and_stay_in_order(
 
 
 @given(sizes=bodies, chosen=limits)
-def test_both_ways_agree_where_both_apply(sizes: list[bytes], chosen: BatchLimits) -> None:
+def test_both_ways_agree_where_both_apply(sizes: list[bytes], chosen: Batching) -> None:
     messages = [Message("orders", body) for body in sizes]
     alike = part_alike(messages, QUEUES[1], chosen)
     by_queue = part_by_queue(messages, [QUEUES[1]] * len(messages), chosen)

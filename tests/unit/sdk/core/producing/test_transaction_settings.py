@@ -18,9 +18,9 @@ def urls(environment: dict[str, str], given: Any = None) -> tuple[str, ...]:  # 
         check_concurrency=1,
         checker_urls=given,
         latency_fault=False,
-        retries=0,
-        send_timeout=1,
-        decision_timeout=1,
+        retries_max=0,
+        send_timeout_seconds=1,
+        decision_timeout_seconds=1,
     )
     return settings.checker_urls
 
