@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -12,8 +13,15 @@ from urllib.parse import parse_qs
 import pytest
 from structlog.testing import capture_logs
 
+from eruca.contract.errors import (
+    PROBLEM_MEDIA_TYPE,
+    ConflictError,
+    NotFoundError,
+    UnavailableError,
+    ValidationError,
+)
 from eruca.contract.topics import TopicConfig
-from eruca.services.http import ANONYMOUS
+from eruca.services.http import ANONYMOUS, Credentials
 from eruca_broker.loops.registration import Registrant, Registration
 from support.clocks import ManualClock
 from support.waiting import until
@@ -44,6 +52,7 @@ class NameServer:
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.status = 200
         self.is_silent = False
+        self.is_behind_proxy = False  # which answers errors in its own way
         self.needs_topics = False
         self.ordered_topics: dict[str, str] | None = None
         self.url = ""
@@ -88,9 +97,20 @@ class NameServer:
                     }
                 ).encode()
                 self.needs_topics = False
-                head = b"HTTP/1.1 %d x\r\ncontent-length: %d\r\n\r\n" % (self.status, len(result))
-                writer.write(head + result)
+                media_type = "application/json"
+                if self.status >= 300 and not self.is_behind_proxy:
+                    media_type, result = PROBLEM_MEDIA_TYPE, problem_of(self.status)
+                answer = (
+                    f"HTTP/1.1 {self.status} x\r\ncontent-type: {media_type}\r\n"
+                    f"content-length: {len(result)}\r\n\r\n"
+                )
+                writer.write(answer.encode() + result)
                 await writer.drain()
+
+
+def problem_of(status: int) -> bytes:
+    kinds = {kind.status: kind for kind in (NotFoundError, ConflictError, UnavailableError)}
+    return json.dumps(kinds[status]("because").problem()).encode()
 
 
 @contextmanager
@@ -121,7 +141,7 @@ async def name_servers(count: int) -> AsyncIterator[list[NameServer]]:
 class Broker:
     """What registers: topics and their version, changed by the test."""
 
-    def __init__(self, urls: list[str]) -> None:
+    def __init__(self, urls: list[str], credentials: Credentials) -> None:
         self.clock = ManualClock()
         self.names: list[str] = ["orders"]
         self.registration = Registration(
@@ -133,13 +153,13 @@ class Broker:
             ],
             version=lambda: len(self.names),
             clock=self.clock,
-            credentials=ANONYMOUS,
+            credentials=credentials,
         )
 
 
 @asynccontextmanager
-async def registering(*urls: str) -> AsyncIterator[Broker]:
-    broker = Broker(list(urls))
+async def registering(*urls: str, by: Credentials = ANONYMOUS) -> AsyncIterator[Broker]:
+    broker = Broker(list(urls), by)
     broker.registration.start()
     try:
         yield broker
@@ -277,6 +297,38 @@ async def test_a_broker_that_one_name_server_has_is_not_stopped_by_another_that_
             await broker.registration.first_outcomes()
 
             assert broker.registration.refusal is None
+
+
+async def test_a_proxys_conflict_is_no_refusal() -> None:
+    """It is not the name server's word, so it stops no broker."""
+    async with name_servers(1) as [server]:
+        server.status = 409
+        server.is_behind_proxy = True
+        async with registering(server.url) as broker:
+            await broker.registration.first_outcomes()
+
+            assert broker.registration.refusal is None
+            assert broker.registration.registered_count == 0
+
+
+async def test_credentials_that_cannot_be_had_are_a_fault_and_no_crash() -> None:
+    class Missing:
+        has_headers = True
+
+        async def headers(self, url: str) -> list[tuple[str, str]]:
+            raise ValidationError("the key file is missing")
+
+        async def ssl_context(self) -> ssl.SSLContext:
+            raise AssertionError
+
+    with capture_logs() as logs:
+        async with name_servers(1) as [server], registering(server.url, by=Missing()) as broker:
+            await broker.registration.first_outcomes()
+
+            assert server.requests == []
+            assert broker.registration.refusal is None
+
+    assert "the key file is missing" in next(e["why"] for e in logs)
 
 
 async def test_name_servers_that_do_not_answer_refuse_nobody() -> None:

@@ -13,7 +13,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from eruca.aio.http.transport import connection_fault
-from eruca.contract.errors import PROBLEM_MEDIA_TYPE
+from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ErucaError
 
 TIMEOUT_SECONDS: Final = 5.0
 
@@ -76,6 +76,8 @@ async def ask(
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         fault = str(error) or type(error).__name__
         fix = "see whether an Eruca service listens there"
+    except ErucaError as error:  # its credentials
+        fault, fix = error.detail, error.fix
     if answer is not None and not answer.is_success:
         fault, fix = _refusal(answer)
     return Probe(time.perf_counter() - started_at, answer, fault, fix)

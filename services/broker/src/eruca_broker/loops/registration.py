@@ -20,23 +20,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Final
 
-import httpx
 import structlog
 
-from eruca.contract.errors import ConflictError, error_of_problem
+from eruca.contract.errors import ConflictError, ErucaError, NotFoundError
 from eruca.contract.limits import REGISTRATION_SECONDS_MAX
 from eruca.contract.ordered_topics import ordered_topics_of
 from eruca.contract.routes import BrokerRegistration, RegistrationResult
 from eruca.contract.topics import TopicConfig
-from eruca.services.http import Credentials, httpx_client
+from eruca.services.cluster import parsed, send_model
+from eruca.services.http import Credentials, HttpTransport, httpx_transport, target_of
 from eruca_chassis.clock import Clock
 from eruca_chassis.loops import BackgroundLoop
 
 UNREGISTER_SECONDS: Final = 2.0  # less than for a registration: somebody waits for the stop
-_NOT_THERE: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})  # or another is
 
 _log = structlog.get_logger()
 
@@ -79,7 +77,7 @@ class Registration:
         credentials: Credentials,
         on_outcome: Callable[[], None] = lambda: None,
     ) -> None:
-        self._http = httpx_client(credentials, timeout=REGISTRATION_SECONDS_MAX)
+        self._transport = httpx_transport(credentials)
         ordered: dict[str, dict[str, str]] = {}
         self._ordered = ordered
         self._broker_name = registrant.broker_name
@@ -87,7 +85,7 @@ class Registration:
             _Peer(
                 registrant,
                 url,
-                self._http,
+                self._transport,
                 ordered,
                 topics=topics,
                 version=version,
@@ -145,7 +143,7 @@ class Registration:
         self.begin_stop()
         assert self._unregistration is not None
         await self._unregistration
-        await self._http.aclose()
+        await self._transport.close()
 
     async def _unregister(self) -> None:
         await asyncio.gather(*(peer.leave() for peer in self._peers))
@@ -158,7 +156,7 @@ class _Peer:
         self,
         registrant: Registrant,
         url: str,
-        http: httpx.AsyncClient,
+        transport: HttpTransport,
         ordered: dict[str, dict[str, str]],
         *,
         topics: Callable[[], list[TopicConfig]],
@@ -176,8 +174,8 @@ class _Peer:
         )
         self._registrant = registrant
         self._url = url
-        self._resource = f"{url}/v1/brokers/{registrant.broker_name}/{registrant.broker_id}"
-        self._http = http
+        self._target = f"/v1/brokers/{registrant.broker_name}/{registrant.broker_id}"
+        self._transport = transport
         self._ordered = ordered  # what each name server has said, by its URL
         self._ordered_digest: str | None = None
         self._topics = topics
@@ -192,15 +190,17 @@ class _Peer:
         if not self._has_asked:
             return
         try:
-            response = await self._http.delete(
-                self._resource,
-                params={"store_host": self._registrant.store_host},
+            await send_model(
+                self._transport,
+                "DELETE",
+                self._url,
+                target_of(self._target, store_host=self._registrant.store_host),
                 timeout=UNREGISTER_SECONDS,
             )
-            if not response.is_success and response.status_code not in _NOT_THERE:
-                raise _refusal(response)
-        except httpx.HTTPError as error:
-            _log.warning("not unregistered", namesrv=self._url, why=_reason(error))
+        except (NotFoundError, ConflictError):
+            pass  # it is not there, or another broker is
+        except ErucaError as error:
+            _log.warning("not unregistered", namesrv=self._url, why=str(error))
         self.is_registered = False
 
     async def _step(self) -> None:
@@ -216,8 +216,8 @@ class _Peer:
         except ConflictError as error:
             self.refusal = error
             self._failed(str(error))
-        except (httpx.HTTPError, ValueError) as error:
-            self._failed(_reason(error))
+        except (ErucaError, ValueError) as error:
+            self._failed(str(error))
         else:
             self._succeeded()
         self.has_outcome.set()
@@ -236,16 +236,15 @@ class _Peer:
             ordered_topics_digest=self._ordered_digest,
         )
         self._has_asked = True
-        response = await self._http.put(
-            self._resource,
-            content=registration.model_dump_json(),
-            headers={"content-type": "application/json"},
+        answer = await send_model(
+            self._transport,
+            "PUT",
+            self._url,
+            self._target,
+            registration,
+            timeout=REGISTRATION_SECONDS_MAX,
         )
-        if response.status_code == HTTPStatus.CONFLICT:
-            raise _conflict(response)
-        if response.status_code != HTTPStatus.OK:
-            raise _refusal(response)
-        result = RegistrationResult.model_validate_json(response.content)
+        result = parsed(RegistrationResult, answer, self._url + self._target)
         if result.ordered_topics is not None:
             self._ordered[self._url] = result.ordered_topics
             self._ordered_digest = result.ordered_topics_digest
@@ -270,20 +269,3 @@ class _Peer:
         self.is_registered = True
         self.refusal = None
         self._last_fault = None
-
-
-def _conflict(response: httpx.Response) -> ConflictError:
-    try:
-        document = response.json()
-    except ValueError:
-        document = None
-    error = error_of_problem(document if isinstance(document, dict) else {}, response.status_code)
-    return error if isinstance(error, ConflictError) else ConflictError(str(error))
-
-
-def _refusal(response: httpx.Response) -> httpx.HTTPError:
-    return httpx.HTTPError(f"it answered {response.status_code}: {response.text[:300]}")
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
