@@ -176,7 +176,7 @@ async def test_processes_that_cannot_be_had_are_told_at_once(
 
 
 async def test_what_was_waited_for_in_vain_is_told() -> None:
-    lacking = r"within 0\.1 s: (namesrv-1|broker-a) had (no answer|503) from http://127\.0\.0\.1"
+    lacking = r"within 0\.1 s: (namesrv-1|broker-a) had (no answer:|503 from) http://127\.0\.0\.1"
 
     with pytest.raises(StartError, match=lacking):
         await LocalCluster(settings=SMALL, start_seconds=0.1).start()

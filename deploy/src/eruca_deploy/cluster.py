@@ -15,18 +15,18 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-import httpx
 import psutil
 
 from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
-from eruca.services.http import credentials_of, httpx_client
+from eruca.services.http import HttpTransport, credentials_of, http1_transport
 from eruca_deploy.data_lock import lock_data
 from eruca_deploy.plan import (
     MODULES,
@@ -46,7 +46,6 @@ from eruca_deploy.supervision import Child, Report
 from eruca_postgres.embedded import EmbeddedServer, socket_directory
 
 _POLL_SECONDS: Final = 0.05  # between two requests to a service that is not ready yet
-_ANSWER_SECONDS: Final = 2.0  # for one of them
 _TAIL_SHOWN: Final = 20  # lines of a child's output in the error for a failed start
 
 
@@ -309,25 +308,27 @@ class LocalCluster:
         )
 
     async def _until_ready(self, services: list[Service] | tuple[Service, ...]) -> None:
-        async with _client(self._environment) as client:
+        async with _transport(self._environment) as transport:
             for service in services:
-                await self._until_none(service, partial(lacks_readiness, client, service.url))
+                await self._until_none(service, partial(lacks_readiness, transport, service.url))
             names = {s.name for s in services} & {s.name for s in self.plan.brokers}
             for namesrv in self.plan.namesrvs:
                 if self._children[namesrv.name].pid is None:
                     continue  # killed on purpose, and a broker is restarted meanwhile
-                await self._until_none(namesrv, partial(lacks_brokers, client, namesrv.url, names))
+                await self._until_none(
+                    namesrv, partial(lacks_brokers, transport, namesrv.url, names)
+                )
 
     async def _until_at_work(self, plan: ClusterPlan) -> None:
         namespaces = {
             TXN_CHECKER_MODULE: CHECKERS_NAMESPACE,
             QUERY_MODULE: QUERY_SERVICES_NAMESPACE,
         }
-        async with _client(self._environment) as client:
+        async with _transport(self._environment) as transport:
             for service in (*plan.txn_checkers, *plan.queries):
                 lack = partial(
                     lacks_work,
-                    client,
+                    transport,
                     service.url,
                     brokers={broker.name for broker in plan.brokers},
                     namespace=namespaces[service.module],
@@ -355,8 +356,14 @@ class LocalCluster:
         return f"not everything was ready within {self._start_seconds:g} s: {self._lacking}{tails}"
 
 
-def _client(environment: Mapping[str, str]) -> httpx.AsyncClient:
-    return httpx_client(credentials_of(environment), timeout=_ANSWER_SECONDS)
+@asynccontextmanager
+async def _transport(environment: Mapping[str, str]) -> AsyncIterator[HttpTransport]:
+    # Loading httpx would take a tenth of a second of the start.
+    transport = http1_transport(credentials_of(environment))
+    try:
+        yield transport
+    finally:
+        await transport.close()
 
 
 def _locked_directory(directory: Path) -> int:

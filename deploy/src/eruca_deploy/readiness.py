@@ -6,29 +6,32 @@ service that gives no proper answer is not up yet.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Any, cast
+from http import HTTPStatus
+from typing import Any, Final, cast
 
-import httpx
+from eruca.contract.errors import ErucaError
+from eruca.services.http import HttpTransport, problem_error
 
-from eruca.contract.errors.problems import PROBLEM_MEDIA_TYPE
+ANSWER_SECONDS: Final = 2.0  # for one request
 
 
 class _NoAnswerError(Exception):
     """A service gave no proper answer; the text says what happened instead."""
 
 
-async def lacks_readiness(client: httpx.AsyncClient, url: str) -> str | None:
+async def lacks_readiness(transport: HttpTransport, url: str) -> str | None:
     """Return why the service at *url* is not ready."""
     try:
-        await _answer(client, f"{url}/readyz")
+        await _answer(transport, url, "/readyz")
     except _NoAnswerError as error:
         return str(error)
     return None
 
 
 async def lacks_brokers(
-    client: httpx.AsyncClient, namesrv_url: str, brokers: set[str]
+    transport: HttpTransport, namesrv_url: str, brokers: set[str]
 ) -> str | None:
     """Return which of *brokers* a name server does not know.
 
@@ -38,7 +41,7 @@ async def lacks_brokers(
     if not brokers:
         return None
     try:
-        answer = await _answer(client, f"{namesrv_url}/v1/brokers")
+        answer = await _answer(transport, namesrv_url, "/v1/brokers")
     except _NoAnswerError as error:
         return str(error)
     unknown = brokers - {group["broker_name"] for group in answer["brokers"]}
@@ -46,7 +49,7 @@ async def lacks_brokers(
 
 
 async def lacks_work(
-    client: httpx.AsyncClient,
+    transport: HttpTransport,
     url: str,
     *,
     brokers: set[str],
@@ -56,21 +59,21 @@ async def lacks_work(
     """Return why a service cannot be found, or which logs no instance follows.
 
     Args:
-        client: Sends the requests.
+        transport: Sends the requests.
         url: The service's URL.
         brokers: The brokers whose logs must be followed.
         namespace: Namespace of the key-value table in which the service is announced.
         namesrv_urls: Name servers that must all know it.
     """
     try:
-        status = await _answer(client, f"{url}/v1/status")
+        status = await _answer(transport, url, "/v1/status")
         followed = {
             log["broker_name"] for log in status["followed"] if log["followed_by"] is not None
         }
         if unfollowed := brokers - followed:
             return f"says that nobody follows {', '.join(sorted(unfollowed))}"
         for namesrv_url in namesrv_urls:
-            table = await _answer(client, f"{namesrv_url}/v1/kv/{namespace}")
+            table = await _answer(transport, namesrv_url, f"/v1/kv/{namespace}")
             if status["name"] not in table["entries"]:
                 return f"is not known to {namesrv_url}"
     except _NoAnswerError as error:
@@ -78,20 +81,12 @@ async def lacks_work(
     return None
 
 
-async def _answer(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
+async def _answer(transport: HttpTransport, url: str, target: str) -> dict[str, Any]:
     try:
-        answer = await client.get(url)
-    except httpx.TransportError as error:
-        raise _NoAnswerError(f"had no answer from {url} ({type(error).__name__})") from error
-    if answer.status_code != httpx.codes.OK:
-        raise _NoAnswerError(f"had {answer.status_code} from {url}{_reason(answer)}")
-    return cast(dict[str, Any], answer.json())
-
-
-def _reason(answer: httpx.Response) -> str:
-    """Return a problem document's text as a suffix; empty for any other answer."""
-    if answer.headers.get("content-type", "") != PROBLEM_MEDIA_TYPE:
-        return ""
-    problem = answer.json()
-    fix = f"; {problem['fix']}" if "fix" in problem else ""
-    return f": {problem['detail']}{fix}"
+        answer = await transport.request("GET", url, target, timeout=ANSWER_SECONDS)
+    except ErucaError as error:
+        raise _NoAnswerError(f"had no answer: {error}") from error
+    if answer.status != HTTPStatus.OK:
+        refusal = problem_error(answer, "it answered")
+        raise _NoAnswerError(f"had {answer.status} from {url}{target}: {refusal}")
+    return cast(dict[str, Any], json.loads(answer.body))

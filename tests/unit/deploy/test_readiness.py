@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 
-from eruca.contract.errors.problems import PROBLEM_MEDIA_TYPE
+from eruca.aio.http.transport import HttpResponse
+from eruca.contract.errors import UnavailableError
 from eruca_deploy.readiness import lacks_readiness, lacks_work
+from support.scripted_transport import Request, ScriptedTransport, json_answer, problem_answer
 
 pytestmark = pytest.mark.anyio
 
@@ -16,24 +17,24 @@ BOTH = [
     {"broker_name": "broker-a", "followed_by": "query-1"},
     {"broker_name": "broker-b", "followed_by": "query-2"},
 ]
+AWAY = UnavailableError("gone", fix="wait")
 ANNOUNCED = {"entries": {"query-1": "http://query", "query-2": "http://other"}}
 
 
 async def lacking(answers: dict[str, Any]) -> str | None:
     """Ask about a service, with what is answered under each URL; nothing else is there."""
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        found = answers.get(str(request.url))
-        return httpx.Response(503) if found is None else httpx.Response(200, json=found)
+    async def answer(request: Request) -> HttpResponse:
+        found = answers.get(request.url + request.target)
+        return problem_answer(AWAY) if found is None else json_answer(found)
 
-    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-        return await lacks_work(
-            client,
-            "http://query",
-            brokers={"broker-a", "broker-b"},
-            namespace="QUERY",
-            namesrv_urls=["http://ns-1", "http://ns-2"],
-        )
+    return await lacks_work(
+        ScriptedTransport(answer),
+        "http://query",
+        brokers={"broker-a", "broker-b"},
+        namespace="QUERY",
+        namesrv_urls=["http://ns-1", "http://ns-2"],
+    )
 
 
 def world(followed: list[dict[str, Any]], *tables: dict[str, Any]) -> dict[str, Any]:
@@ -45,15 +46,12 @@ def world(followed: list[dict[str, Any]], *tables: dict[str, Any]) -> dict[str, 
 
 
 async def test_what_a_service_lacks_is_told_in_its_own_words() -> None:
-    problem = {"detail": "PostgreSQL does not answer", "fix": "start it"}
+    async def answer(_: Request) -> HttpResponse:
+        return problem_answer(UnavailableError("PostgreSQL does not answer", fix="start it"))
 
-    def answer(_: httpx.Request) -> httpx.Response:
-        return httpx.Response(503, json=problem, headers={"content-type": PROBLEM_MEDIA_TYPE})
+    told = await lacks_readiness(ScriptedTransport(answer), "http://query")
 
-    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
-        told = await lacks_readiness(client, "http://query")
-
-    assert told == "had 503 from http://query/readyz: PostgreSQL does not answer; start it"
+    assert told == ("had 503 from http://query/readyz: PostgreSQL does not answer (start it)")
 
 
 async def test_it_is_at_work_once_it_is_found_everywhere_and_every_log_is_followed() -> None:
@@ -63,7 +61,7 @@ async def test_it_is_at_work_once_it_is_found_everywhere_and_every_log_is_follow
 @pytest.mark.parametrize(
     ("answers", "told"),
     [
-        ({}, "had 503 from http://query/v1/status"),
+        ({}, "had 503 from http://query/v1/status: gone (wait)"),
         (world(BOTH[:1], ANNOUNCED, ANNOUNCED), "says that nobody follows broker-b"),
         (
             world([BOTH[0], {**BOTH[1], "followed_by": None}], ANNOUNCED, ANNOUNCED),
@@ -73,7 +71,7 @@ async def test_it_is_at_work_once_it_is_found_everywhere_and_every_log_is_follow
             world(BOTH, ANNOUNCED, {"entries": {"query-2": "http://other"}}),
             "is not known to http://ns-2",
         ),
-        (world(BOTH, ANNOUNCED), "had 503 from http://ns-2/v1/kv/QUERY"),
+        (world(BOTH, ANNOUNCED), "had 503 from http://ns-2/v1/kv/QUERY: gone (wait)"),
     ],
     ids=["silent", "a log not read yet", "a log left alone", "not announced", "a silent ns"],
 )
