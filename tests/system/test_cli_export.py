@@ -291,7 +291,7 @@ async def test_a_file_that_is_there_is_kept_unless_told_otherwise(tmp_path: Path
     [
         (["orders", "--to", "orders.csv"], "ends in none of"),
         (["no-such-topic", "--to", "x.ndjson"], "no-such-topic"),
-        (["orders", "--to", "x.ndjson", "--columns", "colour"], "there is no column 'colour'"),
+        (["orders", "--to", "x.ndjson", "--columns", "colour"], "unknown column 'colour'"),
         (["orders", "--to", "x.ndjson", "--query", "http://127.0.0.1:1"], "127.0.0.1:1"),
         (["orders", "--to", "no-such-directory/x.ndjson"], "no-such-directory"),
     ],

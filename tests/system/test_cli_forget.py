@@ -74,7 +74,7 @@ async def test_a_broker_that_was_taken_away_is_forgotten_by_both_services(
         "transaction checker: broker-b is forgotten",
     ]
     assert [log["broker_name"] for log in json.loads(status)["followed"]] == ["broker-a"]
-    assert "not everything could be looked through" not in unknown
+    assert "not everything could be searched" not in unknown
     assert "no-such-id" in unknown
     assert "was never followed, or is forgotten" in again
 

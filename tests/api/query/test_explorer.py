@@ -41,7 +41,7 @@ async def test_without_a_name_server_the_page_shows_what_is_known_and_says_why()
         explored = await list_services(client)
 
     assert dict(explored.services) == {"namesrv": "http://127.0.0.1:1", "query": ""}
-    assert explored.note.startswith("No name server tells which brokers and transaction checkers")
+    assert explored.note.startswith("No name server lists the brokers and transaction checkers")
 
 
 async def test_the_page_may_call_every_service_it_shows(tmp_path: Path) -> None:

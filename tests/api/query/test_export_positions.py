@@ -115,7 +115,7 @@ async def test_a_topic_that_was_created_again_is_another_one(stage: Stage, count
 
     told = refusal(await stage.planned(start_of(before)))
     assert told.startswith("broker-a/0: topic orders was deleted and created again (its id is ")
-    assert f"from offset 10 on is lost; the new one has messages 0 to {count - 1}" in told
+    assert f"from offset 10 on are lost; the new one has messages 0 to {count - 1}" in told
     after = await stage.service.plan("orders", start=start_of(before), missing="skip")
     assert after.queues[0].lost is not None
     assert await stage.bodies(after) == [f"second {number}" for number in range(count)]
@@ -184,7 +184,9 @@ async def test_a_store_restored_from_an_older_copy_has_lost_what_came_after_it(
     if later < 7:
         assert f"expected messages up to offset 16, and the queue ends at {10 + later}" in told
     else:
-        assert "restored from an older copy, or cut: messages 10 to 16 that were there" in told
+        assert (
+            "restored from an older copy, or truncated: messages 10 to 16 that were there" in told
+        )
         assert "25 others have been stored since, from offset 10 on" in told
         after = await stage.service.plan("orders", start=start_of(before), missing="skip")
         assert await stage.bodies(after) == [f"second {number}" for number in range(25)]
@@ -218,7 +220,7 @@ async def test_what_is_no_position_is_refused(stage: Stage, start: Any) -> None:
     await stage.send(1)
 
     told = refusal(await stage.planned(json.dumps({"broker-a/0": start})), 422, "validation-failed")
-    assert "an object with offset, topic_id and latest_stored_at" in told
+    assert "an object of offset, topic_id and latest_stored_at" in told
 
 
 async def test_a_topic_that_is_created_again_while_it_is_read_ends_no_answer_as_whole(

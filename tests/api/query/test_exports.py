@@ -554,7 +554,7 @@ async def test_partitions_beyond_counting_are_refused_with_the_size_that_would_d
         )
 
         assert refused["errors"] == [
-            {"pointer": "/query/partition_rows", "detail": "2 at least are needed"}
+            {"pointer": "/query/partition_rows", "detail": "expected at least 2"}
         ]
 
 

@@ -210,7 +210,7 @@ async def test_of_an_id_that_all_messages_have_the_first_events_are_told_and_tha
     [places] = told["incomplete"]
     assert more["incomplete"] == [
         places,
-        places | {"detail": "more than 1000 events are known of it, of which the first are told"},
+        places | {"detail": "it has more than 1000 events; the first ones are shown"},
     ]
 
 
@@ -230,7 +230,7 @@ async def test_a_message_handed_out_by_itself_tells_how_often_and_that_it_is_don
 
     assert kinds(leased) == ["stored", "leased", "nacked", "leased"]
     assert group_of(leased)["state"] == "in_delivery"
-    assert group_of(leased)["detail"] == f"handed out until {until}"
+    assert group_of(leased)["detail"] == f"leased until {until}"
     assert kinds(told) == ["stored", "leased", "nacked", "leased", "acked"]
     assert [e["detail"].get("attempt") for e in told["events"]] == [None, 1, None, 2, None]
     assert group_of(told)["state"] == "done"
@@ -254,7 +254,7 @@ async def test_a_message_whose_delivery_is_over_is_not_in_delivery(
     group = group_of(told)
     assert group["state"] == "not_yet"
     assert time_of(group["since"]) == time_of(delivery["visible_at"])
-    assert group["detail"].startswith(f"its time was over at {delivery['visible_at']};")
+    assert group["detail"].startswith(f"its lease expired at {delivery['visible_at']};")
 
 
 async def test_a_message_that_a_group_has_given_up_on_is_a_dead_letter(
@@ -268,7 +268,7 @@ async def test_a_message_that_a_group_has_given_up_on_is_a_dead_letter(
     group = group_of(await timeline(queried, message_id))
 
     assert group["state"] == "done"
-    assert group["detail"] == "it has given up on it: it is a dead letter"
+    assert group["detail"] == "its retries are exhausted: it is a dead letter"
 
 
 async def test_a_last_delivery_that_nobody_acknowledges_is_told_to_be_over(

@@ -52,7 +52,7 @@ class AsyncQuery:
 
         Raises:
             MessageNotFoundError: There is none.
-            SearchIncompleteError: None was found, and not everything could be looked through.
+            SearchIncompleteError: None was found, and not everything could be searched.
         """
         if topic is not None:
             check_topic(topic)

@@ -36,7 +36,7 @@ class Query:
 
         Raises:
             MessageNotFoundError: There is none.
-            SearchIncompleteError: None was found, and not everything could be looked through.
+            SearchIncompleteError: None was found, and not everything could be searched.
         """
         return self._portal.call(self._twin.message, message_id, topic=topic)
 

@@ -1,1 +1,1 @@
-"""The query service: every message of every broker, by id, key, tag and time; what befell it."""
+"""The query service: every message of every broker, by id, key, tag and time; its timeline."""

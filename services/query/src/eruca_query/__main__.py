@@ -1,4 +1,4 @@
-"""``python -m eruca_query``: a query service, set by ``ERUCA_QUERY_*``, until a signal comes."""
+"""``python -m eruca_query``: a query service, set by ``ERUCA_QUERY_*``, until a signal arrives."""
 
 from __future__ import annotations
 

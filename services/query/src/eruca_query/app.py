@@ -1,4 +1,4 @@
-"""The query service, put together: the only place that builds and wires."""
+"""Assemble the query service: the only place that creates and wires its parts."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ MIGRATIONS: Final = Path(__file__).parent / "projection" / "migrations"
 KIND: Final = ServiceKind(SCHEMA, MIGRATIONS, namespace=QUERY_SERVICES_NAMESPACE)
 _DESCRIPTION: Final = """
 The query service follows every broker's log into PostgreSQL and finds messages in it: by id, by
-key, by tag, by time; and it tells what befell each of them.
+key, by tag, by time; it also shows each message's timeline.
 
-What it knows is a projection, which runs a little behind the logs. Each answer says how far it has
-come, broker by broker, and whether anything is missing from it and why: an empty answer without
-such a note means that there is nothing. Every refusal is an `application/problem+json` document
+Its data is a projection, which runs a little behind the logs. Each answer gives the progress,
+broker by broker, and says whether anything is missing from it and why: an empty answer without
+such a note means that nothing matches. Every error is an `application/problem+json` document
 whose `code` is stable.
 """
 _TAGS: Final = (
-    {"name": "messages", "description": "Find messages, and what befell them"},
+    {"name": "messages", "description": "Find messages, and get their timelines"},
     exports.TAG,
-    {"name": "status", "description": "Who the service is, and how far it has read"},
+    {"name": "status", "description": "The service's identity and progress"},
 )
-_WITHOUT_DATABASE: Final = ("/v1/exports/",)  # what asks brokers alone, and so goes on without it
+_WITHOUT_DATABASE: Final = ("/v1/exports/",)  # asks only brokers, so it works without PostgreSQL
 
 
 def create_app(settings: QuerySettings, clock: Clock | None = None) -> ServiceApp:
@@ -80,7 +80,7 @@ def create_app(settings: QuerySettings, clock: Clock | None = None) -> ServiceAp
 
     app = ServiceApp(
         title="Eruca query service",
-        summary="Messages by id, key, tag and time, and what befell them",
+        summary="Messages by id, key, tag and time, and their timelines",
         description=_DESCRIPTION,
         version=version("eruca-query"),
         tags=_TAGS,

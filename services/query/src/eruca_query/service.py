@@ -1,4 +1,4 @@
-"""The parts of a query service, wired up: made by :mod:`eruca_query.app`."""
+"""The parts of a query service, as wired by :mod:`eruca_query.app`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eruca_query.searching.topic_holders import TopicHolders
 
 @dataclass(frozen=True, slots=True)
 class QueryService:
-    """Everything that answers requests and follows logs."""
+    """All parts that answer requests and follow logs."""
 
     instance: Instance
     shares: BrokerShares[FollowedBroker]

@@ -27,50 +27,50 @@ class QuerySettings(ProjectionSettings):
         default=168,
         ge=0.001,
         le=100_000,
-        description="how long messages are remembered after they were stored; their bodies are "
-        "there as long as the brokers keep them",
+        description="how long messages can be found after they were stored; their bodies are "
+        "available as long as the brokers keep them",
     )
     chunk_rows: int = Field(
         default=1_000_000,
         ge=1,
         le=100_000_000,
-        description="rows of a partition; fewer are filled faster, more are looked up faster",
+        description="rows of a partition; smaller ones fill faster, larger ones search faster",
     )
     chunk_hours: float = Field(
         default=24,
         ge=0.001,
         le=10_000,
-        description="… and how much time one covers at most: whole partitions are dropped",
+        description="… and the longest time that one covers: whole partitions are dropped",
     )
     read_size: int = Field(
         default=4 * 1024 * 1024,
         ge=64 * 1024,
         le=LOG_READ_SIZE_MAX,
-        description="bytes of a log that are read, and written in one transaction",
+        description="bytes of a log that are read and written in one transaction",
     )
     tail_size_max: int = Field(
         default=8 * 1024 * 1024,
         ge=64 * 1024,
         le=LOG_READ_SIZE_MAX,
-        description="bytes of each log that a question may look through behind the read model",
+        description="bytes of each log behind the read model that a request may search",
     )
     broker_seconds: float = Field(
-        default=3, gt=0, le=60, description="a broker must answer a question within this"
+        default=3, gt=0, le=60, description="timeout of a broker's answer"
     )
     export_count_max: int = Field(
         default=16,
         ge=1,
         le=1_000,
-        description="exports that run at a time; each takes about 10 MB, and many times that where "
-        "producers have compressed bodies well",
+        description="concurrent exports; each takes about 10 MB, and many times that if producers "
+        "have compressed bodies well",
     )
     export_worker_count: int = Field(
         default=2,
         ge=1,
         le=64,
         description="processes that turn messages into rows, for all exports; each takes about "
-        "100 MB from the first export on, and what the exports take",
+        "100 MB from the first export on, plus the memory of the exports",
     )
     export_patience_seconds: float = Field(
-        default=5, ge=0, le=60, description="an export waits so long for a broker that went away"
+        default=5, ge=0, le=60, description="how long an export waits for an absent broker"
     )

@@ -83,7 +83,7 @@ def test_what_is_no_address_is_left_out_and_told() -> None:
 
     assert [service.name for service in explored.services] == ["namesrv", "query"]
     assert explored.note == (
-        "Some are away. The URL of broker-a is not one that a page can call: http://a;script-src *."
+        "Some are away. The URL of broker-a cannot be called from a page: http://a;script-src *."
     )
 
 

@@ -252,7 +252,7 @@ def test_an_offset_that_is_not_the_next_one_is_noticed() -> None:
     block = block_of([encode_record(Record("orders", b"body"))] * 3, from_offset=7)
     other = Block("broker-a", 0, 8, block.sizes, block.records)
 
-    with pytest.raises(DamagedRecordError, match="where offset 8 is to be, a record says it is 7"):
+    with pytest.raises(DamagedRecordError, match="expected queue offset 8, found 7"):
         message_batches.rows_of(other, "orders", ALL)
 
 

@@ -139,7 +139,7 @@ async def test_a_connection_that_cannot_be_taken_ends_the_step_it_was_lent_for()
             service.tell(step(2))
             await service.hears(Taken(2, *TAKEN_FIELDS), Made(2))
 
-    assert [entry["event"] for entry in logs] == ["rows cannot be made"]
+    assert [entry["event"] for entry in logs] == ["rows cannot be built"]
 
 
 async def test_an_error_that_nobody_foresaw_ends_its_own_step_alone() -> None:
@@ -159,7 +159,7 @@ async def test_an_error_that_nobody_foresaw_ends_its_own_step_alone() -> None:
             await service.hears(Taken(2, *TAKEN_FIELDS), Made(2))
 
     assert [(entry["event"], entry["topic"]) for entry in logs] == [
-        ("rows cannot be made", "orders")
+        ("rows cannot be built", "orders")
     ]
 
 
@@ -190,7 +190,7 @@ async def test_a_refusal_without_end_is_an_error_that_nobody_foresaw() -> None:
             service.tell(step(1))
             await service.hears(Failed(1))
 
-    assert [entry["event"] for entry in logs] == ["a word is too long"]
+    assert [entry["event"] for entry in logs] == ["a message is too long"]
 
 
 async def test_a_step_that_is_forgotten_is_given_up_and_says_no_more() -> None:

@@ -74,10 +74,10 @@ class BrokerUnreachableError(UnavailableError):
 
 
 class SearchIncompleteError(UnavailableError):
-    """It was not found, and not every log could be looked through."""
+    """It was not found, and not every log could be searched."""
 
     code = "search-incomplete"
-    title = "It was not found, and not everything could be looked through"
+    title = "It was not found, and not everything could be searched"
     default_fix = (
         "repeat it once the brokers that the detail names answer; one that was taken away for "
         "good: eruca query forget"

@@ -1,1 +1,1 @@
-"""HTTP in, one call, HTTP out."""
+"""The HTTP layer: each handler validates, makes one call, and answers."""

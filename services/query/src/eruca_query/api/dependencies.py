@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from eruca_query.service import QueryService
 
 
-async def _service(request: Request) -> QueryService:  # or FastAPI would call it in a thread
+async def _service(request: Request) -> QueryService:  # async: else FastAPI calls it in a thread
     service: QueryService = request.app.state.service
     return service
 

@@ -60,7 +60,7 @@ MESSAGE_PAGE: Final = {
         {
             "broker_name": "broker-b",
             "reason": "broker_unreachable",
-            "detail": "no name server knows it: it is stopped, or cut off from them",
+            "detail": "no name server knows it: it is stopped, or cannot reach them",
         }
     ],
 }

@@ -1,4 +1,4 @@
-"""Messages: one by an id, many by topic, and what befell one."""
+"""Messages: one by an id, many by topic, and the timeline of one."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ AMessageId = Annotated[MessageId, Path()]  # to the end of the path: clients' id
 
 
 @router.get(
-    "/{message_id:path}/timeline",  # before what would take it for a part of an id
+    "/{message_id:path}/timeline",  # before the route that would match it as part of an id
     operation_id="getTimeline",
-    summary="What befell a message",
+    summary="Get a message's timeline",
     responses=answer(examples.TIMELINE)
     | problems(
         MessageNotFoundError,
@@ -65,8 +65,8 @@ AMessageId = Annotated[MessageId, Path()]  # to the end of the path: clients' id
 async def get_timeline(message_id: AMessageId, service: TheService) -> Timeline:
     """Return a message's life: half message, checks, decision, deliveries, retries, dead letter.
 
-    It also tells where each group stands with the message. A position tells what a group has read,
-    not what became of it; only groups that finish messages one by one tell that.
+    It also shows the state of each group for the message. A position shows only which messages a
+    group has read, not their outcome; acknowledgements of single messages show that.
     """
     return await service.timelines.of(message_id)
 
@@ -74,7 +74,7 @@ async def get_timeline(message_id: AMessageId, service: TheService) -> Timeline:
 @router.get(
     "/{message_id:path}",
     operation_id="getMessage",
-    summary="Look at one message",
+    summary="Get a message",
     response_model=MessageFound,
     responses=_FOUND
     | problems(
@@ -93,18 +93,18 @@ async def get_message(
     *,
     topic: Annotated[
         TopicName | None,
-        Query(description="where it lies: a unique id may be that of messages in several topics"),
+        Query(description="the message's topic; messages of several topics may have one unique id"),
     ] = None,
 ) -> MessageFound | Response:
     """Return the message with an offset id or a unique id.
 
-    What was acknowledged before the request is found. Several messages may have one unique id: the
-    first that consumers see is returned, of `topic` if that is given, and where the others lie. An
-    id that is found nowhere is answered 404, but 503 while something could not be looked through,
-    and 410 where it may be that of a damaged record.
+    Every message that was acknowledged before the request is found. Several messages may have one
+    unique id: the answer is the first one that consumers see, of `topic` if that is given, and
+    names the others. An unknown id is answered with 404. The answer is 503 if something could not
+    be searched, and 410 if a damaged record may have the id.
 
-    As `application/octet-stream` it is the message's body as it was sent, and nothing else. Where
-    messages of several topics have the id, `topic` must say which is meant (422).
+    As `application/octet-stream` the answer is the message's body as it was sent, and nothing else.
+    If messages of several topics have the id, `topic` must choose one (422).
     """
     media_type = choose(accept_of(request.headers), _OFFERED)
     found = await service.search.by_id(message_id, topic=topic)
@@ -142,27 +142,27 @@ async def find_messages(
     ] = None,
     begin: Annotated[
         Moment | None,
-        Query(alias="from", description="stored then or later", examples=["2026-11-21T08:00:00Z"]),
+        Query(alias="from", description="stored at or after", examples=["2026-11-21T08:00:00Z"]),
     ] = None,
     end: Annotated[
         Moment | None,
-        Query(alias="to", description="stored before then", examples=["2026-11-22T08:00:00Z"]),
+        Query(alias="to", description="stored before", examples=["2026-11-22T08:00:00Z"]),
     ] = None,
     group: Annotated[
-        GroupFilter | None, Query(description="only what this group has read, or not")
+        GroupFilter | None, Query(description="only messages that this group has read, or has not")
     ] = None,
     group_state: Annotated[
         Literal["past", "not_yet"],
         Query(
             description="past: the group's position is behind the message; not_yet: it is not; "
-            "with group"
+            "requires group"
         ),
     ] = "not_yet",
     bodies: Annotated[
         bool,
         Query(
-            description=f"with bodies and properties; limit is {BODY_COUNT_MAX} at most then, and "
-            f"a page ends with {BODIES_SIZE_MAX // 1024**2} MiB of bodies"
+            description=f"with bodies and properties; limit is then at most {BODY_COUNT_MAX}, and "
+            f"a page ends after {BODIES_SIZE_MAX // 1024**2} MiB of bodies"
         ),
     ] = False,
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
@@ -170,29 +170,29 @@ async def find_messages(
 ) -> MessagePage:
     """Return a page of a topic's messages, the newest first.
 
-    Go on with `next_cursor` until it is null: a page may be short, or even empty, before that,
-    where there is much to look through. Messages that are stored meanwhile do not shift pages. A
-    topic that no broker has is 404. Where a broker does not answer, that is not known: the page is
-    empty, and `incomplete` says why.
+    Continue with `next_cursor` until it is null: before that a page may be short, or even empty,
+    if much has to be searched. Messages that are stored meanwhile do not shift pages. A topic that
+    no broker has is 404. If a broker does not answer, that is unknown: the page is then empty, and
+    `incomplete` says why.
     """
     if topic in ROWLESS_TOPICS:
         raise _refused(
             "topic",
-            f"records of {topic} are read for what they tell, and cannot be found as messages",
+            f"records of {topic} are read as events, and cannot be found as messages",
             fix=f"export them, as with eruca export {topic}, or pull them from a broker",
         )
     check_order(begin, end, pointer="/query/from")
     if group_state == "past" and group is None:
         raise _refused(
             "group_state",
-            "past says what a group has read, and no group is given",
-            fix="give group as well, or leave group_state out",
+            "group_state=past requires a group",
+            fix="add group, or omit group_state",
         )
     if bodies and limit > BODY_COUNT_MAX:
         raise _refused(
             "limit",
-            f"at most {BODY_COUNT_MAX} messages come with their bodies; got {limit}",
-            fix=f"ask for {BODY_COUNT_MAX} at a time, or without bodies",
+            f"expected a limit of at most {BODY_COUNT_MAX} with bodies, found {limit}",
+            fix=f"set limit to {BODY_COUNT_MAX} or less, or omit bodies",
         )
     before = decode_cursor(cursor)
     query = PageQuery(
@@ -210,7 +210,7 @@ async def find_messages(
 
 
 def _refuse_several_topics(found: MessageFound) -> None:
-    """Raise ValidationError where a body alone would not tell which message of an id it is of."""
+    """Raise ValidationError if a body alone would leave its topic ambiguous."""
     places = [found.message, *found.also_stored]
     topics = {
         place.topic
@@ -221,7 +221,7 @@ def _refuse_several_topics(found: MessageFound) -> None:
         raise _refused(
             "topic",
             f"messages of several topics have this id: {', '.join(sorted(topics))}",
-            fix="give topic as well, or the offset id of the one that is meant",
+            fix="add topic, or use the message's offset id",
         )
 
 

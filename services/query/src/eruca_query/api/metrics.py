@@ -1,6 +1,6 @@
-"""The service's own metrics, read from plain attributes when somebody scrapes.
+"""The service's own metrics, read from plain attributes at each scrape.
 
-What PostgreSQL knows is not asked for here: a scrape must not wait for it.
+PostgreSQL is not asked: a scrape must not wait for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class QueryMetrics(Collector):
         self._service = service
 
     def describe(self) -> list[Metric]:
-        """Return nothing: what there is, ``collect`` says."""
+        """Return nothing; ``collect`` yields all metrics."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -33,11 +33,11 @@ class QueryMetrics(Collector):
         counts = self._service.counts
         for name, meaning, value in (
             ("rows", "Rows of messages that were written", counts.rows),
-            ("records", "Records that were read off logs", counts.records),
-            ("blocks", "Stretches of logs that were folded", counts.blocks),
-            ("damaged", "Records that were found damaged, and are in no answer", counts.damaged),
-            ("unreadable", "Control records that were not understood", counts.unreadable),
-            ("rebuilt", "Times a read model made anew took over", counts.switches),
+            ("records", "Records that were read from logs", counts.records),
+            ("blocks", "Blocks of logs that were applied", counts.blocks),
+            ("damaged", "Damaged records, which are missing from all answers", counts.damaged),
+            ("unreadable", "Control records that could not be decoded", counts.unreadable),
+            ("rebuilt", "Times a rebuilt read model took over", counts.switches),
             ("dropped_chunks", "Partitions that were dropped", self._service.upkeep.dropped_count),
         ):
             yield CounterMetricFamily(_PREFIX + name, meaning, value=value)

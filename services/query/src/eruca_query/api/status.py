@@ -1,4 +1,4 @@
-"""Status: who this service is, how far it has read; reading logs anew, and forgetting one."""
+"""Status: the service's identity and progress; rebuilding, and forgetting a broker."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ router = APIRouter(prefix="/v1", tags=["status"])
 @router.get(
     "/status",
     operation_id="getStatus",
-    summary="Who the service is and how far it has read",
+    summary="Get the service's identity and progress",
     responses=answer(examples.STATUS) | problems(DatabaseUnavailableError),
 )
 async def get_status(service: TheService) -> QueryStatus:
-    """Return this instance's own state, and how far all brokers' logs have been read."""
+    """Return this instance's own state, and the progress in all brokers' logs."""
     async with service.instance.database.transaction() as connection:
         followed = await followed_logs(connection)
     return QueryStatus(
@@ -51,7 +51,7 @@ async def get_status(service: TheService) -> QueryStatus:
 @router.post(
     "/projection:rebuild",
     operation_id="rebuildProjection",
-    summary="Make the read model anew",
+    summary="Rebuild the read model",
     status_code=HTTPStatus.ACCEPTED,
     responses=answer(examples.REBUILD_BEGUN, HTTPStatus.ACCEPTED)
     | problems(BrokerNotFoundError, DatabaseUnavailableError),
@@ -60,9 +60,9 @@ async def rebuild_projection(
     service: TheService,
     request: Annotated[RebuildRequest | None, Body(examples=[{"brokers": None}])] = None,
 ) -> RebuildBegun:
-    """Read the logs anew from where they begin; what is there answers until that has come as far.
+    """Read the logs again from their beginning; the present rows answer until that catches up.
 
-    The status tells how far it is. What the logs do not hold any more stays as it is.
+    The status shows the progress. Rows of messages that the logs no longer hold stay.
     """
     wanted = None if request is None else request.brokers
     return RebuildBegun(brokers=await request_rebuild(service.instance.database, wanted))
@@ -71,7 +71,7 @@ async def rebuild_projection(
 @router.delete(
     "/brokers/{broker_name}",
     operation_id="forgetBroker",
-    summary="Forget a broker that was taken away for good",
+    summary="Forget a broker that was removed for good",
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(
         BrokerNotFoundError, ConflictError, UnavailableError, DatabaseUnavailableError
@@ -80,10 +80,10 @@ async def rebuild_projection(
 async def forget_broker(
     broker_name: Annotated[BrokerName, Path(examples=["broker-b"])], service: TheService
 ) -> None:
-    """Drop all that was read of its log: no answer lacks anything of it from then on.
+    """Drop everything read from its log: from then on no answer counts it as missing.
 
-    Stop it first: as long as a name server knows it, that is 409. One that comes back under this
-    name is followed anew, from the beginning of its log.
+    Stop the broker first: while a name server knows it, the answer is 409. A broker that returns
+    under this name is read again from the beginning of its log.
     """
     await forget(
         service.instance.database,

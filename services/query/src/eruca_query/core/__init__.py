@@ -1,1 +1,1 @@
-"""Decisions without I/O: what the log's bytes say, and how that is told in rows and answers."""
+"""Decisions without I/O: read the log's bytes, and derive rows and answers from them."""

@@ -1,7 +1,7 @@
-"""A block of the log as columns: where its records lie, and the fields of all of them.
+"""A block of the log as columns: the positions of its records, and the fields of all of them.
 
-Finding where each record begins is a walk from one to the next; all else is done to all records in
-one step.
+Finding the beginning of each record takes a walk from one to the next. Everything else is done to
+all records in one step.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HEAD: Final = struct.Struct(">iI")
 
 @dataclass(frozen=True, slots=True)
 class BlockColumns:
-    """The records of a block, in log order; each column has one element for each."""
+    """The records of a block, in log order; each column has one element per record."""
 
     data: NDArray[np.uint8]
     columns: RecordColumns
@@ -50,10 +50,10 @@ class BlockColumns:
 
     @classmethod
     def of(cls, data: Buffer) -> BlockColumns:
-        """Return the columns of the records back to back in *data*.
+        """Return the columns of the records that lie back to back in *data*.
 
         Raises:
-            DamagedRecordError: The bytes are no sound records.
+            DamagedRecordError: The bytes are not valid records.
         """
         starts = record_starts(data)
         if not len(starts):
@@ -72,7 +72,7 @@ class BlockColumns:
         return self.data[start : start + int(self.columns.sizes[row])].tobytes()
 
     def store_host(self, row: int) -> tuple[bytes, int]:
-        """Return the address and port of the broker that stored a record, as it says."""
+        """Return the address and port of the broker that stored a record, as the record says."""
         flags = int(self.columns.sys_flags[row])
         born_size = 20 if flags & SysFlag.BORN_HOST_V6 else 8
         size = 20 if flags & SysFlag.STORE_HOST_V6 else 8
@@ -82,7 +82,7 @@ class BlockColumns:
 
 
 def record_starts(data: Buffer) -> Int64Array:
-    """Return where each record in *data* begins.
+    """Return the position of each record in *data*.
 
     Raises:
         DamagedRecordError: The bytes are not records back to back.

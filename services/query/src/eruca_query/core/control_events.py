@@ -1,4 +1,4 @@
-"""Life events that control records tell: of transactions, of timers, of deliveries."""
+"""Life events that control records report: of transactions, of timers, of deliveries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eruca_query.core.life_events import Detail, LifeEvent, Place, id_bytes
 
 
 class _Told(NamedTuple):
-    """An event, but for the record that tells it."""
+    """An event without the record that reports it."""
 
     kind: LifeEventKind
     detail: Detail
@@ -28,7 +28,7 @@ class _Told(NamedTuple):
 
 
 def control_events_of(told: control.Control, record: Record) -> Iterator[LifeEvent]:
-    """Yield what befell messages by what a control record tells."""
+    """Yield the life events of messages that a control record reports."""
     for part in _told_by(told):
         yield LifeEvent(
             record.log_offset,

@@ -40,7 +40,7 @@ class OffsetsReset(msgspec.Struct, frozen=True):
 
 
 class LocksReleased(msgspec.Struct, frozen=True):
-    """Queues are free again; what their reader committed with it."""
+    """Queues were unlocked; their reader committed these positions with it."""
 
     group: str
     offsets: list[Position] = []
@@ -62,14 +62,14 @@ class Starts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StartsResolved(msgspec.Struct, frozen=True):
-    """A group met topics."""
+    """A group used topics for the first time."""
 
     group: str
     topics: list[Starts]
 
 
 class Subscribed(msgspec.Struct, frozen=True, array_like=True):
-    """A topic, and which of its messages."""
+    """A topic, and the filter for its messages."""
 
     topic: str
     filter: str
@@ -90,20 +90,20 @@ class GroupDeleted(msgspec.Struct, frozen=True):
 
 
 class TopicDeleted(msgspec.Struct, frozen=True):
-    """A topic was deleted; one of that name created later begins anew."""
+    """A topic was deleted; a topic of that name created later starts empty."""
 
     topic: str
 
 
 class Leased(msgspec.Struct, frozen=True, array_like=True):
-    """A message handed out, for which time this is."""
+    """A leased message, and the number of this delivery."""
 
     offset: int
     attempt: int
 
 
 class DeliveriesLeased(msgspec.Struct, frozen=True):
-    """Messages of one queue were handed out."""
+    """Messages of one queue were leased."""
 
     group: str
     topic: str
@@ -111,18 +111,18 @@ class DeliveriesLeased(msgspec.Struct, frozen=True):
     position: int
     visible_at: int  # ms since the epoch
     leased: list[Leased] = []
-    finished: list[int] = []  # offsets of those whose time was over, and that nobody gets again
+    finished: list[int] = []  # offsets with an expired lease that are not delivered again
 
 
 class HeldLease(msgspec.Struct, frozen=True, array_like=True):
-    """A message that was handed out."""
+    """A message that was leased."""
 
     offset: int
     fence: int
 
 
 class QueueLeases(msgspec.Struct, frozen=True, array_like=True):
-    """Messages of a queue that were handed out."""
+    """Messages of a queue that were leased."""
 
     topic: str
     queue_id: int
@@ -130,14 +130,14 @@ class QueueLeases(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DeliveriesAcked(msgspec.Struct, frozen=True):
-    """Messages are done."""
+    """Messages were acknowledged."""
 
     group: str
     queues: list[QueueLeases]
 
 
 class DeliveriesExtended(msgspec.Struct, frozen=True):
-    """Leases last longer."""
+    """Leases were extended."""
 
     group: str
     visible_at: int
@@ -145,7 +145,7 @@ class DeliveriesExtended(msgspec.Struct, frozen=True):
 
 
 class NackedLease(msgspec.Struct, frozen=True, array_like=True):
-    """A message given up, and when it may be handed out again."""
+    """A nacked message, and when it may be delivered again."""
 
     offset: int
     fence: int
@@ -153,7 +153,7 @@ class NackedLease(msgspec.Struct, frozen=True, array_like=True):
 
 
 class QueueNacks(msgspec.Struct, frozen=True, array_like=True):
-    """Messages of a queue that were given up."""
+    """Messages of a queue that were nacked."""
 
     topic: str
     queue_id: int
@@ -162,20 +162,20 @@ class QueueNacks(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DeliveriesNacked(msgspec.Struct, frozen=True):
-    """Messages were given up; they come again, or are dead letters."""
+    """Messages were nacked; they are redelivered, or are dead letters."""
 
     group: str
     queues: list[QueueNacks]
 
 
 class TimersCancelled(msgspec.Struct, frozen=True):
-    """Delayed messages were recalled; each timer is the log offset of the delayed message."""
+    """Delayed messages were cancelled; each timer is the log offset of the delayed message."""
 
     timers: list[int]
 
 
 class DeadLettersRedriven(msgspec.Struct, frozen=True):
-    """Dead letters were sent to their topics of origin again."""
+    """Dead letters were sent to their original topics again."""
 
     group: str
     dead_letters: list[int]  # offsets in the dead-letter topic's queue
@@ -245,10 +245,10 @@ _DECODERS: Final = {tag: msgspec.json.Decoder(kind) for tag, kind in _KINDS.item
 
 
 def decode_control(tag: str, body: bytes) -> Control | None:
-    """Return what a control record tells; None where it is nothing that is looked at.
+    """Decode a control record; return None if its kind is not in use here.
 
     Raises:
-        ValueError: The body is no record of that kind: a newer broker has written it, or nobody.
+        ValueError: The body is not valid for that kind; perhaps a newer broker wrote it.
     """
     decoder = _DECODERS.get(tag)
     if decoder is None:

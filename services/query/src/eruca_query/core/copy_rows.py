@@ -1,7 +1,7 @@
-"""Rows in PostgreSQL's binary COPY format, put together for many rows at once.
+"""Rows in PostgreSQL's binary COPY format, assembled for many rows at once.
 
 A row is the number of its fields, 16 bits, and for each field its size, 32 bits, and its bytes, all
-big-endian. Fields of fixed size come first here and are one matrix; those of any size follow.
+big-endian. Fields of fixed size come first here and form one matrix; those of variable size follow.
 
 Source: PostgreSQL 18, COPY, "Binary Format".
 """
@@ -19,15 +19,15 @@ from eruca_query.core.property_values import Slices
 COPY_HEAD: Final = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 COPY_END: Final = b"\xff\xff"
 _SIZE: Final = 4  # bytes of a field's size
-_ROWS: Final = 4_096  # put together at a time; bounds the arrays
+_ROWS: Final = 4_096  # assembled at a time; bounds the arrays
 
 
 class RowFormat:
     """The fixed fields of a row.
 
     Args:
-        fields: Name and numpy type of each, big-endian.
-        texts: How many fields of any size follow.
+        fields: Name and numpy type of each fixed field, big-endian.
+        texts: The number of fields of variable size that follow.
     """
 
     def __init__(self, fields: Sequence[tuple[str, str]], *, texts: int) -> None:
@@ -39,7 +39,7 @@ class RowFormat:
         self._texts = texts
 
     def fixed(self, count: int, values: dict[str, Any]) -> NDArray[np.uint8]:
-        """Return the fixed part of *count* rows, a row of bytes for each."""
+        """Return the fixed part of *count* rows, as a matrix of bytes."""
         rows = np.empty(count, self._dtype)
         rows["_count"] = len(self.names) + self._texts
         for name in self.names:
@@ -49,7 +49,7 @@ class RowFormat:
 
 
 def join_rows(fixed: NDArray[np.uint8], texts: Sequence[Slices]) -> bytes:
-    """Return rows of fixed parts and texts, one after the other."""
+    """Return the rows, each its fixed part and its texts, one after the other."""
     return b"".join(
         _joined(
             fixed[first : first + _ROWS],

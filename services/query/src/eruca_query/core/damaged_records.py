@@ -1,7 +1,7 @@
-"""Damaged records of a log: they have no row, for nothing in them is proved.
+"""Damaged records of a log: they have no row, since nothing in them is verified.
 
-Their bytes still say something, most of which is likely true: one of them changed. It is good for
-telling whom the damage may concern, and for nothing else.
+Most of a damaged record's bytes are probably right: one of them changed. They serve to say whom the
+damage may concern, and nothing else.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from eruca.contract.records import DamagedRecordError, decode_record
 from eruca.core.messages.log_block import LogBlock
 from eruca_query.core.block_columns import BlockColumns
 
-TOLD_MAX: Final = 8  # of one broker that one answer names
-_WRONG_PLACE: Final = "it does not say that it lies where it does"
+TOLD_MAX: Final = 8  # damaged records of one broker that one answer names
+_WRONG_PLACE: Final = "it names another place as its own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +28,17 @@ class DamagedRecord:
     log_offset: int
     size: int
     fault: str
-    after_ms: int  # store time of the record before it; 0: not known
-    before_ms: int | None  # … of the one behind it; None: not known
-    topic: str | None = None  # None: its bytes say none
+    after_ms: int  # store time of the record before it; 0: unknown
+    before_ms: int | None  # … of the record after it; None: unknown
+    topic: str | None = None  # None: its bytes name no topic
     queue_id: int | None = None
     queue_offset: int | None = None
     unique_id: str | None = None
 
     @classmethod
     def of(cls, log_offset: int, raw: bytes, *, after_ms: int, before_ms: int | None) -> Self:
-        """Return what there is to know of a record that the broker found damaged."""
-        fault = _WRONG_PLACE  # what is left where Python finds nothing wrong
+        """Describe a record that the broker found damaged."""
+        fault = _WRONG_PLACE  # the only fault left if the parser finds none
         try:
             decode_record(raw)
         except DamagedRecordError as error:
@@ -60,7 +60,7 @@ class DamagedRecord:
         )
 
     def lies_between(self, from_ms: int, to_ms: int) -> bool:
-        """Tell whether it may have been stored in a span of time, its ends included."""
+        """Tell whether it may have been stored in a span of time, both ends included."""
         return self.after_ms <= to_ms and (self.before_ms is None or self.before_ms >= from_ms)
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class DamagedRecord:
 
 
 def damaged_of(block: LogBlock, columns: BlockColumns) -> list[DamagedRecord]:
-    """Return the damaged records of *block*, whose sound ones are *columns*."""
+    """Return the damaged records of *block*; *columns* holds its valid ones."""
     offsets, times = columns.columns.log_offsets, columns.columns.store_timestamps
     found = []
     for log_offset, raw in sorted(block.damaged.items()):
@@ -88,8 +88,8 @@ def damaged_of(block: LogBlock, columns: BlockColumns) -> list[DamagedRecord]:
 
 
 def told(damaged: Iterable[DamagedRecord]) -> str:
-    """Return a sentence on damaged records of one broker, one at least."""
+    """Return a sentence that names damaged records of one broker; expects at least one."""
     all_ = [*damaged]
     more = f" and {len(all_) - TOLD_MAX} more" if len(all_) > TOLD_MAX else ""
     count = "a damaged record is" if len(all_) == 1 else f"{len(all_)} damaged records are"
-    return f"{count} in no answer: {', '.join(map(str, all_[:TOLD_MAX]))}{more}"
+    return f"{count} missing from all answers: {', '.join(map(str, all_[:TOLD_MAX]))}{more}"

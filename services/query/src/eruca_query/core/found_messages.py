@@ -1,4 +1,4 @@
-"""Messages as the read model and the tails of the logs tell of them: without their bodies."""
+"""Messages as found in the read model and in the tails of the logs: without their bodies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class Position(NamedTuple):
-    """A message's unique position among all: by store time, then by log offset and broker."""
+    """A message's unique position among all messages: store time, then log offset and broker."""
 
     stored_ms: int
     log_offset: int
@@ -30,10 +30,10 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage:
-    """A message, where it lies and what it is found by."""
+    """A message, its place in the log, and the values it can be found by."""
 
     broker_name: str
-    store_host: Host | None  # None: not known
+    store_host: Host | None  # None: unknown
     log_offset: int
     topic: str
     queue_id: int
@@ -47,7 +47,7 @@ class FoundMessage:
 
     @property
     def position(self) -> Position:
-        """The message's position among all."""
+        """Its position among all messages."""
         return Position(self.stored_ms, self.log_offset, self.broker_name)
 
     @property
@@ -66,7 +66,7 @@ class FoundMessage:
         return key in self.keys.split(b" ")
 
     def shown(self) -> StoredMessage:
-        """Return it for an answer."""
+        """Return it as an answer shows it."""
         return StoredMessage(
             message_id=self.unique_id,
             offset_message_id=self.offset_id,
@@ -84,7 +84,7 @@ class FoundMessage:
 
 
 def moment(ms: int) -> datetime:
-    """Return a time of the log; the first or the last there can be for what is no date."""
+    """Return a time of the log; for an impossible date, the earliest or latest possible one."""
     try:
         return _EPOCH + timedelta(milliseconds=ms)
     except OverflowError:
@@ -92,17 +92,17 @@ def moment(ms: int) -> datetime:
 
 
 def ms_of(time: datetime) -> int:
-    """Return a time in ms since the epoch, cut to whole ones."""
+    """Return a time in ms since the epoch, rounded down."""
     return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
 def ms_not_before(time: datetime) -> int:
-    """Return the first ms since the epoch that is not before a time."""
+    """Return a time in ms since the epoch, rounded up."""
     return -((_EPOCH - time) // timedelta(milliseconds=1))
 
 
 def main_of(found: list[FoundMessage]) -> FoundMessage:
-    """Return the one of several with one id that is meant: the first that users see, if any."""
+    """Return the message meant by an id that several have: the first that users see, if any."""
     ordered = sorted(found, key=lambda message: message.position)
     return next((message for message in ordered if message.is_users), ordered[0])
 

@@ -1,6 +1,6 @@
-"""Group facts: what a control record tells of consumer groups, and of topics that are no more.
+"""Group facts: the changes to consumer groups, and deleted topics, that control records report.
 
-Facts come in the log's order, for later ones override earlier ones.
+Facts are in the log's order; later ones override earlier ones.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from eruca.contract.records import Record
 from eruca_query.core import control_records as control
 
 PositionSource = Literal["committed", "reset", "start", "deliveries", "snapshot"]
-"""``start``: where the group began; ``deliveries``: how far messages were handed out one by one;
-``snapshot``: where it stood when the log's oldest part that is still there began."""
+"""``start``: the group began here; ``deliveries``: messages were leased up to here;
+``snapshot``: the group was here at the beginning of the log's oldest remaining part."""
 
 
 class PositionMoved(NamedTuple):
-    """A group's next offset in a queue, as it was committed, set, or begun with."""
+    """A group's next offset in a queue, as committed, reset or first resolved."""
 
     log_offset: int
     at_ms: int
@@ -29,11 +29,11 @@ class PositionMoved(NamedTuple):
 
 
 class SubscriptionsReplaced(NamedTuple):
-    """A group's subscriptions: topic, filter, kind of filter."""
+    """A group's subscriptions: topic, filter, filter type."""
 
     group: str
     subscriptions: tuple[tuple[str, str, str], ...]
-    is_whole: bool = True  # false: these are some of them
+    is_whole: bool = True  # false: the group may have more
 
 
 class GroupGone(NamedTuple):
@@ -43,7 +43,7 @@ class GroupGone(NamedTuple):
 
 
 class TopicGone(NamedTuple):
-    """A topic was deleted, with all that was in it before this log offset."""
+    """A topic was deleted, with all its messages before this log offset."""
 
     topic: str
     log_offset: int
@@ -53,7 +53,7 @@ GroupFact: TypeAlias = PositionMoved | SubscriptionsReplaced | GroupGone | Topic
 
 
 def group_facts_of(told: control.Control, record: Record) -> Iterator[GroupFact]:
-    """Yield what a control record tells of groups and topics."""
+    """Yield the facts about groups and topics that a control record reports."""
 
     def moved(
         group: str, positions: Iterable[control.Position], source: PositionSource

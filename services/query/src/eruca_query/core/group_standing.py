@@ -1,4 +1,4 @@
-"""The standing of consumer groups with one message: from positions, subscriptions, deliveries."""
+"""The state of consumer groups for one message: from positions, subscriptions, deliveries."""
 
 from __future__ import annotations
 
@@ -30,37 +30,37 @@ _DELIVERY_KINDS: Final = frozenset(
 )
 NO_POSITION: Final = (
     "it subscribes to the topic, but has committed no position here: it has not begun, or its "
-    "members keep their positions themselves"
+    "members store their positions themselves"
 )
-NEXT: Final = "with the group's next request it comes again, or is given up"
-GIVEN_UP: Final = "its last delivery was not acknowledged in time, and it does not come again"
-SQL_FILTER: Final = "it has a condition over properties, so it may have passed over the message"
+NEXT: Final = "the group's next request redelivers it or moves it to the dead letters"
+GIVEN_UP: Final = "its last delivery was not acknowledged in time, and it is not redelivered"
+SQL_FILTER: Final = "it filters by properties, so it may have skipped the message"
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One group and one message's queue."""
+    """The state of one group in one message's queue."""
 
     next_offset: int | None = None
-    since_ms: int | None = None  # since when the position is behind the message
-    set_at: int = 0  # log offset of where that was set last, which ended all deliveries before
-    filter: str | None = None  # of its subscription; None: it has none
+    since_ms: int | None = None  # when the position moved past the message
+    set_at: int = 0  # log offset of the last reset, which ended all earlier deliveries
+    filter: str | None = None  # of its subscription; None: it has no subscription
     filter_type: str = TAG_TYPE
 
 
 @dataclass(slots=True)
 class Standings:
-    """All groups that have to do with the queue of one message."""
+    """The state of all groups that use the queue of one message."""
 
     message: FoundMessage
     groups: dict[str, Standing] = field(default_factory=dict)
 
     def put(self, group: str, **changes: object) -> None:
-        """Note something about a group."""
+        """Set fields of a group's state."""
         self.groups[group] = replace(self.groups.get(group, Standing()), **changes)  # type: ignore[arg-type]  # fields by name
 
     def apply(self, facts: Iterable[GroupFact]) -> None:
-        """Change what is known by what the log's tail tells."""
+        """Apply the facts of the log's tail."""
         for fact in facts:
             match fact:
                 case PositionMoved() if fact.source != "snapshot":
@@ -75,12 +75,12 @@ class Standings:
                     continue
 
     def progress(self, events: Iterable[LifeEvent], *, now_ms: int) -> list[GroupProgress]:
-        """Return where each group stands, by name.
+        """Return the progress of each group, sorted by name.
 
         Args:
-            events: What befell the message in its place, in the log's order. Deliveries to a group
-                that has no position there any more are those of one that was deleted.
-            now_ms: No log tells that a delivery's time is over.
+            events: The message's life events in its place, in the log's order. Deliveries to a
+                group without a position there belong to a deleted group.
+            now_ms: Needed since no record reports that a lease has expired.
         """
         last: dict[str, LifeEvent] = {}
         for event in events:
@@ -95,7 +95,7 @@ class Standings:
         ]
 
     def _begin_anew(self) -> None:
-        """Forget where groups stand: what they subscribe to stays."""
+        """Forget all positions; subscriptions stay."""
         self.groups = {
             group: Standing(filter=known.filter, filter_type=known.filter_type)
             for group, known in self.groups.items()
@@ -144,7 +144,7 @@ class Standings:
 
 
 def delivered_to(events: Iterable[LifeEvent]) -> set[str]:
-    """Return the groups that *events* tell deliveries to."""
+    """Return the groups to which *events* report deliveries."""
     return {event.detail["group"] for event in events if event.kind in _DELIVERY_KINDS}
 
 
@@ -158,7 +158,7 @@ def _state(
     if standing.next_offset <= message.queue_offset:
         return "not_yet", None, None
     if _is_filtered(message, standing):
-        return "filtered", standing.since_ms, f"it asks for {standing.filter}"
+        return "filtered", standing.since_ms, f"its filter is {standing.filter}"
     is_sql = standing.filter is not None and not _is_by_tag(standing)
     return "past", standing.since_ms, SQL_FILTER if is_sql else None
 
@@ -170,14 +170,14 @@ def _by_delivery(last: LifeEvent, now_ms: int) -> tuple[GroupState, int | None, 
         case LifeEventKind.LEASED | LifeEventKind.EXTENDED:
             until_ms = last.detail["visible_at_ms"]
             if until_ms <= now_ms:
-                return "not_yet", until_ms, f"its time was over at {_shown(until_ms)}; {NEXT}"
-            return "in_delivery", last.at_ms, f"handed out until {_shown(until_ms)}"
+                return "not_yet", until_ms, f"its lease expired at {_shown(until_ms)}; {NEXT}"
+            return "in_delivery", last.at_ms, f"leased until {_shown(until_ms)}"
         case LifeEventKind.LEASE_EXPIRED:
             return "done", last.at_ms, GIVEN_UP
         case _ if last.detail.get("is_dead"):
-            return "done", last.at_ms, "it has given up on it: it is a dead letter"
+            return "done", last.at_ms, "its retries are exhausted: it is a dead letter"
         case _:
-            return "not_yet", last.at_ms, "it was given up, and comes again"
+            return "not_yet", last.at_ms, "it was nacked, and is redelivered"
 
 
 def _shown(ms: int) -> str:

@@ -1,7 +1,7 @@
-"""One broker's groups: where they stand and what they subscribe to, changed by facts of the log.
+"""One broker's groups: their positions and subscriptions, changed by facts of the log.
 
-It mirrors rows: what :meth:`GroupTable.apply` returns is what has to be written so that the rows
-say the same. Applied facts cannot be taken back; who could not write them reads the table anew.
+The table mirrors rows: :meth:`GroupTable.apply` returns the changes to write to the rows. Applied
+facts cannot be undone; after a failed write, read the table from the rows again.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Subscriptions: TypeAlias = dict[str, tuple[str, str]]  # by topic: filter, and i
 
 
 class _Stand(NamedTuple):
-    """A group's standing in a queue."""
+    """A group's position in a queue."""
 
     next_offset: int
-    is_handed_out: bool  # by deliveries, which end where the group says itself where it stands
+    is_handed_out: bool  # set by deliveries, until the group commits a position itself
 
 
 class Commit(NamedTuple):
-    """A position that was set, and whether to an earlier message than before."""
+    """A position that was set, and whether it moved backwards."""
 
     moved: PositionMoved
     is_back: bool
@@ -41,13 +41,13 @@ class GroupChanges:
     """Changes to write: first deletions, then the current rows."""
 
     gone_groups: set[str] = field(default_factory=set)
-    gone_topics: dict[str, int] = field(default_factory=dict)  # and the log offset of its end
+    gone_topics: dict[str, int] = field(default_factory=dict)  # log offset of each one's deletion
     positions: dict[tuple[str, Queue], PositionMoved] = field(default_factory=dict)
-    subscriptions: dict[str, Subscriptions] = field(default_factory=dict)  # by group, all it has
+    subscriptions: dict[str, Subscriptions] = field(default_factory=dict)  # by group, complete
     commits: list[Commit] = field(default_factory=list)
 
     def names(self) -> set[str]:
-        """Return every group and topic that is named."""
+        """Return the name of every group and topic in the changes."""
         found = self.gone_groups | self.gone_topics.keys() | self.subscriptions.keys()
         for group, (topic, _) in self.positions:
             found |= {group, topic}
@@ -66,16 +66,16 @@ class GroupTable:
         self._subscriptions: dict[str, Subscriptions] = {}
 
     def put_position(self, group: str, queue: Queue, next_offset: int, source: str) -> None:
-        """Note a row of positions."""
+        """Take over a row of positions."""
         stand = _Stand(next_offset, source == "deliveries")
         self._positions.setdefault(group, {})[queue] = stand
 
     def put_subscription(self, group: str, topic: str, filter_text: str, filter_type: str) -> None:
-        """Note a row of subscriptions."""
+        """Take over a row of subscriptions."""
         self._subscriptions.setdefault(group, {})[topic] = (filter_text, filter_type)
 
     def apply(self, facts: Iterable[GroupFact]) -> GroupChanges:
-        """Change the table by *facts*, in their order, and return what has to be written."""
+        """Change the table by *facts*, in their order, and return the changes to write."""
         changes = GroupChanges()
         for fact in facts:
             match fact:
@@ -94,7 +94,7 @@ class GroupTable:
         its = self._positions.setdefault(moved.group, {})
         before = its.get(queue)
         if moved.source == "snapshot" and before is not None:
-            return  # it repeats what is known
+            return  # it changes nothing
         its[queue] = now = _Stand(moved.next_offset, moved.source == "deliveries")
         changes.positions[moved.group, queue] = moved
         if moved.source not in ("snapshot", "deliveries") and before != now:

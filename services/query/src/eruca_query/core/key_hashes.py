@@ -1,4 +1,4 @@
-"""Hashes of keys, by which PostgreSQL looks them up; what it finds is compared with the key itself.
+"""Hashes of keys, by which PostgreSQL finds rows; each hit is then compared with the key itself.
 
 The hash of a key in a topic is a number of 32 bits, never 0: a polynomial over the key's bytes and
 its length, with the topic's number mixed in. It is stored, so it must not change.
@@ -23,7 +23,7 @@ _POWERS: Final = np.array([pow(_BASE, n, 1 << 64) for n in range(1, _WIDTH_MAX +
 
 
 def hash_keys(keys: Slices, topic_numbers: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the hash of each row's key in its topic; 0 for a row without one."""
+    """Return the hash of each row's key in its topic; 0 for a row without a key."""
     sums = np.zeros(len(keys.starts), np.uint64)
     for first in range(0, len(sums), _ROWS):
         rows = np.arange(first, min(first + _ROWS, len(sums)))

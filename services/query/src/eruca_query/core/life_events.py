@@ -1,7 +1,7 @@
-"""Life events: what befell a message, as one record of the log tells it.
+"""Life events: one step in the life of a message, as one record of the log reports it.
 
-An event is known by its message's unique id, by the place in a queue where the message lies, or by
-the log offset at which the message waited; which of them depends on what the broker records.
+An event identifies its message by the unique id, by the place in a queue, or by the log offset at
+which the message waited. The kind of record decides which of them it has.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Place(NamedTuple):
 
 
 class LifeEvent(NamedTuple):
-    """Something that befell a message; at least one of the last three says which."""
+    """One step in a message's life; at least one of the last three fields identifies it."""
 
-    log_offset: int  # of the record that tells it
-    at_ms: int  # when that was stored
+    log_offset: int  # of the record that reports it
+    at_ms: int  # store time of that record
     kind: LifeEventKind
     detail: Detail
     unique_id: bytes = b""
@@ -50,7 +50,7 @@ class LifeEvent(NamedTuple):
 
 
 def message_event(record: Record) -> LifeEvent | None:
-    """Return what a record of one of the system's topics tells of its message."""
+    """Return the event of the message itself that a record of a system topic reports."""
     properties = record.property_map()
     told = _kind_and_detail(record, properties)
     if told is None:
@@ -136,5 +136,5 @@ def _number(text: str | None) -> int | None:
 
 
 def id_bytes(text: str) -> bytes:
-    """Return a unique id as records hold it."""
+    """Return a unique id in the encoding of records."""
     return text.encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Facts in a block of the log besides stored messages: about single messages, and about groups."""
+"""Facts in a block of the log besides stored messages: about single messages and about groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eruca_query.core.group_facts import GroupFact, group_facts_of
 from eruca_query.core.life_events import TOLD_PREFIXES, TOLD_TOPICS, LifeEvent, message_event
 
 ROWLESS_TOPICS: Final = frozenset((EVENTS_TOPIC, OP_HALF_TOPIC))
-"""Topics whose records are no messages, and have no rows."""
+"""Topics whose records are not messages and have no rows."""
 
 
 class BlockFacts(NamedTuple):
@@ -24,11 +24,11 @@ class BlockFacts(NamedTuple):
 
     events: list[LifeEvent]
     groups: list[GroupFact]
-    unreadable: int  # control records that could not be understood
+    unreadable: int  # control records that could not be decoded
 
 
 def facts_of(block: BlockColumns) -> BlockFacts:
-    """Return what *block* tells."""
+    """Return the facts that *block* reports."""
     events: list[LifeEvent] = []
     groups: list[GroupFact] = []
     unreadable = 0

@@ -1,7 +1,7 @@
-"""The end of a broker's log that the read model has not reached: searched as it is.
+"""The end of a broker's log that the read model has not reached: searched as raw bytes.
 
-What is looked for is first looked for in the bytes, which takes next to nothing; only a block that
-holds it is read as records.
+A search first looks for its value in the bytes, which costs almost nothing. Only a block that
+contains the value is parsed into records.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LogTail:
     _columns: BlockColumns | None = field(default=None, init=False)
     _values: PropertyValues | None = field(default=None, init=False)
     _facts: BlockFacts | None = field(default=None, init=False)
-    damage: str | None = field(default=None, init=False)  # why its records could not be read
+    damage: str | None = field(default=None, init=False)  # why records could not be parsed
 
     def damaged(self) -> list[DamagedRecord]:
         """Return the records in it that the broker found damaged."""
@@ -76,15 +76,15 @@ class LogTail:
             yield self._message(columns, values, row)
 
     def events(self) -> list[LifeEvent]:
-        """Return what it tells of messages."""
+        """Return the life events in it."""
         return self._told().events
 
     def group_facts(self) -> list[GroupFact]:
-        """Return what it tells of groups and topics."""
+        """Return the facts about groups and topics in it."""
         return self._told().groups
 
     def end_of_topic(self, topic: str) -> int | None:
-        """Return before which log offset *topic*'s messages are no more; None: of none."""
+        """Return the log offset at which *topic* was last deleted; None if it was not."""
         if not (self.holds(_DELETION) and self.holds(topic.encode())):
             return None
         ends = [
@@ -95,7 +95,7 @@ class LogTail:
         return max(ends, default=None)
 
     def _rows_containing(self, text: bytes, columns: BlockColumns) -> Int64Array:
-        """Return which records hold *text*; of each only the first place is looked for."""
+        """Return the records that contain *text*; only the first match in each counts."""
         starts = columns.columns.starts
         rows, at = [], self.block.data.find(text)
         while at >= 0:

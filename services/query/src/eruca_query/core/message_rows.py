@@ -1,8 +1,8 @@
 """The rows of ``messages`` for a block of the log.
 
-A message has one row, and one more for each of its keys but the first, so that one index finds it
-by any of them; its own is the first, of ``key_no`` 0. Bodies and users' properties are not in it:
-they stay in the log.
+A message has one row for itself, of ``key_no`` 0, and one more for each of its keys but the first,
+so that one index finds it by any key. Bodies and users' properties are not in the rows: they stay
+in the log.
 
 Source of the columns: :mod:`eruca_query.projection.tables`.
 """
@@ -50,14 +50,14 @@ def message_rows(
     broker_no: int,
     chunk: int,
 ) -> tuple[bytes, int]:
-    """Return the rows of some of a block's messages for COPY, and how many they are.
+    """Encode the rows of some of a block's messages for COPY; return them and their count.
 
     Args:
         block: The records.
-        rows: Which of them.
-        topic_numbers: Of each of those, its topic's number.
+        rows: The records to encode.
+        topic_numbers: The topic's number of each of those records.
         broker_no: The broker's number.
-        chunk: Which partition they go to.
+        chunk: The partition to write to.
     """
     columns = block.columns
     values = find_values(
@@ -88,9 +88,9 @@ def message_rows(
 
 
 def _one_row_per_key(keys: Slices) -> tuple[Int64Array, Int64Array, Slices]:
-    """Return for each key its message's row, its number there and where it lies.
+    """Return for each key its message's row, its number within the message and its position.
 
-    A message without a key has one row, too. One key given twice counts once.
+    A message without a key has one row, too. A key given twice counts once.
     """
     count = len(keys.starts)
     blanks = np.flatnonzero(keys.data == _BLANK)
@@ -110,7 +110,7 @@ def _one_row_per_key(keys: Slices) -> tuple[Int64Array, Int64Array, Slices]:
             sizes.append(size)
     plain = np.flatnonzero(~has_blank)
     own = np.concatenate((plain, np.array(owners, np.int64)))
-    order = np.argsort(own, kind="stable")  # in the log's order, as all the others
+    order = np.argsort(own, kind="stable")  # into the log's order
     return (
         own[order],
         np.concatenate((np.zeros(len(plain), np.int64), np.array(numbers, np.int64)))[order],
@@ -123,7 +123,7 @@ def _one_row_per_key(keys: Slices) -> tuple[Int64Array, Int64Array, Slices]:
 
 
 def _split(value: bytes, at: int) -> list[tuple[int, int]]:
-    """Return where each different key in *value*, which lies *at*, begins, and its size."""
+    """Return position and size of each different key in *value*, which begins at *at*."""
     seen: set[bytes] = set()
     places = []
     for key in value.split(b" "):
@@ -135,7 +135,7 @@ def _split(value: bytes, at: int) -> list[tuple[int, int]]:
 
 
 def _other_ids(ids: StoredIds, own: Int64Array) -> Slices:
-    """Return for each row the id of its message that its code does not spell."""
+    """Return for each row its message's id if the 16-byte code cannot express it."""
     at = 0
     starts, sizes = np.zeros(len(ids.codes), np.int64), np.zeros(len(ids.codes), np.int64)
     for row, text in ids.odd.items():

@@ -1,4 +1,4 @@
-"""Cursors of pages: after which message the next page begins, or before which time it goes on."""
+"""Cursors of pages: the message after which, or the time before which, the next page begins."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def position_text(position: Position) -> str:
-    """Return what a cursor says; see :func:`eruca_chassis.requests.cursors.encode_cursor`."""
+    """Return the content of a cursor; see :func:`eruca_chassis.requests.cursors.encode_cursor`."""
     return f"{position.stored_ms}:{position.log_offset}:{position.broker_name}"
 
 
 def position_of(text: str) -> Position:
-    """Return the position that a cursor says.
+    """Parse the content of a cursor.
 
     Raises:
-        ValidationError: No list of ours gave out this cursor.
+        ValidationError: No list of this service issued the cursor.
     """
     match = _FORM.fullmatch(text)
     numbers = (int(match[1]), int(match[2])) if match is not None else None
     if match is None or numbers is None or max(numbers) > _INT64_MAX:
-        detail = "not a cursor that a list gave as next_cursor"
+        detail = "the cursor did not come from next_cursor of a page"
         raise ValidationError.at(
             "/query/cursor", detail, fix="leave cursor out to begin with the first page"
         )

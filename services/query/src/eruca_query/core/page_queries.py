@@ -24,10 +24,10 @@ class PageQuery:
     group: str | None
     group_state: ConsumedState
     limit: int
-    before: Position | None  # the page before ended with this one
+    before: Position | None  # the last message of the previous page
 
     def wants(self, message: FoundMessage) -> bool:
-        """Tell whether *message* is one of those, wherever the page begins and the group stands."""
+        """Tell whether *message* is on this page or a later one, ignoring the group."""
         return (
             message.topic == self.topic
             and (self.key is None or message.has_key(self.key))
@@ -37,7 +37,7 @@ class PageQuery:
         )
 
     def fits_group(self, message: FoundMessage, positions: GroupPositions) -> bool:
-        """Tell whether the group stands with *message* as it was asked for."""
+        """Tell whether the group's position fits *group_state* for *message*."""
         if self.group is None:
             return True
         next_offset = positions.get((message.broker_name, message.queue_id))

@@ -1,7 +1,7 @@
 """Find tags, keys and unique ids in the properties of many records at once.
 
-The parsing is RocketMQ's. A property without a name or without a value is ignored. Of several with
-one name the last one counts. The last property needs no separator after it.
+The parsing is RocketMQ's. A property without a name or a value is ignored. If a name occurs several
+times, the last value counts. The last property needs no separator after it.
 
 Source: RocketMQ 5.3, ``MessageDecoder.string2messageProperties``.
 """
@@ -24,11 +24,11 @@ from eruca.contract.properties import (
 from eruca.core.messages.record_columns import Int64Array, strided
 
 _END: Final = ord(PROPERTY_SEPARATOR)
-_WORD: Final = 8  # bytes of a property's beginning that are looked at in one step
+_WORD: Final = 8  # leading bytes of a property that are compared in one step
 
 
 class Slices(NamedTuple):
-    """A stretch of bytes for each row; of size 0 where it has none."""
+    """A stretch of bytes for each row; of size 0 for a row without one."""
 
     data: NDArray[np.uint8]
     starts: Int64Array
@@ -40,7 +40,7 @@ class Slices(NamedTuple):
         return self.data[start : start + int(self.sizes[row])].tobytes()
 
     def of_rows(self, rows: Int64Array | NDArray[np.bool_]) -> Slices:
-        """Return those of some rows."""
+        """Return the stretches of some rows."""
         return Slices(self.data, self.starts[rows], self.sizes[rows])
 
 
@@ -54,12 +54,12 @@ class PropertyValues:
 
 
 def find_values(data: NDArray[np.uint8], starts: Int64Array, sizes: Int64Array) -> PropertyValues:
-    """Return where the values lie.
+    """Locate the values.
 
     Args:
-        data: What the properties lie in.
-        starts: Where each record's properties begin.
-        sizes: How many bytes they take.
+        data: The bytes that contain the properties.
+        starts: The position of each record's properties.
+        sizes: Their sizes in bytes.
     """
     fragments = _fragments(data, starts, starts + sizes)
     return PropertyValues(
@@ -70,7 +70,7 @@ def find_values(data: NDArray[np.uint8], starts: Int64Array, sizes: Int64Array) 
 
 
 class _Fragments(NamedTuple):
-    """Properties: of which row, from where, to where, and how they begin. In order."""
+    """Properties in order: the row, begin and end of each, and its first bytes."""
 
     rows: Int64Array
     begins: Int64Array
@@ -79,17 +79,17 @@ class _Fragments(NamedTuple):
 
 
 def _fragments(data: NDArray[np.uint8], starts: Int64Array, ends: Int64Array) -> _Fragments:
-    # The separator may occur in bodies, too: only what lies within properties counts.
+    # Bodies may contain the separator, too: only those within properties count.
     separators = np.flatnonzero(data == _END)
     first = np.searchsorted(separators, starts)
     counts = np.searchsorted(separators, ends) - first
-    is_open = np.zeros(len(starts), np.int64)  # whether something follows the last separator
+    is_open = np.zeros(len(starts), np.int64)  # 1: bytes follow the last separator
     has_text = ends > starts
     is_open[has_text] = data[ends[has_text] - 1] != _END
     totals = counts + is_open
     rows = np.repeat(np.arange(len(starts)), totals)
     row_begins = np.cumsum(totals) - totals
-    places = np.arange(len(rows)) - row_begins[rows]  # which fragment of its row
+    places = np.arange(len(rows)) - row_begins[rows]  # number of the fragment within its row
     if len(separators):
         nth = np.minimum(first[rows] + places, len(separators) - 1)
         fragment_ends = np.where(places < counts[rows], separators[nth], ends[rows])
@@ -98,8 +98,8 @@ def _fragments(data: NDArray[np.uint8], starts: Int64Array, ends: Int64Array) ->
     begins = starts[rows]
     is_later = places > 0
     begins[is_later] = fragment_ends[np.flatnonzero(is_later) - 1] + 1
-    # A fragment too near to the end of the data to hold a word holds none of the names with a value
-    # either, unless it is shorter than a word: so the last bytes are looked at in a padded copy.
+    # A fragment too near to the end of the data for a whole word can hold a name and a value only
+    # if it is shorter than a word. So the last bytes are read from a padded copy.
     padded = np.concatenate((data[-_WORD:], np.zeros(_WORD, np.uint8)))
     near_end = begins > len(data) - _WORD
     words = np.zeros(len(begins), np.uint64)
@@ -115,12 +115,12 @@ def _values(data: NDArray[np.uint8], fragments: _Fragments, name: str, count: in
     head = wanted[:_WORD]
     shift = np.uint64(8 * (_WORD - len(head)))
     found = (fragments.words >> shift) == np.uint64(int.from_bytes(head, "big"))
-    found &= fragments.ends - fragments.begins > len(wanted)  # with a value
+    found &= fragments.ends - fragments.begins > len(wanted)  # its value is not empty
     chosen = np.flatnonzero(found)
     for at in range(_WORD, len(wanted)):
         chosen = chosen[data[fragments.begins[chosen] + at] == wanted[at]]
     starts, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    # Of several the last one counts: it is assigned last.
+    # The last of several counts: later assignments overwrite earlier ones.
     rows = fragments.rows[chosen]
     starts[rows] = fragments.begins[chosen] + len(wanted)
     sizes[rows] = (fragments.ends - fragments.begins)[chosen] - len(wanted)

@@ -1,4 +1,4 @@
-"""Messages as brokers tell of them in JSON, for comparing with those of the read model."""
+"""Convert brokers' JSON messages to compare them with those of the read model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eruca.contract.records import Host
 from eruca_query.core.found_messages import FoundMessage, ms_of
 
 _INT32_MAX: Final = 2**31 - 1
-_HIGHEST: Final = {  # what a record can hold; offset ids and the tables hold no more
+_HIGHEST: Final = {  # the ranges of records, which offset ids and tables share
     "log_offset": OFFSET_MAX,
     "queue_id": _INT32_MAX,
     "queue_offset": OFFSET_MAX,
@@ -20,17 +20,17 @@ _HIGHEST: Final = {  # what a record can hold; offset ids and the tables hold no
 
 
 def found_of(broker_name: str, message: PulledMessage) -> FoundMessage:
-    """Return what a broker's message says of itself.
+    """Convert a message that a broker returned.
 
     Raises:
-        ValueError: No message can be so: a number is out of range, a time or an address is none.
+        ValueError: A number is out of range, or a time or an address is invalid.
     """
     if message.stored_at is None or message.born_at is None or message.store_host is None:
         raise ValueError(f"it has no times: {message.damage}")
     for name, highest in _HIGHEST.items():
         value = getattr(message, name)
         if not 0 <= value <= highest:
-            raise ValueError(f"{name} is {value}, and not of 0 to {highest}")
+            raise ValueError(f"expected {name} from 0 to {highest}, found {value}")
     return FoundMessage(
         broker_name=broker_name,
         store_host=Host.from_text(message.store_host),

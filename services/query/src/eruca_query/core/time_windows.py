@@ -1,8 +1,8 @@
 """Choose the chunks to search, newest first, a bounded number at a time.
 
-A chunk is a stretch of one broker's log, so it is a stretch of time; chunks of different brokers
-overlap. A **window** is a stretch of time together with every chunk that may hold something of it.
-Searching one window after the other yields the messages newest first. Each statement then has few
+A chunk is a stretch of one broker's log, so it covers a stretch of time; chunks of different
+brokers overlap. A **window** is a stretch of time together with every chunk that may hold messages
+of it. Searching the windows in order yields the messages newest first. Each statement then has few
 partitions to plan for and to lock.
 """
 
@@ -21,7 +21,7 @@ class ChunkSpan(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The time between two moments, both included, and the chunks that may hold messages of it."""
+    """The time between two moments, both included, and the chunks that may hold its messages."""
 
     from_ms: int
     to_ms: int
@@ -33,8 +33,8 @@ def windows(
 ) -> Iterator[Window]:
     """Yield windows from *to_ms* back to *from_ms*, each of about *chunks_max* chunks at most.
 
-    More than that are in a window only where as many hold the same millisecond. Stretches of time
-    of which no chunk holds anything are left out.
+    A window has more chunks only if more of them contain the same millisecond. Stretches of time
+    that no chunk covers are skipped.
     """
     left = sorted(
         (span for span in spans if span.last_ms >= from_ms and span.first_ms <= to_ms),
@@ -48,7 +48,7 @@ def windows(
         active += left[:room]
         left = left[room:]
         low = max(from_ms, left[0].last_ms + 1) if left else from_ms
-        if low > to_ms:  # so many end in one millisecond that they need a window of their own
+        if low > to_ms:  # too many chunks end in one millisecond: it gets a window of its own
             while left and left[0].last_ms >= to_ms:
                 active.append(left.pop(0))
             low = max(from_ms, left[0].last_ms + 1) if left else from_ms

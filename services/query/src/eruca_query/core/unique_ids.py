@@ -1,8 +1,8 @@
-"""Unique ids as 16 bytes, which is how PostgreSQL looks them up.
+"""Unique ids as 16 bytes, the form in which PostgreSQL looks them up.
 
-Nearly all are 32 upper-case hex digits, as clients make them: those are the bytes they spell. Any
-other text is allowed, too: it is stored under its digest, beside the text itself, which is compared
-when it is looked up.
+Nearly all ids are 32 upper-case hex digits, as clients make them; these are stored as the bytes
+they spell. Any other text is allowed, too: it is stored under its digest, together with the text
+itself, which a lookup compares.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class StoredId(NamedTuple):
     """An id as it is stored."""
 
     code: bytes  # 16
-    text: bytes  # empty where the code spells it
+    text: bytes  # empty if the code spells it
 
 
 def stored_id(text: bytes) -> StoredId:
-    """Return how the id *text* is stored; the one of zeros is stored like an odd one."""
+    """Return the stored form of the id *text*; the id of zeros is stored like an irregular one."""
     if _CANONICAL.match(text):
         code = bytes.fromhex(text.decode())
         if code != NO_ID:
@@ -41,7 +41,7 @@ def stored_id(text: bytes) -> StoredId:
 
 
 def id_text(code: bytes, text: bytes) -> str | None:
-    """Return the id that was stored so; None where there was none."""
+    """Return the id with this stored form; None for a message without an id."""
     if text:
         return text.decode("utf-8", "replace")
     return None if code == NO_ID else code.hex().upper()
@@ -51,11 +51,11 @@ class StoredIds(NamedTuple):
     """The ids of n messages."""
 
     codes: NDArray[np.uint8]  # n x 16
-    odd: dict[int, bytes]  # the texts of those that are not spelt by their codes, by row
+    odd: dict[int, bytes]  # by row: the text of an id that its code does not spell
 
 
 def stored_ids(ids: Slices) -> StoredIds:
-    """Return how many ids are stored; zeros where there is none."""
+    """Return the stored form of *ids*; zeros for a message without an id."""
     codes = np.zeros((len(ids.starts), 16), np.uint8)
     plain = np.flatnonzero(ids.sizes == HEX_SIZE)
     digits = _DIGITS[ids.data[ids.starts[plain, None] + np.arange(HEX_SIZE)]]

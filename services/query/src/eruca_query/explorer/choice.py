@@ -1,8 +1,8 @@
 """Select the services that the docs explorer offers. Pure.
 
-Addresses come from the name servers, where anybody may have registered anything, and are put into
-the page's content security policy. So anything that is not plainly an address is left out, and the
-page says so.
+Addresses come from the name servers, where any client may have registered anything, and become
+part of the page's content security policy. So any text that is not clearly an address is left out,
+and the page says so.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def services_to_explore(
     """Return brokers, name servers, transaction checkers and the query service, in this order.
 
     Args:
-        brokers: Those that are alive.
-        namesrv_urls: The name servers'.
+        brokers: The living brokers.
+        namesrv_urls: The name servers' URLs.
         checkers: The transaction checkers' URLs by name.
-        network: Which of a broker's URLs to take, where it has that one.
-        missing: Sentences about what could not be found out.
+        network: The network whose URL is taken, if a broker has one for it.
+        missing: Sentences about unavailable information.
     """
     found = [
         *_brokers(brokers, network),
@@ -46,7 +46,7 @@ def services_to_explore(
         try:
             services.append(Explored(name, origin_of(url)))
         except ValueError:
-            notes.append(f"The URL of {name} is not one that a page can call: {url}.")
+            notes.append(f"The URL of {name} cannot be called from a page: {url}.")
     if len(found) > EXPLORED_MAX:
         notes.append(f"{len(found) - EXPLORED_MAX} more services are left out.")
     return ExploredServices([*services, Explored("query", "")], " ".join(notes))

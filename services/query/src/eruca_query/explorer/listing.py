@@ -1,7 +1,7 @@
-"""Finding the cluster's services for the docs explorer.
+"""Find the cluster's services for the docs explorer.
 
-They are asked for anew for each page. A name server that does not answer costs the page a moment
-and a note, and never the page: what is known without it is still shown.
+Each page lists them again. A name server that does not answer costs the page a moment and a note,
+but never the page: the known services are still shown.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from eruca.contract.routes import BrokerGroup
 from eruca_chassis.explorer.routes import ExploredServices
 from eruca_query.explorer.choice import services_to_explore
 
-LISTING_SECONDS: Final = 3.0  # for both questions together; somebody waits for the page
+LISTING_SECONDS: Final = 3.0  # for both requests together; a person waits for the page
 
 
 async def list_services(client: AsyncClient) -> ExploredServices:
-    """Return every service that the name servers of *client* know, and themselves."""
+    """Return the name servers of *client*, and every service that they know."""
     brokers: list[BrokerGroup] = []
     checkers: dict[str, str] = {}
     missing: list[str] = []
@@ -30,7 +30,7 @@ async def list_services(client: AsyncClient) -> ExploredServices:
             checkers = await client.admin.list_kv(CHECKERS_NAMESPACE)
     except (ErucaError, TimeoutError) as error:
         reason = error.detail if isinstance(error, ErucaError) else "none answered in time"
-        missing = [f"No name server tells which brokers and transaction checkers run: {reason}."]
+        missing = [f"No name server lists the brokers and transaction checkers: {reason}."]
     return services_to_explore(
         brokers=brokers,
         namesrv_urls=client.settings.namesrv_urls,

@@ -1,6 +1,6 @@
 """Exports: queues of the brokers as Arrow and NDJSON, one record batch at a time.
 
-What there is to read is fixed by a plan; the messages are pulled from the brokers' logs by workers
-(:mod:`.workers`) and become columns with no Python per message (:mod:`.rows`). Nothing is stored
-here, and nothing is waited for.
+A plan fixes the messages to read. Workers (:mod:`.workers`) pull them from the brokers' logs and
+turn them into columns without Python code per message (:mod:`.rows`). An export stores nothing and
+does not wait for new messages.
 """

@@ -18,7 +18,7 @@ RETRY_AFTER_SECONDS: Final = 1.0
 
 @contextmanager
 def naming(broker_name: str) -> Iterator[None]:
-    """Raise 503 where a broker does not answer, and what it refuses as what it is."""
+    """Raise 503 if a broker does not answer; pass its own refusals on."""
     try:
         yield
     except (ClientError, InternalError) as error:

@@ -1,16 +1,16 @@
 """The answer that carries an export: checked first, then streamed at the reader's pace.
 
-What can be known before the first row is told as a problem. What goes wrong later cannot be: the
-stream is then cut, so that the connection ends without the last chunk, and Arrow's without its end
-marker. The reader goes on from the first row it has not got.
+Errors before the first row are problem documents. After a later error the stream is cut: the
+connection ends without the last chunk, and an Arrow stream without its end marker. The reader
+continues from the first row that it has not received.
 
-The rows do not pass through here: workers make them, and send them when they are told to, one after
-another, to the connection, which is lent them between the head of the answer and its end.
+The rows do not pass through this process. Workers build them and send them, one after the other,
+when told to; between the head of the answer and its end they borrow the connection.
 
-Memory: for each export the rows that are being sent and the next ones, in the workers.
+Memory: per export the rows that are being sent and the next ones, in the workers.
 
-Concurrency rule: when the client leaves, the service stops, or something fails, whatever is under
-way is given up, and waited for as far as it is ours, before the slot is free again.
+Concurrency rule: when the client leaves, the service stops, or something fails, all work under way
+is cancelled. The slot is free only after that work has ended, as far as it runs in this process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from eruca_query.exports.range_reader import RangeReader, RangeRows
 from eruca_query.exports.rows.encoders import RowEncoder
 from eruca_query.exports.slots import ExportSlots
 
-STEPS_AHEAD: Final = 2  # what one export can keep busy: each further step costs three megabytes
+STEPS_AHEAD: Final = 2  # enough to keep one export busy: each further step costs three megabytes
 _FAILURES: Final = (ErucaError, DamagedRecordError, ClientGoneError)
 
 _log = structlog.get_logger()
@@ -45,11 +45,11 @@ class ExportResponse(Response):
     """Sends the rows of ranges.
 
     Args:
-        slots: Where it is one of those that run.
+        slots: Limits the number of concurrent exports.
         reader: Reads the ranges.
-        topic: Whose they are.
-        rows: How many there are.
-        encoder: Of the form in which they are read.
+        topic: The topic of the ranges.
+        rows: The number of rows.
+        encoder: Of the same form as the reader's rows.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ExportResponse(Response):
         encoder: RowEncoder,
     ) -> None:
         super().__init__(headers={EXPORT_ROWS_HEADER: str(rows)}, media_type=encoder.media_type)
-        del self.headers["content-length"]  # of no body; nobody knows the stream's
+        del self.headers["content-length"]  # that of an empty body; the stream's is unknown
         self._slots = slots
         self._reader = reader
         self._topic = topic
@@ -81,7 +81,7 @@ class ExportResponse(Response):
                 first = await anext(rows, None)
                 if first is not None:
                     await first.under_way.made()
-                self._slots.check_running()  # until here, errors are problems
+                self._slots.check_running()  # up to here, errors become problem documents
                 stream = asyncio.create_task(self._send_all(lender, first, rows, send))
                 gone = asyncio.create_task(_gone(receive))
                 with self._slots.stoppable(stream):
@@ -120,7 +120,7 @@ class ExportResponse(Response):
         except _FAILURES as error:
             self._slots.cut += 1
             _log.warning("export cut", topic=self._topic, why=str(error) or "the reader left")
-            return  # the answer is not complete, so the server closes the connection
+            return  # the answer is incomplete, so the server closes the connection
         await send({"type": "http.response.body", "body": end})
 
     async def _begin(self, send: Send) -> None:
@@ -146,6 +146,6 @@ class ExportResponse(Response):
 
 
 async def _gone(receive: Receive) -> None:
-    """Return once the client is gone."""
+    """Return once the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""Making the next thing while one is used."""
+"""Prepare the next item while one is used."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _T = TypeVar("_T")
 
 
 async def made_ahead(source: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, None]:
-    """Yield what *source* yields; the next one is under way while one is used.
+    """Yield the items of *source*; prepare the next one while one is used.
 
-    *source* is closed with it, once what it was at has been given up.
+    When closed, cancel the preparation, then close *source*.
     """
     async with aclosing(source):
         making = asyncio.create_task(_next(source))
@@ -25,11 +25,11 @@ async def made_ahead(source: AsyncGenerator[_T, None]) -> AsyncGenerator[_T, Non
             making.cancel()
             await asyncio.wait((making,))
             if not making.cancelled():
-                making.exception()  # whoever uses them has heard it, or does not want to any more
+                making.exception()  # mark it as retrieved: the caller has seen it, or has left
 
 
 async def _next(source: AsyncGenerator[_T, None]) -> list[_T]:
-    """Return what comes next, by itself in a list; nothing at the end."""
+    """Return the next item alone in a list; an empty list at the end."""
     async for item in source:
         return [item]
     return []

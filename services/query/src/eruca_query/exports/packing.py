@@ -1,6 +1,6 @@
-"""Deciding what an export takes of each queue, and who reads which part of it.
+"""Decide which messages of each queue an export takes, and how they are split into partitions.
 
-Pure: what the queues hold, and what is wanted of them, is told; the answer is ranges.
+Pure: the queues' offsets and the options come in as arguments; the result is ranges.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from eruca.contract.limits import EXPORT_RANGE_COUNT_MAX
 
 @dataclass(frozen=True, slots=True)
 class QueueWish:
-    """A queue as it is, and from where up to where its messages are wanted."""
+    """A queue as it is, and the requested part of it."""
 
     broker_name: str
     queue_id: int
-    min_offset: int  # of the first message that is there
-    max_offset: int  # of the next one
-    start: int | None = None  # None: from the first one there
-    from_offset: int | None = None  # where the time leads to from which on they are wanted
-    to_offset: int | None = None  # the same for the time up to which; None: all there are
+    min_offset: int  # of the first message present
+    max_offset: int  # of the next message
+    start: int | None = None  # None: from the first message present
+    from_offset: int | None = None  # at which the requested time begins
+    to_offset: int | None = None  # at which the requested time ends; None: the queue's end
     topic_id: str | None = None
     broker_started_at: datetime | None = None
     latest_stored_at: datetime | None = None
-    lost: str | None = None  # why the queue cannot go on where it was to, but at ``start``
+    lost: str | None = None  # why the queue cannot continue at the given start, but at ``start``
 
     @property
     def missing_rows(self) -> int:
@@ -37,7 +37,7 @@ class QueueWish:
         return max(self.min_offset - self.start, 0)
 
     def taken(self) -> ExportQueue:
-        """Return what is taken of the queue."""
+        """Return the part of the queue that is taken."""
         first = max(self.min_offset, self.start or 0, self.from_offset or 0)
         last = self.max_offset if self.to_offset is None else min(self.max_offset, self.to_offset)
         return ExportQueue(
@@ -58,7 +58,7 @@ class QueueWish:
 def partitions_of(ranges: Iterable[ExportRange], partition_rows: int) -> list[ExportPartition]:
     """Return partitions of about the same size, of *partition_rows* at most, in order.
 
-    Small ranges are packed together, large ones cut; empty ones are left out.
+    Small ranges are packed together, large ones are split, empty ones are left out.
     """
     filled = [a_range for a_range in ranges if a_range.rows]
     rows = sum(a_range.rows for a_range in filled)

@@ -1,8 +1,8 @@
-"""Plans: what there is to export of a topic, fixed at one moment.
+"""Plans: the messages of a topic to export, fixed at one moment.
 
-Each broker tells all of its queues' ends in one answer, so a message that was acknowledged before
-the plan was asked for is in it, on whichever broker it is. Store times never go back within a
-queue; so a span of time is a range of offsets of each queue.
+Each broker reports the ends of all its queues in one answer. So a message that was acknowledged
+before the request is in the plan, on whichever broker it is. Store times never decrease within a
+queue, so a span of time is a range of offsets in each queue.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from eruca_query.exports.packing import QueueWish, partitions_of
 from eruca_query.exports.positions import Resumed, another_topic, resumed
 from eruca_query.exports.topic_brokers import TopicBrokers
 
-_LOOKS_AT_ONCE: Final = 16  # requests for offsets by time that are under way
+_LOOKS_AT_ONCE: Final = 16  # concurrent requests for offsets by time
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _QUEUES_NAMED_MAX: Final = 32  # in one error
 
 
 class FindMissing(Protocol):
-    """Finds which brokers have messages of a topic, and are not among those that are known."""
+    """Finds brokers that have messages of a topic, besides the known ones."""
 
     async def __call__(
         self,
@@ -51,7 +51,7 @@ class FindMissing(Protocol):
         from_time: datetime | None,
         to_time: datetime | None,
     ) -> list[Missing]:
-        """Return them; as far as can be told."""
+        """Return them, as far as known."""
         ...
 
 
@@ -66,11 +66,11 @@ class QueueName(NamedTuple):
 
 
 class StartPosition(NamedTuple):
-    """Start of a queue, and the proof that it holds what was read before that."""
+    """The start of a queue, and the values that prove what was read before it."""
 
     offset: int
-    topic_id: str | None = None  # None: not known
-    latest_stored_at: datetime | None = None  # of the queue, when the offset was told
+    topic_id: str | None = None  # None: unknown
+    latest_stored_at: datetime | None = None  # of the queue, at the time of the earlier plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +87,15 @@ class PlanWish:
 async def plan_export(
     brokers: TopicBrokers, wish: PlanWish, find_missing: FindMissing
 ) -> ExportPlan:
-    """Return what there is to read, and which brokers with more of it nobody can find.
+    """Return the messages to read, and the unreachable brokers that have more of them.
 
     Raises:
-        BrokerUnreachableError: A broker with a share of it is away.
-        TopicNotFoundError: Nobody has the topic, as far as can be told.
-        QueueNotFoundError: A start names a queue that is not there.
-        RangeDeletedError: Retention has deleted messages from a start on; or the queue does not
-            hold what had been read before it.
-        ValidationError: There are too many queues, or the partitions would be.
+        BrokerUnreachableError: A broker with a part of the topic is away.
+        TopicNotFoundError: No reachable broker has the topic.
+        QueueNotFoundError: A start names a missing queue.
+        RangeDeletedError: Retention has deleted messages after a start; or the queue does not hold
+            the messages that were read before it.
+        ValidationError: There are too many queues, or there would be too many partitions.
     """
     taken_at = datetime.now(UTC)
     names = brokers.names
@@ -112,14 +112,14 @@ async def plan_export(
     }
     if len(queues) > EXPORT_QUEUE_COUNT_MAX:
         raise ValidationError(
-            f"topic {brokers.topic} has more than {EXPORT_QUEUE_COUNT_MAX} queues, which one plan "
-            "may have"
+            f"expected at most {EXPORT_QUEUE_COUNT_MAX} queues in one plan; topic {brokers.topic} "
+            "has more"
         )
     gone = sorted(str(name) for name in wish.start if name not in queues)
     if gone and wish.missing == "refuse":
         raise QueueNotFoundError(
-            f"the plan is to start in queues that are not there: {', '.join(gone)}",
-            fix="leave them out of start, or plan with missing=skip",
+            f"start names queues that do not exist: {', '.join(gone)}",
+            fix="omit them from start, or plan with missing=skip",
         )
     wishes = await _wishes(brokers, queues, wish)
     if wish.missing == "refuse":
@@ -146,7 +146,7 @@ def _plan(
             errors=[
                 {
                     "pointer": "/query/partition_rows",
-                    "detail": f"{-(-rows // EXPORT_PARTITION_COUNT_MAX)} at least are needed",
+                    "detail": f"expected at least {-(-rows // EXPORT_PARTITION_COUNT_MAX)}",
                 }
             ],
         )
@@ -196,7 +196,7 @@ async def _wishes(
             another=None if known is None else another_topic(topic.topic, known, topic.topic_id),
             min_offset=offsets.min_offset,
             max_offset=offsets.max_offset,
-            # Store times are whole milliseconds.
+            # Store times are in whole milliseconds.
             later_offset=await offset_at(name, offsets, read_to and read_to + _MILLISECOND),
         )
 
@@ -234,18 +234,18 @@ def _refuse_missing(wishes: list[QueueWish]) -> None:
                 }
                 for queue in lost[:_QUEUES_NAMED_MAX]
             ],
-            fix="to go on with what is there now, plan with missing=skip",
+            fix="to continue with the messages that exist now, plan with missing=skip",
         )
     behind = [queue for queue in wishes if queue.missing_rows]
     if behind:
         rows = sum(queue.missing_rows for queue in behind)
         raise RangeDeletedError(
-            f"retention has deleted {rows} messages of {len(behind)} queues behind their starts",
+            f"retention has deleted {rows} messages after the starts of {len(behind)} queues",
             errors=[
                 {
                     "pointer": "/query/start",
-                    "detail": f"{queue.broker_name}/{queue.queue_id} is to start at {queue.start} "
-                    f"and begins at {queue.min_offset}",
+                    "detail": f"{queue.broker_name}/{queue.queue_id}: start is {queue.start}, but "
+                    f"the queue begins at {queue.min_offset}",
                 }
                 for queue in behind[:_QUEUES_NAMED_MAX]
             ],

@@ -1,7 +1,7 @@
-"""Reading ranges: step after step, in order, each begun when it is asked for.
+"""Read ranges: step after step, in order, each begun when it is needed.
 
-A broker that stops answering is waited for a little, since it may be restarting, and looked for
-anew; then the reading fails with the error that names it.
+A broker that stops answering may be restarting. So it is retried for a short time, at its current
+address; then the reading fails with an error that names it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from eruca_query.exports.workers.steps import RowForm
 
 T = TypeVar("T")
 
-_PAUSE_SECONDS: Final = 0.25  # between two tries
-_FAULTS_MAX: Final = 32  # ranges that one error points at
+_PAUSE_SECONDS: Final = 0.25  # between two attempts
+_FAULTS_MAX: Final = 32  # ranges that one error lists
 
 
 @dataclass(frozen=True, slots=True)
 class RangeRows:
-    """The next rows of the ranges, which are being made."""
+    """The next rows of the ranges, which are being built."""
 
     count: int
     under_way: RowsUnderWay
@@ -45,11 +45,11 @@ class RangeReader:
 
     Args:
         topic: Its name.
-        find: Finds the topic's brokers, as they are now.
+        find: Returns the topic's brokers as they are now.
         workers: Do the steps.
-        ranges: What is read, in this order.
-        form: What is made of it.
-        patience_seconds: How long a broker may be away while its messages are being read.
+        ranges: The ranges, in reading order.
+        form: The columns and the encoding of the rows.
+        patience_seconds: How long a broker may be away during the export.
     """
 
     def __init__(
@@ -73,23 +73,23 @@ class RangeReader:
         self._under_way: list[RowsUnderWay] = []
 
     async def check(self) -> None:
-        """Make sure that everything asked for is there.
+        """Ensure that all requested messages are there.
 
         Raises:
-            TopicNotFoundError, QueueNotFoundError: The topic or a queue is not.
+            TopicNotFoundError, QueueNotFoundError: The topic or a queue is missing.
             RangeDeletedError: Retention has deleted the beginning of a range.
-            ValidationError: A range ends behind its queue's end.
+            ValidationError: A range ends after its queue's end.
             BrokerUnreachableError: A broker is away.
         """
         brokers = await self._found()
         check_ranges(self._topic, self._ranges, await brokers.queues(self._names))
 
     async def rows(self) -> AsyncGenerator[RangeRows, None]:
-        """Yield the rows of all messages of the ranges, in order, as soon as those are there.
+        """Yield the rows of all messages of the ranges, in order, as soon as they are built.
 
         Raises:
-            RangeDeletedError: Retention was faster.
-            MessageDamagedError: One is damaged, and rows of such ones are not asked for.
+            RangeDeletedError: Retention has deleted messages before they were read.
+            MessageDamagedError: A message is damaged, and rows of damaged ones are not requested.
             UnavailableError: A broker was away for too long, or a worker died.
         """
         for a_range in self._ranges:
@@ -99,12 +99,12 @@ class RangeReader:
                 offset += rows.count
                 yield rows
         if any(a_range.topic_id is not None for a_range in self._ranges):
-            # A topic that was created again meanwhile has other messages under these offsets.
+            # A topic that was created again meanwhile has other messages at these offsets.
             brokers = await self._patiently(lambda found: found.queues(self._names))
             check_topics(self._topic, self._ranges, brokers)
 
     def close(self) -> None:
-        """Give up all rows that nobody has been sent."""
+        """Drop all rows that were not sent."""
         for rows in self._under_way:
             rows.forget()
 
@@ -112,7 +112,7 @@ class RangeReader:
         return await self._patiently(lambda brokers: self._begin_once(brokers, a_range, offset))
 
     async def _patiently(self, asked: Callable[[TopicBrokers], Awaitable[T]]) -> T:
-        """Return what the brokers answer; wait for one that is away."""
+        """Return the brokers' answer; wait for an absent broker."""
         deadline = asyncio.get_running_loop().time() + self._patience_seconds
         while True:
             try:
@@ -122,7 +122,7 @@ class RangeReader:
                 if asyncio.get_running_loop().time() + pause > deadline:
                     raise
                 await asyncio.sleep(pause)
-                self._brokers = None  # it may be elsewhere when it comes back
+                self._brokers = None  # it may return at another address
 
     async def _found(self) -> TopicBrokers:
         if self._brokers is None:
@@ -159,7 +159,7 @@ class RangeReader:
         return MessageDamagedError(
             detail,
             errors=[{"pointer": f"/query/range/{index}", "detail": detail}],
-            fix="to read on, ask with damaged=mark: such a message has a row that says so; or "
+            fix="to continue, repeat with damaged=mark: a row then marks such a message; or "
             "restore its log's file from a backup, and repeat",
         )
 
@@ -169,7 +169,7 @@ def check_ranges(
     ranges: Sequence[ExportRange],
     brokers: Mapping[str, TopicQueues],
 ) -> None:
-    """Raise what is wrong with *ranges*, pointing at each; *brokers* say what there is."""
+    """Raise an error that lists all invalid *ranges*; *brokers* hold the queues' present state."""
     check_topics(topic, ranges, brokers)
     queues = {
         (name, queue.queue_id): queue for name, its in brokers.items() for queue in its.queues
@@ -195,14 +195,14 @@ def check_ranges(
         raise RangeDeletedError(_summary(deleted), errors=deleted[:_FAULTS_MAX])
     if beyond:
         raise ValidationError(
-            _summary(beyond), errors=beyond[:_FAULTS_MAX], fix="ask for what a plan has told"
+            _summary(beyond), errors=beyond[:_FAULTS_MAX], fix="use the ranges of a plan"
         )
 
 
 def check_topics(
     topic: str, ranges: Sequence[ExportRange], brokers: Mapping[str, TopicQueues]
 ) -> None:
-    """Raise RangeDeletedError where *ranges* are of an earlier topic of this name."""
+    """Raise RangeDeletedError if *ranges* are of an earlier topic of this name."""
     faults: list[dict[str, str]] = []
     for index, a_range in enumerate(ranges):
         known, now = a_range.topic_id, brokers.get(a_range.broker_name)
@@ -215,7 +215,7 @@ def check_topics(
         raise RangeDeletedError(
             _summary(faults),
             errors=faults[:_FAULTS_MAX],
-            fix="plan the export again; what the topic held before is gone",
+            fix="plan the export again; the earlier topic's messages are gone",
         )
 
 

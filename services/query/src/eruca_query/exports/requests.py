@@ -32,7 +32,7 @@ _Offset = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
 
 
 class _Position(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A queue's start, with what proves it; see :mod:`eruca.contract.exports`."""
+    """A queue's start, with the values that prove it; see :mod:`eruca.contract.exports`."""
 
     offset: _Offset
     topic_id: Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[0-9a-f]+-[0-9]+$")] | None = (
@@ -45,15 +45,15 @@ _STARTS: Final = msgspec.json.Decoder(dict[str, _Offset | _Position])
 
 
 def starts_of(text: str | None) -> dict[QueueName, StartPosition]:
-    """Return where each queue is to start, as a JSON object has it: ``{"broker-a/0": 1000}``.
+    """Parse the starts of queues from a JSON object: ``{"broker-a/0": 1000}``.
 
-    Instead of an offset there may be an object, which proves it by what a plan told::
+    Instead of an offset there may be an object with values of an earlier plan, which prove it::
 
         {"broker-a/0": {"offset": 1000, "topic_id": "9f2c51d0-1044",
                         "latest_stored_at": "2026-11-21T08:00:09.871Z"}}
 
     Raises:
-        ValidationError: It is no such object.
+        ValidationError: The text is not such an object.
     """
     if text is None:
         return {}
@@ -63,14 +63,14 @@ def starts_of(text: str | None) -> dict[QueueName, StartPosition]:
         check_members_once(text.encode(), decoded)
     except (msgspec.DecodeError, MalformedBodyError) as error:
         detail = (
-            f'{error}; write {{"broker-a/0": 1000}}, or in place of 1000 an object with offset, '
-            f"topic_id and latest_stored_at; got {text[:80]!r}"
+            f'{error}; expected an object such as {{"broker-a/0": 1000}}, where 1000 may be an '
+            f"object of offset, topic_id and latest_stored_at; found {text[:80]!r}"
         )
         raise _refusal("start", detail) from None
     for name, start in decoded.items():
         match = _QUEUE.match(name)
         if match is None:
-            raise _refusal("start", f"{name[:80]!r} is no queue; one is written BROKER/QUEUE")
+            raise _refusal("start", f"expected a queue as BROKER/QUEUE, found {name[:80]!r}")
         starts[QueueName(match[1], int(match[2]))] = (
             StartPosition(start)
             if isinstance(start, int)
@@ -80,10 +80,10 @@ def starts_of(text: str | None) -> dict[QueueName, StartPosition]:
 
 
 def ranges_of(texts: Sequence[str]) -> list[ExportRange]:
-    """Return the ranges of a request.
+    """Parse the ranges of a request.
 
     Raises:
-        ValidationError: A text is no range, or together they have too many rows.
+        ValidationError: A text is not a range, or the ranges have too many rows together.
     """
     ranges: list[ExportRange] = []
     faults: list[dict[str, str]] = []
@@ -91,7 +91,7 @@ def ranges_of(texts: Sequence[str]) -> list[ExportRange]:
         try:
             ranges.append(ExportRange.parse(text))
         except ValueError as error:
-            detail = f"{error}; got {text[:80]!r}"
+            detail = f"{error}; found {text[:80]!r}"
             faults.append({"pointer": f"/query/range/{index}", "detail": detail})
     if faults:
         raise ValidationError(
@@ -101,19 +101,19 @@ def ranges_of(texts: Sequence[str]) -> list[ExportRange]:
         )
     rows = sum(a_range.rows for a_range in ranges)
     if rows > EXPORT_ROWS_MAX:
-        raise _refusal("range", f"{rows} rows are more than one answer has, {EXPORT_ROWS_MAX}")
+        raise _refusal("range", f"expected at most {EXPORT_ROWS_MAX} rows, found {rows}")
     return ranges
 
 
-_FIX: Final = "ask for what the plan of the topic has: GET /v1/exports/TOPIC/plan"
-_FAULTS_MAX: Final = 32  # ranges that one error points at
+_FIX: Final = "use ranges of the topic's plan: GET /v1/exports/TOPIC/plan"
+_FAULTS_MAX: Final = 32  # ranges that one error lists
 
 
 def columns_of(text: str | None) -> Sequence[str]:
-    """Return the names of the columns asked for, in that order; all, where none are named.
+    """Parse the requested columns, in their order; return all columns if there is no request.
 
     Raises:
-        ValidationError: There is no such column, or it is named twice.
+        ValidationError: A column is unknown, or is named twice.
     """
     if text is None:
         return _COLUMN_NAMES
@@ -121,7 +121,7 @@ def columns_of(text: str | None) -> Sequence[str]:
     for index, name in enumerate(names):
         if name not in _COLUMN_NAMES:
             known = ", ".join(_COLUMN_NAMES)
-            raise _refusal("columns", f"there is no column {name[:80]!r}; there are: {known}")
+            raise _refusal("columns", f"unknown column {name[:80]!r}; valid columns: {known}")
         if name in names[:index]:
             raise _refusal("columns", f"{name} is named twice")
     return names
@@ -130,18 +130,18 @@ def columns_of(text: str | None) -> Sequence[str]:
 def form_of(
     accept: str | None, columns: Sequence[str], codec: ExportCodec, damaged: DamagedRows
 ) -> RowForm:
-    """Return the form of the answer that is asked for.
+    """Return the requested form of the answer.
 
     Raises:
-        NotAcceptableError: It is asked for in a form that there is not.
-        ValidationError: The form knows no such codec; or damage is to be marked in no column.
+        NotAcceptableError: None of the requested media types is available.
+        ValidationError: The form has no such codec; or the column for marked damage is missing.
     """
     media_type = choose(None if accept is None else accept.encode("latin-1"), _OFFERED)
     if media_type != ARROW_MEDIA_TYPE and codec != "none":
-        raise _refusal("codec", f"only {ARROW_MEDIA_TYPE} is compressed, not {media_type}")
+        raise _refusal("codec", f"only {ARROW_MEDIA_TYPE} can be compressed, not {media_type}")
     if damaged == "mark" and "damage" not in columns:
         raise _refusal(
-            "columns", "damaged=mark needs the column damage, which tells damaged rows from others"
+            "columns", "damaged=mark requires the column damage, which marks damaged rows"
         )
     return RowForm(media_type, tuple(columns), codec, damaged)
 

@@ -1,4 +1,4 @@
-"""Exports over HTTP: what there is, the rows, and what the columns mean."""
+"""Exports over HTTP: plans, rows, and the meaning of the columns."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def _exports(request: Request) -> Exports:
 TheExports = Annotated[Exports, Depends(_exports)]
 Topic = Annotated[
     TopicName,
-    Path(description="may be one of the system's: `%DLQ%billing`, `ERUCA_SYS_EVENTS` …"),
+    Path(description="may be a system topic: `%DLQ%billing`, `ERUCA_SYS_EVENTS` …"),
 ]
 _RECORDS: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The rows, range after range, in the order of their offsets.",
         "headers": {
             EXPORT_ROWS_HEADER: {
-                "description": "how many rows a whole answer has",
+                "description": "the number of rows in a complete answer",
                 "schema": {"type": "integer", "format": "int64"},
             }
         },
@@ -83,7 +83,7 @@ _RECORDS: Final[dict[int | str, dict[str, Any]]] = {
 @router.get(
     "/schema",
     operation_id="getExportSchema",
-    summary="The columns of exports",
+    summary="Get the columns of exports",
     responses=answer(EXPORT_SCHEMA.model_dump(mode="json")),
 )
 async def get_export_schema() -> ExportSchema:
@@ -97,7 +97,7 @@ async def get_export_schema() -> ExportSchema:
 @router.get(
     "/{topic}/plan",
     operation_id="planExport",
-    summary="What there is to export of a topic",
+    summary="Plan the export of a topic",
     responses=answer(examples.PLAN)
     | problems(
         TopicNotFoundError,
@@ -120,30 +120,30 @@ async def plan(
             max_length=EXPORT_START_SIZE_MAX,
             description="JSON object of the offsets to start at, by queue; other queues start "
             "with their first message. In place of an offset there may be an object of `offset`, "
-            "`topic_id` and `latest_stored_at`, as an earlier plan told them: then a topic that "
-            "was created again, another log, and one that was restored from an older copy are "
-            "noticed",
+            "`topic_id` and `latest_stored_at`, as an earlier plan returned them. Then the plan "
+            "detects a topic that was created again, another log, and a log restored from an "
+            "older copy",
             examples=['{"broker-a/0": 1000}'],
         ),
     ] = None,
     from_: Annotated[
-        Moment | None, Query(alias="from", description="stored at this time or later")
+        Moment | None, Query(alias="from", description="stored at or after this time")
     ] = None,
     to: Annotated[Moment | None, Query(description="stored before this time")] = None,
     missing: Annotated[
         MissingRows,
         Query(
-            description="where messages behind a start have been deleted, or the topic is another "
-            "one: 410, or go on with what is there, and say so"
+            description="if messages after a start have been deleted, or the topic is another "
+            "one: answer 410, or continue with the messages that exist, and say so"
         ),
     ] = "refuse",
 ) -> ExportPlan:
-    """Fix what there is to read: of each queue a range of offsets, all taken at one moment.
+    """Fix the messages to read: a range of offsets for each queue, all taken at one moment.
 
-    Everything that was acknowledged before is in it, on all brokers that a name server knows now;
-    `incomplete` names others that have or had messages of the topic. The ranges are split into
-    partitions of about the same size, each to be read by one request for records. The next plan
-    begins where this one ends when `start` has each queue's `to_offset`.
+    The plan contains every message acknowledged before, on all brokers that a name server knows
+    now; `incomplete` names others that have or had messages of the topic. The ranges are split
+    into partitions of about the same size, each to be read by one request for records. To continue
+    later where this plan ends, plan again with each queue's `to_offset` as its `start`.
     """
     check_order(from_, to, pointer="/query/from")
     wish = PlanWish(
@@ -159,7 +159,7 @@ async def plan(
 @router.get(
     "/{topic}/records",
     operation_id="exportRecords",
-    summary="The rows of ranges",
+    summary="Export the rows of ranges",
     response_class=Response,
     responses=_RECORDS
     | problems(
@@ -186,7 +186,7 @@ async def export_records(
             min_length=1,
             max_length=EXPORT_RANGE_COUNT_MAX,
             description="BROKER/QUEUE:FROM-TO, from one offset up to, not including, the other, "
-            "and @TOPIC_ID behind it as a plan has it; "
+            "followed by @TOPIC_ID as in a plan; "
             f"together they may have {EXPORT_ROWS_MAX} rows",
             examples=[["broker-a/0:0-1000"]],
         ),
@@ -195,29 +195,29 @@ async def export_records(
         str | None,
         Query(
             max_length=1024,
-            description="names of columns, separated by commas; all, if not given",
+            description="names of columns, separated by commas; default: all",
             examples=["queue_offset,tag,body"],
         ),
     ] = None,
     codec: Annotated[
         ExportCodec,
-        Query(description="how Arrow compresses its buffers; readers undo it by themselves"),
+        Query(description="how Arrow compresses its buffers; readers decompress them themselves"),
     ] = "none",
     damaged: Annotated[
         DamagedRows,
         Query(
-            description="where a message is damaged: 410, or a row that has its place and what is "
-            "wrong with it (`damage`), all else null"
+            description="if a message is damaged: answer 410, or mark it by a row that has only "
+            "its place and its fault (`damage`), and null in all other columns"
         ),
     ] = "refuse",
 ) -> Response:
     """Return the messages of ranges as rows, as an Arrow stream or as NDJSON.
 
-    Rows come range after range in the order of their offsets, so whoever has n of them knows which
-    ones are missing, and asks for those after a break. An answer that is not whole ends without
-    the last chunk of HTTP, and Arrow's without its end-of-stream marker; `eruca-export-rows` says
-    how many rows are to come. A batch of Arrow's lies within one range, which its metadata tell:
-    `eruca.range`. A damaged message ends the answer unless `damaged=mark`.
+    Rows are in the order of the ranges, and of offsets within each. So a reader that has n rows
+    knows which ones are missing, and requests those after a break. An incomplete answer ends
+    without the last chunk of HTTP, and an Arrow stream without its end-of-stream marker;
+    `eruca-export-rows` gives the number of rows in advance. An Arrow batch lies within one range,
+    which its metadata name: `eruca.range`. A damaged message ends the answer unless `damaged=mark`.
     """
     ranges = ranges_of(range_)
     form = form_of(request.headers.get("accept"), columns_of(columns), codec, damaged)

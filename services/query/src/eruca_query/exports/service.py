@@ -1,4 +1,4 @@
-"""Exports, put together: what the handlers need, and how it is watched."""
+"""Assemble exports: the parts that the handlers need, and their metrics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Exports:
     client: AsyncClient
     slots: ExportSlots
     workers: ExportWorkers
-    patience_seconds: float  # with a broker that is away while its messages are being read
+    patience_seconds: float  # for a broker that is away during an export
     find_missing: FindMissing
 
 
@@ -33,7 +33,7 @@ class Exports:
 async def exports_of(
     app: ServiceApp, client: AsyncClient, settings: QuerySettings, find_missing: FindMissing
 ) -> AsyncIterator[Exports]:
-    """Provide exports while the service runs; they are cut as soon as it is told to stop."""
+    """Provide exports while the service runs; cut them as soon as it is told to stop."""
     slots = ExportSlots(count_max=settings.export_count_max)
     workers = ExportWorkers(
         settings.export_worker_count, log_level=settings.log_level, log_style=settings.log_style
@@ -47,30 +47,30 @@ async def exports_of(
 
 
 class _ExportMetrics(Collector):
-    """Tells Prometheus what is being exported."""
+    """Reports exports to Prometheus."""
 
     def __init__(self, slots: ExportSlots, workers: ExportWorkers) -> None:
         self._slots = slots
         self._workers = workers
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         slots = self._slots
         for name, meaning, value in (
             ("eruca_query_exports_running", "Exports that run now", slots.running),
             (
                 "eruca_query_export_steps",
-                "Steps that workers are at now; where there are many, more workers would help",
+                "Steps in progress in the workers; if there are many, more workers would help",
                 self._workers.step_count,
             ),
         ):
             yield GaugeMetricFamily(name, meaning, value=value)
         for name, meaning, value in (
             ("eruca_query_export_rows", "Messages that have been exported", slots.rows),
-            ("eruca_query_export_bytes", "Bytes that they took", slots.bytes),
+            ("eruca_query_export_bytes", "Bytes of exported messages", slots.bytes),
             (
                 "eruca_query_exports_cut",
-                "Exports that ended before their last row: the reader left, or a broker did",
+                "Exports that ended before their last row: the reader left, or a broker failed",
                 slots.cut,
             ),
         ):

@@ -13,10 +13,10 @@ RETRY_AFTER_SECONDS: Final = 2.0
 
 
 class ExportSlots:
-    """Lets so many exports run at a time.
+    """Limits the number of concurrent exports.
 
     Args:
-        count_max: How many may run.
+        count_max: The maximum.
     """
 
     def __init__(self, *, count_max: int) -> None:
@@ -30,11 +30,11 @@ class ExportSlots:
 
     @contextmanager
     def slot(self) -> Iterator[None]:
-        """Be one of the exports that run.
+        """Occupy a slot for one export.
 
         Raises:
-            OverloadedError: There are as many as are allowed.
-            NotReadyError: The service stops.
+            OverloadedError: All slots are occupied.
+            NotReadyError: The service is stopping.
         """
         self.check_running()
         if self.running >= self._count_max:
@@ -49,17 +49,17 @@ class ExportSlots:
             self.running -= 1
 
     def check_running(self) -> None:
-        """Refuse what has not begun to be sent, once the service stops.
+        """Refuse an export that has not begun to send if the service is stopping.
 
         Raises:
-            NotReadyError: It does.
+            NotReadyError: The service is stopping.
         """
         if self._is_stopping:
             raise NotReadyError("the service is stopping", retry_after_seconds=RETRY_AFTER_SECONDS)
 
     @contextmanager
     def stoppable(self, stream: asyncio.Task[None]) -> Iterator[None]:
-        """Have *stream* cancelled when the service stops meanwhile."""
+        """Cancel *stream* if the service stops meanwhile."""
         assert not self._is_stopping
         self._streams.add(stream)
         try:
@@ -68,7 +68,7 @@ class ExportSlots:
             self._streams.discard(stream)
 
     def stop(self) -> None:
-        """Cut the exports that run; readers go on elsewhere, or later, from where they are."""
+        """Cut the running exports; readers continue elsewhere, or later, from their position."""
         self._is_stopping = True
         for stream in tuple(self._streams):
             stream.cancel()

@@ -1,10 +1,10 @@
-"""The brokers that hold a topic: where they are, what its queues hold, and how it is read.
+"""The brokers that hold a topic: their URLs, the offsets of its queues, and pulls from them.
 
-What goes wrong with a broker is told as the service's own error, which names the broker: 503 where
-it does not answer, so that the request may be repeated; what a broker refuses stays what it is.
+A broker's failure becomes the service's own error, which names the broker: 503 if it does not
+answer, so that the request may be repeated. A broker's own refusal is passed on.
 
-The system's topics are in no route: each broker has its own, if it has one of that name at all.
-They are asked for expressly, so that nobody reads them who does not mean to.
+No route lists system topics: each broker has its own, if it has one of that name at all. They are
+read only on explicit request, so that nobody reads them by accident.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from eruca.services.http import path_segment, target_of
 from eruca_query.exports.broker_errors import RETRY_AFTER_SECONDS, naming
 from eruca_query.exports.workers.steps import RowForm, Step
 
-STEP_SIZE: Final = 3 * 1024 * 1024  # bytes of records; one larger message comes by itself
+STEP_SIZE: Final = 3 * 1024 * 1024  # bytes of records; a larger message is pulled alone
 
 
 class TopicBrokers:
-    """One topic, as its brokers hold it; made by :func:`topic_brokers`."""
+    """One topic on its brokers; made by :func:`topic_brokers`."""
 
     def __init__(self, client: AsyncClient, topic: str, urls: Mapping[str, str | None]) -> None:
-        """Take the URLs by broker name, None where a broker has no master now."""
+        """Take the URLs by broker name; None for a broker without a master now."""
         self.topic = topic
         self._client = client
         self._urls = urls
@@ -50,13 +50,13 @@ class TopicBrokers:
         return sorted(self._urls)
 
     async def check_held(self, said: Collection[str]) -> None:
-        """Make sure that there is the topic: on a live broker, or on one of *said* that is away.
+        """Ensure that the topic exists: on a live broker, or on one of *said* that is away.
 
-        A name server forgets the topics of a broker with it, so one that restarts takes along those
-        that no other broker has.
+        A name server forgets a broker together with its topics. While a broker restarts, the topics
+        that no other broker has seem missing.
 
         Raises:
-            TopicNotFoundError: No live broker has it, and none is away that is said to have it.
+            TopicNotFoundError: No live broker has it, and none that is said to have it is away.
             UnavailableError: No name server answers.
         """
         if self._urls:
@@ -71,11 +71,11 @@ class TopicBrokers:
         )
 
     async def queues(self, broker_names: list[str]) -> dict[str, TopicQueues]:
-        """Return what each queue on each of *broker_names* holds, of each broker at one moment.
+        """Return the offsets of each queue on *broker_names*, per broker as of one moment.
 
         Raises:
-            BrokerUnreachableError: One does not answer, or nobody knows where it is.
-            TopicNotFoundError: One does not have the topic; of a system topic: none has it.
+            BrokerUnreachableError: One does not answer, or its address is unknown.
+            TopicNotFoundError: One does not have the topic; for a system topic: none has it.
         """
         outcomes = await asyncio.gather(*map(self._queues_of, broker_names), return_exceptions=True)
         found: dict[str, TopicQueues] = {}
@@ -103,10 +103,10 @@ class TopicBrokers:
     def step(
         self, broker_name: str, queue_id: int, offset: int, form: RowForm, *, count_max: int
     ) -> Step:
-        """Return how to make rows of the messages from *offset* on, one at least if there is one.
+        """Return the step that turns messages from *offset* on into rows, at least one message.
 
         Raises:
-            BrokerUnreachableError: Nobody knows where the broker is.
+            BrokerUnreachableError: The broker's address is unknown.
         """
         target = target_of(
             f"/v1/topics/{path_segment(self.topic)}/queues/{queue_id}/messages",
@@ -116,7 +116,7 @@ class TopicBrokers:
             include_system=self._is_system or None,
         )
         return Step(
-            number=0,  # is given by who does it
+            number=0,  # the worker pool assigns it
             url=self._url(broker_name),
             target=target,
             timeout=self._client.settings.timeout_seconds,
@@ -138,16 +138,16 @@ class TopicBrokers:
         url = self._urls.get(broker_name)
         if url is None:
             raise BrokerUnreachableError(
-                f"broker {broker_name} is away: no name server knows where it is, with topic "
+                f"broker {broker_name} is away: no name server knows its address, with topic "
                 f"{self.topic}",
-                fix="wait until it is back; or plan anew without it: missing=skip",
+                fix="wait until it is back; or plan again without it: missing=skip",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         return url
 
 
 async def topic_brokers(client: AsyncClient, topic: str) -> TopicBrokers:
-    """Return the brokers of *topic*, as a name server knows them now: none where it knows none.
+    """Return the brokers of *topic*, as a name server knows them now; there may be none.
 
     Raises:
         UnavailableError: No name server answers.
@@ -162,7 +162,7 @@ async def topic_brokers(client: AsyncClient, topic: str) -> TopicBrokers:
 async def _urls_by_name(
     client: AsyncClient, topic: str
 ) -> dict[str, Mapping[int, Mapping[str, str]]]:
-    """Return where the processes of each broker are, by broker name and id."""
+    """Return the URLs of each broker's processes, by broker name and id."""
     if is_system_topic(topic):
         return {
             group.broker_name: {broker.broker_id: broker.urls for broker in group.brokers}
@@ -177,7 +177,7 @@ async def _urls_by_name(
 
 @contextmanager
 def _asking_name_servers() -> Iterator[None]:
-    """Raise UnavailableError where none answers."""
+    """Raise UnavailableError if none answers."""
     try:
         yield
     except ClientError as error:
@@ -187,7 +187,7 @@ def _asking_name_servers() -> Iterator[None]:
 
 
 def _master_url(urls: Mapping[int, Mapping[str, str]], network: str) -> str | None:
-    """Return where the master of a broker is, given its processes' URLs by id and network."""
+    """Return the URL of a broker's master, given its processes' URLs by id and network."""
     of_master = urls.get(MASTER_ID)
     if of_master is None:
         return None

@@ -1,1 +1,1 @@
-"""The read model: the brokers' logs as rows in PostgreSQL. Nobody else has SQL here."""
+"""The read model: the brokers' logs as rows in PostgreSQL. Only this package writes them."""

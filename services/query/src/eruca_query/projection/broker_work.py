@@ -1,4 +1,4 @@
-"""The work on one broker while its lease is held here: following its log."""
+"""The work on one broker while this instance holds its lease: following its log."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class FollowedBroker:
 
     def __init__(self, projector: LogProjector) -> None:
         self.projector = projector
-        # Without a pause: a step waits for news by itself.
+        # No pause between steps: a step itself waits for news.
         self._loop = BackgroundLoop(
             f"log of {projector.broker_name}", projector.step, period_seconds=0
         )
 
     @property
     def fault(self) -> str | None:
-        """The reason why the log cannot be followed just now, or None."""
+        """The reason why the log cannot be followed at present, or None."""
         return self.projector.fault
 
     def start(self) -> None:
@@ -26,6 +26,6 @@ class FollowedBroker:
         self._loop.start()
 
     async def stop(self) -> None:
-        """End; what is being written is finished first."""
+        """Stop; the write in progress is finished first."""
         self.projector.begin_stop()
         await self._loop.stop()

@@ -1,4 +1,4 @@
-"""Chunks: the partitions of what there is much of, filled one after the other."""
+"""Chunks: the partitions of the large tables, filled one after the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca_query.projection.tables import PARTITIONED, chunks, commits, life_events, messages
 
-# They only grow, are analyzed when they are full, and are dropped as they are.
+# Chunks only grow, are analyzed when they are full, and are dropped as a whole.
 _STORAGE: Final = "autovacuum_enabled = false"
 _SUMMARIZE: Final = text(
     "SELECT brin_summarize_new_values(c.oid) FROM pg_index i JOIN pg_class c ON c.oid = indexrelid "
@@ -37,7 +37,7 @@ class Chunk:
     row_count: int
 
     def is_full(self, limits: ChunkLimits, now_ms: int) -> bool:
-        """Tell whether what was stored at *now_ms* belongs to the next one."""
+        """Tell whether a record stored at *now_ms* belongs to the next chunk."""
         return self.row_count >= limits.rows or now_ms - self.first_ms >= limits.span_ms
 
 
@@ -50,7 +50,7 @@ async def open_chunk(
     stored_ms: int,
     limits: ChunkLimits,
 ) -> Chunk:
-    """Return the chunk for what comes at a log offset, a new one where the last is full."""
+    """Return the chunk for records from a log offset on; begin a new one if the last is full."""
     found = await connection.execute(
         select(chunks)
         .where(chunks.c.broker_no == broker_no, chunks.c.generation == generation, chunks.c.is_open)
@@ -83,7 +83,7 @@ async def open_chunk(
 
 
 async def close_chunk(connection: AsyncConnection, number: int) -> None:
-    """Let a chunk be filled no further, and the planner know what is in it."""
+    """Close a chunk for further rows, and update the planner's statistics on it."""
     await connection.execute(update(chunks).where(chunks.c.chunk == number).values(is_open=False))
     await connection.execute(_SUMMARIZE, {"table": f"messages_{number}"})
     for table in PARTITIONED:
@@ -98,9 +98,9 @@ async def grow_chunk(
     times_ms: tuple[int, int],
     rows: int,
 ) -> None:
-    """Note what was added to a chunk; *times_ms* are the earliest and the latest of its times.
+    """Record an addition to a chunk; *times_ms* are the earliest and the latest of its times.
 
-    In a log that RocketMQ has written, times may step back.
+    In a log that RocketMQ has written, times may decrease.
     """
     earliest, latest = times_ms
     await connection.execute(
@@ -118,10 +118,10 @@ async def grow_chunk(
 async def cut_chunks(
     connection: AsyncConnection, broker_no: int, generation: int, to_offset: int
 ) -> None:
-    """Let a generation's chunks, none of which is filled any more, end at a log offset.
+    """Let a generation's chunks, all of which are closed, end at a log offset.
 
-    One that begins at it or behind it is left as it is. The time of a chunk's last record stays the
-    time before which all of it was stored.
+    A chunk that begins there or later stays unchanged. The time of a chunk's last record remains an
+    upper bound of its times.
     """
     reaching = select(chunks.c.chunk).where(
         chunks.c.broker_no == broker_no,
@@ -145,14 +145,14 @@ async def cut_chunks(
 
 
 async def drop_partitions(connection: AsyncConnection, number: int) -> None:
-    """Drop the rows of a chunk; waits for those who read any, and lets others wait."""
+    """Drop the rows of a chunk; wait for its readers, while others wait for this."""
     for table in PARTITIONED:
         await connection.execute(text(f"DROP TABLE IF EXISTS {table}_{number}"))
 
 
 async def _create_partition(connection: AsyncConnection, table: str, number: int) -> None:
-    # Made first and attached then, which locks the others far less than making it in its place. The
-    # constraint spares the attaching a look at the rows.
+    # Created first and attached afterwards: this takes far weaker locks than creating it in place.
+    # The constraint spares a scan of the rows on attaching.
     name = f"{table}_{number}"
     for statement in (
         f"CREATE TABLE {name} (LIKE {table}, CONSTRAINT of_{name} CHECK (chunk = {number})) "

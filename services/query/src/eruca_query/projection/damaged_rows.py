@@ -1,4 +1,4 @@
-"""Rows of damaged records: kept beside the messages' rows, for as long as those of their time."""
+"""Rows of damaged records: kept beside the messages' rows, as long as those of the same time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def write_damaged(
             "fault": storable(record.fault),
             "after_ms": record.after_ms,
             "before_ms": record.before_ms,
-            # Of damaged bytes a text may hold anything.
+            # A text from damaged bytes may contain anything.
             "topic": _bytes(record.topic),
             "queue_id": record.queue_id,
             "queue_offset": record.queue_offset,
@@ -41,7 +41,7 @@ async def write_damaged(
 
 
 async def drop_damaged(connection: AsyncConnection, chunk: int) -> None:
-    """Drop the damaged records that lie in a chunk, or before it, of its generation."""
+    """Drop the damaged records in a chunk, or before it, of its generation."""
     its = chunks.c
     await connection.execute(
         delete(damaged).where(

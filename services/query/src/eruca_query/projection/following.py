@@ -15,7 +15,7 @@ from eruca_query.projection.tables import brokers, chunks, gaps, generations
 
 
 async def followed_logs(connection: AsyncConnection) -> list[FollowedLog]:
-    """Return every broker that was ever followed, by name."""
+    """Return every broker that was ever followed, sorted by name."""
     living = select(leases.c.name, leases.c.holder).where(leases.c.expires_at >= func.now())
     holders = {row.name: row.holder for row in await connection.execute(living)}
     positions = await read_positions(connection)
@@ -35,7 +35,7 @@ async def followed_logs(connection: AsyncConnection) -> list[FollowedLog]:
 
 
 def _generations() -> Any:  # noqa: ANN401  # a statement
-    """Return a statement for the generations, with what is in them."""
+    """Return a statement for the generations and their sizes."""
     its = generations.c
     held = (
         select(

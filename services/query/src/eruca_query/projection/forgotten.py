@@ -1,7 +1,7 @@
-"""Dropping all there is of a broker that is forgotten (:mod:`eruca_postgres.forgetting`).
+"""Drop all data of a forgotten broker (:mod:`eruca_postgres.forgetting`).
 
-Its number goes with it: one that comes back under that name gets another, so that nothing of what
-is left of the old one, chunks that upkeep has not dropped yet, can be taken for its own.
+Its number is dropped, too. A broker that returns under that name gets another one, so that the old
+broker's remaining chunks, which upkeep has not dropped yet, cannot be mistaken for its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from eruca_query.projection.tables import brokers
 
 
 async def known_brokers(connection: AsyncConnection) -> list[str]:
-    """Return the names of the brokers whose logs were ever followed, and not forgotten."""
+    """Return the names of the brokers whose logs were ever followed, except forgotten ones."""
     return list(await connection.scalars(select(brokers.c.broker_name)))
 
 
@@ -23,7 +23,7 @@ async def drop_broker(connection: AsyncConnection, broker_name: str) -> None:
     """Forget a broker in *connection*'s transaction.
 
     Raises:
-        BrokerNotFoundError: Somebody else was faster.
+        BrokerNotFoundError: Another request has forgotten it already.
     """
     await begin_forgetting(connection, broker_name)
     number = await connection.scalar(

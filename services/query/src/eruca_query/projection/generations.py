@@ -1,17 +1,17 @@
-"""Generations: which of a broker's rows answer, and which are being made anew.
+"""Generations: versions of a broker's rows, one that answers and one that is being rebuilt.
 
-What a stretch of the log means follows from where it begins, compared with where the rows end::
+The beginning of a block, compared with the end of the rows, decides what the block means::
 
-    there        the rows go on
-    later        the broker has deleted what lies between: a gap is noted, the rows go on; where
-                 groups stand is forgotten, for the log begins with telling that
-    earlier      the log is told again, because it was asked for, or because the broker has lost
+    equal        the rows continue
+    later        the broker has deleted the stretch between: a gap is recorded, the rows continue;
+                 groups' positions are forgotten, since the log then begins with a snapshot of them
+    earlier      the log is read again, because this was requested, or because the broker has lost
                  the end of it: a new generation is built
 
-A generation that is being built takes the serving one's place when it has come as far, or to the
-end of the log. What only the old one has, for the log does not go back as far any more, passes on
-to it: chunks, gaps, addresses and ends of topics, up to where the new one begins. So one that is
-being built has no gaps: where the log does not go on, another is begun there instead.
+A generation that is being built replaces the serving one when it has reached the same offset, or
+the end of the log. It then takes over the part of the old one before its own beginning, which the
+log no longer holds: chunks, gaps, addresses and ends of topics. A generation that is being built
+has no gaps: if the log does not continue there, another generation is begun instead.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _OF_A_GENERATION: Final = (*_TOLD_BY_SNAPSHOTS, topic_ends, gaps, store_hosts, d
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The generation that a stretch of the log is written to."""
+    """The generation to which a block is written."""
 
     broker_no: int
     number: int
     is_serving: bool
     serving: int
-    serving_offset: int  # how far the serving one has come
+    serving_offset: int  # the end of the serving generation
 
 
 async def generation_for(
     connection: AsyncConnection, broker_no: int, block: LogBlock
 ) -> Generation:
-    """Return the generation that *block* belongs to; a new one where the log is told again."""
+    """Return the generation of *block*; begin a new one if the log is read again."""
     found = await connection.execute(
         select(generations)
         .where(generations.c.broker_no == broker_no)
@@ -108,7 +108,7 @@ async def advance(
     stored_ms: int | None,
     unreadable: int,
 ) -> bool:
-    """Note that *block* is in the rows; return whether another generation serves from now on."""
+    """Record that *block* is in the rows; return whether another generation serves from now on."""
     its = generations.c
     is_this = (its.broker_no == generation.broker_no) & (its.generation == generation.number)
     values = {"log_offset": block.next_offset, "unreadable": its.unreadable + unreadable}
@@ -116,8 +116,8 @@ async def advance(
         values["stored_ms"] = stored_ms
     await connection.execute(update(generations).where(is_this).values(values))
     if generation.is_serving:
-        # Whoever asks for a rebuild sets the position back: what came here was read after that, and
-        # the log has nothing to tell again.
+        # A rebuild request resets the position. A block that arrives here was read after that, and
+        # the log has nothing to repeat.
         await _rebuilt(connection, generation.broker_no)
         return False
     if block.next_offset < min(generation.serving_offset, block.end_offset):
@@ -130,7 +130,7 @@ async def advance(
 
 
 async def end_all(connection: AsyncConnection, broker_no: int) -> None:
-    """Forget a broker's generations; their chunks are dropped by upkeep."""
+    """Drop a broker's generations; upkeep drops their chunks."""
     for table in (*_OF_A_GENERATION, generations):
         await connection.execute(delete(table).where(table.c.broker_no == broker_no))
 
@@ -155,7 +155,7 @@ async def _begin(
 
 
 async def _pass_on(connection: AsyncConnection, generation: Generation) -> None:
-    """Give a generation what the serving one has of the log before it begins."""
+    """Let a generation take over the serving one's part of the log before its own beginning."""
     from_offset = await connection.scalar(
         select(generations.c.from_offset).where(
             generations.c.broker_no == generation.broker_no,
@@ -187,7 +187,7 @@ async def _pass_on(connection: AsyncConnection, generation: Generation) -> None:
         )
         .values(generation=generation.number)
     )
-    # A topic that has ended again since then has its later end already.
+    # A topic that was deleted again since then has its later end already.
     ends = select(
         topic_ends.c.broker_no,
         literal(generation.number),
@@ -206,7 +206,7 @@ async def _pass_on(connection: AsyncConnection, generation: Generation) -> None:
 
 
 async def _end(connection: AsyncConnection, broker_no: int, number: int) -> None:
-    """Forget a generation; its chunks are nobody's then, and are dropped by upkeep."""
+    """Drop a generation; its chunks then have no owner, and upkeep drops them."""
     for table in (*_OF_A_GENERATION, generations):
         await connection.execute(
             delete(table).where(table.c.broker_no == broker_no, table.c.generation == number)

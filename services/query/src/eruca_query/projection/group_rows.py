@@ -1,4 +1,4 @@
-"""Rows of groups: positions, the commits that moved them, subscriptions, and topics that ended."""
+"""Rows of groups: positions, the commits that moved them, subscriptions, and deleted topics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COMMIT_COLUMNS: Final = (
 async def read_group_table(
     connection: AsyncConnection, broker_no: int, generation: int
 ) -> GroupTable:
-    """Return what the rows of one generation say of groups."""
+    """Read the groups of one generation from the rows."""
     table = GroupTable()
     for row in await connection.execute(_named(group_positions, broker_no, generation)):
         queue = (row.topic_name, row.queue_id)
@@ -58,7 +58,7 @@ async def write_group_changes(
     changes: GroupChanges,
     numbers: Mapping[str, int],
 ) -> None:
-    """Make the rows say what *changes* say; *numbers* are those of all names in them."""
+    """Write *changes* to the rows; *numbers* are those of all names in them."""
     await _delete_what_is_gone(connection, generation, changes, numbers)
     await _write_positions(connection, generation, changes, numbers)
     await _write_subscriptions(connection, generation, changes, numbers)

@@ -32,7 +32,7 @@ _COLUMNS: Final = (
 
 
 def names_in(events: Iterable[LifeEvent]) -> set[str]:
-    """Return every topic that one of *events* names as a place."""
+    """Return every topic that *events* name in a place."""
     return {event.place.topic for event in events if event.place is not None}
 
 

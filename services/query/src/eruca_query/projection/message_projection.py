@@ -1,10 +1,10 @@
-"""A broker's log made into the read model's rows, block by block.
+"""Turn a broker's log into the read model's rows, block by block.
 
-The records of a block are read off its bytes in one step, and their rows are copied in pieces: one
-is made while PostgreSQL takes the one before. What else a block tells is little and goes by way of
-ordinary objects. All of it is in one transaction, with the position.
+The records of a block are parsed in one step, and their rows are copied in pieces: one is encoded
+while PostgreSQL takes the previous one. The other facts of a block are few and use ordinary
+objects. All of it is written in one transaction, together with the position.
 
-Concurrency rule: one projection for each broker; its blocks come one after the other.
+Concurrency rule: one projection per broker; its blocks are folded one after the other.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _NO_ROWS: Final = np.zeros(0, np.int64)
 
 @dataclass(slots=True)
 class ProjectionCounts:
-    """Work of an instance since its start."""
+    """The work of an instance since its start."""
 
     rows: int = 0
     records: int = 0
     blocks: int = 0
     damaged: int = 0  # records that the broker found damaged
-    unreadable: int = 0  # control records that were not understood
+    unreadable: int = 0  # control records that could not be decoded
     switches: int = 0  # generations that took over
 
 
@@ -63,12 +63,12 @@ class ReadBlock:
 
 
 class MessageProjection:
-    """Makes one broker's rows.
+    """Writes one broker's rows.
 
     Args:
-        numbers: Of topics and groups; shared by all of a process.
-        limits: When a chunk is full.
-        counts: What is counted, of all brokers together.
+        numbers: The numbers of topics and groups; shared by the whole process.
+        limits: The limits at which a chunk is full.
+        counts: Counters, shared by all brokers.
     """
 
     def __init__(
@@ -77,16 +77,16 @@ class MessageProjection:
         self._numbers = numbers
         self._limits = limits
         self._counts = counts
-        # What the rows of a generation say, read up to a log offset; None: that is to be looked up.
+        # The groups in a generation's rows, and the log offset they are valid for; None: unknown.
         self._groups: GroupTable | None = None
         self._groups_at = (0, 0, 0)
-        self._store_host: StoreHost | None = None  # that records bear now
+        self._store_host: StoreHost | None = None  # of the latest records
 
     def prepare(self, block: LogBlock) -> ReadBlock:
-        """Return what *block* holds.
+        """Parse *block*.
 
         Raises:
-            DamagedRecordError: It is no stretch of a log.
+            DamagedRecordError: It is not a stretch of a log.
         """
         columns = BlockColumns.of(block.data)
         has_rows = np.array([name not in ROWLESS_TOPICS for name in columns.topics.names], np.bool_)
@@ -96,7 +96,7 @@ class MessageProjection:
     async def fold_block(
         self, connection: AsyncConnection, block: LogBlock, read: ReadBlock
     ) -> Callable[[], None] | None:
-        """Make the rows of *block*."""
+        """Write the rows of *block*."""
         broker_no = await _broker_number(connection, block.broker_name)
         generation = await generation_for(connection, broker_no, block)
         groups = await self._group_table(connection, generation, block)
@@ -127,13 +127,13 @@ class MessageProjection:
         return committed
 
     async def forget(self, connection: AsyncConnection, broker_name: str) -> bool:
-        """Do nothing: that the log is told again shows by where the next block begins."""
+        """Do nothing: the beginning of the next block shows that the log is read again."""
         return False
 
     async def _group_table(
         self, connection: AsyncConnection, generation: Generation, block: LogBlock
     ) -> GroupTable:
-        """Return the groups as the rows have them; forgotten again until we have committed."""
+        """Return the groups as in the rows; keep them in memory only after a commit."""
         groups, self._groups = self._groups, None
         here = (generation.broker_no, generation.number, block.from_offset)
         if groups is not None and self._groups_at == here:
@@ -149,7 +149,7 @@ class MessageProjection:
         read: ReadBlock,
         changes: GroupChanges,
     ) -> tuple[dict[str, int], int]:
-        """Write what goes to a chunk, and to groups' tables; return names' numbers and a count."""
+        """Write a chunk's and the groups' rows; return names' numbers and the count of messages."""
         times = read.columns.columns.store_timestamps
         if not len(times):
             return {}, 0
@@ -198,7 +198,7 @@ async def _copy_messages(
     broker_no: int,
     chunk: int,
 ) -> int:
-    """Copy the messages' rows and return how many they are."""
+    """Copy the messages' rows and return their count."""
     if not len(read.rows):
         return 0
     of_topics = np.array([numbers.get(name, 0) for name in read.columns.topics.names], np.int64)

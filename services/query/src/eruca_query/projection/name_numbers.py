@@ -1,8 +1,8 @@
-"""Numbers for topics' and groups' names, which rows hold instead of them. None is forgotten.
+"""Numbers for topics' and groups' names, by which rows refer to them. No number is ever dropped.
 
-But a PostgreSQL that was restored, or whose place a standby has taken, can lack what was committed
-last, and give those numbers to other names. It has closed all connections before that. So what is
-remembered here counts until there is a new one.
+A PostgreSQL that was restored, or replaced by a standby, may lack the latest commits, and give
+those numbers to other names. All connections were closed before that. So the cache is valid only
+until there is a new connection.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from eruca_query.projection.tables import names
 
 
 class NameNumbers:
-    """Known numbers, and new ones. One serves a whole process."""
+    """Assigns and caches numbers. One instance serves a whole process."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         self._names: dict[int, str] = {}
 
     async def ensure(self, connection: AsyncConnection, wanted: Iterable[str]) -> dict[str, int]:
-        """Return the number of each name; unknown ones get one in *connection*'s transaction.
+        """Return the number of each name; assign missing ones in *connection*'s transaction.
 
-        Call it once in a transaction, with all names: so no two transactions wait for each other.
-        What it returns counts only once the transaction is committed; see :meth:`keep`.
+        Call it once in a transaction, with all names, so that two transactions cannot deadlock. The
+        result is valid only once the transaction is committed; see :meth:`keep`.
         """
         self._meet(connection)
         texts = {name: storable(name) for name in wanted}
@@ -43,7 +43,7 @@ class NameNumbers:
         return known | {name: found[text] for name, text in texts.items() if name not in known}
 
     def keep(self, numbers: dict[str, int]) -> None:
-        """Remember numbers: they are committed."""
+        """Cache numbers after their commit."""
         self._numbers.update({storable(name): number for name, number in numbers.items()})
 
     async def known(self, connection: AsyncConnection, wanted: Iterable[str]) -> dict[str, int]:
@@ -72,7 +72,7 @@ class NameNumbers:
         return known
 
     def _meet(self, connection: AsyncConnection) -> None:
-        """Remember nothing where *connection* is new: it may lead to another server."""
+        """Clear the cache if *connection* is new: it may lead to another server."""
         if self not in connection.info:
             connection.info[self] = True
             self._numbers.clear()

@@ -1,4 +1,4 @@
-"""Asking for logs to be read anew, whoever follows them."""
+"""Request that logs are read again, on whichever instance follows them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from eruca_query.projection.tables import brokers
 
 
 async def request_rebuild(database: Database, names: Iterable[str] | None) -> list[str]:
-    """Have the read model made anew of the logs of some brokers, or of all; return their names.
+    """Request a rebuild for some brokers, or for all; return their names.
 
-    The position is set back: whoever follows the log notices by the next stretch of it, and reads
-    from the log's beginning. The rows that are there answer until the new ones have come as far.
+    The position is reset. The instance that follows the log notices it at the next block, and reads
+    from the log's beginning. The present rows answer until the new ones have caught up.
 
     Raises:
         BrokerNotFoundError: One of the brokers has never been followed; nothing has changed.
@@ -27,7 +27,7 @@ async def request_rebuild(database: Database, names: Iterable[str] | None) -> li
         if unknown := [name for name in wanted if name not in known]:
             raise BrokerNotFoundError(
                 f"no log of {', '.join(unknown)} has been followed",
-                fix="see GET /v1/status for those that are",
+                fix="see GET /v1/status for the brokers that are followed",
             )
         for name in wanted:
             await delete_position(connection, name)

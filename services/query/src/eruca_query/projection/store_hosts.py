@@ -1,7 +1,7 @@
 """The address in a broker's records, which together with the log offset makes an offset id.
 
-It is part of every record, and changes when the broker starts under another address. So rows omit
-it, and a small table records from which log offset on each address holds.
+It is part of every record, and changes when the broker starts at another address. So rows omit it,
+and a small table records the log offset from which each address is valid.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ async def note_store_hosts(
     columns: BlockColumns,
     known: StoreHost | None,
 ) -> StoreHost | None:
-    """Note where the address changes in a block, and return the one that holds behind it.
+    """Record changes of the address in a block, and return the address at its end.
 
     Args:
-        connection: With the transaction that writes the block.
-        generation: What the block is written to.
+        connection: Has the transaction that writes the block.
+        generation: The generation to which the block is written.
         columns: The block.
-        known: The address that holds before it; None: the table knows.
+        known: The address before the block; None: read it from the table.
     """
     if not len(columns):
         return known
@@ -71,8 +71,8 @@ async def _latest(connection: AsyncConnection, generation: Generation) -> StoreH
 
 
 def _changes(columns: BlockColumns, before: StoreHost | None) -> Iterator[tuple[int, StoreHost]]:
-    # A broker has one address while it runs: where the first and the last record have the one that
-    # held before, so have all between them.
+    # A broker has one address while it runs. If the first and the last record have the previous
+    # address, so have all between them.
     last = len(columns) - 1
     if StoreHost(*columns.store_host(0)) == StoreHost(*columns.store_host(last)) == before:
         return

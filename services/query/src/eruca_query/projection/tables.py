@@ -1,15 +1,15 @@
 """The read model's tables.
 
-What there is much of is partitioned into **chunks**: each is a stretch of one broker's log, and so
-a stretch of time. A chunk is filled up to a number of rows or hours and hardly changed afterwards,
-so its indexes stay small enough to be filled quickly; retention drops whole chunks, and so does
-reading a log anew, but for the one in which the log begins by then: it is cut there. The partitions
-are ``messages_N``, ``life_events_N`` and ``commits_N``.
+The large tables are partitioned into **chunks**: each is a stretch of one broker's log, and so a
+stretch of time. A chunk is filled up to a number of rows or hours and hardly changes afterwards, so
+its indexes stay small and fast to fill. Retention drops whole chunks. So does a rebuild, except for
+the chunk in which the log then begins, which is cut there. The partitions are ``messages_N``,
+``life_events_N`` and ``commits_N``.
 
-A broker's rows belong to a **generation**. One serves; while a log is read anew another is being
-built beside it, and takes its place when it has come as far.
+A broker's rows belong to a **generation**. One serves; during a rebuild another one is built beside
+it, and replaces it when it has caught up.
 
-Bytes, not text, hold what producers may choose freely: tags, keys and ids need not be UTF-8.
+Producers choose tags, keys and ids freely, so these are bytes, not text: they need not be UTF-8.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ brokers: Final = Table(
 )
 
 store_hosts: Final = Table(
-    "store_hosts",  # which address a broker's records bear from a log offset on: offset ids have it
+    "store_hosts",  # the address in a broker's records from a log offset on, for offset ids
     metadata,
     Column("broker_no", SmallInteger, primary_key=True),
     Column("generation", Integer, primary_key=True),
@@ -83,7 +83,7 @@ generations: Final = Table(
 )
 
 gaps: Final = Table(
-    "gaps",  # deleted by the broker before they were read
+    "gaps",  # stretches that the broker deleted before they were read
     metadata,
     Column("broker_no", SmallInteger, primary_key=True),
     Column("generation", Integer, primary_key=True),
@@ -102,7 +102,7 @@ damaged: Final = Table(
     Column("fault", Text, nullable=False),
     Column("after_ms", BigInteger, nullable=False),
     Column("before_ms", BigInteger),
-    Column("topic", LargeBinary),  # as its bytes say, as all that follows
+    Column("topic", LargeBinary),  # this and the following columns: as its bytes say
     Column("queue_id", Integer),
     Column("queue_offset", BigInteger),
     Column("unique_id", LargeBinary),
@@ -136,16 +136,16 @@ messages: Final = Table(
     Column("stored_ms", BigInteger, nullable=False),
     Column("born_ms", BigInteger, nullable=False),
     Column("queue_offset", BigInteger, nullable=False),
-    Column("unique_id", UUID(as_uuid=True), nullable=False),  # zeros: it has none
+    Column("unique_id", UUID(as_uuid=True), nullable=False),  # zeros: no unique id
     Column("chunk", Integer, nullable=False),
     Column("topic_no", Integer, nullable=False),
     Column("queue_id", Integer, nullable=False),
     Column("size", Integer, nullable=False),
-    Column("key_hash", Integer, nullable=False),  # 0: it has no key
+    Column("key_hash", Integer, nullable=False),  # 0: no key
     Column("broker_no", SmallInteger, nullable=False),
     Column("key_no", SmallInteger, nullable=False),  # 0: the message's own row
     Column("tag", LargeBinary, nullable=False),
-    Column("keys", LargeBinary, nullable=False),  # all of them, as the producer wrote them
+    Column("keys", LargeBinary, nullable=False),  # all keys, as the producer wrote them
     Column("other_id", LargeBinary, nullable=False),  # a unique id that is not 16 bytes in hex
     Index(
         "messages_by_id",
@@ -191,7 +191,7 @@ life_events: Final = Table(
 )
 
 commits: Final = Table(
-    "commits",  # every change of a group's position, but by deliveries, and what ended those
+    "commits",  # changes of groups' positions except by deliveries, and changes that ended those
     metadata,
     Column("log_offset", BigInteger, nullable=False),
     Column("at_ms", BigInteger, nullable=False),
@@ -201,13 +201,13 @@ commits: Final = Table(
     Column("topic_no", Integer, nullable=False),
     Column("queue_id", Integer, nullable=False),
     Column("broker_no", SmallInteger, nullable=False),
-    Column("is_back", Boolean, nullable=False),  # to an earlier message than before
+    Column("is_back", Boolean, nullable=False),  # to a lower offset than before
     Index("commits_by_place", "topic_no", "queue_id", "group_no", "next_offset"),
     postgresql_partition_by="LIST (chunk)",
 )
 
 group_positions: Final = Table(
-    "group_positions",  # where each group stands now
+    "group_positions",  # each group's present position
     metadata,
     Column("broker_no", SmallInteger, primary_key=True),
     Column("generation", Integer, primary_key=True),
@@ -231,7 +231,7 @@ subscriptions: Final = Table(
 )
 
 topic_ends: Final = Table(
-    "topic_ends",  # topics that were deleted: what they held before is not listed
+    "topic_ends",  # deleted topics: their earlier messages are not listed
     metadata,
     Column("broker_no", SmallInteger, primary_key=True),
     Column("generation", Integer, primary_key=True),

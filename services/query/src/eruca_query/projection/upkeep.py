@@ -1,7 +1,7 @@
-"""Dropping chunks: those that are too old, and those that no generation has any more.
+"""Drop chunks: expired ones, and those that belong to no generation any more.
 
-Every instance does it, one chunk at a time; a chunk that another one is at is left to it. Dropping
-waits for whoever reads, but not long, for everybody else would wait behind it.
+Every instance does it, one chunk at a time, and skips a chunk that another instance is dropping.
+Dropping waits for readers, but not long, since all other requests would queue behind it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _log = structlog.get_logger()
 
 
 class Upkeep:
-    """Drops what is not needed any more; ``step`` is called by a loop.
+    """Drops chunks that are no longer needed; ``step`` is called by a loop.
 
     Args:
         database: The read model's.
-        clock: Tells what is too old.
+        clock: Tells which chunks have expired.
         retention_ms: How long rows are kept after their messages were stored.
     """
 
@@ -46,11 +46,11 @@ class Upkeep:
             while await self._drop_one():
                 self.dropped_count += 1
         except DatabaseUnavailableError:
-            return  # the service says so
+            return  # the service reports it elsewhere
         except exc.DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
                 raise
-            _log.info("a chunk is being read for long; it is dropped later")
+            _log.info("a chunk has readers for too long; it is dropped later")
 
     async def _drop_one(self) -> bool:
         async with self._database.transaction() as connection:

@@ -1,1 +1,1 @@
-"""Answering questions: what the rows say, and what the brokers' logs say behind them."""
+"""Answer questions from the rows, and from the brokers' logs that the rows have not reached."""

@@ -28,12 +28,12 @@ class KnownBrokers:
     """The name servers' answer."""
 
     urls: dict[str, str] = field(default_factory=dict)  # by broker name
-    hosts: dict[Host, str] = field(default_factory=dict)  # whose address that is now
-    fault: str | None = None  # why this is what was known before, or nothing
+    hosts: dict[Host, str] = field(default_factory=dict)  # the name of the broker at each address
+    fault: str | None = None  # why the other fields are an earlier answer, or empty
 
 
 class BrokerDirectory:
-    """Asks the name servers, and remembers for a moment."""
+    """Asks the name servers, and caches the answer briefly."""
 
     def __init__(self, client: AsyncClient, clock: Clock) -> None:
         self._client = client
@@ -43,12 +43,12 @@ class BrokerDirectory:
         self._asking = asyncio.Lock()
 
     def forget(self) -> None:
-        """Ask anew the next time: somebody was not where he was said to be."""
-        if self._known.fault is None:  # else there was nobody to ask, a moment ago
+        """Drop the cached answer: a broker did not answer at its address."""
+        if self._known.fault is None:  # else the name servers failed a moment ago, too
             self._good_until = 0.0
 
     async def brokers(self) -> KnownBrokers:
-        """Return the living brokers; those known before where no name server answers."""
+        """Return the living brokers; the last known ones if no name server answers."""
         async with self._asking:
             if self._clock.monotonic() >= self._good_until:
                 self._known = await self._ask()
@@ -59,7 +59,7 @@ class BrokerDirectory:
         try:
             groups = await self._client.admin.brokers()
             return _known_of(groups, self._client.settings.network)
-        except (ErucaError, ValueError) as error:  # ValueError: of a broker without an address
+        except (ErucaError, ValueError) as error:  # ValueError: a broker without an address
             return KnownBrokers(self._known.urls, self._known.hosts, str(error))
 
 

@@ -1,7 +1,7 @@
-"""Reading from brokers what the read model lacks: the tails of their logs, records, keys.
+"""Read from brokers the data that the read model lacks: the tails of their logs, records, keys.
 
-A broker that does not answer is no error here but a *fault* in what is returned: an answer goes
-without it and says so.
+A broker that does not answer is not an error here but a *fault* in the result: the answer is given
+without that broker, and says so.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from eruca_query.searching.broker_directory import BrokerDirectory, KnownBrokers
 if TYPE_CHECKING:
     from eruca import AsyncClient
 
-TOPICS_ASKED_MAX: Final = 64  # of one broker, for an id of which the topic is not known
+TOPICS_ASKED_MAX: Final = 64  # of one broker, for an id whose topic is unknown
 PARALLEL_MAX: Final = 16  # requests to one broker at a time
 _HEADERS: Final = (("accept", LOG_MEDIA_TYPE),)
-NOT_REGISTERED: Final = "no name server knows it: it is stopped, or cut off from them"
+NOT_REGISTERED: Final = "no name server knows it: it is stopped, or cannot reach them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Fault:
 class TailAnswer:
     """The part of one broker's log behind the read model, or the reason why it is unknown."""
 
-    end_offset: int | None  # where the log ends; None: not known
+    end_offset: int | None  # where the log ends; None: unknown
     tail: LogTail | None
     fault: Fault | None
 
@@ -71,17 +71,17 @@ class KeyAnswer:
     """The result of a broker's own index, newest first."""
 
     messages: list[FoundMessage]
-    is_complete: bool  # false: it has more than one answer holds
+    is_complete: bool  # false: it has more messages than one answer holds
 
 
 class BrokerLogs:
-    """Asks brokers, each at most for some seconds.
+    """Asks brokers, each with a timeout.
 
     Args:
-        client: Its connections are used.
-        directory: Knows where the brokers are.
+        client: Provides the connections.
+        directory: Provides the brokers' URLs.
         timeout: Seconds for one answer.
-        tail_size_max: About how many bytes of a log are looked through.
+        tail_size_max: Approximate bytes of a log that are searched.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class BrokerLogs:
         return await self._directory.brokers()
 
     async def tails(self, positions: Mapping[str, int | None]) -> dict[str, TailAnswer]:
-        """Return what lies behind each position; None: behind the beginning of the log."""
+        """Read the log of each broker from its position on; None: from the log's beginning."""
         known = await self.brokers()
         answers = await asyncio.gather(
             *(self._tail(known, name, offset) for name, offset in positions.items())
@@ -111,10 +111,10 @@ class BrokerLogs:
         return dict(zip(positions, answers, strict=True))
 
     async def record(self, broker_name: str, log_offset: int) -> LogRecordView | Fault | None:
-        """Return a record; None where the log has none there (any more).
+        """Return a record; None if the log has no record there, or no longer.
 
-        One that is damaged is a fault. A broker refuses it like one that is not there, and the feed
-        of its log tells which of both it is.
+        A damaged record is a fault. A broker answers for it as for a missing one; the feed of its
+        log distinguishes the two.
         """
         url = (await self.brokers()).urls.get(broker_name)
         if url is None:
@@ -132,9 +132,9 @@ class BrokerLogs:
             return Fault("broker_unreachable", str(error))
 
     async def lack(self, topic: str) -> bool:
-        """Tell whether it is known that no living broker has *topic*, as each of them says."""
+        """Tell whether *topic* is known to be missing: every living broker says so."""
         known = await self.brokers()
-        if known.fault is not None or not known.urls:  # there may be brokers all the same
+        if known.fault is not None or not known.urls:  # there may be unknown brokers
             return False
 
         async def lacks(url: str) -> bool:
@@ -142,7 +142,7 @@ class BrokerLogs:
                 await self._api.get_topic(url, topic)
             except TopicNotFoundError:
                 return True
-            except ErucaError:  # nobody knows
+            except ErucaError:  # it may have the topic
                 return False
             return False
 
@@ -162,17 +162,17 @@ class BrokerLogs:
             messages = [found_of(broker_name, message) for message in found.messages]
             return KeyAnswer(messages, found.is_complete)
         except ValueError as error:
-            return Fault("broker_unreachable", f"{url}: what it finds cannot be read: {error}")
+            return Fault("broker_unreachable", f"{url}: its search result is invalid: {error}")
         except ErucaError as error:
             if error.status == RecordNotFoundError.status:
-                return KeyAnswer([], is_complete=True)  # it has no such topic
+                return KeyAnswer([], is_complete=True)  # the broker does not have this topic
             self._directory.forget()
             return Fault("broker_unreachable", str(error))
 
     async def by_unique_id(self, broker_name: str, unique_id: str) -> list[FoundMessage]:
-        """Return messages with a unique id from a broker's own index, as far as it answers.
+        """Return messages with a unique id from a broker's own index; none if it does not answer.
 
-        The index needs to know the topic: every topic of the broker is asked, up to a number.
+        The index requires a topic: the topics of the broker are asked one by one, up to a maximum.
         """
         url = (await self.brokers()).urls.get(broker_name)
         if url is None:
@@ -214,7 +214,7 @@ class BrokerLogs:
                 from_offset = log.min_offset
             block = await self._read(url, broker_name, from_offset)
         except RecordNotFoundError as error:
-            detail = f"its log does not go on at {from_offset}: {error.detail}"
+            detail = f"its log cannot be read from {from_offset} on: {error.detail}"
             return TailAnswer(None, None, Fault("log_gap", detail))
         except ErucaError as error:
             self._directory.forget()
@@ -226,7 +226,7 @@ class BrokerLogs:
         fault = Fault(
             "model_behind",
             f"the read model is {behind} bytes behind its log, of which the last "
-            f"{block.end_offset - block.next_offset} were not looked through",
+            f"{block.end_offset - block.next_offset} were not searched",
         )
         return TailAnswer(block.end_offset, tail, fault)
 
@@ -254,4 +254,4 @@ class BrokerLogs:
                 damaged=damaged,
             )
         except (KeyError, ValueError) as error:
-            raise TransportError(f"{url}{target}: the answer is no part of a log") from error
+            raise TransportError(f"{url}{target}: the answer is not a valid log block") from error

@@ -19,31 +19,31 @@ class Completeness:
 
     read_model: list[ReadModelPosition]
     missing: list[Missing]
-    deleted: list[Missing] = field(default_factory=list)  # of them, what no log has any more
+    deleted: list[Missing] = field(default_factory=list)  # those that no log can provide any more
 
     def undecided(self) -> list[Missing]:
-        """Return what keeps an id that was not found from being surely not there."""
+        """Return the gaps that leave open whether an id exists; a later request may close them."""
         return [missing for missing in self.missing if missing not in self.deleted]
 
     def add(self, missing: Missing) -> None:
-        """Note one more thing that may be missing."""
+        """Add one gap."""
         self.missing.append(missing)
 
     def add_damage(self, tails: Mapping[str, TailAnswer]) -> None:
-        """Note whose tails turned out, when they were looked into, to be no stretch of a log."""
+        """Add the tails that could not be parsed; this is known only after a search in them."""
         for name, answer in tails.items():
             if answer.tail is None or answer.tail.damage is None:
                 continue
             block = answer.tail.block
-            detail = f"what it sends from {block.from_offset} on is damaged: {answer.tail.damage}"
+            detail = f"its answer from {block.from_offset} on is damaged: {answer.tail.damage}"
             missing = Missing(broker_name=name, reason="broker_unreachable", detail=detail)
             if missing not in self.missing:
                 self.add(missing)
 
     def add_damaged(self, damaged: Mapping[str, Sequence[DamagedRecord]]) -> None:
-        """Note which records may belong to the answer and are damaged.
+        """Add the damaged records that may belong to the answer.
 
-        They stay so, so that nothing is left undecided: asking again tells no more.
+        They leave nothing undecided: the same question later would have the same result.
         """
         for name, records in sorted(damaged.items()):
             if records:
@@ -52,7 +52,7 @@ class Completeness:
                 self.deleted.append(missing)
 
     def forgive(self, broker_name: str) -> None:
-        """Note that what the read model lacks of a broker was found in another way."""
+        """Drop the gap of a broker's unread log: its messages were found in another way."""
         self.missing = [
             missing
             for missing in self.missing
@@ -65,7 +65,7 @@ def damaged_records(
     tails: Mapping[str, TailAnswer],
     is_meant: Callable[[DamagedRecord], bool],
 ) -> dict[str, list[DamagedRecord]]:
-    """Return the damaged records of rows and tails that are meant, by broker name."""
+    """Return the damaged records of rows and tails that meet *is_meant*, by broker name."""
     found = {name: [*filter(is_meant, records)] for name, records in in_rows.items()}
     for name, answer in tails.items():
         if answer.tail is not None:
@@ -75,7 +75,7 @@ def damaged_records(
 
 
 def positions_of(view: ReadView, known: KnownBrokers) -> dict[str, int | None]:
-    """Return where the tail of each broker's log begins; None: nothing of it has been read."""
+    """Return the beginning of each broker's tail; None: the rows have nothing of its log."""
     positions: dict[str, int | None] = dict.fromkeys(known.urls)
     positions.update({name: its.log_offset for name, its in view.by_name.items()})
     return dict(sorted(positions.items()))
@@ -86,10 +86,10 @@ def completeness_of(
     known: KnownBrokers,
     tails: Mapping[str, TailAnswer],
 ) -> Completeness:
-    """Return how complete what was found in the rows and in *tails* is."""
+    """Return the completeness of an answer from the rows and from *tails*."""
     positions, missing, deleted = [], [], []
     if known.fault is not None:
-        detail = f"there may be brokers that are not known: {known.fault}"
+        detail = f"more brokers may exist than are known: {known.fault}"
         missing.append(Missing(broker_name=None, reason="name_servers_unreachable", detail=detail))
     for name, answer in tails.items():
         its = serving.get(name)
@@ -99,7 +99,7 @@ def completeness_of(
                 Missing(broker_name=name, reason=answer.fault.reason, detail=answer.fault.detail)
             )
         for begin, end in its.gaps if its is not None else ():
-            detail = f"log offsets {begin} to {end} were deleted before they had been read"
+            detail = f"log offsets {begin} to {end} were deleted before they were read"
             deleted.append(Missing(broker_name=name, reason="log_gap", detail=detail))
     completeness = Completeness(positions, [*missing, *deleted], deleted)
     completeness.add_damage(tails)

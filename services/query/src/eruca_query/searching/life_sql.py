@@ -1,4 +1,4 @@
-"""Read the life lines of messages, and the standing of groups, from the rows."""
+"""Read the life events of messages, and the state of groups, from the rows."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from eruca_query.projection.tables import (
 from eruca_query.searching.message_sql import CHUNKS_MAX
 from eruca_query.searching.read_view import ReadView
 
-GROUPS_MAX: Final = 200  # of whom it is looked up since when they are past a message
-PLACES_MAX: Final = 64  # of one message that are looked at: it may have been sent again and again
-EVENTS_MAX: Final = LIST_LIMIT_MAX  # of one message that are told: a client may give all one id
+GROUPS_MAX: Final = 200  # groups for which the time of passing a message is looked up
+PLACES_MAX: Final = 64  # of one message: it may have been redelivered many times
+EVENTS_MAX: Final = LIST_LIMIT_MAX  # of one message: a client may give one id to all its messages
 
 
 async def events_of(
     view: ReadView, unique_id: str | None, places: Sequence[FoundMessage]
 ) -> list[tuple[str, LifeEvent]]:
-    """Return what befell a message: the broker that tells it, and what; in no order.
+    """Return the life events of a message, each with the broker that reports it, unordered.
 
-    By its id alone are found no more than the first that can be told, and one.
+    Of events found by the id alone, return at most one more than fits into an answer.
 
     Args:
         view: The rows.
-        unique_id: The message's.
-        places: Where it lies, by the rows.
+        unique_id: The message's unique id.
+        places: Its places, according to the rows.
     """
     chunks = sorted((span.chunk for span in await view.spans()), reverse=True)
     numbers = await view.numbers.known(view.connection, {place.topic for place in places})
@@ -51,7 +51,7 @@ async def events_of(
             select(life_events)
             .where(
                 life_events.c.unique_id == UUID(bytes=code),
-                life_events.c.unique_id != text(NO_ID),  # for the index, which leaves those out
+                life_events.c.unique_id != text(NO_ID),  # so that the partial index is used
                 life_events.c.other_id == other,
             )
             .order_by(life_events.c.at_ms, life_events.c.broker_no, life_events.c.log_offset)
@@ -67,7 +67,7 @@ async def events_of(
                 place.queue_offset,
             )
             for place in places
-            if place.topic in numbers  # what the brokers record of themselves has no rows
+            if place.topic in numbers  # system topics have no rows
         ]
         waited = [(view.by_name[p.broker_name].broker_no, p.log_offset) for p in places]
         statements += [
@@ -102,12 +102,12 @@ def _event(row: Any, topics: dict[int, str]) -> LifeEvent:  # noqa: ANN401  # a 
 async def standings_of(
     view: ReadView, message: FoundMessage, *, delivered_to: Collection[str] = ()
 ) -> Standings:
-    """Return the groups that have to do with a message's queue, as the rows know them.
+    """Return the groups that use a message's queue, according to the rows.
 
     Args:
         view: The rows.
-        message: It lies there.
-        delivered_to: Groups that it was delivered to, by the rows.
+        message: The message in the queue.
+        delivered_to: Groups to which it was delivered, according to the rows.
     """
     standings = Standings(message)
     its = view.by_name[message.broker_name]
@@ -153,7 +153,7 @@ async def _since(
     in_queue: Sequence[ColumnElement[bool]],
     groups: Iterable[int],
 ) -> dict[int, int]:
-    """Return since when groups are past a message: since they came behind it the last time."""
+    """Return the time at which each group moved past a message for the last time."""
     since: dict[int, int] = {}
     for group_no in groups:
         own = (*in_queue, commits.c.group_no == group_no)
@@ -180,7 +180,7 @@ async def _since(
 async def _set_at(
     view: ReadView, in_queue: Sequence[ColumnElement[bool]], groups: Collection[int]
 ) -> dict[int, int]:
-    """Return at which log offset groups' positions were last set, other than by deliveries."""
+    """Return the log offset of each group's last change of position other than by deliveries."""
     if not groups:
         return {}
     found = await view.connection.execute(

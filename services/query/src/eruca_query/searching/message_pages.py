@@ -1,8 +1,9 @@
-"""Finding a topic's messages, page by page: in the rows, and in what the logs hold behind them.
+"""Find a topic's messages, page by page: in the rows, and in the logs' tails behind them.
 
-As with ids, PostgreSQL's transaction is over before a broker is asked. Which rows answer may depend
-on what the tails tell: where a group stands is asked of both before the rows are, and where a
-topic's end takes rows out of a page, the page is short, and its cursor goes on behind them.
+As with ids, PostgreSQL's transaction ends before a broker is asked. The choice of rows may depend
+on the tails, in two ways. A group's position is read from both before the rows are chosen. If a
+topic was deleted, its rows are taken out of the page: the page is short, and its cursor continues
+after them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from eruca_query.searching.completeness import (
 from eruca_query.searching.read_view import ReadView, ServingGeneration, read_view
 from eruca_query.searching.whole_messages import with_bodies, without_body
 
-LOOK_SECONDS: Final = 2.0  # a page that takes longer ends early; its cursor goes on from there
+LOOK_SECONDS: Final = 2.0  # a page that takes longer ends early; its cursor continues from there
 
 
 @dataclass(slots=True)
@@ -49,18 +50,18 @@ class _Look:
     """The result of one search of the rows."""
 
     found: list[FoundMessage]
-    looked_to: Position  # everything that lies there or later has been looked at
+    looked_to: Position  # everything at this position or later has been searched
 
 
 @dataclass(slots=True)
 class _Group:
-    """The standing of the requested group in the topic's queues."""
+    """The positions of the requested group in the topic's queues."""
 
     is_known: bool = False
     positions: dict[tuple[str, int], int] = field(default_factory=dict)  # by broker and queue
 
     def apply(self, broker_name: str, query: PageQuery, facts: Iterable[GroupFact]) -> None:
-        """Change what is known by what the tail of a broker's log tells."""
+        """Apply the facts of the tail of a broker's log."""
         for fact in facts:
             match fact:
                 case PositionMoved() if (fact.group, fact.topic) == (query.group, query.topic):
@@ -74,7 +75,7 @@ class _Group:
     def _move(self, broker_name: str, moved: PositionMoved) -> None:
         queue = (broker_name, moved.queue_id)
         if moved.source == "snapshot":
-            self.positions.setdefault(queue, moved.next_offset)  # it repeats what may be known
+            self.positions.setdefault(queue, moved.next_offset)  # a repeat: keep what is known
         else:
             self.positions[queue] = moved.next_offset
 
@@ -88,8 +89,8 @@ class MessagePages:
 
     Args:
         database: The read model's.
-        numbers: Of names; shared with the projection.
-        logs: What the brokers know.
+        numbers: The numbers of names; shared with the projection.
+        logs: Reads from the brokers.
     """
 
     def __init__(self, database: Database, numbers: NameNumbers, logs: BrokerLogs) -> None:
@@ -101,9 +102,9 @@ class MessagePages:
         """Return a page of a topic's messages, the newest first.
 
         Raises:
-            GroupNotFoundError: The group that was asked for is not known in this topic.
-            TopicNotFoundError: There is no such topic. Where a broker does not answer, that is not
-                known, and the page is empty and says what it may lack.
+            GroupNotFoundError: The group is unknown in this topic.
+            TopicNotFoundError: The topic does not exist. If a broker does not answer, this is
+                unknown: the page is then empty and says what may be missing.
         """
         known = await self._logs.brokers()
         look, group = None, _Group()
@@ -118,8 +119,8 @@ class MessagePages:
         completeness = completeness_of(serving, known, tails)
         if query.group is not None:
             _move_group(group, query, query.group, tails)
-            # Rows are chosen by where the group stands, which the tails know best. By now there may
-            # be more rows than the tails begin behind; what is in both is one message.
+            # The choice of rows depends on the group's positions, for which the tails are needed
+            # first. Rows and tails may overlap by now; a message found in both is counted once.
             async with read_view(self._database, self._numbers) as view:
                 look = await self._look_for_page(view, query, group)
         assert look is not None
@@ -165,9 +166,9 @@ class MessagePages:
         look: _Look,
         completeness: Completeness,
     ) -> bool:
-        """Tell whether a page is empty because it is known that the topic does not exist.
+        """Tell whether a page is empty because the topic is known not to exist.
 
-        Topics of the system are in no list; whether a broker has one is not asked.
+        System topics are in no list; brokers are not asked for them.
         """
         is_last = look.looked_to <= _begin_of(query.from_ms)
         if found or not is_last or completeness.undecided() or is_system_topic(query.topic):
@@ -182,8 +183,8 @@ class MessagePages:
         ends = await view.ends_of_topic(topic_no)
         to_ms = query.to_ms if query.before is None else min(query.to_ms, query.before.stored_ms)
         deadline = time.monotonic() + LOOK_SECONDS
-        # Several brokers may have stored something at the very place the page before ended, and at
-        # the place where this look is cut.
+        # Several brokers may have stored messages at the position at which the previous page ended,
+        # and at the position at which this search stops.
         limit = query.limit + 1 + 2 * len(view.by_number)
         for window in windows(
             await view.spans(),
@@ -205,8 +206,8 @@ class MessagePages:
             rows = (await view.connection.execute(statement)).all()
             look.found += [m for m in await view.found(rows) if query.wants(m)]
             if len(rows) == limit:
-                # There may be more, at the last one's place, too. What was found may be no answer
-                # after all: the tails may tell of the topic's end.
+                # There may be more messages, even at the position of the last one. Those found may
+                # still drop out: the tails may report that the topic was deleted.
                 look.looked_to = Position(rows[-1].stored_ms, rows[-1].log_offset + 1, "")
                 break
             if len(look.found) > query.limit:
@@ -217,7 +218,7 @@ class MessagePages:
     def _in_tails(
         self, query: PageQuery, look: _Look, group: _Group, tails: Mapping[str, TailAnswer]
     ) -> list[FoundMessage]:
-        """Return what the tails hold; drop from *look* what they have made obsolete."""
+        """Return the messages in the tails; drop deleted messages from *look*."""
         found: list[FoundMessage] = []
         for name, answer in tails.items():
             if answer.tail is None:
@@ -249,7 +250,7 @@ class MessagePages:
         tails: Mapping[str, TailAnswer],
         completeness: Completeness,
     ) -> list[FoundMessage]:
-        """Return what brokers find by key, of whose logs the rest is too long to look through."""
+        """Return messages by key from the indexes of brokers whose tails are too long to search."""
         assert query.key is not None
         key = query.key.decode("utf-8", "surrogatepass")
         behind = [name for name, answer in tails.items() if answer.is_behind]
@@ -264,7 +265,7 @@ class MessagePages:
         found: list[FoundMessage] = []
         for name, answer in zip(behind, await asyncio.gather(*map(ask, behind)), strict=True):
             if isinstance(answer, Fault):
-                continue  # that the model is behind is said already
+                continue  # the gap is reported already
             completeness.forgive(name)
             detail = _too_many(answer)
             if detail is not None:
@@ -274,18 +275,18 @@ class MessagePages:
 
 
 def _may_belong(record: DamagedRecord, query: PageQuery) -> bool:
-    """Tell whether a damaged record may belong to a page; its bytes are not trusted with a key."""
+    """Tell whether a damaged record may belong to a page; the key in its bytes is not trusted."""
     is_of_topic = record.topic is None or record.topic == query.topic
-    may_tell = query.group is not None and record.topic in ROWLESS_TOPICS  # where a group stands
+    may_tell = query.group is not None and record.topic in ROWLESS_TOPICS  # a group's position
     return (is_of_topic or may_tell) and record.lies_between(query.from_ms, query.to_ms)
 
 
 def _too_many(answer: KeyAnswer) -> str | None:
-    """Return why a broker may have more messages with a key than it told of; None: it has not."""
+    """Return why a broker may have more messages with a key than it returned; None: it has not."""
     if not answer.is_complete:
         return (
-            "it has more messages with this key that the read model does not have yet than the "
-            f"newest {len(answer.messages)}, which one answer held"
+            "beyond the read model, it has more messages with this key than the newest "
+            f"{len(answer.messages)}, which fill one answer"
         )
     return None
 
@@ -314,10 +315,10 @@ async def _group_in_rows(view: ReadView, topic: str, group: str) -> _Group:
 def _move_group(
     group: _Group, query: PageQuery, name: str, tails: Mapping[str, TailAnswer]
 ) -> None:
-    """Have *group* stand where the tails tell.
+    """Apply the tails to the positions of *group*.
 
     Raises:
-        GroupNotFoundError: They do not know it either.
+        GroupNotFoundError: Neither rows nor tails know the group.
     """
     for broker_name, answer in tails.items():
         tail = answer.tail
@@ -327,7 +328,7 @@ def _move_group(
             group.apply(broker_name, query, tail.group_facts())
     if not group.is_known:
         raise GroupNotFoundError(
-            f"no broker has told of a group {name!r}",
+            f"no broker has a group {name!r}",
             fix="see GET /v1/groups of a broker, or eruca group list",
         )
 

@@ -1,7 +1,7 @@
-"""Finding a message by an id: in the rows, and in what the logs hold behind them.
+"""Find a message by an id: in the rows, and in the logs' tails behind them.
 
-PostgreSQL is asked first, for one consistent state; its transaction is over before a broker is
-asked, or slow brokers would use up its connections.
+PostgreSQL is asked first, for one consistent state. Its transaction ends before a broker is asked;
+otherwise slow brokers would use up its connections.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from eruca_query.searching.whole_messages import whole, with_bodies
 
 PORT_MAX: Final = 65_535
 RETRY_AFTER_SECONDS: Final = 1.0
-COPIES_MAX: Final = LIST_LIMIT_MAX  # messages told of with one unique id: a client may give all one
+COPIES_MAX: Final = LIST_LIMIT_MAX  # per unique id: a client may give one id to all its messages
 _ID_PROPERTY: Final = (UNIQ_KEY + NAME_SEPARATOR).encode()
 
 
@@ -58,8 +58,8 @@ class MessageSearch:
 
     Args:
         database: The read model's.
-        numbers: Of names; shared with the projection.
-        logs: What the brokers know.
+        numbers: The numbers of names; shared with the projection.
+        logs: Reads from the brokers.
     """
 
     def __init__(self, database: Database, numbers: NameNumbers, logs: BrokerLogs) -> None:
@@ -71,13 +71,13 @@ class MessageSearch:
         """Return the message with an offset id or a unique id.
 
         Args:
-            message_id: Either id. A unique id is unique in its topic at best.
-            topic: Where it lies; None: the first that users see, in whichever topic.
+            message_id: Either id. A unique id is unique within its topic at best.
+            topic: The message's topic; None: return the first that users see, in any topic.
 
         Raises:
-            MessageNotFoundError: There is none.
-            MessageDamagedError: None was found, and a damaged record may be it.
-            SearchIncompleteError: None was found, and not everything could be looked through.
+            MessageNotFoundError: No broker has it.
+            MessageDamagedError: It was not found, and may be a damaged record.
+            SearchIncompleteError: It was not found, and something could not be searched.
         """
         known = await self._logs.brokers()
         named, fault = await self.by_offset_id(message_id, known)
@@ -109,7 +109,7 @@ class MessageSearch:
     async def copies(
         self, unique_id: str | None, known: KnownBrokers
     ) -> tuple[list[FoundMessage], Completeness]:
-        """Return the first messages with a unique id, and how complete that is; None: of no id."""
+        """Return the first messages with a unique id, and the completeness; None: no unique id."""
         async with read_view(self._database, self._numbers) as view:
             rows = await rows_by_id(view, unique_id, COPIES_MAX + 1)
             damaged = await view.damaged()
@@ -125,7 +125,7 @@ class MessageSearch:
             damaged_records(damaged, tails, lambda record: may_have_id(record, unique_id))
         )
         if len(found) > COPIES_MAX:
-            detail = f"more than {COPIES_MAX} messages have its id, of which the first are told"
+            detail = f"more than {COPIES_MAX} messages have its id; the first ones are shown"
             completeness.add(Missing(broker_name=None, reason="too_many", detail=detail))
             found = sorted(found, key=lambda copy: copy.position)[:COPIES_MAX]
         return found, completeness
@@ -133,7 +133,7 @@ class MessageSearch:
     async def in_indexes(
         self, unique_id: str, tails: Mapping[str, TailAnswer]
     ) -> list[FoundMessage]:
-        """Return what brokers find by id, of whose logs the rest is too long to look through."""
+        """Return messages by id from the indexes of brokers whose tails are too long to search."""
         behind = [name for name, answer in tails.items() if answer.is_behind]
         answers = await asyncio.gather(
             *(self._logs.by_unique_id(name, unique_id) for name in behind)
@@ -143,13 +143,13 @@ class MessageSearch:
     async def by_offset_id(
         self, text: str, known: KnownBrokers
     ) -> tuple[NamedMessage | None, Missing | None]:
-        """Return what *text* names if it is an offset id; and what keeps that from being told."""
+        """Return the message that *text* names if it is an offset id; or why that is unknown."""
         try:
             offset_id = decode_offset_id(text)
         except UndecodableIdError:
             return None, None
         if not 0 <= offset_id.host.port <= PORT_MAX or offset_id.log_offset < 0:
-            return None, None  # no place: the unique ids that clients make have the same form
+            return None, None  # not a place: clients make unique ids of the same form
         owners, rows = await self._owners(offset_id, known)
         fault: Missing | None = None
         for owner in owners:
@@ -162,7 +162,7 @@ class MessageSearch:
                         detail = f"its record at {offset_id.log_offset} cannot be read: {error}"
                         record = Fault("broker_unreachable", detail)
                 else:
-                    record = None  # another broker's by now
+                    record = None  # now another broker's record
             if owner in rows:
                 return NamedMessage(rows[owner], record), None
             if isinstance(record, Fault):
@@ -172,7 +172,7 @@ class MessageSearch:
     async def _owners(
         self, offset_id: OffsetId, known: KnownBrokers
     ) -> tuple[list[str], dict[str, FoundMessage]]:
-        """Return whose records bear the id's address, and the rows at its log offset."""
+        """Return the brokers whose records have the id's address, and the rows at its offset."""
         rows: dict[str, FoundMessage] = {}
         async with read_view(self._database, self._numbers) as view:
             owners = await view.host_owners(offset_id.host)
@@ -185,20 +185,20 @@ class MessageSearch:
 
 
 def may_have_id(record: DamagedRecord, unique_id: str | None) -> bool:
-    """Tell whether a damaged record may be a message with an id, by what its bytes say.
+    """Tell whether a damaged record may be a message with an id, going by its bytes.
 
-    They may be wrong about the id, too; but else each record would be in every answer.
+    Its id may be wrong, too; but otherwise every answer would name every damaged record.
     """
     return record.unique_id is None or record.unique_id == unique_id
 
 
 def not_found(message_id: str, completeness: Completeness) -> Exception:
-    """Return the error for an id that was not found: damaged, surely not there, or who knows."""
+    """Return the error for an id that was not found: damaged, missing, or undecided."""
     undecided = completeness.undecided()
     damaged = [missing for missing in completeness.missing if missing.reason == "damaged"]
     if damaged:
         return MessageDamagedError(
-            f"no sound message has the id {message_id!r}, and it may be of a damaged one: "
+            f"no valid message has the id {message_id!r}; a damaged record may have it: "
             f"{_reasons(damaged)}",
             fix="restore the log's file from a backup, and have the log read again: "
             "POST /v1/projection:rebuild",
@@ -206,8 +206,8 @@ def not_found(message_id: str, completeness: Completeness) -> Exception:
     if not undecided:
         return MessageNotFoundError(f"no broker has a message with the id {message_id!r}")
     return SearchIncompleteError(
-        f"no message with the id {message_id!r} was found, but not everything could be looked "
-        f"through: {_reasons(undecided)}",
+        f"no message with the id {message_id!r} was found, but not everything could be "
+        f"searched: {_reasons(undecided)}",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )
 
@@ -229,7 +229,7 @@ def in_tails(unique_id: str, tails: Mapping[str, TailAnswer]) -> list[FoundMessa
 
 
 async def rows_by_id(view: ReadView, unique_id: str | None, limit: int) -> list[FoundMessage]:
-    """Return the first messages of the rows that have a unique id; None: those of no id, none."""
+    """Return the first messages in the rows with a unique id; none if the id is None."""
     if unique_id is None:
         return []
     chunks = sorted((span.chunk for span in await view.spans()), reverse=True)

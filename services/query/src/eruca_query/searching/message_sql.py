@@ -1,4 +1,4 @@
-"""Statements that find messages' rows."""
+"""Build the statements that find messages' rows."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from eruca_query.projection.tables import NO_ID, messages
 from eruca_query.searching.read_view import MESSAGE_COLUMNS
 
 _BLANK: Final = literal(KEY_SEPARATOR.encode(), BYTEA)
-CHUNKS_MAX: Final = 64  # partitions that one statement looks into
-READ_CHUNKS_MAX: Final = 4  # … where it may have to read all that they have of a topic
+CHUNKS_MAX: Final = 64  # partitions that one statement searches
+READ_CHUNKS_MAX: Final = 4  # … if it may have to read all their rows of a topic
 
 
 class QueuePosition(NamedTuple):
@@ -53,7 +53,7 @@ def by_unique_id(unique_id: bytes, chunks: Sequence[int], limit: int) -> Select[
         .where(
             its.chunk.in_(chunks),
             its.unique_id == UUID(bytes=code),
-            its.unique_id != text(NO_ID),  # for the index, which leaves those out
+            its.unique_id != text(NO_ID),  # so that the partial index is used
             its.other_id == other,
             its.key_no == 0,
         )
@@ -75,7 +75,7 @@ def by_log_offset(broker_no: int, log_offset: int, chunk: int) -> Select[Any]:
 def any_of_topic(window: Window, *, topic_no: int, from_offset: int) -> Select[tuple[bool]]:
     """Return a statement for whether a window's chunks, all of one broker, have a topic's messages.
 
-    Only what lies in the broker's log from an offset on counts.
+    Only messages from a log offset on count.
     """
     its = messages.c
     return select(
@@ -90,9 +90,9 @@ def any_of_topic(window: Window, *, topic_no: int, from_offset: int) -> Select[t
 
 
 def chunks_max(query: PageQuery, ends: Mapping[int, int]) -> int:
-    """Return how many partitions one statement of a page may look into, to be over soon.
+    """Return the number of partitions that one statement of a page may search in short time.
 
-    No index leads to a tag, to what a group has not read, or behind the end of a topic.
+    No index leads to a tag, to a group's unread messages, or past the end of a deleted topic.
     """
     is_found_at_once = query.key is not None or not (query.tag or query.group or ends)
     return CHUNKS_MAX if is_found_at_once else READ_CHUNKS_MAX
@@ -110,12 +110,12 @@ def page(
     """Return a statement for a page's messages within a window, the newest first.
 
     Args:
-        query: What is asked for.
-        window: Which chunks, and which time.
+        query: The page's conditions.
+        window: The chunks, and the stretch of time.
         topic_no: The topic's number.
-        group_positions: Where the group stands, if one is asked for.
-        ends: By broker number, before which log offset the topic's messages are no more.
-        limit: Rows at most.
+        group_positions: The group's positions, if the query has a group.
+        ends: By broker number, the log offset at which the topic was deleted.
+        limit: The maximum of rows.
     """
     its = messages.c
     statement: Select[Any] = (
@@ -133,8 +133,8 @@ def page(
     else:
         statement = statement.where(
             its.key_hash == key_hash(topic_no, query.key),
-            its.key_hash != 0,  # for the index, which leaves those out
-            # Other keys have this hash: what is no answer must not use up the limit.
+            its.key_hash != 0,  # so that the partial index is used
+            # Other keys may have this hash: their rows must not use up the limit.
             func.position(_parted(literal(query.key, BYTEA)).op("IN")(_parted(its["keys"]))) > 0,
         )
     if query.tag is not None:
@@ -150,7 +150,7 @@ def page(
 
 
 def _parted(keys: ColumnElement[bytes]) -> ColumnElement[bytes]:
-    """Return keys with what parts them on either side of each."""
+    """Return keys with the separator before the first and after the last one."""
     return _BLANK.op("||")(keys).op("||")(_BLANK)
 
 

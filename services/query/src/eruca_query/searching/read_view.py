@@ -1,4 +1,4 @@
-"""One consistent look at the read model: how far it has come, and the rows as of that moment.
+"""One consistent view of the read model: its progress, and the rows as of that moment.
 
 Everything is read in one transaction that sees one state. So a log's tail, read from the position
 that the view shows, continues the rows without a gap and without an overlap.
@@ -50,10 +50,10 @@ MESSAGE_COLUMNS: Final[tuple[Column[Any], ...]] = (
 )
 
 
-# Takes no snapshot itself and comes before the one that is taken: no chunk that this one shows is
-# dropped meanwhile, for whoever drops one needs these tables for himself.
+# Must come first in the transaction, before its snapshot is taken. From then on no chunk can be
+# dropped that the snapshot shows, since dropping one needs an exclusive lock on these tables.
 _HOLD: Final = text("LOCK TABLE ONLY messages, ONLY life_events, ONLY commits IN ACCESS SHARE MODE")
-# Statements that every look needs are made once: making one takes as long as asking it.
+# Statements that every view needs are built once: building one takes as long as running it.
 _MISSED: Final = (
     select(func.array_agg(array([gaps.c.from_offset, gaps.c.to_offset])))
     .where(
@@ -67,7 +67,7 @@ _SERVING: Final = (
     .join(generations, generations.c.broker_no == brokers.c.broker_no)
     .where(generations.c.is_serving)
 )
-_DAMAGED_MAX: Final = 1_000  # records that are looked at; a log with more is beyond answering
+_DAMAGED_MAX: Final = 1_000  # records that are read; a log with more is not worth listing
 _DAMAGED: Final = (
     select(damaged)
     .join(
@@ -83,7 +83,7 @@ _HOSTS: Final = select(store_hosts).order_by(store_hosts.c.from_offset.desc())
 
 
 def _served(statement: Select[Any]) -> Select[Any]:
-    """Return *statement* about chunks for those that are served."""
+    """Restrict *statement* about chunks to those that are served."""
     return statement.join(
         generations,
         (generations.c.broker_no == chunks.c.broker_no)
@@ -97,7 +97,7 @@ _SPANS: Final = _served(select(chunks.c.chunk, chunks.c.first_ms, chunks.c.last_
 
 @dataclass(frozen=True, slots=True)
 class ServingGeneration:
-    """A broker's rows, and how far they go."""
+    """A broker's rows, and the log offset up to which they go."""
 
     broker_no: int
     broker_name: str
@@ -120,14 +120,14 @@ class ReadView:
         self._hosts: list[tuple[int, int, Host]] | None = None
 
     async def spans(self, *, broker_no: int | None = None, from_offset: int = 0) -> list[ChunkSpan]:
-        """Return the chunks that are served, of all brokers or one, and reach behind an offset."""
+        """Return the served chunks after a log offset, of all brokers or one."""
         statement = _SPANS if broker_no is None else _SPANS.where(chunks.c.broker_no == broker_no)
         if from_offset:
             statement = statement.where(chunks.c.to_offset > from_offset)
         return [ChunkSpan(*row) for row in await self.connection.execute(statement)]
 
     async def chunk_at(self, broker_no: int, log_offset: int) -> int | None:
-        """Return the chunk that holds what a broker stored at a log offset."""
+        """Return the chunk that holds a broker's record at a log offset."""
         number: int | None = await self.connection.scalar(
             _served(select(chunks.c.chunk)).where(
                 chunks.c.broker_no == broker_no,
@@ -138,11 +138,11 @@ class ReadView:
         return number
 
     async def topic_number(self, topic: str) -> int | None:
-        """Return a topic's number; None where the read model has never met it."""
+        """Return a topic's number; None if the read model has never seen the topic."""
         return (await self.numbers.known(self.connection, [topic])).get(topic)
 
     async def ends_of_topic(self, topic_no: int) -> dict[int, int]:
-        """Return before which log offset a topic's messages are no more, by broker number."""
+        """Return the log offset at which a topic was deleted, by broker number."""
         found = await self.connection.execute(
             select(topic_ends.c.broker_no, topic_ends.c.generation, topic_ends.c.log_offset).where(
                 topic_ends.c.topic_no == topic_no
@@ -158,7 +158,7 @@ class ReadView:
     async def damaged(self) -> dict[str, list[DamagedRecord]]:
         """Return the damaged records, the newest of each broker's log first, by broker name.
 
-        A topic that the read model does not know is none: the damage may lie in its name.
+        A record's topic is None if the read model does not know it: its name may be damaged.
         """
         found = [
             row
@@ -191,7 +191,7 @@ class ReadView:
         return await self.numbers.names(self.connection, wanted)
 
     async def host_owners(self, host: Host) -> list[str]:
-        """Return the brokers whose records bear an address."""
+        """Return the brokers that have records with an address."""
         await self._load_hosts()
         assert self._hosts is not None
         owners = {number for number, _, its in self._hosts if its == host}
@@ -249,7 +249,7 @@ async def read_view(database: Database, numbers: NameNumbers) -> AsyncIterator[R
     """Open a view.
 
     Raises:
-        DatabaseUnavailableError: PostgreSQL is not there.
+        DatabaseUnavailableError: PostgreSQL cannot be reached.
     """
     async with database.snapshot() as connection:
         await connection.execute(_HOLD)

@@ -1,4 +1,4 @@
-"""Life lines: everything that is known to have befallen a message."""
+"""Timelines: all known events in the life of a message."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ _MS_SUFFIX: Final = "_ms"
 
 
 class _Told(NamedTuple):
-    """An event and the broker whose log tells it."""
+    """An event and the broker whose log reports it."""
 
     broker_name: str
     event: LifeEvent
 
 
 class _Lain(NamedTuple):
-    """A message where it lies, or lay until its topic was deleted, at a log offset."""
+    """A message in its place, and the log offset at which its topic was deleted, if it was."""
 
     place: FoundMessage
     until: int | None
 
 
 class Timelines:
-    """Tells messages' lives.
+    """Builds messages' timelines.
 
     Args:
         database: The read model's.
-        numbers: Of names; shared with the projection.
-        logs: What the brokers know.
+        numbers: The numbers of names; shared with the projection.
+        logs: Reads from the brokers.
         search: Finds the messages.
-        clock: Tells whether a delivery's time is over.
+        clock: Tells whether a lease has expired.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Timelines:
         self._clock = clock
 
     async def of(self, message_id: str) -> Timeline:
-        """Return the life of the message with an offset id or a unique id.
+        """Return the timeline of the message with an offset id or a unique id.
 
         Raises:
-            MessageNotFoundError: There is none.
-            SearchIncompleteError: None was found, and not everything could be looked through.
+            MessageNotFoundError: No broker has it.
+            SearchIncompleteError: It was not found, and something could not be searched.
         """
         known = await self._logs.brokers()
         named, fault = await self._search.by_offset_id(message_id, known)
@@ -106,7 +106,7 @@ class Timelines:
             damaged_records(
                 damaged,
                 tails,
-                # What befell a message is told by control records, too.
+                # Control records report events of a message, too.
                 lambda record: may_have_id(record, unique_id) or record.topic in ROWLESS_TOPICS,
             )
         )
@@ -117,7 +117,7 @@ class Timelines:
             behind = await self._search.in_indexes(unique_id, tails)
         places = _places([*in_rows, *behind])
         if len(places) > PLACES_MAX:
-            detail = f"it lies in more than {PLACES_MAX} places, of which the first are told"
+            detail = f"it lies in more than {PLACES_MAX} places; the first ones are shown"
             completeness.add(Missing(broker_name=None, reason="too_many", detail=detail))
             places = places[:PLACES_MAX]
         standings |= await self._standings_in_tails(places, in_rows=its_rows)
@@ -128,7 +128,7 @@ class Timelines:
             raise not_found(message_id, completeness)
         for place, until in lain:
             if until is not None:
-                standings.pop(place.position, None)  # groups stand in the topic that is there now
+                standings.pop(place.position, None)  # the groups use the topic that exists now
             elif place.is_users:
                 answer = tails.get(place.broker_name)
                 standing = standings.setdefault(place.position, Standings(place))
@@ -136,7 +136,7 @@ class Timelines:
                     standing.apply(answer.tail.group_facts())
         events = _in_order(places, told)
         if len(events) > EVENTS_MAX:
-            detail = f"more than {EVENTS_MAX} events are known of it, of which the first are told"
+            detail = f"it has more than {EVENTS_MAX} events; the first ones are shown"
             completeness.add(Missing(broker_name=None, reason="too_many", detail=detail))
         now_ms = self._clock.now_ms()
         return Timeline(
@@ -155,10 +155,10 @@ class Timelines:
     async def _standings_in_tails(
         self, places: Iterable[FoundMessage], *, in_rows: Iterable[FoundMessage]
     ) -> dict[Position, Standings]:
-        """Return where groups stand in the queues of messages that only the tails have.
+        """Return the state of groups in the queues of messages that only the tails have.
 
-        By now the rows may tell more than they did. What the tails tell comes upon it, and they go
-        as far or farther; or what they lack has come since.
+        The rows may have advanced since the tails were read. The tails' facts are applied on top:
+        either they reach as far as the rows, or the rows contain newer facts as well.
         """
         known = {place.position for place in in_rows}
         new = [place for place in places if place.is_users and place.position not in known]
@@ -179,9 +179,9 @@ def _places(found: Iterable[FoundMessage]) -> list[FoundMessage]:
 
 
 async def _ends_in_rows(view: ReadView, topic: str) -> dict[str, int]:
-    """Return before which log offset a topic's messages are no more, by broker name."""
+    """Return the log offset at which a topic was deleted, by broker name."""
     topic_no = await view.topic_number(topic)
-    if topic_no is None:  # what the brokers record of themselves has no rows
+    if topic_no is None:  # system topics have no rows
         return {}
     ends = await view.ends_of_topic(topic_no)
     return {view.by_number[broker_no].broker_name: end for broker_no, end in ends.items()}
@@ -192,7 +192,7 @@ def _lain(
     ends: Mapping[str, Mapping[str, int]],
     tails: Mapping[str, TailAnswer],
 ) -> list[_Lain]:
-    """Return how long messages have lain in *places*; *ends* are the rows', by topic and broker."""
+    """Return until when messages were in *places*; *ends* are the rows', by topic and broker."""
     lain = []
     for place in places:
         answer = tails.get(place.broker_name)
@@ -205,9 +205,9 @@ def _lain(
 
 
 def _while_there(lain: Iterable[_Lain], told: Iterable[_Told]) -> list[_Told]:
-    """Leave out what befell other messages in the same places.
+    """Drop the events of other messages in the same places.
 
-    A topic that is deleted and made anew begins again with the offset 0.
+    A topic that is deleted and created again starts at offset 0 again.
     """
     stretches: dict[tuple[str, Place | None], list[tuple[int, int]]] = {}
     for place, until in lain:
@@ -244,7 +244,7 @@ def _told_by_tails(
 
 
 def _in_place(message: FoundMessage, told: Iterable[_Told]) -> list[LifeEvent]:
-    """Return what befell a message where it lies, in the log's order."""
+    """Return the events of a message in its place, in the log's order."""
     place = Place(message.topic, message.queue_id, message.queue_offset)
     events = [
         its.event
@@ -255,7 +255,7 @@ def _in_place(message: FoundMessage, told: Iterable[_Told]) -> list[LifeEvent]:
 
 
 def _in_order(places: Sequence[FoundMessage], told: Iterable[_Told]) -> list[_Told]:
-    """Return what befell a message, its being stored included, each event once."""
+    """Return the events of a message, including its storing, each event once."""
     stored = [
         _Told(
             place.broker_name,
@@ -270,7 +270,7 @@ def _in_order(places: Sequence[FoundMessage], told: Iterable[_Told]) -> list[_To
         for place in places
         if place.is_users
     ]
-    # What is found by the id and by the place is the same event.
+    # An event may be found both by the id and by the place.
     events = {
         (
             its.event.at_ms,

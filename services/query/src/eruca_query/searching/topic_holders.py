@@ -1,6 +1,6 @@
-"""The brokers that have, or had, messages of a topic, according to the read model's rows.
+"""Find the brokers that have, or had, messages of a topic, according to the read model's rows.
 
-A name server forgets a broker that is away, with all of its topics; the rows do not.
+A name server forgets an absent broker, together with its topics; the rows do not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TopicHolders:
 
     Args:
         database: The read model's.
-        numbers: Of names; shared with the projection.
+        numbers: The numbers of names; shared with the projection.
     """
 
     def __init__(self, database: Database, numbers: NameNumbers) -> None:
@@ -39,13 +39,13 @@ class TopicHolders:
         from_time: datetime | None,
         to_time: datetime | None,
     ) -> list[Missing]:
-        """Return the brokers with messages of a topic, stored in a span of time, but for some.
+        """Return the brokers with messages of a topic in a span of time, except *present*.
 
-        None where the database does not answer.
+        Return nothing if the database does not answer.
 
         Args:
             topic: The topic.
-            present: Brokers that are not asked about.
+            present: Brokers that are left out.
             from_time: Stored then or later.
             to_time: Stored before then.
         """
@@ -61,7 +61,7 @@ class TopicHolders:
                 ]
         except DatabaseUnavailableError:
             return []
-        detail = f"no name server knows it now with topic {topic}, of which it has or had messages"
+        detail = f"it has or had messages of topic {topic}, but no name server knows it with it now"
         return [
             Missing(broker_name=name, reason="broker_unreachable", detail=detail)
             for name in sorted(holders)

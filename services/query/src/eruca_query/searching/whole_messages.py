@@ -1,4 +1,4 @@
-"""Messages with their bodies, which the brokers' logs have."""
+"""Messages with their bodies, which are read from the brokers' logs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from eruca_query.core.found_messages import FoundMessage
 from eruca_query.searching.broker_logs import BrokerLogs, Fault
 
 PARALLEL_MAX: Final = 16  # requests for bodies at a time, for one answer
-# Bytes of bodies in one answer, as they are in it; one larger body comes by itself. A request holds
-# them several times over: as the broker's answer, as objects, and as JSON.
+# Bytes of bodies in one answer, as encoded in it; a larger single body is returned alone. A request
+# holds them several times: as the broker's answer, as objects, and as JSON.
 BODIES_SIZE_MAX: Final = 32 * 1024 * 1024
 
 
 def whole(found: FoundMessage, record: LogRecordView | Fault | None) -> WholeMessage:
-    """Return a message with what its record says; with the reason where there is none."""
+    """Return a message with its record's content, or with the reason why that is missing."""
     if record is None:
         return without_body(found, "retention")
     if isinstance(record, Fault):
@@ -43,7 +43,7 @@ def whole(found: FoundMessage, record: LogRecordView | Fault | None) -> WholeMes
 
 
 def without_body(found: FoundMessage, missing: BodyMissing) -> WholeMessage:
-    """Return a message as it is known without its record."""
+    """Return a message without its record's content."""
     return WholeMessage(
         **_fields(found),
         body=None,
@@ -57,9 +57,9 @@ def without_body(found: FoundMessage, missing: BodyMissing) -> WholeMessage:
 
 
 async def with_bodies(logs: BrokerLogs, found: Sequence[FoundMessage]) -> list[WholeMessage]:
-    """Return messages with their bodies, in their order: the first ones, as far as there is room.
+    """Return messages with their bodies, in order, as many of the first ones as fit.
 
-    One at least, if there is one.
+    At least one is returned, if there is one.
     """
 
     async def fetch(message: FoundMessage) -> LogRecordView | Fault | None:
@@ -79,7 +79,7 @@ async def with_bodies(logs: BrokerLogs, found: Sequence[FoundMessage]) -> list[W
 
 
 def _that_may_fit(found: Sequence[FoundMessage], room: int) -> Sequence[FoundMessage]:
-    """Return the first ones, one at least, whose records have room as they are in the log."""
+    """Return the first messages, at least one, whose records fit by their size in the log."""
     sizes = accumulate(message.size for message in found)
     return found[: max(1, sum(size <= room for size in sizes))]
 
@@ -94,7 +94,7 @@ def _body_size(record: LogRecordView | Fault | None) -> int:
 
 
 def _is_same(found: FoundMessage, record: LogRecordView | Fault | None) -> bool:
-    """Tell whether a record is the message's, and not another's in a log that began anew."""
+    """Tell whether a record is the message's, rather than another one's in a newly begun log."""
     if not isinstance(record, LogRecordView):
         return record is not None
     return (record.message.topic, record.message.queue_offset, record.size) == (

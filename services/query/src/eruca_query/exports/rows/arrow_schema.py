@@ -1,8 +1,8 @@
 """The Arrow schema of exports: the contract's columns as Spark would declare them.
 
-Spark compares the schema of what it is sent with its own, field by field: names, order, types,
-nullability, even the names of the fields inside lists and maps. It is given exactly what it makes
-of ``EXPORT_COLUMNS``, all nullable, in UTC.
+Spark compares the schema that it receives with its own, field by field: names, order, types,
+nullability, even the names of the fields inside lists and maps. So this is exactly the schema that
+Spark makes of ``EXPORT_COLUMNS``: all nullable, in UTC.
 
 Source: ``pyspark.sql.pandas.types.to_arrow_schema`` of Spark 4.3.
 """
@@ -38,5 +38,5 @@ EXPORT_ARROW_SCHEMA: Final = pa.schema(
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """Return the schema of *columns*, which are names of columns, in their order."""
+    """Return the schema of the named *columns*, in their order."""
     return pa.schema([EXPORT_ARROW_SCHEMA.field(name) for name in columns])

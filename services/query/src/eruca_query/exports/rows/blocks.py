@@ -1,7 +1,7 @@
-"""Blocks: consecutive messages of one queue, as a broker's answer to a pull brings them.
+"""Blocks: consecutive messages of one queue, as a broker's answer to a pull contains them.
 
-The layout is told in :mod:`eruca.contract.wire`; unlike its decoder, this one keeps the sizes as
-an array, for thousands of messages at a time.
+:mod:`eruca.contract.wire` describes the layout. Unlike the decoder there, this one keeps the sizes
+as an array, for thousands of messages at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STATUSES: Final = tuple(PullStatus)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Messages of one queue, from an offset on; one at least."""
+    """Messages of one queue from an offset on; at least one."""
 
     broker_name: str
     queue_id: int
@@ -45,20 +45,20 @@ class PulledBlock(NamedTuple):
     min_offset: int  # of the queue
     max_offset: int
     sizes: Int64Array
-    records: memoryview  # of a damaged message: what is wrong with it
+    records: memoryview  # if a message is damaged: a text that describes the fault
 
     @property
     def damage(self) -> str:
-        """Fault of the message that the status ``damaged`` is about, and where it lies."""
+        """The place and the fault of the message to which the status ``damaged`` refers."""
         assert self.status is PullStatus.DAMAGED
         return str(self.records, "utf-8", "replace")
 
 
 def decode_block(body: bytes) -> PulledBlock:
-    """Return what a pull of one queue has brought.
+    """Decode the answer to a pull of one queue.
 
     Raises:
-        MalformedRecordsError: *body* is cut short or no such answer.
+        MalformedRecordsError: *body* is truncated, or not such an answer.
     """
     if len(body) < PULL_PREAMBLE.size:
         raise MalformedRecordsError(f"{len(body)} bytes are too few for a pull's preamble")

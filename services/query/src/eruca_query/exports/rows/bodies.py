@@ -1,12 +1,12 @@
-"""Bodies as producers sent them: compressed ones are unpacked, within bounds.
+"""Bodies as producers sent them: compressed ones are decompressed, within bounds.
 
-RocketMQ knows three compressions, and all of them are undone here. A body that does not unpack, or
-to more than a body may have, is given as it is stored; its ``sys_flag`` then keeps the bits that
-say so, which are cleared where a body was unpacked.
+All three compressions of RocketMQ are supported. A body that cannot be decompressed, or that would
+exceed the maximum of a body, is returned as stored. Its ``sys_flag`` then keeps the bits of the
+compression, which are cleared for a decompressed body.
 
-A few kilobytes can stand for gigabytes. So the bodies of one batch may unpack to so many bytes
-together, and the batch ends with the one that reaches that. A single one that reaches
-``UNPACKED_SIZE_MAX`` stays compressed.
+A few kilobytes can expand to gigabytes. So the decompressed size of one batch is bounded, and the
+batch ends with the body that reaches the bound. A single body that reaches ``UNPACKED_SIZE_MAX``
+stays compressed.
 
 Source: RocketMQ 5.3, ``CompressorFactory``: zlib, LZ4 frames, Zstandard.
 """
@@ -23,26 +23,26 @@ from eruca.contract.records import COMPRESSION_MASK, SysFlag
 from eruca.core.messages.body_codecs import CODECS, UNPACKED_SIZE_MAX, unpacked
 from eruca_query.exports.rows.record_fields import ArrowArray, Int32Array
 
-BATCH_UNPACKED_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes of one batch's; the first always comes
+BATCH_UNPACKED_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes in one batch; the first body always fits
 
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 
 
 class Bodies(NamedTuple):
-    """The bodies of a batch's first rows; fewer than asked for where they grew too large."""
+    """The bodies of a batch's first rows; fewer than requested if they grew too large."""
 
     bodies: ArrowArray  # binary
     sys_flags: Int32Array
 
 
 def are_compressed(sys_flags: Int32Array) -> NDArray[np.bool_]:
-    """Return which messages' bodies are."""
+    """Return which messages have compressed bodies."""
     found: NDArray[np.bool_] = (sys_flags & _COMPRESSED) != 0
     return found
 
 
 def plain_bodies(stored: ArrowArray, sys_flags: Int32Array) -> Bodies:
-    """Return the first of the *stored* bodies uncompressed, one at least, and their flags."""
+    """Return the first of the *stored* bodies decompressed, at least one, and their flags."""
     compressed = np.flatnonzero(are_compressed(sys_flags))
     if not len(compressed):
         return Bodies(stored, sys_flags)
@@ -70,7 +70,7 @@ def plain_bodies(stored: ArrowArray, sys_flags: Int32Array) -> Bodies:
 
 
 def unpack(stored: bytes, sys_flag: int) -> bytes | None:
-    """Return a compressed body as it was sent; None where that cannot be told."""
+    """Decompress a body; return None if that fails."""
     codec = CODECS.get(sys_flag & COMPRESSION_MASK)
     if codec is None:
         return None

@@ -1,4 +1,4 @@
-"""The row of a damaged message: its place and its fault, which are all that is known of it."""
+"""The row of a damaged message: its place and its fault, since nothing else is known."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from eruca_query.exports.rows.arrow_schema import arrow_schema
 
 @dataclass(frozen=True, slots=True)
 class DamagedRow:
-    """One damaged message, as its broker tells of it."""
+    """One damaged message, as its broker describes it."""
 
     broker_name: str
     message: PulledMessage
-    columns: Sequence[str]  # those that are wanted, ``damage`` among them
+    columns: Sequence[str]  # the requested ones, ``damage`` among them
 
     def batch(self) -> pa.RecordBatch:
-        """Return its row."""
+        """Return the row."""
         assert self.message.damage is not None
-        assert "damage" in self.columns, "nobody would notice"
+        assert "damage" in self.columns, "a damaged row would look like a valid one"
         row = {name: getattr(self.message, name, None) for name in (*PLACE_COLUMNS, "damage")}
         row["broker_name"] = self.broker_name
         return pa.RecordBatch.from_pylist(
@@ -33,5 +33,5 @@ class DamagedRow:
         )
 
     def are_json(self) -> NDArray[np.bool_]:
-        """Return that it has no body that was sent as JSON."""
+        """Return False: the row has no body that was sent as JSON."""
         return np.zeros(1, np.bool_)

@@ -1,7 +1,7 @@
 """Record batches as bytes: Arrow's stream format, and NDJSON.
 
-An Arrow stream ends with a marker. It is written only by :meth:`RowEncoder.end`, so a stream that
-was cut cannot pass for a whole one.
+An Arrow stream ends with a marker. Only :meth:`RowEncoder.end` writes it, so a truncated stream
+cannot pass for a complete one.
 
 Source: Apache Arrow, "IPC Streaming Format".
 """
@@ -44,9 +44,10 @@ class MadeRows(Protocol):
 
 
 class RowEncoder(Protocol):
-    """Turns batches into the bytes of an answer, which is what comes of the three one by one.
+    """Encodes batches as an answer: the results of the three methods, one after the other.
 
-    It keeps nothing of an answer, so many may make one answer's rows, and one those of many.
+    It has no state of an answer. So several encoders may share the rows of one answer, and one
+    encoder may serve several answers.
     """
 
     @property
@@ -55,23 +56,23 @@ class RowEncoder(Protocol):
         ...
 
     def begin(self) -> bytes:
-        """Return what comes before the first batch."""
+        """Return the bytes before the first batch."""
         ...
 
     def rows(self, made: MadeRows, covered: ExportRange) -> Pieces:
-        """Return rows, which are those of the range *covered*.
+        """Return the rows of the range *covered*.
 
-        Some of the pieces may be their batch's own memory.
+        Some of the pieces may be the batch's own memory.
         """
         ...
 
     def end(self) -> bytes:
-        """Return what comes behind the last batch, and says that it was the last."""
+        """Return the bytes after the last batch, which mark it as the last."""
         ...
 
 
 class ArrowEncoder:
-    """Arrow's stream format; each batch tells its range in its metadata."""
+    """Arrow's stream format; each batch names its range in its metadata."""
 
     media_type: Final = ARROW_MEDIA_TYPE
 
@@ -82,7 +83,7 @@ class ArrowEncoder:
         options = pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._pieces, "w"), schema, options=options)
         self._writer.write_batch(pa.RecordBatch.from_pylist([], schema=schema))
-        self._pieces.taken()  # the schema, which is said once
+        self._pieces.taken()  # drop the schema, which ``begin`` returns
 
     def begin(self) -> bytes:
         """Return the schema."""
@@ -99,7 +100,7 @@ class ArrowEncoder:
 
 
 class NdjsonEncoder:
-    """NDJSON; its end has no marker but the number of its lines."""
+    """NDJSON; the number of lines is the only sign of its end."""
 
     media_type: Final = NDJSON_MEDIA_TYPE
 
@@ -117,7 +118,7 @@ class NdjsonEncoder:
 
 
 class _Pieces:
-    """A file to write to that keeps what is written, without copying it, until it is taken."""
+    """A writable file that keeps the written pieces, without a copy, until they are taken."""
 
     closed: Final = False
 
@@ -134,6 +135,6 @@ class _Pieces:
         """Do nothing."""
 
     def taken(self) -> Pieces:
-        """Return what has been written since the last time."""
+        """Return the pieces written since the last call."""
         pieces, self._pieces = self._pieces, []
         return pieces

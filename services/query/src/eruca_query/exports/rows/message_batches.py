@@ -1,8 +1,8 @@
-"""From pulled records to Arrow record batches, with no step of Python's for a message.
+"""Convert pulled records into Arrow record batches, without Python code per message.
 
-A batch holds consecutive messages of one queue. What its columns have in common (the fields, the
-properties' texts, the bodies) is worked out when the first column asks for it, so columns that
-nobody wants cost nothing.
+A batch holds consecutive messages of one queue. Its columns share intermediate results: the fields,
+the properties' texts, the bodies. Each of these is computed when the first column needs it, so
+columns that are not requested cost nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from eruca_query.exports.rows.property_columns import keys_of, others_of, values
 from eruca_query.exports.rows.property_fragments import Fragments, read_fragments
 from eruca_query.exports.rows.record_fields import ArrowArray, Int64Array, RecordFields, read_fields
 
-# Years 1 to 9999: what Arrow's readers can name.
+# Years 1 to 9999: the range that Arrow's readers support.
 MS_MIN: Final = -62_135_596_800_000
 MS_MAX: Final = 253_402_300_799_999
 
@@ -45,16 +45,16 @@ class Rows:
     topic: str
     broker_name: str
     fields: RecordFields
-    columns: Sequence[str]  # those that are wanted
+    columns: Sequence[str]  # the requested ones
 
     @cached_property
     def properties(self) -> Fragments:
-        """Their properties."""
+        """The messages' properties."""
         return read_fragments(self.fields.property_texts())
 
     @cached_property
     def bodies(self) -> Bodies:
-        """The bodies of the first of them, uncompressed."""
+        """The bodies of the first messages, decompressed."""
         return plain_bodies(self.fields.bodies(), self.fields.sys_flags)
 
     @cached_property
@@ -65,12 +65,12 @@ class Rows:
         return len(self.bodies.sys_flags)
 
     def batch(self) -> pa.RecordBatch:
-        """Return the first ``count`` of them."""
+        """Return the first ``count`` messages."""
         arrays = [_COLUMNS[name](self)[: self.count] for name in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.columns))
 
     def are_json(self) -> NDArray[np.bool_]:
-        """Return which of the first ``count`` of them have a body that was sent as JSON."""
+        """Return which of the first ``count`` messages have a body that was sent as JSON."""
         formats = values_of(self.properties, BODY_FORMAT)[: self.count]
         are: NDArray[np.bool_] = (
             pc.fill_null(pc.equal(formats, JSON_FORMAT), False)  # noqa: FBT003 - Arrow's
@@ -102,14 +102,14 @@ _COLUMNS: Final[Mapping[str, Callable[[Rows], ArrowArray]]] = {
 }
 
 
-_UNPACKED: Final = frozenset({"body", "sys_flag"})  # what unpacking bodies makes
+_UNPACKED: Final = frozenset({"body", "sys_flag"})  # columns that require decompressed bodies
 
 
 def rows_of(block: Block, topic: str, columns: Sequence[str]) -> Rows:
-    """Return the messages of *block*, as *columns* of which none is made yet.
+    """Return the messages of *block* with *columns*, none of which is computed yet.
 
     Raises:
-        DamagedRecordError: The bytes are not the records that they are to be.
+        DamagedRecordError: The bytes are not the expected records.
     """
     fields = read_fields(block.records, block.sizes)
     _check_offsets(fields.queue_offsets, block.from_offset)
@@ -120,9 +120,7 @@ def _check_offsets(offsets: Int64Array, first: int) -> None:
     wrong = np.flatnonzero(offsets != np.arange(first, first + len(offsets)))
     if len(wrong):
         row = int(wrong[0])
-        raise DamagedRecordError(
-            f"where offset {first + row} is to be, a record says it is {int(offsets[row])}"
-        )
+        raise DamagedRecordError(f"expected queue offset {first + row}, found {int(offsets[row])}")
 
 
 def _repeated(text: str, count: int) -> ArrowArray:
@@ -130,6 +128,6 @@ def _repeated(text: str, count: int) -> ArrowArray:
 
 
 def _moments(ms: Int64Array) -> ArrowArray:
-    """Return times as Arrow has them, null where they are outside of what it can name."""
+    """Return times as Arrow timestamps; null for a time outside of Arrow's range."""
     is_none = (ms < MS_MIN) | (ms > MS_MAX)
     return pa.array(np.where(is_none, 0, ms) * 1000, mask=is_none).cast(TIMESTAMP)

@@ -1,7 +1,7 @@
-"""Record batches as NDJSON: a JSON object a line, its members in the order of the columns.
+"""Record batches as NDJSON: one JSON object per line, its members in the order of the columns.
 
-What each column looks like is told in :mod:`eruca.contract.exports`. Unlike Arrow this takes a few
-steps of Python's for each message.
+:mod:`eruca.contract.exports` describes the JSON form of each column. Unlike Arrow this runs a few
+lines of Python for each message.
 
 Source: github.com/ndjson/ndjson-spec; RFC 3339.
 """
@@ -25,11 +25,11 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def ndjson_lines(batch: pa.RecordBatch, are_json: NDArray[np.bool_]) -> bytes:
-    """Return the rows of *batch*, each a line with its end.
+    """Return the rows of *batch*, each as a line with its line end.
 
     Args:
-        batch: The rows. A column has nulls in all rows or in none, but for texts and times.
-        are_json: Which rows' bodies were sent as JSON.
+        batch: The rows. Apart from texts and times, a column is null in all rows or in none.
+        are_json: True for each row whose body was sent as JSON.
     """
     names = batch.schema.names
     columns = [_values(column, are_json) for column in batch.columns]
@@ -38,7 +38,7 @@ def ndjson_lines(batch: pa.RecordBatch, are_json: NDArray[np.bool_]) -> bytes:
 
 
 def _values(column: ArrowArray, are_json: NDArray[np.bool_]) -> list[Any]:
-    """Return what JSON shows of each value."""
+    """Return the JSON value of each value."""
     kind = column.type
     if column.null_count == len(column):
         return [None] * len(column)
@@ -58,7 +58,7 @@ def _values(column: ArrowArray, are_json: NDArray[np.bool_]) -> list[Any]:
 
 
 def _objects(column: ArrowArray) -> list[Any]:
-    # Through numpy it takes a tenth of the time that Arrow's own conversion does.
+    # By way of numpy this takes a tenth of the time of Arrow's own conversion.
     return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
 
 
@@ -71,7 +71,7 @@ def _maps(column: ArrowArray) -> list[dict[str, str]]:
 
 
 def _bounds(column: ArrowArray) -> Iterator[tuple[int, int]]:
-    """Return where each row's values begin and end among all of them."""
+    """Return the positions at which each row's values begin and end."""
     return pairwise(column.offsets.to_numpy().tolist())
 
 
@@ -86,6 +86,6 @@ def _body(body: bytes, *, is_json: bool) -> dict[str, Any]:
 
 def _moments(column: ArrowArray) -> list[str | None]:
     is_none = column.is_null().to_numpy(zero_copy_only=False)
-    us = column.cast(pa.int64()).fill_null(0).to_numpy()  # with nulls it would be floats
+    us = column.cast(pa.int64()).fill_null(0).to_numpy()  # numpy turns nulls into floats
     texts = np.datetime_as_string(us.view("M8[us]").astype("M8[ms]")).tolist()
     return [None if no else f"{text}Z" for text, no in zip(texts, is_none.tolist(), strict=True)]

@@ -1,7 +1,7 @@
-"""The ids that say where messages are stored, of many messages at once.
+"""Offset message ids, which name the place of a message, for many messages at once.
 
-All messages that one run of a broker stored have the same store host, so only the half of an id
-that tells the log offset differs from row to row.
+All messages that a broker stores during one run have the same store host. So the ids differ only in
+the half that holds the log offset.
 
 Source: RocketMQ 5.3, ``MessageDecoder.createMessageId``.
 """

@@ -1,4 +1,4 @@
-"""Columns made of messages' properties: one for each that has a column, and a map of the others."""
+"""Columns from messages' properties: one for each that has a column, and a map of the others."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from eruca_query.exports.rows.record_fields import ArrowArray, Int32Array
 COLUMN_PROPERTIES: Final = (TAGS, KEYS, UNIQ_KEY, SHARDING_KEY)
 """Those that have a column of their own, and so are not in the map."""
 
-_NOT_IN_MAP: Final = (*COLUMN_PROPERTIES, CHECKSUM)  # … nor is what belongs to the record
+_NOT_IN_MAP: Final = (*COLUMN_PROPERTIES, CHECKSUM)  # the checksum belongs to the record
 
 
 def values_of(fragments: Fragments, name: str) -> ArrowArray:
-    """Return each message's value of the property *name*: string, null where it has none."""
+    """Return each message's value of the property *name*: string, null for a message without it."""
     code = fragments.code_of(name)
     if code is None:
         return pa.nulls(fragments.row_count, STRING)
     chosen = np.flatnonzero(fragments.codes == code)
-    if len(chosen) == fragments.row_count:  # no message has a name twice, so each has one
+    if len(chosen) == fragments.row_count:  # names are unique in a message, so each has one
         return fragments.values(chosen)
     places = np.full(fragments.row_count, -1)
     places[fragments.rows[chosen]] = chosen
@@ -41,7 +41,7 @@ def values_of(fragments: Fragments, name: str) -> ArrowArray:
 
 
 def keys_of(fragments: Fragments) -> ArrowArray:
-    """Return each message's keys: list of strings, empty where it has none."""
+    """Return each message's keys: list of strings, empty for a message without keys."""
     texts = pc.fill_null(values_of(fragments, KEYS), "")
     if not pc.any(pc.match_substring(texts, KEY_SEPARATOR)).as_py():
         has_key = pc.not_equal(texts, "")
@@ -54,9 +54,9 @@ def keys_of(fragments: Fragments) -> ArrowArray:
 
 
 def others_of(fragments: Fragments) -> ArrowArray:
-    """Return each message's properties that have no column: map of strings.
+    """Return each message's properties without a column of their own: map of strings.
 
-    The checksum of its record is none of them.
+    The checksum of the record is left out.
     """
     is_other = np.ones(len(fragments.names), np.bool_)
     for name in _NOT_IN_MAP:

@@ -1,11 +1,12 @@
 """Names and values of many property texts, as elements of one Arrow array over the texts' bytes.
 
-A text is ``name U+0001 value U+0002`` repeated. The texts of a batch lie in one buffer, and the
-places of the separators in it say where each name and each value is: a message costs no step of
-Python's.
+A text is ``name U+0001 value U+0002`` repeated. The texts of a batch lie in one buffer. The
+positions of the separators in it delimit each name and each value, so no Python code runs per
+message.
 
-Texts that this would not read as :func:`eruca.contract.properties.decode_properties` does (names
-twice, fragments without a name or a value, bytes that are no UTF-8) are mended first, one by one.
+Some texts would be parsed differently here than by
+:func:`eruca.contract.properties.decode_properties`: repeated names, fragments without a name or a
+value, invalid UTF-8. These are normalized first, one by one.
 
 Source: RocketMQ 5.3, ``MessageDecoder.string2messageProperties``.
 """
@@ -28,20 +29,20 @@ _VALUE_END: Final = 2
 _TERMINATOR: Final = b"\x02"
 _TURN: Final = np.frombuffer(bytes((_NAME_END, _VALUE_END)), np.uint16)[0]
 _PARTS: Final = 4  # elements of each property: name, separator, value, separator
-_NAMES_IN_BITS_MAX: Final = 48  # sums of such bits over the 8 191 properties of a text have 61
+_NAMES_IN_BITS_MAX: Final = 48  # a sum of 8 191 such bits, the most properties of a text, has 61
 
 
 class Fragments(NamedTuple):
-    """The properties of n texts; property p is in text ``rows[p]``."""
+    """The properties of n texts; property p belongs to text ``rows[p]``."""
 
     row_count: int
     rows: Int64Array  # ascending
-    names: ArrowArray  # string: those that occur, each once
+    names: ArrowArray  # string: each name that occurs, once
     codes: Int32Array  # each property's name, as an index into ``names``
     parts: ArrowArray  # string: four elements for each property
 
     def code_of(self, name: str) -> int | None:
-        """Return the index of *name* in ``names``; None where no text has it."""
+        """Return the index of *name* in ``names``; None if no text has it."""
         code = self.names.index(name).as_py()
         return None if code < 0 else int(code)
 
@@ -53,7 +54,7 @@ class Fragments(NamedTuple):
 
 
 def read_fragments(texts: ArrowArray) -> Fragments:
-    """Return what is in *texts*: binary, no nulls, as they are stored."""
+    """Parse *texts*, as stored: binary, no nulls."""
     texts = _terminated(texts)
     while True:
         found = _split(texts)
@@ -80,7 +81,7 @@ def _layout(texts: ArrowArray) -> _Layout:
 
 
 def _terminated(texts: ArrowArray) -> ArrowArray:
-    """Return *texts* with the last separator, which RocketMQ leaves out."""
+    """Return *texts* with the last separator, which RocketMQ omits."""
     layout = _layout(texts)
     is_open = np.diff(layout.ends, prepend=0) > 0
     is_open[is_open] = layout.octets[layout.ends[is_open] - 1] != _VALUE_END
@@ -91,7 +92,7 @@ def _terminated(texts: ArrowArray) -> ArrowArray:
 
 
 def _split(texts: ArrowArray) -> Fragments | Int64Array:
-    """Return what is in *texts*, or which of them have to be mended first."""
+    """Parse *texts*, or return those that must be normalized first."""
     layout = _layout(texts)
     not_utf8 = _not_utf8(texts)
     if len(not_utf8):
@@ -113,9 +114,9 @@ def _split(texts: ArrowArray) -> Fragments | Int64Array:
 
 
 def _alike(layout: _Layout, separators: Int64Array, parts: ArrowArray) -> Fragments | None:
-    """Return what is in texts that all have the first one's names in its order; None if not so.
+    """Parse texts that all have the same names in the same order; return None for others.
 
-    Most producers write such, and names need not be compared with each other then.
+    Most producers write such texts, and then the names need not be compared with each other.
     """
     row_count = len(layout.ends)
     count, rest = divmod(len(separators), 2 * max(row_count, 1))
@@ -144,7 +145,7 @@ def _alike(layout: _Layout, separators: Int64Array, parts: ArrowArray) -> Fragme
 def _different(
     layout: _Layout, separators: Int64Array, parts: ArrowArray
 ) -> Fragments | Int64Array:
-    """Return what is in any texts, or those in which a name occurs more than once."""
+    """Parse any texts, or return those with a repeated name."""
     encoded = parts.take(pa.array(np.arange(0, len(parts), _PARTS))).dictionary_encode()
     counts = np.diff(np.searchsorted(separators, layout.ends), prepend=0) // 2
     rows = np.repeat(np.arange(len(counts)), counts)
@@ -170,12 +171,12 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def _are_regular(separators: Int64Array, layout: _Layout) -> bool:
-    """Tell whether names and values, none of them empty, take turns everywhere."""
+    """Tell whether names and values alternate everywhere, none of them empty."""
     if len(separators) % 2:
         return False
     if not len(separators):
         return True
-    # Each text that is not empty ends in a separator, so the turns end with each text.
+    # Each text that is not empty ends in a separator, so the alternation restarts with each text.
     turns = layout.octets[separators].view(np.uint16)
     return bool(
         (turns == _TURN).all()
@@ -185,7 +186,7 @@ def _are_regular(separators: Int64Array, layout: _Layout) -> bool:
 
 
 def _without_inner(separators: Int64Array, layout: _Layout) -> Int64Array:
-    """Return *separators* without those that are part of a value: a fragment's name ends once."""
+    """Return *separators* without those inside a value: a fragment's first one ends its name."""
     ends_value = layout.octets[separators] == _VALUE_END
     follows_value = np.concatenate(([True], ends_value[:-1]))
     outer: Int64Array = separators[ends_value | follows_value]
@@ -193,7 +194,7 @@ def _without_inner(separators: Int64Array, layout: _Layout) -> Int64Array:
 
 
 def _odd_rows(separators: Int64Array, layout: _Layout) -> Int64Array:
-    """Return the texts in which names and values, none of them empty, do not take turns."""
+    """Return the texts in which names and values do not alternate, or one of them is empty."""
     counted = np.searchsorted(separators, layout.ends)
     counts = np.diff(counted, prepend=0)
     rows = np.repeat(np.arange(len(counts)), counts)
@@ -204,12 +205,12 @@ def _odd_rows(separators: Int64Array, layout: _Layout) -> Int64Array:
 
 
 def _rows_with_doubles(fragments: Fragments, counts: Int64Array) -> Int64Array:
-    """Return the texts in which a name occurs more than once."""
+    """Return the texts with a repeated name."""
     filled = np.flatnonzero(counts)
     if not len(filled):
         return filled
     if len(fragments.names) <= _NAMES_IN_BITS_MAX:
-        # As sums of bits they are what they are as sets, unless one occurs twice.
+        # Distinct names give distinct bits, so sum and set agree unless a name is repeated.
         bits = np.left_shift(np.int64(1), fragments.codes.astype(np.int64))
         starts = (np.cumsum(counts) - counts)[filled]
         is_doubled = np.bitwise_or.reduceat(bits, starts) != np.add.reduceat(bits, starts)
@@ -222,7 +223,7 @@ def _rows_with_doubles(fragments: Fragments, counts: Int64Array) -> Int64Array:
 
 
 def _mended(texts: ArrowArray, rows: Int64Array) -> ArrowArray:
-    """Return *texts*, those of *rows* as they are understood: each name once, no empty parts."""
+    """Return *texts* with those of *rows* normalized: each name once, no empty parts."""
     mended = [_mended_text(texts[row].as_py()) for row in rows.tolist()]
     sources = np.arange(len(texts))
     sources[rows] = len(texts) + np.arange(len(rows))

@@ -1,10 +1,10 @@
-"""The fixed fields of many records at once, and where their variable parts lie.
+"""The fixed fields of many records at once, and the positions of their variable parts.
 
-Fields are gathered with numpy, a few bytes of every record in one step; the parts (body and
-properties) stay where they are, as elements of one Arrow array over the records' own bytes.
-Nothing here touches a single message in Python.
+numpy gathers each field from all records in one step. The variable parts, body and properties, are
+not copied: they are elements of one Arrow array over the records' own bytes. No Python code runs
+per message.
 
-Source: RocketMQ 5.3, ``MessageDecoder``; the layout is told in :mod:`eruca.contract.records`.
+Source: RocketMQ 5.3, ``MessageDecoder``; :mod:`eruca.contract.records` describes the layout.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class RecordFields:
         return len(self.sizes)
 
     def bodies(self) -> ArrowArray:
-        """Return what is stored as bodies: binary, compressed ones as they are."""
+        """Return the bodies as stored: binary, perhaps compressed."""
         return self._part(1)
 
     def property_texts(self) -> ArrowArray:
-        """Return the properties as they are stored: binary."""
+        """Return the properties as stored: binary."""
         return self._part(3)
 
     def _part(self, index: int) -> ArrowArray:
@@ -86,7 +86,7 @@ class RecordFields:
 
 
 def read_fields(buffer: Buffer, sizes: Int64Array) -> RecordFields:
-    """Return the fields of the records that fill *buffer*, one at least, of the given *sizes*.
+    """Read the fields of the records that fill *buffer*, at least one, of the given *sizes*.
 
     Raises:
         DamagedRecordError: The bytes are not such records.
@@ -138,7 +138,7 @@ def gathered(buffer: Buffer, starts: Int64Array, width: int) -> NDArray[Any]:
 
 
 def _extra(sys_flags: Int32Array, flag: SysFlag) -> Int64Array:
-    """Return how many bytes a host takes more than an IPv4 one."""
+    """Return the number of bytes by which each host exceeds an IPv4 one."""
     return np.where(sys_flags & int(flag), _EXTRA_V6, 0)
 
 
@@ -162,5 +162,5 @@ def _parts(buffer: Buffer, *starts: Int64Array) -> ArrowArray:
 def _require(holds: NDArray[np.bool_], what: str) -> None:
     if not holds.all():
         raise DamagedRecordError(
-            f"record {int(np.argmin(holds))} of the block is not sound: its {what} do not add up"
+            f"record {int(np.argmin(holds))} of the block is invalid: its {what} do not add up"
         )

@@ -1,8 +1,8 @@
 """The channel between the service and a worker: messages, some of which carry a lent connection.
 
-Each message is a packet, which arrives completely or not at all. Sending never waits: a packet for
-which the other end has no room now is kept until it has. There are few messages per step, so their
-number is bounded by the number of steps.
+Each message is a packet, which arrives completely or not at all. Sending never waits: if the other
+end has no room for a packet, it is queued. There are few messages per step, so the number of steps
+bounds the queue.
 
 Source: unix(7), SOCK_SEQPACKET and SCM_RIGHTS.
 """
@@ -26,13 +26,13 @@ class _Word(NamedTuple):
 
 
 class Channel:
-    """One end.
+    """One end of the channel.
 
     Args:
         end: The socket.
-        hear: Is told each word of the other end's, and owns the connection that came with it, which
-            does not block.
-        lost: Is told when the other end is gone.
+        hear: Called with each message from the other end. It owns the connection that came with
+            the message, which does not block.
+        lost: Called when the other end has closed.
     """
 
     def __init__(self, end: socket.socket, hear: Hear, lost: Callable[[], None]) -> None:
@@ -45,10 +45,10 @@ class Channel:
         self._loop.add_reader(end, self._readable)
 
     def tell(self, data: bytes, lent: socket.socket | None = None) -> None:
-        """Tell a word, of ``WORD_SIZE_MAX`` bytes at most; nobody hears it once the end is gone.
+        """Send a message of at most ``WORD_SIZE_MAX`` bytes; drop it if the other end has closed.
 
-        A connection that is *lent* does not block, here as there: that is the connection's, and no
-        holder's own.
+        A *lent* connection does not block, here as in the other process: that is a property of the
+        connection, not of its holders.
         """
         if self._end.fileno() < 0:
             return
@@ -58,7 +58,7 @@ class Channel:
             self._untold.append(_Word(data, None if lent is None else lent.dup()))
 
     def close(self) -> None:
-        """Hear and tell nothing more; *lost* is not told."""
+        """Stop sending and receiving; *lost* is not called."""
         if self._end.fileno() < 0:
             return
         self._loop.remove_reader(self._end)
@@ -76,7 +76,7 @@ class Channel:
         except BlockingIOError:
             return False
         except ConnectionError:
-            pass  # it is about to be heard
+            pass  # the reader callback is about to notice
         return True
 
     def _writable(self) -> None:

@@ -1,6 +1,6 @@
-"""The service's workers: processes that are started when they are needed, and again when they died.
+"""The service's workers: processes that are started on demand, and restarted after a crash.
 
-A step goes to the worker with the fewest under way; what its states are, :mod:`.steps` tells.
+A step goes to the worker with the fewest in progress; :mod:`.steps` describes a step's states.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from eruca_query.exports.workers.steps import (
 )
 
 RETRY_AFTER_SECONDS: Final = 1.0
-_END_SECONDS: Final = 5.0  # for a worker to end by itself
+_END_SECONDS: Final = 5.0  # for a worker to exit by itself
 _MODULE: Final = "eruca_query.exports.workers.worker"
 
 _T = TypeVar("_T")
@@ -49,7 +49,7 @@ _log = structlog.get_logger()
 
 
 class RowsUnderWay:
-    """One step, and what comes of it."""
+    """One step in progress, and its outcome."""
 
     def __init__(self, number: int, tell: Callable[[Order, socket.socket | None], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -65,62 +65,62 @@ class RowsUnderWay:
         return self._sent.done()
 
     async def taken(self) -> Taken:
-        """Return what messages there are, once they are there."""
+        """Return the messages taken, once they have arrived."""
         return await self._taken
 
     async def made(self) -> None:
-        """Return once there are rows of them."""
+        """Return once their rows are built."""
         await self._made
 
     async def send(self, connection: socket.socket) -> int:
-        """Have the worker send the rows to *connection*; return how many bytes those are.
+        """Have the worker send the rows to *connection*; return their size in bytes.
 
         Raises:
-            ClientGoneError: Nobody reads them.
+            ClientGoneError: The reader has left.
         """
         await self._made
-        if not self.has_ended:  # or another process would be told, that took a dead one's place
+        if not self.has_ended:  # else the message would go to a process that replaced a dead one
             self._tell(Send(self._number), connection)
         return await self._sent
 
     def forget(self) -> None:
-        """Let the worker give it up, unless it has ended."""
+        """Let the worker drop the step, unless it has ended."""
         if not self.has_ended:
             self._sent.cancel()
             self._tell(Forget(self._number), None)
 
-    # --- What the worker says ---------------------------------------------------------------------
+    # --- The worker's messages --------------------------------------------------------------------
 
     def take(self, taken: Taken) -> None:
-        """Note what messages there are."""
+        """Set the messages taken."""
         _settle(self._taken, taken)
         if not taken.count:
             _settle(self._made, None)
             _settle(self._sent, 0)
 
     def make(self) -> None:
-        """Note that the rows are there."""
+        """Set that the rows are built."""
         _settle(self._made, None)
 
     def end(self, size: int) -> None:
-        """Note that the rows have been sent."""
+        """Set that the rows have been sent."""
         _settle(self._sent, size)
 
     def fail(self, error: Exception) -> None:
-        """Note why there are no messages, or no rows, or nobody to read them."""
+        """Set why there are no messages, no rows, or no reader."""
         for future in (self._taken, self._made, self._sent):
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # it is no matter where nobody waits for it any more
+                future.exception()  # mark it as retrieved: there may be no waiter any more
 
 
 class ExportWorkers:
-    """Does steps.
+    """Runs steps in worker processes.
 
     Args:
-        count: How many workers there are.
-        log_level: What they log …
-        log_style: … and how: as the service does.
+        count: The number of workers.
+        log_level: The level of their logs …
+        log_style: … and the style: those of the service.
     """
 
     def __init__(self, count: int, *, log_level: LogLevel, log_style: LogStyle) -> None:
@@ -133,15 +133,15 @@ class ExportWorkers:
 
     @property
     def process_ids(self) -> list[int]:
-        """Of the workers that run."""
+        """The ids of the running workers."""
         return [worker.process.pid for worker in self._workers if worker.process is not None]
 
     async def begin(self, step: Step) -> RowsUnderWay:
-        """Begin *step*; return once its messages are there, while the rows are being made.
+        """Begin *step*; return once its messages have arrived, while the rows are being built.
 
         Raises:
             UnavailableError: The broker does not answer, or the worker died.
-            DamagedRecordError: What it answers is not the records that it is to be.
+            DamagedRecordError: The broker's answer does not contain the expected records.
         """
         worker = min(self._workers, key=lambda its: (its.step_count, not its.is_running))
         rows = await worker.begin(step)
@@ -158,7 +158,7 @@ class ExportWorkers:
 
 
 class _Worker:
-    """One worker, seen from the service; *arguments* are its program's behind the socket."""
+    """One worker, seen from the service; *arguments* follow the socket on its command line."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._arguments = arguments
@@ -167,7 +167,7 @@ class _Worker:
         self._starting = asyncio.Lock()
         self._waiting_count = 0  # steps that wait for that
         self._numbers = itertools.count()
-        self._steps: dict[int, RowsUnderWay] = {}  # under way, by their numbers
+        self._steps: dict[int, RowsUnderWay] = {}  # in progress, by number
 
     @property
     def is_running(self) -> bool:
@@ -180,10 +180,10 @@ class _Worker:
         return self._waiting_count + len(self._steps)
 
     async def begin(self, step: Step) -> RowsUnderWay:
-        """Tell it a step, for which it is started if it is not running.
+        """Send it a step; start it first if it is not running.
 
         Raises:
-            UnavailableError: The machine refuses to start it, or it has just died.
+            UnavailableError: The process cannot be started, or has just died.
         """
         self._waiting_count += 1
         try:
@@ -201,7 +201,7 @@ class _Worker:
         async with self._starting:
             if self._channel is not None:
                 return
-            await self.stop()  # what is left of one that died
+            await self.stop()  # clean up after a dead process
             try:
                 ours = await self._spawn()
             except OSError as error:
@@ -209,11 +209,11 @@ class _Worker:
                     f"no worker can be started: {error}",
                     retry_after_seconds=RETRY_AFTER_SECONDS,
                 ) from error
-            # What it says later belongs to other requests than the one that has it started.
+            # Its later log lines do not belong to the request that happens to start it.
             self._channel = Context().run(Channel, ours, self._hear, self._lost)
 
     async def _spawn(self) -> socket.socket:
-        """Start the process; return our end of what leads to it."""
+        """Start the process; return our end of the channel to it."""
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             try:
@@ -261,7 +261,7 @@ class _Worker:
         report = decode_report(data)
         rows = self._steps.get(report.number)
         if rows is None:
-            return  # it is forgotten
+            return  # the step was forgotten
         match report:
             case Taken():
                 rows.take(report)
@@ -282,7 +282,7 @@ class _Worker:
 
 
 def _settle(future: asyncio.Future[_T], value: _T) -> None:
-    if not future.done():  # whoever waited may be about to leave
+    if not future.done():  # its waiter may have been cancelled
         future.set_result(value)
 
 
@@ -294,6 +294,6 @@ def _error_of(refused: Refused) -> ErucaError:
 
 def _died() -> ErucaError:
     return UnavailableError(
-        "the worker that made the rows died; the service starts another one",
+        "the worker that built the rows died; the service starts another one",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )

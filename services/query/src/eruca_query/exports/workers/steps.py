@@ -32,19 +32,19 @@ class RowForm(msgspec.Struct, frozen=True, array_like=True):
     damaged: DamagedRows = "refuse"
 
     def encoder(self) -> RowEncoder:
-        """Return what makes rows of this form."""
+        """Return the encoder of this form."""
         if self.media_type == ARROW_MEDIA_TYPE:
             return ArrowEncoder(self.columns, self.codec)
         return NdjsonEncoder()
 
 
-# --- The service's words --------------------------------------------------------------------------
+# --- The service's messages -----------------------------------------------------------------------
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Messages to pull, and what is to be made of them."""
+    """Messages to pull, and the form of their rows."""
 
-    number: int  # no other step of the worker's has it
+    number: int  # unique among the worker's steps
     url: str  # the broker's
     target: str
     timeout: float  # seconds for the pull
@@ -56,25 +56,25 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Send(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """It is the rows' turn: with this word comes the connection to write them to."""
+    """It is the rows' turn: the connection to write them to comes with this message."""
 
     number: int
 
 
 class Forget(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Nobody wants the rows any more."""
+    """The rows are no longer needed."""
 
     number: int
 
 
-# --- The worker's words ---------------------------------------------------------------------------
+# --- The worker's messages ------------------------------------------------------------------------
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The messages are there; rows are made of them, unless there is none, which ends the step.
+    """The messages have arrived; their rows are being built. Without messages the step ends here.
 
-    Fewer than were pulled where bodies grow too large for one piece. A damaged message is taken
-    alone, if its row is to be marked, else not at all.
+    If bodies grow too large for one piece, fewer messages are taken than were pulled. A damaged
+    message is taken alone if its row is to be marked, else not at all.
     """
 
     number: int
@@ -82,30 +82,30 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, tag=True):
     count: int
     min_offset: int  # of the queue
     max_offset: int
-    damage: str | None = None  # of the message at the step's offset: where it lies, and its fault
+    damage: str | None = None  # place and fault of a damaged message at the step's offset
 
 
 class Made(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The rows are there."""
+    """The rows are built."""
 
     number: int
 
 
 class Sent(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """All of them are on their way to the reader."""
+    """All rows have been written to the reader's connection."""
 
     number: int
     size: int  # bytes
 
 
 class ReaderGone(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The reader closed its connection, or somebody did."""
+    """The reader's connection is closed."""
 
     number: int
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The broker cannot be asked, or refuses."""
+    """The broker cannot be asked, or refuses the pull."""
 
     number: int
     status: int
@@ -121,7 +121,7 @@ class Damaged(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The worker met an error that it did not expect, which is in the log."""
+    """The worker met an unexpected error, which is in the log."""
 
     number: int
 

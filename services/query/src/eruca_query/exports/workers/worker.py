@@ -1,8 +1,8 @@
-"""``python -m eruca_query.exports.workers.worker FD LEVEL STYLE``: does steps for the service.
+"""``python -m eruca_query.exports.workers.worker FD LEVEL STYLE``: runs steps for the service.
 
 The service is at the other end of the socket *FD*; *LEVEL* and *STYLE* are those of its log. When
-that end closes, however the service ended, the worker ends too; Ctrl-C, which a terminal sends to
-both, is the service's to act on.
+that end closes, however the service ended, the worker exits, too. It ignores Ctrl-C, which a
+terminal sends to both: the service handles it.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ _JSON_MEDIA_TYPE: Final = "application/json"
 _PULL_ANSWER: Final = msgspec.json.Decoder(PullAnswer)
 _ENCODERS_MAX: Final = 64
 _LOGGED_SIZE_MAX: Final = 1_000  # characters
-NICENESS: Final = 15  # a thirtieth of the processor where others want it, too
+NICENESS: Final = 15  # about a thirtieth of a processor that others need, too
 
 _log = structlog.get_logger()
 
 
 class Worker:
-    """Does what the service tells it: many pulls and many sends at a time, but one batch.
+    """Does the service's steps: many pulls and many sends at a time, but one batch.
 
-    So neither a broker that is slow to answer nor a reader that is slow to read keeps anybody
-    waiting but those who deal with them.
+    So a broker that is slow to answer, or a reader that is slow to read, delays nobody but its own
+    export.
 
     Args:
-        end: Of the channel to the service.
+        end: The worker's end of the channel to the service.
         transport: Carries the pulls.
     """
 
@@ -82,10 +82,10 @@ class Worker:
         self._end = asyncio.Event()
         self._channel = Channel(end, self._hear, self._end.set)
         self._steps: dict[int, asyncio.Task[None]] = {}
-        self._turns: dict[int, asyncio.Future[socket.socket]] = {}  # of rows that are made
+        self._turns: dict[int, asyncio.Future[socket.socket]] = {}  # by step, once rows are built
 
     async def work(self) -> None:
-        """Do steps until the service has ended."""
+        """Run steps until the service has ended."""
         await self._end.wait()
         steps = [*self._steps.values()]
         for step in steps:
@@ -100,10 +100,10 @@ class Worker:
             case Send(number) if lent is not None:
                 self._turns[number].set_result(lent)
             case Send(number):
-                missing = OSError("the reader's connection has not come: too many files are open")
+                missing = OSError("the reader's connection did not arrive: too many open files")
                 self._turns[number].set_exception(missing)
             case Forget(number):
-                if number in self._steps:  # it may have ended in this moment
+                if number in self._steps:  # it may just have ended
                     self._steps[number].cancel()
 
     async def _answer(self, step: Step) -> None:
@@ -115,11 +115,11 @@ class Worker:
         except DamagedRecordError as error:
             self._tell(Damaged(number, str(error)))
         except Exception:  # the outermost frame of a step
-            _log.exception("rows cannot be made", topic=step.topic, target=step.target)
+            _log.exception("rows cannot be built", topic=step.topic, target=step.target)
             self._tell(Failed(number))
 
     async def _do(self, step: Step) -> Report:
-        """Do all of it, and return its last word."""
+        """Run the whole step, and return its last message."""
         pulled = await self._pull(step)
         offsets = pulled.min_offset, pulled.max_offset
         rows: Rows | DamagedRow
@@ -145,7 +145,7 @@ class Worker:
         )
         pieces = _encoder(step.form).rows(rows, covered)
         data = chunk_of(pieces)
-        del pulled, rows, pieces  # however long it may be until it is their turn
+        del pulled, rows, pieces  # free the memory: their turn may be far away
         connection = await self._turn(step.number)
         with connection:
             try:
@@ -155,7 +155,7 @@ class Worker:
         return Sent(step.number, len(data))
 
     async def _turn(self, number: int) -> socket.socket:
-        """Tell that rows are made; return the connection to send them to once it is their turn."""
+        """Report that rows are built; wait for their turn, and return the connection for them."""
         turn: asyncio.Future[socket.socket] = self._loop.create_future()
         self._turns[number] = turn
         self._tell(Made(number))
@@ -177,7 +177,7 @@ class Worker:
     async def _damaged_row(self, step: Step) -> DamagedRow:
         """Return the row of the damaged message at the step's offset.
 
-        In JSON the broker tells its place field by field.
+        Only the broker's JSON form gives its place field by field.
         """
         answer = await self._answer_of(step, _JSON_MEDIA_TYPE)
         try:
@@ -187,7 +187,7 @@ class Worker:
         if message.damage is None or message.queue_offset != step.offset:
             raise BrokerUnreachableError(
                 f"broker {step.broker_name} answers differently about offset {step.offset} of "
-                f"queue {step.queue_id}: ask again",
+                f"queue {step.queue_id}: repeat the request",
             )
         return DamagedRow(step.broker_name, message, step.form.columns)
 
@@ -203,14 +203,14 @@ class Worker:
 
     def _tell(self, report: Report) -> None:
         data = encode(report)
-        if len(data) > WORD_SIZE_MAX:  # what refuses at such length is no broker
-            _log.error("a word is too long", word=repr(report)[:_LOGGED_SIZE_MAX])
+        if len(data) > WORD_SIZE_MAX:  # no broker refuses at such length
+            _log.error("a message is too long", word=repr(report)[:_LOGGED_SIZE_MAX])
             data = encode(Failed(report.number))
         self._channel.tell(data)
 
 
 def _no_pull(step: Step, error: Exception) -> BrokerUnreachableError:
-    return BrokerUnreachableError(f"what broker {step.broker_name} answers is no pull: {error}")
+    return BrokerUnreachableError(f"broker {step.broker_name} did not answer with a pull: {error}")
 
 
 @lru_cache(maxsize=_ENCODERS_MAX)
@@ -227,13 +227,13 @@ async def _work(end: socket.socket) -> None:
 
 
 def main() -> None:
-    """Be a worker."""
+    """Run the worker."""
     _, descriptor, level, style = sys.argv
     configure_logging("query", level=cast("LogLevel", level), style=cast("LogStyle", style))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(NICENESS)  # whoever asks for a message is not to wait for tables
+    os.nice(NICENESS)  # requests for messages take priority over exports
     keep_freed_memory()
-    pa.set_cpu_count(1)  # there are more workers
+    pa.set_cpu_count(1)  # several workers share the processors
     freeze_start_up_objects()
     uvloop.run(_work(socket.socket(fileno=int(descriptor))))
 

@@ -1,4 +1,4 @@
-"""The first schema: messages, what befell them, groups' positions, how far all that has come."""
+"""The first schema: messages, life events, groups' positions, and the progress."""
 
 from __future__ import annotations
 

@@ -9,5 +9,5 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Add it to the positions; there is none until more is read."""
+    """Add it to the positions; it stays empty until more is read."""
     add_last_blocks()

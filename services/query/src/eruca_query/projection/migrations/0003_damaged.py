@@ -1,4 +1,4 @@
-"""Records that were damaged when they were read are known, so that no answer hides them."""
+"""Record the damaged records of a log, so that no answer hides them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Create their table; what was left out before is known once the log is read again."""
+    """Create their table; earlier damaged records are added once the log is read again."""
     op.execute(
         """
         CREATE TABLE damaged (
