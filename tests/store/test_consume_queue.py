@@ -171,9 +171,7 @@ def test_an_entry_that_leaves_a_gap_is_refused(tmp_path: Path) -> None:
     queue = open_queue(tmp_path)
     put_all(queue, 0, 3)
 
-    with pytest.raises(
-        DamagedQueueError, match="entry 4 of the record at 1400 does not follow on 2"
-    ):
+    with pytest.raises(DamagedQueueError, match="entry 4 of the record at 1400 does not follow 2"):
         queue.put(4, 1400, 100, 0)
 
 

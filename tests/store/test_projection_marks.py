@@ -178,7 +178,7 @@ async def test_a_look_up_waits_until_the_index_is_proved(
     monkeypatch.setattr(key_index, "PROVED_SIZE_MAX", 0)
     store = await opened(tmp_path)
 
-    with pytest.raises(UnavailableError, match="being proved"):
+    with pytest.raises(UnavailableError, match="being verified"):
         store.by_key("orders", "all", max_count=10, begin_ms=0, end_ms=2**62)
     await store.mend_projections()
 

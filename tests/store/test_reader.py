@@ -116,7 +116,7 @@ async def test_a_queue_that_was_found_damaged_is_told_of_and_made_anew_by_the_ne
         file = min((tmp_path / "consumequeue" / "orders" / "0").iterdir())
         with file.open("r+b") as entries:
             entries.write(b"\x01")
-        with pytest.raises(UnavailableError, match="an entry is wrong"):
+        with pytest.raises(UnavailableError, match="invalid entry"):
             store.queues.read("orders", 0, 0, max_count=COUNT, max_bytes=1 << 30)
         queues, *_ = store.projections()
         assert "consume queue 0 of 'orders' is damaged" in (queues.failure or "")

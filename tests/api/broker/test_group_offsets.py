@@ -115,7 +115,11 @@ async def test_a_damaged_message_has_no_age_and_hides_nothing_else(
     assert (first["lag"], first["oldest_unconsumed_at"]) == (2, None)
     assert (second["lag"], answer.json()["lag"]) == (2, 4)
     assert answer.json()["oldest_unconsumed_at"] == second["oldest_unconsumed_at"] is not None
-    [line] = [line for line in capsys.readouterr().out.splitlines() if "does not tell" in line]
+    [line] = [
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if "has no readable store time" in line
+    ]
     assert "orders" in line
 
 

@@ -75,7 +75,7 @@ async def test_an_answer_is_kept_while_the_broker_is_away_and_told_without_askin
     committed = await stage.until_state(transaction_id, "committed")
 
     assert refused.status_code == 503
-    assert "is kept" in refused.json()["detail"]
+    assert "is stored" in refused.json()["detail"]
     assert "broker-a" in away.json()["faults"]
     assert ready.status_code == 200
     assert committed["decision"]["by"] == "check"

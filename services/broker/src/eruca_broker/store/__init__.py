@@ -1,1 +1,1 @@
-"""Files: the commit log, its projections, and how they are recovered."""
+"""The store's files: the commit log, its projections, and their recovery."""

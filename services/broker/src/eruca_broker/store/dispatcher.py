@@ -1,14 +1,14 @@
 """Dispatch: from the log to the consume queues and the key index.
 
-Every record passes here once when it has become visible and once more when a projection is
-rebuilt, through the same functions: that is why a rebuilt projection equals the one it replaces.
+Every record passes here once it is visible, and again when a projection is rebuilt, through the
+same functions. So a rebuilt projection equals the one it replaces.
 
-Consume queues are brought up to date at once, because a pull waits for them. The key index follows
-in larger steps, up to ``INDEX_BACKLOG_MAX`` records behind: adding keys costs less in bulk. Until
-then their hashes are kept, so that the log need not be read again.
+Consume queues are updated at once, since pulls wait for them. The key index follows in larger
+steps, up to ``INDEX_BACKLOG_MAX`` records behind: adding keys in bulk is cheaper. Until then their
+hashes are kept, so that the log need not be read again.
 
-A file that cannot be written holds up nothing but itself: its queue, or the index, is noted as
-lagging (:mod:`.queues.lagging`), passed over from then on, and catches up from the log.
+A file that cannot be written delays only itself: its queue, or the index, is marked as lagging
+(:mod:`.queues.lagging`), skipped from then on, and catches up from the log.
 
 Source: RocketMQ 5.3, ``DefaultMessageStore.ReputMessageService``, ``CommitLogDispatcher``.
 """
@@ -45,14 +45,14 @@ from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import KEY_INDEX, Key, Lag, ProjectionError
 from eruca_broker.store.queues.queue_files import DamagedQueueError, MisplacedRecordError
 
-INDEX_BACKLOG_MAX: Final = 2_048  # records the key index may be behind before it must catch up
+INDEX_BACKLOG_MAX: Final = 2_048  # records that the key index may be behind
 INDEX_BACKLOG_SIZE_MAX: Final = 2 * 1024 * 1024  # … and bytes of their keys, in memory
 _KEPT_RECORDS_MAX: Final = 65_536  # records whose keys a start on a full disk keeps in memory
 _DELETED_TAG: Final = tags_code("topic_deleted")
 
 
 class Dispatcher:
-    """Feeds the projections; knows how far each has come."""
+    """Feeds the projections, and knows the progress of each."""
 
     def __init__(self, log: CommitLog, queues: ConsumeQueues, index: KeyIndex) -> None:
         self._log = log
@@ -60,13 +60,13 @@ class Dispatcher:
         self._index = index
         self.queued_offset = log.min_offset  # everything before it is in the consume queues
         self.indexed_offset = log.min_offset  # everything before it is in the key index
-        self.lagging: dict[Key, Lag] = {}  # what could not be written; see KEY_INDEX
+        self.lagging: dict[Key, Lag] = {}  # projections that could not be written; see KEY_INDEX
         self._backlog = KeyBacklog()
-        self.known_to = 0  # log offset before which a start knows that queues lack nothing
-        self._known_ends: dict[Key, int] = {}  # of the queues of which that is so, as it walks
-        self.rebuilding: dict[Key, int] = {}  # damaged queues, and which offset was their end
+        self.known_to = 0  # log offset up to which a start knows the queues to be complete
+        self._known_ends: dict[Key, int] = {}  # of those queues, as the walk proceeds
+        self.rebuilding: dict[Key, int] = {}  # damaged queues, and their earlier end offsets
         self.shortage: OSError | None = None  # why keys could not be indexed at the start
-        self._kept_to = -1  # log offset of the last record whose keys are kept because of that
+        self._kept_to = -1  # log offset of the last record whose keys are therefore kept
         self._waiting: list[bytes] = []  # entries of messages that wait for their time
 
     def dispatch(
@@ -107,10 +107,9 @@ class Dispatcher:
         return failed
 
     def take_waiting(self) -> Entries | None:
-        """Return the entries of messages that wait for their time, dispatched since the last call.
+        """Return the entries of delayed messages dispatched since the last call; None if none.
 
-        None where there are none, as mostly. They come from memory: a queue's file may be slow to
-        read, or not readable at all.
+        They come from memory: a queue's file may be slow to read, or unreadable.
         """
         if not self._waiting:
             return None
@@ -118,29 +117,29 @@ class Dispatcher:
         return view_entries(b"".join(taken))
 
     def forget_topic(self, topic: str) -> None:
-        """Let a deleted topic's queues lag no more: there is nothing they lack."""
+        """Stop tracking a deleted topic's lagging queues: they lack nothing any more."""
         for key in [key for key in self.lagging if key[0] == topic]:
             del self.lagging[key]
             self.rebuilding.pop(key, None)
 
     def rebuild_damaged(self, begin_of: Callable[[str], int]) -> None:
-        """Delete queues that have been found damaged; they lag from their beginning on.
+        """Delete the queues found damaged; they lag from their beginning on.
 
         Args:
-            begin_of: Tells from which log offset on a topic's records count.
+            begin_of: Returns the log offset from which a topic's records count.
         """
         for key, fault in list(self._queues.damaged.items()):
             self.rebuilding[key] = self._queues.noted_end(*key)
             first = max(begin_of(key[0]), self._log.min_offset)
             self._queues.delete(*key)
-            self.lagging[key] = Lag(first, DamagedQueueError(f"it is rebuilt: {fault}"))
+            self.lagging[key] = Lag(first, DamagedQueueError(f"it is being rebuilt: {fault}"))
 
     def rebuild_index(self, name: str) -> None:
-        """Let the key index, of which file *name* was dropped, catch up with what that held."""
+        """Let the key index, of which file *name* was dropped, add that file's records again."""
         first = max(self._index.resume_offset or 0, self._log.min_offset)
         lag = self.lagging.get(KEY_INDEX)
         if lag is None or first < lag.log_offset:
-            error = OSError(errno.EIO, f"its file {name} is damaged, and is rebuilt")
+            error = OSError(errno.EIO, f"its file {name} is damaged, and is being rebuilt")
             self.lagging[KEY_INDEX] = Lag(first, error)
         self._backlog.clear()
 
@@ -150,15 +149,15 @@ class Dispatcher:
         return min((lag.log_offset for lag in self.lagging.values()), default=self.queued_offset)
 
     def catch_up(self) -> Iterator[None]:
-        """Give lagging projections what they lack, from the log; pauses between stretches of it.
+        """Add the records that lagging projections lack; pause between stretches of the log.
 
-        What comes during a pause is part of it. What still cannot be written goes on lagging.
+        Records that arrive during a pause are included. A failed write leaves the lag in place.
         """
         failed: dict[Key, Lag] = {}
         position = self.lacking_from
         while position < self.queued_offset and self.lagging.keys() - failed.keys():
             segment = self._log.segment_at(position)
-            assert segment is not None  # retention leaves what something lacks
+            assert segment is not None  # retention keeps records that a projection lacks
             base, begun = segment.base_offset, position
             stretch = memoryview(segment.buffer)[: self.queued_offset - base]
             for step in walk(stretch, position - base, base):
@@ -166,27 +165,27 @@ class Dispatcher:
                     self._put_lacking(step.columns, step.topics, base, failed)
                 position = segment.end_offset if step.is_full else base + step.end
                 yield
-            if position == begun:  # a damaged record, which only a start can judge
+            if position == begun:  # a damaged record, which only a start can handle
                 return
         for key in list(self.lagging):
             if key in failed:
-                # A topic deleted and made anew meanwhile may lag, too: from later on.
+                # A topic deleted and created again meanwhile may lag, too, from a later offset.
                 if failed[key].log_offset > self.lagging[key].log_offset:
                     self.lagging[key] = failed[key]
             elif position >= self.queued_offset:
                 end = self.rebuilding.pop(key, 0)
                 queue = self._queues.queue(*key) if end else None
                 if queue is not None and queue.max_offset < end:
-                    queue.begin(end)  # all it had has expired
+                    queue.begin(end)  # all its records have expired
                 del self.lagging[key]
         if KEY_INDEX not in self.lagging and not self._backlog.count:
             self.indexed_offset = self.queued_offset
 
     def bound_backlog(self) -> None:
-        """Bring the key index up to date where it is as far behind as it may be.
+        """Update the key index if it has reached its maximum backlog.
 
         Raises:
-            OSError: The index could not be written; nothing else is concerned.
+            OSError: The index could not be written; nothing else is affected.
         """
         backlog = self._backlog
         if backlog.count >= INDEX_BACKLOG_MAX or backlog.size >= INDEX_BACKLOG_SIZE_MAX:
@@ -203,7 +202,7 @@ class Dispatcher:
         return KEY_INDEX in self.lagging
 
     def catch_up_index(self) -> None:
-        """Bring the key index up to where the consume queues are.
+        """Update the key index up to the offset of the consume queues.
 
         Raises:
             OSError: The index could not be written; it stays behind, and the call may be repeated.
@@ -212,14 +211,14 @@ class Dispatcher:
             return
         if self._backlog.count:
             hashes, log_offsets, timestamps = self._backlog.entries()
-            first = int(np.searchsorted(log_offsets, self._log.min_offset))  # what retention left
+            first = int(np.searchsorted(log_offsets, self._log.min_offset))  # not deleted yet
             self._index.put_many(hashes[first:], log_offsets[first:], timestamps[first:])
             self._backlog.clear()
         self.indexed_offset = self.queued_offset
 
     def let_index_lag(self, error: OSError) -> None:
-        """Let the key index, which could not be written, catch up from the log some time."""
-        left = max(self.indexed_offset, self._log.min_offset)  # by retention
+        """Let the key index, which could not be written, catch up from the log later."""
+        left = max(self.indexed_offset, self._log.min_offset)  # the rest is deleted
         self.lagging[KEY_INDEX] = Lag(left, error)
         self._backlog.clear()
 
@@ -228,11 +227,11 @@ class Dispatcher:
         return self._backlog.newest_first()
 
     def rebuild(self, columns: RecordColumns, topics: TopicColumn, base_offset: int) -> None:
-        """Put records found by recovery into the projections; known ones change nothing.
+        """Put records found by recovery into the projections; known records change nothing.
 
         Args:
             columns: Records of one segment, in log order.
-            topics: Theirs.
+            topics: Their topics.
             base_offset: Log offset of the segment's first byte.
         """
         found = _found_in(columns, topics)
@@ -244,7 +243,7 @@ class Dispatcher:
             foreign_end = min(foreign_end, base_offset + int(columns.starts[is_event][0]))
         first = 0
         for row in np.flatnonzero(is_event & (tag_codes == _DELETED_TAG)).tolist():
-            # Queues of a deleted topic must not swallow records of its successor.
+            # Queues of a deleted topic must not take records of its successor.
             rows = slice(first, row + 1)
             self._put_entries(columns, base_offset, topics, codes, rows, foreign_end=foreign_end)
             if base_offset + int(columns.starts[row]) >= self.known_to:
@@ -266,7 +265,7 @@ class Dispatcher:
         self.queued_offset = end
 
     def end_start(self, end_offset: int) -> None:
-        """Note that the log ends at *end_offset*, and the queues have all of it."""
+        """Record that the log ends at *end_offset*, and that the queues have all of it."""
         self.queued_offset = end_offset
         if not self.is_index_behind and not self.is_index_lagging:
             self.indexed_offset = end_offset
@@ -289,7 +288,7 @@ class Dispatcher:
         entries = build_entries(
             columns.starts[order] + base_offset, columns.sizes[order], codes[order]
         )
-        # A run: neighbours of one queue whose offsets follow each other.
+        # A run: neighbours in one queue with consecutive offsets.
         topic_numbers, queue_ids = topics.numbers[order], columns.queue_ids[order]
         breaks = np.flatnonzero(
             (np.diff(topic_numbers) != 0) | (np.diff(queue_ids) != 0) | (np.diff(offsets) != 1)
@@ -307,10 +306,10 @@ class Dispatcher:
                 queue.put_run(int(offsets[first]), entries[first:last])
 
     def _is_known(self, key: Key, first: int, entries: Entries) -> bool:
-        """Tell whether a queue has *entries*, from *first* on, by what was noted of it.
+        """Tell whether a queue is known to have *entries* from *first* on.
 
         Raises:
-            MisplacedRecordError: The records contradict that, or one another.
+            MisplacedRecordError: The records contradict that, or each other.
         """
         mark = self._queues.noted(*key)
         log_end = int(log_ends(entries[-1:])[0])
@@ -334,9 +333,9 @@ class Dispatcher:
         return True
 
     def _foreign_end(self) -> int:
-        """Return the log offset of the first event in the queues: what precedes it RocketMQ wrote.
+        """Return the log offset of the first event in the queues; RocketMQ wrote all before it.
 
-        In what it wrote a queue may begin anew: that a topic was deleted no record there says.
+        There a queue may start again at a lower offset: no record reports a topic's deletion.
         """
         events = self._queues.existing(EVENTS_TOPIC, EVENTS_QUEUE_ID)
         if events is None or not events.max_offset:
@@ -346,7 +345,7 @@ class Dispatcher:
     def _put_lacking(
         self, columns: RecordColumns, topics: TopicColumn, base_offset: int, failed: dict[Key, Lag]
     ) -> None:
-        """Give each lagging projection what it lacks of *columns*; note in *failed* who cannot."""
+        """Add to each lagging projection what it lacks of *columns*; put failures in *failed*."""
         found = _found_in(columns, topics)
         codes = _with_delivery_times(columns, topics, found.tag_codes)
         log_offsets = columns.starts + base_offset
@@ -379,7 +378,7 @@ class Dispatcher:
     def _keep_keys(
         self, columns: RecordColumns, base_offset: int, found: FoundProperties, error: OSError
     ) -> None:
-        """Let the keys of a start on a full disk wait in memory, or too many of them in the log."""
+        """Keep keys of a start on a full disk in memory, up to a bound; leave others in the log."""
         self.shortage = error.with_traceback(None)
         keys = _indexed_keys(columns, found)
         known_to = max(self._index.end_offset, self._kept_to)  # a log may be walked twice
@@ -390,7 +389,7 @@ class Dispatcher:
             return
         for row, its in zip(rows.tolist(), np.split(keys, firsts[1:]), strict=False):
             of_one = its.copy()
-            of_one["record"] = 0  # where the record starts, counted from its own place
+            of_one["record"] = 0  # the record's position relative to itself
             place = base_offset + int(columns.starts[row])
             self._backlog.add(1, of_one.tobytes(), place, int(columns.store_timestamps[row]))
             self._kept_to = place

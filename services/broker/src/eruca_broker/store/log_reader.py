@@ -1,4 +1,4 @@
-"""Reading the log: single records, by where they lie or by a key, and stretches of it.
+"""Read the log: single records, by log offset or by key, and stretches of it.
 
 Source: RocketMQ 5.3, ``DefaultMessageStore.queryMessage``, ``CommitLog.getData``.
 """
@@ -41,14 +41,14 @@ class LogRead(NamedTuple):
     """A stretch of the log: whole records, back to back."""
 
     records: memoryview
-    damaged: list[int]  # the log offsets of those among them that are damaged
-    next_offset: int  # where to read on; beyond the records where a segment's rest is unused
+    damaged: list[int]  # the log offsets of damaged records among them
+    next_offset: int  # for the next read; after the records if a segment's rest is unused
     min_offset: int
     max_offset: int
 
 
 class LogReader:
-    """Reads the log of one store, which its key index helps to find records in."""
+    """Reads the log of one store; finds records by its key index."""
 
     def __init__(self, log: CommitLog, index: KeyIndex) -> None:
         self._log = log
@@ -56,18 +56,18 @@ class LogReader:
 
     @property
     def min_offset(self) -> int:
-        """Log offset of the first record that is still there."""
+        """Log offset of the first record present."""
         return self._log.min_offset
 
     def record(self, log_offset: int, end_offset: int | None = None) -> Record:
         """Return the record that starts at *log_offset*.
 
         Args:
-            log_offset: Where its first byte lies.
-            end_offset: Where the log ends for whoever asks; None for its own end.
+            log_offset: The record's first byte.
+            end_offset: The end of the log for the caller; None for its own end.
 
         Raises:
-            RecordNotFoundError: None does, for an offset inside a record, too; or it is damaged.
+            RecordNotFoundError: No record starts there, or it is damaged.
         """
         end = self._log.written_offset if end_offset is None else end_offset
         segment = self._log.segment_at(log_offset)
@@ -90,7 +90,7 @@ class LogReader:
         """Return the bytes of the record that starts at *log_offset*.
 
         Raises:
-            RecordNotFoundError: None does; or it is damaged, and must not be to be *is_proved*.
+            RecordNotFoundError: No record starts there; or it is damaged, and *is_proved* is set.
         """
         segment = self._log.segment_at(log_offset)
         if segment is not None:
@@ -109,9 +109,8 @@ class LogReader:
 
         Raises:
             RecordNotFoundError: No record starts there.
-            UnavailableError: One does, and it or another of them is so damaged that it is not known
-                where the next one starts. That is not for good, and no reason to begin anew
-                elsewhere: its file may be restored.
+            UnavailableError: It, or a later one, is so damaged that the start of the next one is
+                unknown. Its file may be restored, so the reader must not start again elsewhere.
         """
         lowest = self._log.min_offset
         if from_offset == end_offset:
@@ -135,11 +134,11 @@ class LogReader:
                 break
             is_record = _own_offset(view, position) == segment.base_offset + position
             if not is_record or not RECORD_SIZE_MIN <= size <= limit - position:
-                if 0 < position == start:  # nobody knows whether a record should start here
+                if 0 < position == start:  # it is unknown whether a record should start here
                     raise RecordNotFoundError(f"no record starts at log offset {from_offset}")
                 raise UnavailableError(
                     f"the record at log offset {segment.base_offset + position} is damaged, and "
-                    "where the next one starts is not known",
+                    "the start of the next one is unknown",
                     fix=RESTORE_FIX,
                 )
             if position > start and position + size - start > max_bytes:
@@ -153,7 +152,7 @@ class LogReader:
     def store_timestamp(self, log_offset: int) -> int | None:
         """Return when the record at *log_offset* was stored, in ms since the epoch.
 
-        None where it is damaged.
+        Return None if it is damaged.
         """
         try:
             raw = self.raw(log_offset)
@@ -178,21 +177,20 @@ class LogReader:
     ) -> list[Record]:
         """Return the newest records of *topic* that have *key* as unique id or among their keys.
 
-        The index knows hashes and seconds; the records themselves decide. Of those at the log
-        offsets *unindexed*, newest first, it does not know yet. What lies before *since_offset*
-        is not looked at, however much it is, nor what lies at *before_offset* or behind. Nor are
-        those that are not *is_wanted*. Records that are damaged, and might have the key, are added
-        to *damaged*.
+        The index holds only hashes and seconds; the records themselves decide. The records at
+        *unindexed*, newest first, are not in the index yet. Records before *since_offset*, or from
+        *before_offset* on, are not read, and those that are not *is_wanted* are left out. Damaged
+        records that may have the key are added to *damaged*.
 
         Raises:
-            UnavailableError: The index cannot be read, or nobody asks for the *damaged*: what has
-                the key must not seem not to exist.
+            UnavailableError: The index cannot be read; or a record is damaged, and *damaged* is
+                None: an existing key must not appear to be missing.
         """
         found = []
         indexed = self._indexed(key_hash(topic, key), begin_ms, end_ms)
         lowest = max(since_offset, self._log.min_offset)
         offsets: Iterable[int] = chain(unindexed, indexed)
-        if before_offset is not None:  # what earlier pages held is not even read
+        if before_offset is not None:  # skip the records of earlier pages unread
             offsets = (offset for offset in offsets if offset < before_offset)
         for record in self._candidates(offsets, lowest, damaged):
             properties = record.property_map()
@@ -213,9 +211,9 @@ class LogReader:
         except (DamagedIndexError, OSError) as error:
             _log.error("the key index cannot be read", fault=str(error))
             raise UnavailableError(
-                "the key index cannot be read, so nobody knows what has the key",
+                "the key index cannot be read, so it is unknown which messages have the key",
                 fix="the broker's log names the file; without its directory index/, the broker "
-                "makes it anew when it starts",
+                "rebuilds it when it starts",
             ) from error
 
     def _candidates(
@@ -251,6 +249,6 @@ def _damaged_of(segment: Segment, starts: Sequence[int], end: int) -> list[int]:
 
 
 def _own_offset(view: memoryview, start: int) -> int:
-    """Return the log offset that a record tells."""
+    """Return the log offset in a record's own field."""
     at = start + RecordLayout.LOG_OFFSET
     return int.from_bytes(view[at : at + 8])

@@ -1,9 +1,9 @@
-"""Feeding projections, and what is done where one cannot be written.
+"""Feed the projections, and handle failures to write them.
 
-A projection that fails lags: the log goes on, whoever needs the projection is told, and it is
-given what it lacks later (:mod:`eruca_broker.store.queues.lagging`). Only where room is short, or
-open files or memory, are writes refused: the log will not have any either, and it comes back by
-itself.
+A projection that fails lags: the log continues, requests that need the projection get an error, and
+the missing records are added later (:mod:`eruca_broker.store.queues.lagging`). Writes are refused
+only if room, open files or memory are short: the log will soon lack them, too, and they become
+available again without repair.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Projection:
     """The progress of a projection."""
 
     name: str
-    log_offset: int  # it has all before it
-    failure: str | None = None  # why it lacks what comes then; or what is wrong in it
+    log_offset: int  # it contains everything before
+    failure: str | None = None  # why it lacks what follows; or its damage
 
     def or_failure(self, error: FlushError | None) -> Projection:
-        """Return it with the fault that a failed flush is, unless it has another."""
+        """Return it with the failed flush as its failure, unless it has another."""
         if error is None or self.failure is not None:
             return self
         return replace(self, failure=unflushed_reason(error))
@@ -46,9 +46,9 @@ class Projections:
 
     Args:
         dispatcher: Writes them.
-        queues: Know which of them are damaged.
-        caught_up: Told the queues that lagged and lack nothing any more.
-        begin_of: Tells from which log offset on a topic's records count.
+        queues: Knows the damaged ones.
+        caught_up: Called with the queues that no longer lag.
+        begin_of: Returns the log offset from which a topic's records count.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class Projections:
     def feed(self, appended: Sequence[Appended], end_offset: int) -> UnavailableError | None:
         """Make *appended*, which fill the log up to *end_offset*, visible.
 
-        They are in the log, flushed and acknowledged, whatever fails; only who reads them waits.
+        They are in the log, flushed and acknowledged, even if this fails; only readers wait.
 
         Returns:
-            Why no more is to be written now; None where nothing is short.
+            Why writes must stop now; None if no resource is short.
         """
         shortage: UnavailableError | None = None
         for (topic, queue_id), error in self._dispatcher.dispatch(appended, end_offset):
@@ -90,10 +90,10 @@ class Projections:
         return shortage
 
     async def retry(self) -> None:
-        """Try again to write those that a full or failing disk has stopped.
+        """Retry those that a full or failing disk has stopped.
 
         Raises:
-            OSError, DamagedQueueError: Still not possible.
+            OSError, DamagedQueueError: They still fail.
         """
         async with self._catching_up:
             self._queues.held.settle()
@@ -105,11 +105,11 @@ class Projections:
                 logger.info("projections have caught up", count=len(caught_up))
                 self._tell_caught_up([key for key in caught_up if key != KEY_INDEX])
         for lag in self._dispatcher.lagging.values():
-            raise lag.error.with_traceback(None)  # or it gathers them for as long as it lags
+            raise lag.error.with_traceback(None)  # else the traceback grows with each retry
         self._dispatcher.bound_backlog()
 
     def progress(self) -> list[Projection]:
-        """Return how far each projection has come."""
+        """Return the progress of each projection."""
         end, indexed_offset = self._dispatcher.queued_offset, self._dispatcher.indexed_offset
         lagging = self._dispatcher.lagging
         queues = [(lag.log_offset, lag.reason) for key, lag in lagging.items() if key != KEY_INDEX]

@@ -1,7 +1,7 @@
 """Select a pull's entries from a queue, and the slices of the log that hold their records.
 
 Messages that one producer batch put into one queue are adjacent in the log, so neighbours are
-joined into one slice before sending. A few entries are selected one by one, many by columns.
+joined into one slice before sending. Few entries are selected in a loop, many by columns.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class PullSlices(NamedTuple):
     slices: list[memoryview]  # of the log
     begins: list[int]  # the log offset of each slice
     size: int  # bytes of all slices
-    end: int  # entries that are done with
-    work: int = 0  # what a filter over properties has cost
+    end: int  # entries that are processed
+    work: int = 0  # the cost of a filter over properties
 
     @property
     def message_count(self) -> int:
@@ -42,29 +42,29 @@ def take(
     max_bytes: int,
     tag_codes: frozenset[int] | None,
 ) -> PullSlices:
-    """Return the first messages of *entries*: so many, and so large but for the first one.
+    """Return the first messages of *entries*, limited by number and, after the first one, by size.
 
     Args:
-        log: Where they lie.
-        entries: Of one queue, in order.
-        max_count: How many at most.
-        max_bytes: How large at most, all together.
-        tag_codes: Hashes of the tags wanted, or None for every message.
+        log: The log that holds them.
+        entries: Entries of one queue, in order.
+        max_count: The maximum number of messages.
+        max_bytes: Their maximum size together.
+        tag_codes: Hashes of the requested tags; None for every message.
 
     Raises:
-        OutsideLogError: An entry is wrong.
+        OutsideLogError: An entry is invalid.
     """
     if len(entries) <= FEW_MAX:
         few = _choose_few(entries, max_count, max_bytes, tag_codes)
         return _slices(log, few.rows, few.size, few.end)
     many = _choose_many(entries, max_count, max_bytes, tag_codes)
-    sizes = many.entries["size"].tobytes()  # big-endian, as the wire has them
+    sizes = many.entries["size"].tobytes()  # big-endian, as on the wire
     begins, ends = _stretches_of(many.entries, many.size) if sizes else ([], [])
     return PullSlices(sizes, log.views(begins, ends), begins, many.size, many.end)
 
 
 def take_found(log: CommitLog, found: Scan) -> PullSlices:
-    """Return the messages that a filter over properties has let through."""
+    """Return the messages that match a filter over properties."""
     size = sum(size for _, size in found.rows)
     return _slices(log, found.rows, size, found.end, found.work)
 
@@ -72,7 +72,7 @@ def take_found(log: CommitLog, found: Scan) -> PullSlices:
 def _slices(
     log: CommitLog, rows: Sequence[tuple[int, int]], size: int, end: int, work: int = 0
 ) -> PullSlices:
-    """Return the records at *rows*' log offsets, each of so many bytes."""
+    """Return the records at *rows*, which are log offsets and sizes."""
     sizes = struct.pack(f">{len(rows)}I", *(size for _, size in rows))
     begins: list[int] = []
     slices: list[memoryview] = []
@@ -83,7 +83,7 @@ def _slices(
 
 
 def _stretches_of_rows(rows: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield where neighbours among *rows* begin, and how many bytes they take together."""
+    """Yield the log offset and the size of each run of neighbours among *rows*."""
     if not rows:
         return
     begin = end = rows[0][0]
@@ -96,10 +96,10 @@ def _stretches_of_rows(rows: Sequence[tuple[int, int]]) -> Iterator[tuple[int, i
 
 
 def _stretches_of(entries: Entries, size: int) -> tuple[list[int], list[int]]:
-    """Return where neighbours among *entries* begin and end, *size* bytes all together."""
+    """Return begins and ends of the runs of neighbours in *entries*, *size* bytes in total."""
     starts, sizes = entries["log_offset"], entries["size"]
     first, end = int(starts[0]), int(starts[-1]) + int(sizes[-1])
-    if end - first == size:  # no two overlap, so there is room for nothing between them
+    if end - first == size:  # entries do not overlap, so there are no gaps
         return [first], [end]
     starts = starts.astype(np.int64)
     ends = starts + sizes
@@ -113,13 +113,13 @@ class _Few(NamedTuple):
 
     rows: list[tuple[int, int]]  # log offset, size
     size: int  # bytes of all of them
-    end: int  # entries that are done with
+    end: int  # entries that are processed
 
 
 def _choose_few(
     entries: Entries, max_count: int, max_bytes: int, tag_codes: frozenset[int] | None
 ) -> _Few:
-    """Choose messages as a pull may take them: at most so many, and so large but for the first."""
+    """Choose messages for a pull, limited by number and, after the first one, by size."""
     rows: list[tuple[int, int]] = []
     total = 0
     for index, (log_offset, size, tag_code) in enumerate(entries.tolist()):
@@ -137,7 +137,7 @@ class _Many(NamedTuple):
 
     entries: Entries
     size: int  # bytes of all of them
-    end: int  # entries that are done with
+    end: int  # entries that are processed
 
 
 def _choose_many(

@@ -1,4 +1,4 @@
-"""Reading queues: from a queue's entries to slices of the log, without touching a message.
+"""Read queues: from a queue's entries to slices of the log, without Python code per message.
 
 Source: RocketMQ 5.3, ``DefaultMessageStore.getMessage``.
 """
@@ -32,7 +32,7 @@ from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import Key, ProjectionError, queue_failed
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 
-SCAN_COUNT_MAX: Final = 16_384  # entries one pull with tags looks at before it answers
+SCAN_COUNT_MAX: Final = 16_384  # entries that one pull with tags examines
 
 _log = structlog.get_logger()
 
@@ -45,11 +45,11 @@ class QueueRead:
     next_offset: int
     min_offset: int
     max_offset: int
-    sizes: bytes = b""  # u32 big-endian per record, as the wire has it
+    sizes: bytes = b""  # u32 big-endian per record, as on the wire
     slices: list[memoryview] = field(default_factory=list)  # the records, in order
     size: int = 0  # bytes of all slices
-    scan_work: int = 0  # what a filter over properties has cost; see store.property_scan
-    damage: Damage | None = None  # of the message in front of ``next_offset``; it comes alone
+    scan_work: int = 0  # the cost of a filter over properties; see store.property_scan
+    damage: Damage | None = None  # of the message before ``next_offset``; it is returned alone
 
     @property
     def count(self) -> int:
@@ -57,12 +57,12 @@ class QueueRead:
         return len(self.sizes) // 4
 
     def records(self) -> Iterator[Record]:
-        """Yield the messages, decoded, for who does not pass on their bytes."""
+        """Yield the decoded messages, for callers that do not pass on their bytes."""
         for raw in self.raws():
-            yield decode_record(raw, check_crc=False)  # they have been proved
+            yield decode_record(raw, check_crc=False)  # they have been verified
 
     def raws(self) -> Iterator[memoryview]:
-        """Yield the messages' records as they lie in the log, each for itself."""
+        """Yield the messages' records one by one, as they are in the log."""
         sizes = struct.iter_unpack(">I", self.sizes)
         for piece in self.slices:
             position = 0
@@ -76,11 +76,11 @@ class QueueReader:
     """Reads the queues of one store.
 
     Args:
-        log: The store's.
+        log: The store's log.
         queues: Its consume queues.
-        dispatcher: Knows which of them lag.
-        state: Knows where deleted topics' queues ended.
-        log_reader: Of single records.
+        dispatcher: Knows the lagging queues.
+        state: Knows where the queues of deleted topics ended.
+        log_reader: Reads single records.
     """
 
     def __init__(
@@ -96,10 +96,10 @@ class QueueReader:
         self._dispatcher = dispatcher
         self._state = state
         self._log_reader = log_reader
-        self.damage_count = 0  # reads that met a damaged message
+        self.damage_count = 0  # reads that found a damaged message
 
     def range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Return the first offset that is still there and the one the next message becomes.
+        """Return the offsets of the first message present and of the next message.
 
         Raises:
             UnavailableError: The queue's files cannot be read.
@@ -110,13 +110,13 @@ class QueueReader:
             raise self._failed((topic, queue_id), error) from error
 
     def lag_of(self, topic: str, queue_id: int) -> UnavailableError | None:
-        """Return why a queue lacks messages that are in the log; None where it does not."""
+        """Return why a queue lacks messages of the log; None if it lacks none."""
         key = (topic, queue_id)
         lag = self._dispatcher.lagging.get(key)
         return None if lag is None else queue_failed(key, lag.error)
 
     def count(self, topic: str) -> int:
-        """Return how many queues of *topic* there are, or were: one more than the last one's id."""
+        """Return the number of queues of *topic*, past ones included: the last id plus one."""
         ids = range(QUEUE_COUNT_MAX - 1, -1, -1)
         return next(
             (i + 1 for i in ids if (topic, i) in self._queues or self._ended_at(topic, i)), 0
@@ -134,24 +134,24 @@ class QueueReader:
         sql92: Sql92Filter | None = None,
         scan_work_max: int = SCAN_WORK_MAX,
     ) -> QueueRead:
-        """Return messages of a queue from *offset* on, at most so many and so large.
+        """Return messages of a queue from *offset* on, up to a number and a size.
 
-        All of them are sound. The answer ends before a message that is damaged; one that begins at
-        such a message is about it alone (``damage``), and goes on behind it. That is counted and
+        All returned messages are valid. The answer ends before a damaged message. A read that
+        begins at one returns only its ``damage``, and continues after it; that is counted and
         logged.
 
         Args:
             topic: An existing topic.
             queue_id: One of its queues.
-            offset: Queue offset of the first message wanted.
-            max_count: How many at most.
-            max_bytes: How large at most, all together; the first one comes all the same.
-            tag_codes: Hashes of the tags wanted, or None for every message.
-            sql92: What the messages' properties must meet; not together with *tag_codes*.
-            scan_work_max: What looking at properties may cost; see ``store.property_scan``.
+            offset: Queue offset of the first message.
+            max_count: The maximum number of messages.
+            max_bytes: Their maximum size together; the first message is returned in any case.
+            tag_codes: Hashes of the requested tags; None for every message.
+            sql92: A filter over properties; not together with *tag_codes*.
+            scan_work_max: The maximum cost of that filter; see ``store.property_scan``.
 
         Raises:
-            UnavailableError: The queue's files cannot be read, or lack what comes at *offset*.
+            UnavailableError: The queue's files cannot be read, or lack the messages at *offset*.
         """
         try:
             lowest, highest = self._range(topic, queue_id)
@@ -186,7 +186,7 @@ class QueueReader:
                     scan_work_max=scan_work_max,
                 )
         except OutsideLogError as error:
-            raise self._queues.distrust(topic, queue_id, f"an entry is wrong: {error}") from error
+            raise self._queues.distrust(topic, queue_id, f"invalid entry: {error}") from error
         except (OSError, DamagedQueueError) as error:
             raise self._failed((topic, queue_id), error) from error
         return QueueRead(
@@ -221,9 +221,9 @@ class QueueReader:
         return min(max(found, lowest), highest)
 
     def stored_at_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        """Return when a message was stored, or None where there is none, or it is damaged.
+        """Return when a message was stored; None if it is missing or damaged.
 
-        The damage, which may be its queue's, is logged: it must not hide what else is asked for.
+        Damage, which may be the queue's, is logged: it must not fail the rest of the request.
         """
         lowest, highest = self.range(topic, queue_id)
         queue = self._queues.existing(topic, queue_id)
@@ -236,7 +236,7 @@ class QueueReader:
         except (OSError, DamagedQueueError) as error:
             fault = self._failed((topic, queue_id), error).detail
         _log.error(
-            "a damaged message does not tell its time",
+            "a damaged message has no readable store time",
             topic=topic,
             queue_id=queue_id,
             queue_offset=queue_offset,
@@ -245,7 +245,7 @@ class QueueReader:
         return None
 
     def log_offset_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return where a message lies that the queue has.
+        """Return the log offset of a message that is in the queue.
 
         Raises:
             UnavailableError: The queue's files cannot be read.
@@ -256,7 +256,7 @@ class QueueReader:
             raise self._failed((topic, queue_id), error) from error
 
     def offset_at(self, topic: str, queue_id: int, log_offset: int) -> int | None:
-        """Return the queue offset of the message at *log_offset*; None where the queue lacks it.
+        """Return the queue offset of the message at *log_offset*; None if it is not in the queue.
 
         Raises:
             UnavailableError: The queue's files cannot be read.
@@ -275,7 +275,7 @@ class QueueReader:
         return found if is_it else None
 
     def _failed(self, key: Key, error: ProjectionError) -> UnavailableError:
-        """Return what is said of a queue whose files failed; a damaged one is rebuilt soon."""
+        """Return the error for a queue whose files failed; a damaged one is rebuilt soon."""
         if isinstance(error, DamagedQueueError) and key not in self._dispatcher.rebuilding:
             self._queues.note_damage(*key, str(error))
         return queue_failed(key, error)
@@ -294,14 +294,14 @@ class QueueReader:
     def _damage(
         self, topic: str, queue_id: int, offset: int, entries: Entries, taken: PullSlices
     ) -> Damage:
-        """Return what is wrong with the first message that was taken of *entries*."""
+        """Return the damage of the first message taken of *entries*."""
         log_offset, size = taken.begins[0], int.from_bytes(taken.sizes[:4])
         row = int(np.argmax(entries["log_offset"] == log_offset))
         fault = fault_of(self._log.view(log_offset, size)) or WRONG_PLACE
         damage = Damage(offset + row, log_offset, size, fault)
         self.damage_count += 1
         _log.error(
-            "a damaged message cannot be handed out",
+            "a damaged message cannot be delivered",
             topic=topic,
             queue_id=queue_id,
             queue_offset=damage.queue_offset,
@@ -313,7 +313,7 @@ class QueueReader:
 
     def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
         if (topic, queue_id) in self._dispatcher.rebuilding:
-            raise DamagedQueueError("it is rebuilt from the log")  # its end is not known yet
+            raise DamagedQueueError("it is being rebuilt from the log")  # its end is unknown
         queue = self._queues.existing(topic, queue_id)
         if queue is None or queue.min_offset == queue.max_offset:
             end = max(queue.max_offset if queue else 0, self._ended_at(topic, queue_id))
@@ -325,7 +325,7 @@ class QueueReader:
 
 
 def _nothing(offset: int, lowest: int, highest: int) -> QueueRead:
-    """Return what a pull finds at an *offset* that has no message, and where to go on."""
+    """Return the result for an *offset* without a message, with the offset to continue at."""
     if offset < lowest:
         return QueueRead(PullStatus.OFFSET_TOO_SMALL, lowest, lowest, highest)
     if offset > highest:

@@ -1,10 +1,10 @@
-"""Retention in the store: what of the log is still needed, and how the oldest segments go.
+"""Retention in the store: find the part of the log that is still needed; delete oldest segments.
 
-What leads to a segment's records goes before it does: entries of consume queues, then of the key
-index. So whatever fails on the way, nothing leads to a record that is gone. No segment goes before
-an older one, and the last one never.
+Pointers to a segment's records are deleted before the segment: entries of consume queues, then of
+the key index. So no failure on the way leaves a pointer to a deleted record. No segment is deleted
+before an older one, and the last one never is.
 
-How many are to go is decided elsewhere (:mod:`eruca_broker.core.log.retention`).
+:mod:`eruca_broker.core.log.retention` decides how many to delete.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from eruca_chassis.finishing import finished_in_thread
 
 
 class Retention:
-    """The oldest segments of one store, and what keeps them.
+    """The oldest segments of one store, and the reasons to keep them.
 
     Args:
-        parts: The store's.
-        queues: Tell where they begin.
-        snapshots: Know where the latest one begins.
+        parts: The store's parts.
+        queues: Know their beginnings.
+        snapshots: Know where the latest snapshot begins.
         writer: Flushes the log.
     """
 
@@ -52,14 +52,14 @@ class Retention:
         return [segment.modified_at() for segment in self._log.segments]
 
     def segment_ends(self) -> list[int]:
-        """Return the log offset behind each segment, oldest first."""
+        """Return the log offset after each segment, oldest first."""
         return [segment.end_offset for segment in self._log.segments]
 
     async def needed_from(self) -> int:
-        """Return the log offset before which nothing is needed any more, whatever happens now.
+        """Return the log offset before which nothing is needed, even after a crash now.
 
-        What a newer record has made superfluous counts only once that record is durable: a power
-        cut must not take the one after retention took the other.
+        A newer record that supersedes others counts only once it is durable. Otherwise retention
+        could delete the others, and a power failure the newer one.
 
         Raises:
             StoreFailedError: The disk failed to flush the log; final.
@@ -73,17 +73,17 @@ class Retention:
         return min(needed, self._writer.flushed_offset)
 
     def deletion(self, count: int, needed_from: int) -> Iterator[int | None]:
-        """Delete up to *count* segments, step by step, for thousands of queues take their time.
+        """Delete up to *count* segments in steps, since thousands of queues take time.
 
-        Yields the log's new start after each segment, and None after each queue: whatever happens
-        between two steps, and if there is no further one, what is in order stays so.
+        Yield the log's new beginning after each segment, and None after each queue. The store is
+        consistent between two steps, so the caller may stop at any of them.
 
         Args:
-            count: How many at most.
-            needed_from: What :meth:`needed_from` has returned: what reaches beyond it stays.
+            count: The maximum number of segments.
+            needed_from: The result of :meth:`needed_from`: data after it stays.
 
         Raises:
-            OSError: A segment is still there, and so are those behind it.
+            OSError: A segment could not be deleted; it and the later ones stay.
         """
         for _ in range(count):
             segment = self._log.expired(needed_from)
@@ -99,9 +99,9 @@ class Retention:
             yield self._log.min_offset
 
     async def let_deleted_go(self) -> None:
-        """Free what deleted segments took; to be awaited before a further one is deleted.
+        """Free the memory of deleted segments; await it before deleting another one.
 
         Raises:
-            OSError: That they are deleted is not durable.
+            OSError: The deletion is not durable.
         """
         await finished_in_thread(self._log.let_deleted_go)

@@ -1,8 +1,8 @@
-"""The scrub: the whole log, read and proved once more, at the pace at which that takes its hours.
+"""The scrub: read and verify the whole log again and again, at a pace set by a round's duration.
 
-What it finds is told, and nothing else: the only copy of a record is not made better by cutting it.
-Files are read by themselves, in a thread: what a damaged disk takes its time for holds up nobody.
-How far it has come is kept (:mod:`.scrub_progress`), so that a round outlasts a restart.
+It only reports damage: removing a damaged record would not make its only copy better. It reads
+files itself, in a thread, so that a slow damaged disk delays nothing else. Its progress is saved
+(:mod:`.scrub_progress`), so that a round continues after a restart.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from eruca_broker.store.message_store import LogFile, MessageStore
 from eruca_broker.store.scrub_progress import Progress, read_progress, write_progress
 
 STEP_SECONDS: Final = 1.0  # between two steps
-SAVE_SECONDS: Final = 60.0  # as much of a round may be made again
+SAVE_SECONDS: Final = 60.0  # the part of a round that may be repeated
 STRETCH_SIZE: Final = 256 * 1024  # bytes read at a time, if no record is larger: about 1 ms
 
 _log = structlog.get_logger()
 
 
 class Scrub:
-    """Goes round the log of one store, from where the last process came to.
+    """Scrubs the log of one store, from the last process's position on.
 
     Args:
-        store: Whose log it is.
-        hours: How long one round takes.
+        store: The store.
+        hours: The duration of one round.
 
     Attributes:
-        offset: Log offset it has come to.
-        rounds: How often it has come to the log's end.
+        offset: The log offset reached.
+        rounds: The number of times that it has reached the log's end.
     """
 
     def __init__(self, store: MessageStore, *, hours: float) -> None:
@@ -49,7 +49,7 @@ class Scrub:
         self._size_needed = 0
         self._found = 0  # damaged records, in this round
         self._found_before = 0  # … in the last one
-        self._steps_to_save: float | None = None  # None: it is not known yet where to go on
+        self._steps_to_save: float | None = None  # None: the saved position is not read yet
 
     @property
     def damaged_count(self) -> int:
@@ -57,7 +57,7 @@ class Scrub:
         return max(self._found, self._found_before)
 
     async def step(self) -> None:
-        """Read as much as there is time for between two steps."""
+        """Read as much as fits between two steps."""
         if self._steps_to_save is None:
             await self._resume()
         await self._go_on()
@@ -74,7 +74,7 @@ class Scrub:
             self._credit -= await self._read_on()
 
     async def _resume(self) -> None:
-        """Go on where the last process was, if the log is still the one that it went through."""
+        """Continue at the last process's position, if the log is still the same."""
         store = self._store
         saved = await asyncio.to_thread(read_progress, store.directory)
         self._steps_to_save = 0
@@ -84,7 +84,7 @@ class Scrub:
         self.offset = max(saved.log_offset, store.log_min_offset)
         if store.log_min_offset < self.offset < store.flushed_offset:
             file = store.log_file(self.offset)
-            # A log from a backup may have grown otherwise, and what is amid a record is no damage.
+            # A log from a backup may differ; the middle of a record would look like damage.
             if not await asyncio.to_thread(_begins_record, file, self.offset - file.base_offset):
                 self.offset = file.base_offset
 
@@ -94,7 +94,7 @@ class Scrub:
         if self._steps_to_save <= 0:
             self._steps_to_save = SAVE_SECONDS / STEP_SECONDS
             progress = Progress(self.offset, self._found, self._found_before)
-            with suppress(OSError):  # a full disk, of which others tell
+            with suppress(OSError):  # a full disk is reported elsewhere
                 await asyncio.to_thread(write_progress, self._store.directory, progress)
 
     def _end_round(self) -> None:
@@ -104,7 +104,7 @@ class Scrub:
         self._credit = min(self._credit, 0)
 
     async def _read_on(self) -> int:
-        """Examine the next stretch; return how many bytes that were."""
+        """Examine the next stretch; return its size."""
         store, offset = self._store, self.offset
         file = store.log_file(offset)
         end = min(file.end_offset, store.flushed_offset)
@@ -114,7 +114,7 @@ class Scrub:
             examined = examine(stretch, offset, file.end_offset, end)
         except OSError as error:
             if offset < store.log_min_offset:
-                return 0  # retention was faster
+                return 0  # retention has deleted it meanwhile
             fault = f"{error.strerror}; the segment's rest cannot be read"
             examined = Examined(file.end_offset, 0, fault, offset)
         if examined.damage is not None:
@@ -129,7 +129,7 @@ class Scrub:
             log_offset=examined.damaged_at,
             file=str(path),
             fault=examined.damage,
-            fix="check the disk, and take the file from a backup while the broker is stopped",
+            fix="check the disk; stop the broker and restore the file from a backup",
         )
 
 
@@ -138,12 +138,12 @@ def _begins_record(file: LogFile, position: int) -> bool:
     try:
         own_offset = _read(file.path, position, RecordLayout.SYS_FLAG)[at:]
     except OSError:
-        return False  # the round will come to it
+        return False  # the round will find it
     return int.from_bytes(own_offset) == file.base_offset + position
 
 
 def _read(path: Path, position: int, size: int) -> bytes:
-    # A descriptor of its own: the store's may be closed meanwhile, and its number another's.
+    # A descriptor of its own: the store may close its one meanwhile, and its number be reused.
     descriptor = os.open(path, os.O_RDONLY)
     try:
         found = os.pread(descriptor, size, position)

@@ -22,22 +22,22 @@ _SIZE_MAX: Final = 4_096  # bytes; a few numbers
 class Progress(msgspec.Struct, frozen=True):
     """The state of a round."""
 
-    log_offset: int  # where it goes on
+    log_offset: int  # at which it continues
     found: int = 0  # damaged records, so far
-    found_before: int = 0  # … in the round before
+    found_before: int = 0  # … in the previous round
 
 
 def write_progress(directory: Path, progress: Progress) -> None:
     """Write it for the store in *directory*.
 
     Raises:
-        OSError: It could not be written; its predecessor stands.
+        OSError: It could not be written; its predecessor remains.
     """
     replace_files(directory / DIRECTORY, {NAME: msgspec.json.encode(progress)}, durably=False)
 
 
 def read_progress(directory: Path) -> Progress | None:
-    """Return what was written for the store in *directory*; None where nothing can be read."""
+    """Read the progress for the store in *directory*; return None if there is none."""
     try:
         content = read_file(directory / DIRECTORY / NAME, _SIZE_MAX)
         return msgspec.json.decode(content, type=Progress)

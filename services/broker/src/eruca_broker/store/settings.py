@@ -20,7 +20,7 @@ class FlushMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Sizes as RocketMQ's defaults; an existing log's own segment size wins."""
+    """Sizes have RocketMQ's defaults; an existing log's own segment size takes precedence."""
 
     store_host: Host  # written into every record
     flush_mode: FlushMode = FlushMode.ASYNC
@@ -29,6 +29,6 @@ class StoreSettings:
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000
     open_files_max: int = 1_024  # of consume queues; the least recently used is closed
-    is_log_warmed: bool = False  # write new segments through once, ahead of need
-    has_group_access: bool = False  # the group of the files may read them
-    is_damage_cut: bool = False  # cut the log at damaged durable records instead of refusing
+    is_log_warmed: bool = False  # write new segments through once, in advance
+    has_group_access: bool = False  # the files' group may read them
+    is_damage_cut: bool = False  # truncate the log at damaged durable records instead of failing

@@ -6,7 +6,7 @@ it is read, not believed because it was proved when it came. What does not pass 
 * its size, magic or parts do not add up; or
 * it ends in a checksum that is not its own, or in one that is damaged itself; or
 * it has none (RocketMQ has written it), and its body does not match its CRC; or
-* it does not say that it lies where it does: its log offset and, in a queue, topic, queue, offset.
+* it names another place as its own: its log offset and, in a queue, topic, queue, offset.
 
 A single changed byte of a record with a checksum is always found. Of one without, changes in
 properties, times and hosts are not.
@@ -37,7 +37,7 @@ from eruca_broker.core.native.library import (
     prove_stored,
 )
 
-WRONG_PLACE: Final = "it does not say that it lies where it does"
+WRONG_PLACE: Final = "it names another place as its own"
 _ANY_ORDER: Final = -1
 
 

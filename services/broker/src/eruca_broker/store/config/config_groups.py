@@ -1,7 +1,7 @@
-"""``config/subscriptionGroup.json``: groups in RocketMQ's words, written for it and read from it.
+"""``config/subscriptionGroup.json``: groups in RocketMQ's format, written for it and read from it.
 
-Some settings have no word there (where a group starts, how its members may subscribe): they stay as
-they are. Times of retry policies are milliseconds there, and the first two of a list are never
+Some settings do not exist there, such as a group's start and its members' subscriptions: they are
+kept as they are. Times of retry policies are milliseconds there. The first two of a list are never
 used: a message's first retry takes the third.
 
 Source: RocketMQ 5.3, ``SubscriptionGroupConfig``, ``GroupRetryPolicy``.
@@ -25,11 +25,11 @@ from eruca_broker.core.state.group_events import (
 )
 from eruca_broker.core.state.group_state import DEFAULT_SETTINGS, Group
 
-_MULTIPLIER_MAX: Final = 100.0  # as the API takes it
+_MULTIPLIER_MAX: Final = 100.0  # the API's maximum
 
 
 def group_config(name: str, settings: GroupSettings) -> dict[str, Any]:
-    """Return a group as RocketMQ keeps it."""
+    """Return a group in RocketMQ's format."""
     return {
         "groupName": name,
         "consumeEnable": settings.consume_enabled,
@@ -49,7 +49,7 @@ def group_config(name: str, settings: GroupSettings) -> dict[str, Any]:
 
 
 def group_puts(file: Mapping[str, Any], known: Mapping[str, Group]) -> Iterator[GroupPut]:
-    """Yield the groups in the file's content, where they are other than *known* says.
+    """Yield the groups in the file's content that differ from *known*.
 
     Raises:
         AttributeError, KeyError, TypeError, ValueError: It is not as RocketMQ writes it.
@@ -57,9 +57,9 @@ def group_puts(file: Mapping[str, Any], known: Mapping[str, Group]) -> Iterator[
     version = file.get("dataVersion") or {}
     at = int(version.get("timestamp") or 0)
     for name, fields in file.get("subscriptionGroupTable", {}).items():
-        if is_reserved_group(name):  # every RocketMQ broker lists its own, and no user means them
+        if is_reserved_group(name):  # every RocketMQ broker lists its own; users have none of them
             continue
-        name.encode()  # an unpaired surrogate would fit into no record
+        name.encode()  # raise on an unpaired surrogate, which no record can hold
         before = known[name].settings if name in known else DEFAULT_SETTINGS
         settings = _settings(fields, before)
         if name not in known or settings != before:
@@ -94,7 +94,7 @@ def _policy(fields: Mapping[str, Any]) -> CustomizedDelays | ExponentialDelays |
 
 
 def _seconds(ms: Any) -> float:  # noqa: ANN401 - it comes from JSON
-    """Return milliseconds as seconds, as many as the API takes."""
+    """Return milliseconds as seconds, limited to the API's maximum."""
     return min(max(int(ms), 0), DELAY_SECONDS_MAX * 1000) / 1000
 
 
@@ -108,7 +108,7 @@ def _policy_config(policy: CustomizedDelays | ExponentialDelays | None) -> dict[
             growing = {
                 "initial": round(policy.initial_seconds * 1000),
                 "max": round(policy.max_seconds * 1000),
-                "multiplier": max(round(policy.multiplier), 1),  # a whole number there
+                "multiplier": max(round(policy.multiplier), 1),  # RocketMQ's is an integer
             }
             return {"type": "EXPONENTIAL", "exponentialRetryPolicy": growing}
     return {"type": "CUSTOMIZED"}

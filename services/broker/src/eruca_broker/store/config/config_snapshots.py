@@ -1,8 +1,8 @@
-"""``config/``: the state in the JSON files that RocketMQ keeps, written for it and read from it.
+"""``config/``: the state as RocketMQ's JSON files, written for RocketMQ and read from it.
 
-They are snapshots, never the truth: Eruca writes them so that a RocketMQ broker can open the store,
-and reads only what RocketMQ wrote there, to carry it into the log. Which of them RocketMQ wrote is
-told by a mark: Eruca's have a field of its own, which RocketMQ ignores and drops when it writes.
+The files are snapshots, never the truth. Eruca writes them so that a RocketMQ broker can open the
+store. It reads only files that RocketMQ wrote, to carry their content into the log. A mark
+distinguishes the two: Eruca's files have an extra field, which RocketMQ ignores and drops.
 
 Source: RocketMQ 5.3, ``TopicConfigManager``, ``ConsumerOffsetManager``,
 ``SubscriptionGroupManager``.
@@ -40,7 +40,7 @@ MARK: Final = {"writtenBy": "eruca"}  # in each file that Eruca has written
 
 _PERMISSION_BITS: Final[Mapping[str, int]] = {"rw": 6, "r": 4, "w": 2, "none": 0}
 _PERMISSIONS: Final = {bits: name for name, bits in _PERMISSION_BITS.items()}
-_INT_MAX: Final = 2**31 - 1  # Java's, as RocketMQ's counts are
+_INT_MAX: Final = 2**31 - 1  # of Java's int, which RocketMQ's counts are
 _LONG_MAX: Final = 2**63 - 1
 
 logger = structlog.get_logger(__name__)
@@ -57,7 +57,7 @@ class ConfigSnapshot(NamedTuple):
 
     @classmethod
     def of(cls, state: BrokerState, *, now_ms: int) -> ConfigSnapshot:
-        """Return what they say of *state*; it is copied, and not yet put into their words."""
+        """Return the content for *state*, as a copy that is not converted yet."""
         groups = state.groups.values()
         return cls(
             now_ms,
@@ -68,13 +68,13 @@ class ConfigSnapshot(NamedTuple):
         )
 
     def contents(self) -> dict[str, bytes]:
-        """Return the files' contents by their names; of many offsets that takes its time."""
+        """Return the files' contents by name; with many offsets this takes time."""
         version = {"counter": self.version, "stateVersion": 0, "timestamp": self.now_ms}
         common = {**MARK, "dataVersion": version}
         topics = {
             topic.name: _topic_config(topic)
             for topic in self.topics
-            if topic.name != AUTO_CREATE_TOPIC  # RocketMQ's, with a permission we do not have
+            if topic.name != AUTO_CREATE_TOPIC  # RocketMQ's; it has a permission unknown to Eruca
         }
         groups = {name: group_config(name, settings) for name, settings in self.groups.items()}
         offsets = _with_offsets(_encoded({**common, "offsetTable": {}}), self.offsets)
@@ -86,10 +86,10 @@ class ConfigSnapshot(NamedTuple):
 
 
 def save(directory: Path, snapshot: ConfigSnapshot) -> None:
-    """Write the three files; each replaces its predecessor at once or not at all.
+    """Write the three files; each replaces its predecessor completely or not at all.
 
     Raises:
-        OSError: A file could not be written; its predecessor stands.
+        OSError: A file could not be written; its predecessor remains.
     """
     replace_files(directory / DIRECTORY, snapshot.contents())
 
@@ -103,17 +103,17 @@ class Loaded(NamedTuple):
 
 
 def load(directory: Path, known: Mapping[str, Group] | None = None) -> Loaded:
-    """Return the content of a store's files, whoever wrote them; a missing one says nothing.
+    """Return the content of a store's files, whoever wrote them; a missing file adds nothing.
 
-    In a store that is imported nothing else knows it. So a file that RocketMQ was killed at is read
-    from its backup, and damage is an error.
+    In an imported store this content exists nowhere else. So a file that RocketMQ was writing when
+    it was killed is read from its backup, and damage is an error.
 
     Args:
-        directory: The store's.
-        known: Groups as they are: what RocketMQ has no word for stays as it is.
+        directory: The store's directory.
+        known: The present groups: settings that RocketMQ's format lacks are kept from them.
 
     Raises:
-        UnreadableConfigError: A file is there and cannot be understood.
+        UnreadableConfigError: A file exists and cannot be parsed.
     """
     config = directory / DIRECTORY
     return Loaded(
@@ -126,19 +126,19 @@ def load(directory: Path, known: Mapping[str, Group] | None = None) -> Loaded:
 def load_changes(
     directory: Path, known: Mapping[str, Group], *, was_rocketmqs: bool = False
 ) -> Loaded:
-    """Return what RocketMQ has written into the files since Eruca did.
+    """Return the content that RocketMQ has written into the files since Eruca did.
 
-    A damaged file is Eruca's own, for all that is known: it is left out, which is logged, and
-    written again from the state. Only where RocketMQ has had the store may it hold what nothing
-    else knows.
+    A damaged file is assumed to be Eruca's own: it is skipped, which is logged, and written again
+    from the state. If RocketMQ has used the store, the file may hold content that exists nowhere
+    else.
 
     Args:
-        directory: The store's.
-        known: Groups as they are: what RocketMQ has no word for stays as it is.
-        was_rocketmqs: Whether RocketMQ has had the store since Eruca did.
+        directory: The store's directory.
+        known: The present groups: settings that RocketMQ's format lacks are kept from them.
+        was_rocketmqs: Whether RocketMQ has used the store since Eruca did.
 
     Raises:
-        UnreadableConfigError: A file is damaged, and RocketMQ has had the store.
+        UnreadableConfigError: A file is damaged, and RocketMQ has used the store.
     """
     loaded = Loaded([], [], [])
     parsers: Mapping[str, Callable[[Mapping[str, Any]], Loaded]] = {
@@ -160,7 +160,7 @@ def load_changes(
 
 
 def has_rocketmqs(directory: Path) -> bool:
-    """Tell whether RocketMQ has written one of the files in ``config/`` last, readably."""
+    """Tell whether RocketMQ was the last to write one of the files in ``config/``, readably."""
     for name in (_TOPICS, _OFFSETS, _GROUPS, DELAY_OFFSETS):
         with suppress(UnreadableConfigError):
             content = read_object(directory / DIRECTORY / name)
@@ -188,7 +188,7 @@ def _offsets(content: Mapping[str, Any]) -> list[OffsetsCommitted]:
     with _understanding(_OFFSETS):
         for place, queues in content.get("offsetTable", {}).items():
             topic, _, group = place.rpartition("@")
-            place.encode()  # an unpaired surrogate would fit into no record
+            place.encode()  # raise on an unpaired surrogate, which no record can hold
             by_group.setdefault(group, []).extend(
                 CommittedOffset(topic, _count(queue_id), _offset(offset))
                 for queue_id, offset in queues.items()
@@ -203,7 +203,7 @@ def _groups(content: Mapping[str, Any], known: Mapping[str, Group]) -> list[Grou
 
 @contextmanager
 def _understanding(name: str) -> Iterator[None]:
-    """Raise UnreadableConfigError for whatever shows that a file is not as RocketMQ writes it."""
+    """Raise UnreadableConfigError for any error that shows an unexpected file content."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -213,7 +213,7 @@ def _understanding(name: str) -> Iterator[None]:
 
 
 def _sound_topic(name: str) -> str:
-    if (fault := broker_topic_fault(name)) is not None:  # it becomes the name of a directory
+    if (fault := broker_topic_fault(name)) is not None:  # the name becomes a directory
         raise ValueError(f"the topic name {name!r} {fault.said}")
     return name
 
@@ -247,9 +247,9 @@ def _topic_config(topic: Topic) -> dict[str, Any]:
 
 
 def _with_offsets(empty: bytes, offsets: Mapping[str, Mapping[Queue, int]]) -> bytes:
-    """Return the file whose table is *empty* with all offsets in it.
+    """Return the file whose table is *empty*, with all offsets inserted.
 
-    They are encoded group by group: one call for all would let no other thread run meanwhile.
+    They are encoded group by group: a single call would block all other threads meanwhile.
     """
     pieces: list[bytes] = []
     for group, positions in offsets.items():

@@ -1,12 +1,12 @@
-"""``config/delayOffset.json``: how far each delay level has been delivered, as RocketMQ notes it.
+"""``config/delayOffset.json``: how far each delay level has been delivered, in RocketMQ's format.
 
-RocketMQ delivers a level's queue in order and remembers where it stands. Eruca knows which messages
-are pending one by one. It writes the first of each level for RocketMQ (:mod:`.handover`).
+RocketMQ delivers a level's queue in order and stores its position. Eruca knows each pending
+message, and writes the first one of each level for RocketMQ (:mod:`.handover`).
 
-Read, the file says what RocketMQ has delivered: everything before those offsets. Eruca's own is
-marked and not read: the events tell all it could say, and they are cut with the log, as by a power
-cut or where that comes from a backup, while the file would go on about offsets that are given to
-other messages since. For the same reason RocketMQ's is replaced once it has been taken over.
+When read, the file tells what RocketMQ has delivered: everything before those offsets. Eruca's own
+file is marked and not read: the events contain all of it. Unlike the file, they are truncated with
+the log, by a power failure or a restored backup; the file would then name offsets that have been
+assigned to other messages. For the same reason RocketMQ's file is replaced once it is imported.
 
 Source: RocketMQ 5.3, ``ScheduleMessageService``, ``DelayOffsetSerializeWrapper``.
 """
@@ -38,13 +38,13 @@ _ENTRIES_PER_STEP: Final = 65_536
 def load(
     directory: Path, *, only_foreign: bool = False, was_rocketmqs: bool = True
 ) -> dict[int, int]:
-    """Return the queue offset up to which each level has been delivered; nothing where unknown.
+    """Return the queue offset up to which each level has been delivered; omit unknown levels.
 
     Args:
-        directory: The store's.
-        only_foreign: Leave out what Eruca itself wrote.
-        was_rocketmqs: Whether RocketMQ has had the store since Eruca did: then nothing else knows
-            what the file tells, and damage is an error.
+        directory: The store's directory.
+        only_foreign: Ignore a file that Eruca itself wrote.
+        was_rocketmqs: Whether RocketMQ has used the store since Eruca did. The file's content then
+            exists nowhere else, and damage is an error.
 
     Raises:
         UnreadableConfigError: The file is damaged, and may be RocketMQ's.
@@ -66,7 +66,7 @@ def load(
 
 
 def steps(queue: ConsumeQueue, first: int) -> Iterator[Entries]:
-    """Yield a queue's entries from *first* on, some at a time."""
+    """Yield a queue's entries from *first* on, in blocks."""
     while first < queue.max_offset:
         entries = queue.entries(first, _ENTRIES_PER_STEP)
         first += len(entries)
@@ -74,7 +74,7 @@ def steps(queue: ConsumeQueue, first: int) -> Iterator[Entries]:
 
 
 def first_since(queue: ConsumeQueue, log_offset: int) -> int:
-    """Return the queue offset of the first entry whose record lies at *log_offset* or behind."""
+    """Return the queue offset of the first entry whose record is at *log_offset* or later."""
 
     def is_before(queue_offset: int) -> bool:
         return queue.entry(queue_offset).log_offset < log_offset

@@ -1,21 +1,21 @@
-"""RocketMQ's notes on delayed messages, kept up to date in case it opens the store next.
+"""RocketMQ's own files on delayed messages, kept up to date in case it opens the store next.
 
-RocketMQ does not read Eruca's events. How far it has delivered stands in files of its own:
+RocketMQ does not read Eruca's events. It keeps its delivery progress in files of its own:
 
-- ``config/delayOffset.json``: of each delay level, where the first message to deliver is;
-- ``config/timercheck``: the same of the timer topic;
+- ``config/delayOffset.json``: for each delay level, the offset of the first message to deliver;
+- ``config/timercheck``: the same for the timer topic;
 - ``timerlog/``: the messages before that offset that are still to be delivered.
 
-The first two are written at each checkpoint. By them a message that has ended is delivered again
-only if it lies behind one of its queue that is pending. An orderly close writes the timer log as
-well, where there is such a message. Then no message of the timer topic is delivered again. Of a
-delay level, a recalled message behind a pending one still is: RocketMQ cannot skip it.
+The first two are written at each checkpoint. RocketMQ would then deliver again each ended message
+that lies after a pending one of its queue. An orderly close therefore writes the timer log as well,
+if there is such a message. Then no message of the timer topic is delivered again. In a delay level,
+a recalled message after a pending one still is: RocketMQ cannot skip it.
 
-The files never say more than the log. Offsets are taken before the log is flushed, and written
-after it; they stop at the first message whose timer is not known. Eruca reads none of them.
+The files are never ahead of the log. Offsets are taken before the log is flushed, and written
+after it; they stop at the first message whose timer is unknown. Eruca reads none of these files.
 
-The timer log, and the wheel that RocketMQ derives from it, are right until the next timer ends. So
-opening the store deletes them, once the checkpoint that is right without them has been written.
+The timer log, and the wheel that RocketMQ derives from it, are correct until the next timer ends.
+So opening the store deletes them, once a checkpoint that is correct without them is written.
 
 Source: RocketMQ 5.3, ``ScheduleMessageService``, ``TimerMessageStore``.
 """
@@ -49,14 +49,14 @@ from eruca_chassis.directories import make_directory, private, sync_directory
 TIMER_CHECKPOINT: Final = "timercheck"
 TIMER_LOG: Final = "timerlog"
 TIMER_WHEEL: Final = "timerwheel"
-_LOOKED_AT_FIRST: Final = 256  # entries; where nothing has ended, the first one is the answer
+_LOOKED_AT_FIRST: Final = 256  # entries; if no timer has ended, the first entry is the answer
 _LOOKED_AT_MAX: Final = 65_536
 
 logger = structlog.get_logger(__name__)
 
 
 def forget(directory: Path) -> None:
-    """Delete the files: the offsets in them may be given to other messages from now on."""
+    """Delete the files: their offsets may be assigned to other messages from now on."""
     for name in (DELAY_OFFSETS, TIMER_CHECKPOINT):
         (directory / DIRECTORY / name).unlink(missing_ok=True)
     _delete_timer_log(directory)
@@ -66,31 +66,31 @@ class Progress(NamedTuple):
     """Progress of delayed messages."""
 
     pending: TimerRows
-    known_to: int  # log offset; of messages behind it is not known whether they are pending
-    ends: int  # how many times timers had ended
-    first: dict[tuple[str, int], int]  # of each queue: offset of the first message to deliver
+    known_to: int  # log offset; of later messages it is unknown whether they are pending
+    ends: int  # the number of ended timers
+    first: dict[tuple[str, int], int]  # by queue: offset of the first message to deliver
 
 
 class Handover:
-    """Writes those files for the store in *directory*, with these *queues*."""
+    """Writes the files for the store in *directory*, with these *queues*."""
 
     def __init__(self, directory: Path, queues: ConsumeQueues) -> None:
         self._directory = directory
         self._queues = queues
-        self._first: dict[tuple[str, int], int] = {}  # nothing before it is ever pending again
-        self._ends = 0  # how many times timers have ended
-        self._noted_ends = -1  # … as the files say
+        self._first: dict[tuple[str, int], int] = {}  # no earlier message becomes pending again
+        self._ends = 0  # the number of ended timers
+        self._noted_ends = -1  # … in the files
 
     def note_end(self) -> None:
-        """Take note that timers have ended: the files are no longer as they could be."""
+        """Record that timers have ended: the files are outdated."""
         self._ends += 1
 
     def progress(self, timers: PendingTimers, known_to: int) -> Progress | None:
-        """Return how far each queue has come; None where the files say so already.
+        """Return the progress of each queue; None if the files are up to date.
 
         Args:
-            timers: All there are.
-            known_to: Log offset before which they are complete.
+            timers: All pending timers.
+            known_to: Log offset up to which they are complete.
 
         Raises:
             DamagedQueueError, OSError: A queue cannot be read.
@@ -110,10 +110,10 @@ class Handover:
         return Progress(pending, known_to, self._ends, dict(self._first))
 
     def save(self, progress: Progress, now_ms: int) -> None:
-        """Write where each queue stands; what has ended by then must be durable.
+        """Write the progress of each queue; the ends of timers in it must be durable.
 
         Raises:
-            OSError: It could not be written. By its predecessor more is delivered again.
+            OSError: It could not be written. With the old files more is delivered again.
         """
         config = self._directory / DIRECTORY
         levels, timed = {}, None
@@ -132,10 +132,10 @@ class Handover:
         self._noted_ends = progress.ends
 
     def complete(self, progress: Progress, now_ms: int) -> None:
-        """Tell RocketMQ exactly what of the timer topic is pending; the store is being closed.
+        """Write the exact pending messages of the timer topic; the store is being closed.
 
         Raises:
-            DamagedQueueError, OSError: It could not be done; what :meth:`save` has written stands.
+            DamagedQueueError, OSError: This failed; the files of :meth:`save` remain.
         """
         pending = progress.pending
         if (first := progress.first.get((TIMER_TOPIC, 0))) is not None:
@@ -147,8 +147,8 @@ class Handover:
         )
         if repeated:
             logger.warning(
-                "RocketMQ would deliver recalled messages of delay levels, should it open the "
-                "store: they lie behind messages that are pending",
+                "RocketMQ would deliver recalled messages of delay levels if it opened the store: "
+                "they lie after messages that are pending",
                 count=repeated,
             )
 
@@ -161,9 +161,9 @@ class Handover:
             return  # RocketMQ reads all of them from the queue
         rows = pending[np.argsort(pending[:, 1])]
         is_named = is_pending.copy()
-        is_named[-1] = True  # behind the last one RocketMQ goes on
+        is_named[-1] = True  # RocketMQ continues after the last one
         named = entries[is_named]
-        # Not the entries' own: those that RocketMQ has written hold the codes of tags.
+        # Not from the entries: in those that RocketMQ has written this field is a tag's hash.
         due_ms = rows[np.searchsorted(rows[:, 1], _offsets(named)).clip(max=len(rows) - 1), 0]
         files = timer_log(
             due_ms,

@@ -33,7 +33,7 @@ class Digests(msgspec.Struct):
 
 
 def write_digests(directory: Path, queues: ConsumeQueues, index: KeyIndex) -> None:
-    """Write the digests of projections that are closed to further writing.
+    """Write the digests of projections that are closed for writing.
 
     Raises:
         OSError: They could not be written; the next start will rebuild the projections.
@@ -42,7 +42,7 @@ def write_digests(directory: Path, queues: ConsumeQueues, index: KeyIndex) -> No
 
 
 def take_digests(directory: Path) -> Digests | None:
-    """Return the digests and remove them; None where there are none to be trusted."""
+    """Return the digests and delete them; None if there are no valid ones."""
     path = directory / DIRECTORY / NAME
     try:
         digests = read_checked(path, Digests)

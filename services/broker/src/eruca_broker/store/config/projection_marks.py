@@ -1,14 +1,13 @@
 """Content of the projections' files at the last checkpoint: ``config/projectionMarks.json``.
 
-Projections are not checked by their own format, which is RocketMQ's, and after a kill nobody has
-closed them. So each checkpoint notes of each queue, and of each file of the key index, how far it
-went and which CRC-32 it had up to there. The next start opens none of the queues' files: it knows
-from here what they hold, and each is proved when it is first read. A file that is something else
-is rebuilt from the log.
+RocketMQ's format, which projections use, has no checksums, and after a kill the files were not
+closed. So each checkpoint records for each queue, and for each file of the key index, its end and
+the CRC-32 up to there. The next start opens none of the queues' files: it takes their content from
+here, and each file is verified on its first read. A file that differs is rebuilt from the log.
 
-Crash rule: the marks are written after the files they tell of have been flushed, and before the
-checkpoint. Files only grow, so marks stay true of their beginnings; where a recovery cuts them, or
-RocketMQ has had the store, the marks are deleted first.
+Crash rule: the marks are written after the files that they describe have been flushed, and before
+the checkpoint. Files only grow, so marks stay true for their beginnings. If a recovery truncates
+the files, or RocketMQ has used the store, the marks are deleted first.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ logger = structlog.get_logger(__name__)
 
 
 class Marks(msgspec.Struct, frozen=True):
-    """Of every file of every projection."""
+    """The marks of every file of every projection."""
 
-    log_offset: int  # before which they lack nothing
+    log_offset: int  # up to which the projections are complete
     queues: list[QueueMark]
     index: dict[str, IndexMark]  # by file name
 
@@ -42,13 +41,13 @@ def write_marks(directory: Path, marks: Marks) -> None:
     """Replace the marks of the store in *directory*, durably.
 
     Raises:
-        OSError: They could not be written; the former ones stand.
+        OSError: They could not be written; the previous ones remain.
     """
     write_checked(directory, NAME, marks)
 
 
 def read_marks(directory: Path) -> Marks | None:
-    """Return the marks; None where there are none to be trusted. Damaged ones are logged."""
+    """Return the marks; None if there are no valid ones. Damaged ones are logged."""
     path = directory / DIRECTORY / NAME
     try:
         return read_checked(path, Marks)
@@ -60,7 +59,7 @@ def read_marks(directory: Path) -> Marks | None:
 
 
 def delete_marks(directory: Path) -> None:
-    """Delete the marks, if there are any, durably: files are about to be cut."""
+    """Delete the marks, if any, durably: files are about to be truncated."""
     path = directory / DIRECTORY / NAME
     if path.is_file() or path.is_symlink():
         path.unlink()

@@ -1,8 +1,8 @@
-"""Reading the JSON files in ``config/``, where any byte may be wrong.
+"""Read the JSON files in ``config/``, in which any byte may be damaged.
 
-RocketMQ writes a map's integer keys without quotes; its files and Eruca's are read alike. A file
-that is no such JSON raises one error, whatever is wrong with it, which names file, place and fault:
-the caller decides whether it can do without.
+RocketMQ writes a map's integer keys without quotes; its files and Eruca's are read alike. Any
+invalid file raises one kind of error, which names file, place and fault. The caller decides whether
+it can do without the file.
 
 Source: RocketMQ 5.3, ``RemotingSerializable``, which is fastjson's.
 """
@@ -26,15 +26,15 @@ _BARE_KEY: Final = re.compile(r"([{,]\s*)(-?\d+)\s*:")
 
 
 class UnreadableConfigError(ValueError):
-    """A file in ``config/`` cannot be read or understood; the text names it and what was found."""
+    """A file in ``config/`` cannot be read or parsed; the text names it and the fault."""
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in the file at *path*; an empty one where there is no file.
+    """Return the JSON object in the file at *path*; an empty one if the file is missing.
 
     Raises:
-        UnreadableConfigError: It is no regular file, cannot be read, is too large, or holds
-            anything but one JSON object in UTF-8 without a member that is given twice.
+        UnreadableConfigError: It is not a regular file, cannot be read, is too large, or is
+            anything but one JSON object in UTF-8 without repeated members.
     """
     try:
         text = read_file(path, FILE_SIZE_MAX).decode("utf-8")
@@ -60,9 +60,9 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_object_or_backup(path: Path) -> dict[str, Any]:
-    """Return the object in a file, or where that is unreadable, the one in its backup.
+    """Return the object in a file, or in its backup if the file is unreadable.
 
-    RocketMQ writes in place, and may be killed at it; its backup is what it was about to replace.
+    RocketMQ writes in place, and may be killed meanwhile; the backup is the previous content.
 
     Raises:
         UnreadableConfigError: Neither can be read.
@@ -80,10 +80,10 @@ def read_object_or_backup(path: Path) -> dict[str, Any]:
 
 
 def decode(text: str) -> Any:  # noqa: ANN401 - as json.loads
-    """Return the value of a JSON text whose integer keys may lack their quotes.
+    """Parse a JSON text whose integer keys may lack their quotes.
 
     Raises:
-        ValueError: It is not JSON even so, or an object has a member twice; the place is told.
+        ValueError: It is not such JSON, or an object repeats a member; the text names the place.
         RecursionError: It is nested too deeply.
     """
     try:
@@ -111,7 +111,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _position(text: str, quoted: int) -> int:
-    """Return where in *text* the place *quoted* lies, counted with the quotes that were added."""
+    """Return the place in *text* of the place *quoted*, which counts the added quotes."""
     grown = 0
     for key in _BARE_KEY.finditer(text):
         if key.start() + grown >= quoted:

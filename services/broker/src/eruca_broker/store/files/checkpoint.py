@@ -6,12 +6,12 @@ A file of 4 096 bytes, as RocketMQ's; six big-endian longs at its start::
     queues_timestamp   ms   … the consume queues
     index_timestamp    ms   … the key index
     projected_offset   log offset up to which log and projections are flushed (RocketMQ: the log)
-    flushed_offset     … the log is flushed: further where a projection fails (RocketMQ: confirmed)
-    checksum           crc32 of the five before it (RocketMQ leaves this long alone)
+    flushed_offset     … the log is flushed: higher if a projection fails (RocketMQ: confirmed)
+    checksum           crc32 of the five before it (RocketMQ does not use this long)
 
-Crash rule: a checkpoint only ever promises less than is there. It is written after what it tells
-of has been flushed, and what does not read back whole (missing, short, torn, or written by
-RocketMQ since) promises nothing.
+Crash rule: a checkpoint never promises more than is durable. It is written after the flush of
+everything that it describes. A file that does not read back completely promises nothing: missing,
+short, torn, or written by RocketMQ since.
 
 Source: RocketMQ 5.3, ``StoreCheckpoint``.
 """
@@ -43,7 +43,7 @@ class Checkpoint(NamedTuple):
 
 
 def read_checkpoint(directory: Path) -> Checkpoint | None:
-    """Return the checkpoint of a store directory; None where there is none to be trusted."""
+    """Return the checkpoint of a store directory; None if there is no valid one."""
     try:
         descriptor = os.open(directory / CHECKPOINT_NAME, os.O_RDONLY)
     except FileNotFoundError:
@@ -81,6 +81,6 @@ def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
 
 
 def delete_checkpoint(directory: Path) -> None:
-    """Delete the checkpoint, if there is one, durably."""
+    """Delete the checkpoint, if any, durably."""
     (directory / CHECKPOINT_NAME).unlink(missing_ok=True)
     sync_directory(directory)

@@ -1,6 +1,6 @@
 """The store's lock: at most one process has a store directory open.
 
-It excludes a RocketMQ broker as well, which asks for the same byte of the same file.
+It excludes a RocketMQ broker as well, which locks the same byte of the same file.
 
 Source: RocketMQ 5.3, ``DefaultMessageStore.start``.
 """
@@ -21,14 +21,14 @@ class StoreLockedError(Exception):
     def __init__(self, directory: Path, locked: FileLockedError) -> None:
         super().__init__(f"the store directory {directory} is in use by {locked.who}")
         self.directory = directory
-        self.holder = locked.holder  # process id; None where the holder did not leave it
+        self.holder = locked.holder  # process id; None if the holder left none
 
 
 def lock_directory(directory: Path) -> FileLock:
-    """Lock *directory*, which exists, for this process.
+    """Lock the existing *directory* for this process.
 
     Raises:
-        StoreLockedError: It is locked already, be it by this very process.
+        StoreLockedError: It is locked already, perhaps by this process itself.
     """
     try:
         return FileLock.acquire(directory / LOCK_NAME)

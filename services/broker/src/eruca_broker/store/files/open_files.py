@@ -1,10 +1,10 @@
-"""Open files, at most so many at once: the descriptors of thousands of small files.
+"""Open files up to a limit: the descriptors of thousands of small files.
 
-A projection has one or more files per queue, far more than a process may hold open. The least
-recently used descriptor is closed when the limit is reached. Closing loses nothing: what was
-written stays with the kernel, and a flush opens the file anew.
+A projection has one or more files per queue, far more than a process may hold open. At the limit
+the least recently used descriptor is closed. Closing loses nothing: written data stays with the
+kernel, and a flush opens the file again.
 
-Used from one thread only. A descriptor handed out is good until the next call.
+Used from one thread only. A returned descriptor is valid until the next call.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class OpenFiles:
 
     @property
     def room(self) -> int:
-        """Number of files that may still be opened before one is closed for another."""
+        """Number of files that can be opened before the limit is reached."""
         return self._limit - len(self._descriptors)
 
     def descriptor(self, path: str) -> int:
         """Return a descriptor of the existing file at *path*.
 
         Raises:
-            FileNotFoundError: There is no such file.
+            FileNotFoundError: The file does not exist.
         """
         found = self._descriptors.get(path)
         if found is not None:
@@ -44,12 +44,12 @@ class OpenFiles:
         return self._keep(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
 
     def create(self, path: str, size: int) -> int:
-        """Create the file at *path* with *size* bytes, all zero, that take no room yet.
+        """Create the file at *path* with *size* bytes, all zero, without using space yet.
 
-        A file that is there already, left by a creation that failed, is completed.
+        An existing file, left by a failed creation, is completed.
 
         Raises:
-            OSError: It could not be made that long; calling again tries again.
+            OSError: It could not be extended; calling again retries.
         """
         descriptor = self._descriptors.get(path)
         if descriptor is None:

@@ -18,12 +18,12 @@ SCARCITY_FIXES: Final = {
     errno.ENFILE: "let the system open more files (fs.file-max)",
     errno.ENOMEM: "let the broker have more memory, or more mappings (vm.max_map_count)",
 }
-"""What helps, by the error that says what is short for now; nothing is wrong with the disk."""
+"""The fix for each error that reports a shortage; the disk itself works."""
 RETRY_AFTER_SECONDS: Final = 5.0
 
 
 def is_scarcity(error: OSError) -> bool:
-    """Tell whether *error* says that something is short for now, and not that a disk fails."""
+    """Tell whether *error* reports a temporary shortage rather than a failing disk."""
     return error.errno in DISK_FULL_ERRNOS or error.errno in SCARCITY_FIXES
 
 
@@ -31,8 +31,8 @@ def refusal_of(error: OSError, what: str) -> UnavailableError:
     """Return why writes are refused after *error*: for good, or until there is room again.
 
     Args:
-        error: What came of a write.
-        what: What could not be done.
+        error: The error of a write.
+        what: The operation that failed, as a sentence.
     """
     kind: type[UnavailableError] = StoreFailedError
     fix = None
@@ -45,7 +45,7 @@ def refusal_of(error: OSError, what: str) -> UnavailableError:
 
 
 def failed_flush(error: OSError) -> StoreFailedError:
-    """Return why nothing is acknowledged any more after a flush that failed, whatever the error."""
+    """Return why nothing is acknowledged after a failed flush, whatever the error."""
     return StoreFailedError(
         f"the disk failed to flush the log: {error.strerror}",
         retry_after_seconds=RETRY_AFTER_SECONDS,
@@ -53,14 +53,14 @@ def failed_flush(error: OSError) -> StoreFailedError:
 
 
 def stuck_flush(seconds: float) -> UnavailableError:
-    """Return what is said of a flush that has not come back for so long; it still may."""
+    """Return the error for a flush that has been in progress for too long; it may still succeed."""
     return UnavailableError(
-        f"a flush of the log has been under way for {seconds:.0f} seconds",
-        fix="look at the disk; restart the broker once it answers again, if this goes on",
+        f"a flush of the log has been in progress for {seconds:.0f} seconds",
+        fix="examine the disk; if this continues, restart the broker once the disk responds again",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )
 
 
 def renewed(error: ErucaError) -> ErucaError:
-    """Return an error like *error* to raise: one raised twice would gather tracebacks for ever."""
+    """Return a copy of *error* to raise: an error raised twice would accumulate tracebacks."""
     return type(error)(error.detail, fix=error.fix, retry_after_seconds=error.retry_after_seconds)

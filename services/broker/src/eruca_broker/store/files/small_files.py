@@ -1,4 +1,4 @@
-"""Small files of the store: read whatever lies in their place, replaced as a whole."""
+"""Small files of the store: read safely whatever is at their path, replaced as a whole."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ logger = structlog.get_logger(__name__)
 
 
 class UnfitFileError(OSError):
-    """Something else is in a file's place, or the file is too large to be what it should be."""
+    """Something other than a regular file of the expected size is at a file's path."""
 
 
 def read_file(path: Path, size_max: int) -> bytes:
-    """Return what is in the regular file at *path*, of at most *size_max* bytes; never wait for it.
+    """Return the content of the regular file at *path*, up to *size_max* bytes; never block.
 
     Raises:
         UnfitFileError: It is something else, or larger.
-        FileNotFoundError: There is none.
+        FileNotFoundError: It does not exist.
         OSError: The disk refuses.
     """
-    # Opened as others would, a pipe of that name would have us wait for who writes into it.
+    # Without O_NONBLOCK, opening a pipe at this path would block until it has a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
         found = os.fstat(descriptor)
@@ -41,13 +41,13 @@ def read_file(path: Path, size_max: int) -> bytes:
 
 
 def replace_files(directory: Path, contents: Mapping[str, bytes], *, durably: bool = True) -> None:
-    """Put files in *directory*, which is made if need be; *contents* is by their names.
+    """Put files into *directory*, which is created on demand; *contents* is by file name.
 
-    Each replaces its predecessor at once or not at all, whenever the power fails. A directory in a
-    file's place is moved aside: it is not ours, and would be in the way for ever.
+    Each file replaces its predecessor completely or not at all, even if the power fails. A
+    directory in a file's place is moved aside: it is not ours, and would block the file for ever.
 
     Raises:
-        OSError: One could not be written; its predecessor stands, and so do those behind it.
+        OSError: A file could not be written; it and the later ones keep their predecessors.
     """
     make_directory(directory)
     for name, content in contents.items():
@@ -56,7 +56,7 @@ def replace_files(directory: Path, contents: Mapping[str, bytes], *, durably: bo
         for place in (path, temporary):
             if place.is_dir() and not place.is_symlink():
                 _move_aside(place)
-        # A new file: what is there may be a link to somewhere else, or another's.
+        # Always a new file: the existing one may be a link to elsewhere, or belong to another user.
         temporary.unlink(missing_ok=True)
         with open(temporary, "xb", opener=private) as file:
             file.write(content)

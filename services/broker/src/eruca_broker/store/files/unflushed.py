@@ -1,4 +1,4 @@
-"""Collect what was written and not yet flushed: files, and directories whose entries changed.
+"""Collect written but unflushed paths: files, and directories whose entries changed.
 
 The writing thread collects paths. :meth:`Unflushed.take` returns them as one piece of work for any
 other thread: it shares nothing, because it opens each file itself.
@@ -26,22 +26,22 @@ class Unflushed:
         return bool(self.files or self.directories)
 
     def take(self) -> Unflushed:
-        """Return all that is here now, and start anew."""
+        """Return everything collected, and start empty again."""
         taken = Unflushed()
         taken.files, self.files = self.files, set()
         taken.directories, self.directories = self.directories, set()
         return taken
 
     def add_all(self, other: Unflushed) -> None:
-        """Add what is left in *other*."""
+        """Add the rest of *other*."""
         self.files |= other.files
         self.directories |= other.directories
 
     def sync(self) -> None:
-        """Make it all durable. What was done is removed, so a call after an error goes on there.
+        """Make everything durable. A call after an error continues with the rest.
 
         Raises:
-            FlushError: A flush failed, so what it was to flush must be rebuilt.
+            FlushError: A flush failed, so the data must be rebuilt.
             OSError: A file could not be opened; nothing is lost.
         """
         while self.files:

@@ -1,12 +1,12 @@
 """One file of the key index: a hash table from key hashes to log offsets, for writing once.
 
-While it is being filled its slot table is in memory and its entries go to the file as they come;
-once it is full the table is written as well (:meth:`IndexFile.seal`) and its memory given back.
-Nothing is written through a mapping, because a full disk would end the process there.
+While it is being filled, its slot table is in memory and its entries are appended to the file. Once
+it is full, the table is written as well (:meth:`IndexFile.seal`) and its memory freed. Nothing is
+written through a mapping, where a full disk would kill the process.
 
-Crash rule: the header is written last, after the entries it counts have been flushed, so entries
-beyond it do not exist. The slots of a file that is not full are never believed: they are computed
-from its entries, which also proves that entries and chains fit together.
+Crash rule: the header is written last, after the entries that it counts have been flushed; entries
+beyond its count do not exist. The slots of a file that is not full are never trusted. They are
+computed from its entries, which also verifies that entries and chains fit together.
 
 Keys are looked up by :mod:`eruca_broker.store.index.look_ups`.
 
@@ -40,7 +40,7 @@ from eruca_broker.core.offset_search import partition_point
 from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.index import index_pages
 
-_UNCOUNTED: Final = -1  # slots in use, where load_slots has yet to count them
+_UNCOUNTED: Final = -1  # slots in use, until load_slots counts them
 
 Int64Array = NDArray[np.int64]
 KeyHashes = NDArray[np.int32]
@@ -64,23 +64,23 @@ class Added(NamedTuple):
 class IndexMark(NamedTuple):
     """Mark of an index file at a checkpoint: its content when it was flushed."""
 
-    index_count: int  # number behind its last entry
+    index_count: int  # number after its last entry
     entries_crc: int  # CRC-32 of the entries
-    digest: int | None  # … of all of it, once it is full and sealed
+    digest: int | None  # … of the whole file, once it is full and sealed
 
 
 class IndexFile:
     """An index file; made by :meth:`create` or :meth:`load`. Used from one thread.
 
     Attributes:
-        path: Where it lies.
-        header: What the file's own header will be after the next flush.
-        slots: The slot table; None where it is in the file and nothing can be added.
+        path: Its path.
+        header: The file's own header after the next flush.
+        slots: The slot table; None if it is in the file and nothing can be added.
         is_flushed: Whether nothing has changed since the last flush was begun.
         digest: Of a full file, once it is known.
         entries_crc: CRC-32 of the entries, as they were put; known while the slots are.
         is_damaged: Whether a chain has been found broken.
-        hash_slots: How many slots it has.
+        hash_slots: The number of its slots.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class IndexFile:
         end_timestamp: int,
         files: OpenFiles,
     ) -> IndexFile:
-        """Create an empty index file, which carries on its predecessor's end.
+        """Create an empty index file, which continues at its predecessor's end.
 
         Raises:
             OSError: The disk refused; there is no file.
@@ -123,17 +123,17 @@ class IndexFile:
             raise
         header = IndexHeader(end_timestamp, end_timestamp, end_offset, end_offset)
         file = cls(path, hash_slots, max_entries, header, files)
-        file.slots = np.zeros(hash_slots, np.int32)  # takes memory only where it is touched
+        file.slots = np.zeros(hash_slots, np.int32)  # untouched pages take no memory
         file.is_flushed = False
         return file
 
     @classmethod
     def load(cls, path: str, *, hash_slots: int, max_entries: int, files: OpenFiles) -> IndexFile:
-        """Open an index file that is there, for reading; see :meth:`load_slots`.
+        """Open an existing index file for reading; see :meth:`load_slots`.
 
         Raises:
             DamagedIndexError: Size, header, first and last entry do not fit together.
-            FileNotFoundError: There is no such file.
+            FileNotFoundError: The file does not exist.
         """
         descriptor = files.descriptor(path)
         size = os.fstat(descriptor).st_size
@@ -200,7 +200,7 @@ class IndexFile:
         self.header, self.entries_crc = added.header, added.entries_crc
 
     def mark(self) -> IndexMark:
-        """Return what is to be noted of the file once it is flushed."""
+        """Return the mark of the file, valid once it is flushed."""
         return IndexMark(self.header.index_count, self.entries_crc, self.digest)
 
     def entry(self, number: int) -> IndexEntry:
@@ -208,10 +208,10 @@ class IndexFile:
         return IndexEntry(*ENTRY.unpack(self.read(number, 1)))
 
     def read(self, number: int, count: int) -> bytes:
-        """Return *count* entries from entry *number* on, as they lie in the file.
+        """Return *count* entries from entry *number* on, as stored in the file.
 
         Raises:
-            DamagedIndexError: The file ends before.
+            DamagedIndexError: The file ends before them.
         """
         descriptor = self._open_files.descriptor(self.path)
         found = index_pages.read_entries(descriptor, self.hash_slots, number, count)
@@ -220,16 +220,16 @@ class IndexFile:
         return found
 
     def newest(self, slot: int) -> int:
-        """Return the number of a slot's newest entry; 0 where it has none."""
+        """Return the number of a slot's newest entry; 0 for an empty slot."""
         slots = self.slots
         if slots is not None:
             return slots.item(slot)
         number = index_pages.read_slot(self._open_files.descriptor(self.path), slot)
-        # One beyond the entries is taken for empty by RocketMQ, too.
+        # Like RocketMQ, treat a number beyond the entries as empty.
         return number if 0 < number < self.header.index_count else 0
 
     def note_damage(self, fault: str) -> None:
-        """Note that a chain is broken; the first one is logged."""
+        """Record that a chain is broken; the first one is logged."""
         if not self.is_damaged:
             self.is_damaged = True
             _log.error(
@@ -243,7 +243,7 @@ class IndexFile:
         """Compute the slot table from the entries, so that more can be added.
 
         Raises:
-            DamagedIndexError: The entries' chains or order are not what this gives.
+            DamagedIndexError: The entries' chains or order differ from the result.
         """
         slots = np.zeros(self.hash_slots, np.int32)
         used_slots = 0
@@ -271,9 +271,9 @@ class IndexFile:
         self.slots, self.entries_crc = slots, entries_crc
 
     def cut(self, log_offset: int) -> None:
-        """Remove the entries of records at or behind *log_offset*; the first one stays.
+        """Remove the entries of records at or after *log_offset*; the first entry stays.
 
-        If any are removed, the slots must be loaded anew.
+        If any are removed, the slots must be loaded again.
         """
         header = self.header
         count = partition_point(
@@ -282,7 +282,7 @@ class IndexFile:
         if count == header.index_count:
             return
         last = self.entry(count - 1)
-        # To the second only: what the milliseconds were is in the log.
+        # Precise only to the second: only the log has the milliseconds.
         seconds = last.seconds if count > 2 else 0
         self.header = header._replace(
             end_timestamp=header.begin_timestamp + seconds * 1000,
@@ -306,7 +306,7 @@ class IndexFile:
             self._saved_header = self.header
 
     def flush(self, header: IndexHeader) -> None:
-        """Make the entries that *header* counts durable, and it; may run in another thread."""
+        """Make *header* and the entries that it counts durable; may run in another thread."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             index_pages.flush_header(descriptor, header)
@@ -322,9 +322,9 @@ class IndexFile:
         self.is_flushed = True
 
     def compute_digest(self) -> int:
-        """Return a checksum of the file; of its slots only if it is full, for then they are final.
+        """Return a checksum of the file; it includes the slots only if they are final.
 
-        A full file must have been sealed.
+        They are in a full file, which must have been sealed.
         """
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -1,6 +1,6 @@
-"""Reading and writing the parts of an index file, given its descriptor.
+"""Read and write the parts of an index file, given its descriptor.
 
-Functions of the descriptor alone, so that a flush in another thread can use one of its own.
+These functions use only the descriptor, so a flush in another thread can have one of its own.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from eruca_broker.core.index.layout import (
 )
 from eruca_chassis.flushing import flush_data
 
-_CHUNK_COUNT: Final = 1 << 18  # entries read at a time when all are: 5 MiB
+_CHUNK_COUNT: Final = 1 << 18  # entries per read when all are read: 5 MiB
 _SLOT_PAGE: Final = 1024  # slots in 4 KiB
 
 _crc32 = isal_zlib.crc32
 
 
 def read_header(descriptor: int) -> IndexHeader:
-    """Return the header."""
+    """Read the header."""
     return decode_header(os.pread(descriptor, HEADER_SIZE, 0))
 
 
 def flush_header(descriptor: int, header: IndexHeader) -> None:
-    """Flush all else, then write the header and flush that: it counts what is durable only.
+    """Flush the entries, then write the header and flush it: it counts only durable entries.
 
     Raises:
         FlushError: A flush failed, so entries or header may be lost.
@@ -49,19 +49,19 @@ def flush_header(descriptor: int, header: IndexHeader) -> None:
 
 
 def read_slot(descriptor: int, slot: int) -> int:
-    """Return what a slot of the file holds."""
+    """Read one slot of the file."""
     return int.from_bytes(os.pread(descriptor, SLOT_SIZE, slot_position(slot)), signed=True)
 
 
 def read_slots(descriptor: int, hash_slots: int) -> bytes:
-    """Return the file's slot table."""
+    """Read the file's slot table."""
     return os.pread(descriptor, hash_slots * SLOT_SIZE, HEADER_SIZE)
 
 
 def write_slots(descriptor: int, slots: Slots) -> None:
     """Make the file's slot table equal to *slots*; pages that are equal are not written.
 
-    A table that is mostly empty so stays a hole in the file.
+    So a table that is mostly empty stays a hole in the file.
     """
     differs = slots != np.frombuffer(read_slots(descriptor, len(slots)), SLOT_DTYPE)
     pages = np.flatnonzero(np.logical_or.reduceat(differs, np.arange(0, len(slots), _SLOT_PAGE)))
@@ -73,19 +73,19 @@ def write_slots(descriptor: int, slots: Slots) -> None:
 
 
 def read_entries(descriptor: int, hash_slots: int, first: int, count: int) -> bytes:
-    """Return *count* entries from number *first* on."""
+    """Read *count* entries from number *first* on."""
     return os.pread(descriptor, count * ENTRY_SIZE, entry_position(hash_slots, first))
 
 
 def entry_chunks(descriptor: int, hash_slots: int, count: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (number of the first, entries) for all entries from 1 to *count* - 1."""
+    """Yield all entries from 1 to *count* - 1 in chunks, each with the number of its first one."""
     for first in range(1, count, _CHUNK_COUNT):
         size = min(_CHUNK_COUNT, count - first)
         yield first, read_entries(descriptor, hash_slots, first, size)
 
 
 def digest_of(descriptor: int, header: IndexHeader, hash_slots: int, *, with_slots: bool) -> int:
-    """Return the CRC-32 of header, entries and, where they are final, slots."""
+    """Return the CRC-32 of header, entries and, if they are final, slots."""
     digest = _crc32(header.encode())
     for _, data in entry_chunks(descriptor, hash_slots, header.index_count):
         digest = _crc32(data, digest)
@@ -95,7 +95,7 @@ def digest_of(descriptor: int, header: IndexHeader, hash_slots: int, *, with_slo
 
 
 def write_all(descriptor: int, data: memoryview, position: int) -> None:
-    """Write all of *data*; raise OSError when the disk takes no more."""
+    """Write all of *data*; raise OSError if the disk refuses."""
     while data:
         written = os.pwrite(descriptor, data, position)
         assert written > 0, written

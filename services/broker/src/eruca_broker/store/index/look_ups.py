@@ -1,9 +1,9 @@
-"""Look-ups in one file of the key index: which of its records may have a key, newest first.
+"""Look up keys in one file of the key index: yield records that may have a key, newest first.
 
 A slot of the file leads to the newest entry of its keys, and each entry to the next older one.
 
-Damage rule: a full file may rot on the disk while it is used. Where a slot's chain turns out to be
-broken, the entries themselves are searched instead, which takes longer and finds the same.
+Damage rule: a full file may rot on the disk while it is used. If a slot's chain is broken, the
+entries themselves are searched instead, which takes longer and finds the same.
 
 Source: RocketMQ 5.3, ``IndexFile.selectPhyOffset``.
 """
@@ -19,17 +19,17 @@ from eruca_broker.core.index.layout import ENTRY, ENTRY_DTYPE, ENTRY_SIZE, Index
 from eruca_broker.core.offset_search import partition_point
 from eruca_broker.store.index.index_file import IndexFile
 
-_BLOCK_COUNT: Final = 204  # entries read with one that is wanted: 4 KiB cost hardly more than 20 B
-_SEARCH_COUNT: Final = 1 << 18  # entries searched at a time where no chain leads: 5 MiB
-_PASSED_COUNT: Final = 2_048  # entries of a chain whose walk costs what searching those does
+_BLOCK_COUNT: Final = 204  # entries read with a requested one: 4 KiB cost hardly more than 20 B
+_SEARCH_COUNT: Final = 1 << 18  # entries searched at a time if the chain is broken: 5 MiB
+_PASSED_COUNT: Final = 2_048  # entries of a chain whose walk costs as much as searching a stretch
 
 
 class _Searched(NamedTuple):
-    """A stretch of a file's entries, and which of them have a hash."""
+    """A stretch of a file's entries, and those of them that have a hash."""
 
     first: int  # number of the first one
     block: bytes  # the entries
-    rows: list[int]  # that have it, counted from the first, newest first
+    rows: list[int]  # the positions of those entries in the stretch, newest first
 
 
 def select(file: IndexFile, key_hash: int, count: int, begin: int, end: int) -> list[int]:
@@ -53,8 +53,8 @@ def select(file: IndexFile, key_hash: int, count: int, begin: int, end: int) -> 
 def candidates(file: IndexFile, key_hash: int, begin: int, end: int) -> Iterator[int]:
     """Yield the log offset of every record that may have the key, newest first.
 
-    None that was stored from *begin* to *end* is left out, but others may come along: the
-    index knows hashes, and time only to the second; of its first entry not even that.
+    All records stored from *begin* to *end* are included. Other records may be, too: the index
+    holds only hashes, and times to the second, of its first entry not even that.
     """
     for number, entry in _walk(file, key_hash, _end_of(file, end)):
         stored_from = file.header.begin_timestamp + entry.seconds * 1000
@@ -65,7 +65,7 @@ def candidates(file: IndexFile, key_hash: int, begin: int, end: int) -> Iterator
 
 
 def _end_of(file: IndexFile, time: int) -> int:
-    """Return the number behind the last entry stored at *time* or before, as seconds tell."""
+    """Return the number after the last entry stored at or before *time*, to the second."""
     header = file.header
     if header.end_timestamp <= time:
         return header.index_count
@@ -76,13 +76,13 @@ def _end_of(file: IndexFile, time: int) -> int:
 
 
 def _walk(file: IndexFile, key_hash: int, end: int) -> Iterator[tuple[int, IndexEntry]]:
-    """Yield number and entry of all that have the hash before entry *end*, newest first.
+    """Yield number and entry of all entries before *end* with the hash, newest first.
 
-    Others of its slot may come along.
+    Other entries of the slot may be included.
 
-    The slot's chain leads to *end* only through all that is newer, which may be much. So following
-    it takes turns with a search, from *end* on down, for the newest entry that has the hash:
-    whichever gets there first, it costs at most twice what it alone would have cost.
+    The slot's chain leads to *end* only through all newer entries, which may be many. So following
+    it alternates with a search, from *end* on down, for the newest entry that has the hash. The
+    first of the two to arrive ends both, so the cost is at most twice that of the cheaper one.
     """
     slot = key_hash % file.hash_slots
     number, newer = file.newest(slot), file.header.index_count
@@ -97,7 +97,7 @@ def _walk(file: IndexFile, key_hash: int, end: int) -> Iterator[tuple[int, Index
                 block = file.read(low, high - low)
             entry = IndexEntry(*ENTRY.unpack_from(block, (number - low) * ENTRY_SIZE))
         if entry is None or entry.key_hash % file.hash_slots != slot:
-            file.note_damage(f"in slot {slot}, behind entry {newer} comes {number}")
+            file.note_damage(f"in slot {slot}, entry {newer} is followed by {number}")
             yield from _search(file, key_hash, min(newer, end))
             return
         number, newer = entry.previous, number
@@ -109,19 +109,19 @@ def _walk(file: IndexFile, key_hash: int, end: int) -> Iterator[tuple[int, Index
             found = next(searched)
             if found.rows:
                 number, newer = found.first + found.rows[0], end
-            elif found.first == 1:  # there is none
+            elif found.first == 1:  # no entry has the hash
                 return
 
 
 def _search(file: IndexFile, key_hash: int, end: int) -> Iterator[tuple[int, IndexEntry]]:
-    """Yield number and entry of all of that hash before entry *end*, newest first."""
+    """Yield number and entry of all entries before *end* with that hash, newest first."""
     for first, block, rows in _blocks_with(file, key_hash, end):
         for row in rows:
             yield first + row, IndexEntry(*ENTRY.unpack_from(block, row * ENTRY_SIZE))
 
 
 def _blocks_with(file: IndexFile, key_hash: int, end: int) -> Iterator[_Searched]:
-    """Yield stretches of the entries before entry *end*, the newest first."""
+    """Yield stretches of the entries before *end*, the newest first."""
     for last in range(end, 1, -_SEARCH_COUNT):
         first = max(last - _SEARCH_COUNT, 1)
         block = file.read(first, last - first)

@@ -1,1 +1,1 @@
-"""The commit log: its segments, and batches on their way into it."""
+"""The commit log: its segments, and the batches being written to it."""

@@ -1,8 +1,8 @@
-"""A batch on its way: one object from the append to the answer.
+"""A batch being written: one object from the append to the answer.
 
-The writer makes it when a batch is accepted, the dispatcher reads where the batch lies, and whoever
-appended it is told through ``done`` once that is settled. There is one for every request that
-stores something, so it holds no future and nothing is copied from it on the way.
+The writer creates it when a batch is accepted, the dispatcher reads its place from it, and ``done``
+reports the outcome to the caller that appended it. Every request that stores something creates one,
+so it holds no future, and nothing is copied from it on the way.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from eruca_broker.core.state.events import Event
 
 @dataclass(slots=True, eq=False)
 class Appended:
-    """A batch that is in the log, or about to be, with its place."""
+    """A batch that is in the log, or is about to be, with its place."""
 
     batch: Batch
     queue_offset: int  # of the first message
     log_offset: int  # of the first record
     store_timestamp: int  # ms since the epoch
-    entries: bytearray  # of its consume queue
+    entries: bytearray  # for its consume queue
     done: Done | None = None
-    event: Event | None = None  # what the batch says, where it is a control record
+    event: Event | None = None  # the content of a control record
 
     def settle(self, outcome: Appended | ErucaError) -> None:
-        """Tell whoever appended it, once.
+        """Report the outcome to the caller that appended it, once.
 
-        Who is told is then forgotten: of a group that knows its batches, so that each would be
-        kept by the other, records and all, until the garbage collector comes.
+        The callback is then dropped. A group's callback refers to its batches: they would keep each
+        other, with their records, until the garbage collector runs.
         """
         done, self.done = self.done, None
         if done is not None:
@@ -40,10 +40,10 @@ class Appended:
 
 
 GroupDone: TypeAlias = Callable[[list[Appended] | ErucaError], None]
-"""Told once, of batches that were appended together; otherwise like :data:`Done`."""
+"""Called once for batches that were appended together; otherwise like :data:`Done`."""
 
 Done: TypeAlias = Callable[[Appended | ErucaError], None]
-"""Told once: the batch as it lies, as durable as promised; or why it is not in the log.
+"""Called once: with the batch in its place, as durable as promised; or with the error.
 
 Called on the event loop's thread, in the log's order. It must not raise: others wait behind it.
 """

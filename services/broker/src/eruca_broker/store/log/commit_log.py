@@ -1,19 +1,19 @@
 """The commit log: one sequence of records over segments of equal length, with one writer.
 
-Appending has two halves. ``roll`` and ``add`` take buffers in memory and say where they will lie;
-``write`` hands everything added since the last time to the kernel, one system call per segment.
-Between the two nobody has been promised anything, so a failed ``write`` takes all of it back: the
-log is as it was.
+Appending has two halves. ``roll`` and ``add`` take buffers in memory and return their future log
+offsets. ``write`` passes everything added since the last call to the kernel, one system call per
+segment. Nothing is acknowledged in between, so a failed ``write`` undoes all of it: the log is as
+it was.
 
-A process that is killed may leave the beginning of a large write and not its end. So the first
-bytes of a write come last, in a call of their own: what lies behind zeros is no part of the log,
-and the next start cuts it. A write is in the log as a whole or not at all, unless the power fails.
+A killed process may leave the beginning of a large write without its end. So the first bytes of a
+write are written last, in a call of their own: data behind zeros is not part of the log, and the
+next start cuts it off. A write is in the log as a whole or not at all, unless the power fails.
 
-A record never crosses a segment's end. Where one does not fit, the rest of the segment is marked
-by a blank record and the log goes on in the next segment.
+A record never crosses a segment's end. If one does not fit, a blank record marks the rest of the
+segment, and the log continues in the next one.
 
-One thread appends. Another may make the next segment ahead of need, under a lock: two that make
-the same file would each find it in its way.
+One thread appends. Another one may create the next segment in advance. A lock keeps the two from
+creating the same file at once, which would fail.
 
 Source: RocketMQ 5.3, ``CommitLog``, ``MappedFileQueue``.
 """
@@ -33,44 +33,44 @@ from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.log.segment import NAME_DIGITS, Segment
 from eruca_chassis.directories import make_directory, sync_directory
 
-_HEAD_SIZE: Final = 8  # bytes of a record that tell its size and magic; parted they are neither
+_HEAD_SIZE: Final = 8  # bytes of a record with its size and magic, which must not be separated
 
 
 class CorruptLogError(Exception):
-    """The log is damaged where it was durable, or its files do not form a log."""
+    """The log is damaged in its durable part, or its files do not form a log."""
 
 
 class OutsideLogError(Exception):
-    """A read was directed to a place outside the log: the pointer to it is wrong."""
+    """A read was outside the log: the pointer that led there is wrong."""
 
 
 class CommitLog:
-    """The segments, where the next record goes, and what waits to be written."""
+    """The segments, the position of the next record, and the data to be written."""
 
     def __init__(self, directory: Path, segment_size: int, segments: list[Segment]) -> None:
         self._directory = directory
         self.segment_size = segment_size
         self.segments = segments
-        self.end_offset = segments[0].base_offset if segments else 0  # where the next record goes
+        self.end_offset = segments[0].base_offset if segments else 0  # of the next record
         self.written_offset = self.end_offset  # everything before it can be read
-        self._next: Segment | None = None  # made ahead of need
+        self._next: Segment | None = None  # created in advance
         self._making = threading.Lock()
-        self.is_warming = False  # whether segments made ahead of need are written through once
-        self._empty: Path | None = None  # a last file without a single byte
+        self.is_warming = False  # whether segments created in advance are written through once
+        self._empty: Path | None = None  # a last file of zero bytes
         self._added: list[tuple[Segment, int, list[memoryview]]] = []
-        self._deleted: list[Segment] = []  # whose files are still open
-        self._new_segments = 0  # of the segments, those first used since the last write
+        self._deleted: list[Segment] = []  # their files are still open
+        self._new_segments = 0  # segments first used since the last write
         self._is_tail_foul = False  # a failed write may have left bytes behind the end
 
     @classmethod
     def open(cls, directory: Path, segment_size: int, *, stopped_cleanly: bool = True) -> CommitLog:
         """Open the log in *directory*, or an empty one. No file is changed.
 
-        The log's end is not known yet: recovery finds it and calls :meth:`set_end`. The length of
-        the files that are there wins over *segment_size*. Only the last one may be shorter than
-        that: a crash can come before a new file has its length. Where it is the only one, nothing
-        tells what its length was, and after a crash *segment_size* is believed, if the file is
-        one that Eruca has begun.
+        The log's end is still unknown: recovery finds it and calls :meth:`set_end`. The length of
+        existing files takes precedence over *segment_size*. Only the last file may be shorter,
+        since a crash can come before a new file has its length. If it is the only file, its
+        intended length is unknown. After a crash *segment_size* is then assumed, provided that
+        Eruca has begun the file.
 
         Raises:
             CorruptLogError: The files do not follow each other, or differ in length.
@@ -100,19 +100,19 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        """Log offset of the first byte that is still there."""
+        """Log offset of the first byte present."""
         return self.segments[0].base_offset if self.segments else self.end_offset
 
     def set_end(self, offset: int, *, is_full: bool = False, is_tail_clean: bool) -> None:
-        """Declare where the log ends, and remove what is behind it.
+        """Set the end of the log, and remove everything after it.
 
         Args:
-            offset: Log offset behind the last sound record, or of the segment after a full one.
+            offset: Log offset after the last valid record, or of the segment after a full one.
             is_full: Whether a blank record ends the last segment.
-            is_tail_clean: Whether nothing can have been written behind the end.
+            is_tail_clean: Whether nothing can have been written after the end.
 
         Raises:
-            OSError: No room for a file that has to be made longer.
+            OSError: There is no room to extend a file.
         """
         assert not self._added
         if self._empty is not None:
@@ -128,23 +128,23 @@ class CommitLog:
                 except OSError as error:
                     if not is_scarcity(error):
                         raise
-                    self._is_tail_foul = True  # cut before anything is written behind it
+                    self._is_tail_foul = True  # clear it before the next write
             if last.size < self.segment_size and not is_full:
                 self.segments[-1] = last.extend(self.segment_size)
             self.segment_size = self.segments[-1].size
         self.end_offset = self.written_offset = offset
 
     def fits(self, size: int) -> bool:
-        """Tell whether a record or batch of *size* bytes goes into the current segment."""
+        """Tell whether a record or batch of *size* bytes fits into the current segment."""
         if not self.segments:
             return False
         return self.end_offset + size + BLANK_SIZE_MIN <= self.segments[-1].end_offset
 
     def roll(self) -> None:
-        """Go on in a new segment.
+        """Continue in a new segment.
 
         Raises:
-            OSError: There is no room for one; the log is as it was.
+            OSError: There is no room for one; the log is unchanged.
         """
         with self._making:
             following = self._take_next()
@@ -158,14 +158,14 @@ class CommitLog:
         self._new_segments += 1
 
     def add(self, records: memoryview) -> int:
-        """Take *records*, which fit, and return the log offset of the first."""
+        """Add *records*, which must fit, and return the log offset of the first one."""
         return self._add(records, len(records))
 
     def write(self) -> None:
-        """Hand everything added to the kernel; from then on it can be read.
+        """Pass everything added to the kernel; from then on it can be read.
 
         Raises:
-            OSError: Nothing of it is in the log, and the log ends where it did before.
+            OSError: None of it is in the log, which ends where it did before.
         """
         added, self._added = self._added, []
         try:
@@ -180,17 +180,17 @@ class CommitLog:
         self.written_offset = self.end_offset
 
     def take_back(self) -> None:
-        """Forget everything added since the last write, and what a failed write has left of it.
+        """Undo everything added since the last write, including the rest of a failed write.
 
-        New segments go from the last one on, so that no crash leaves a gap among the files. One
-        that the disk does not let go is in the way of the next roll, which says so.
+        New segments are removed from the last one on, so that no crash leaves a gap among the
+        files. A file that cannot be removed makes the next roll fail.
         """
         self._added.clear()
         self.end_offset = self.written_offset
         self._is_tail_foul = True
         with self._making:
             surplus = [self.segments.pop() for _ in range(self._new_segments)]
-            if surplus and self._next is not None:  # made to follow the last of them
+            if surplus and self._next is not None:  # it was created to follow the last of them
                 surplus.insert(0, self._next)
                 self._next = None
             self._new_segments = 0
@@ -198,10 +198,10 @@ class CommitLog:
                 for segment in surplus:
                     segment.delete()
         with suppress(OSError):
-            self._cut_tail()  # the next write tries again
+            self._cut_tail()  # if this fails, the next write tries again
 
     def make_next(self) -> Segment:
-        """Make the next segment ahead of need, and return it; may be called from another thread.
+        """Create the next segment in advance, and return it; may be called from another thread.
 
         Raises:
             OSError: There is no room for it.
@@ -211,9 +211,9 @@ class CommitLog:
         return following
 
     def prepare_next(self) -> None:
-        """Make the next segment ahead of need, and warm it; may be called from another thread.
+        """Create the next segment in advance, and warm it; may be called from another thread.
 
-        It can be used as soon as it is made, however warm it is.
+        It can be used once it is created, however warm it is.
 
         Raises:
             OSError: There is no room for it, or it cannot be warmed.
@@ -223,7 +223,7 @@ class CommitLog:
             following.warm()
 
     def stop_warming(self) -> None:
-        """Leave the next segment, and those to come, as warm as they are."""
+        """Stop warming the next segment, and do not warm later ones."""
         self.is_warming = False
         following = self._next
         if following is not None:
@@ -231,22 +231,22 @@ class CommitLog:
 
     @property
     def allocated_offset(self) -> int:
-        """Log offset behind the last byte of the last file, written or not."""
+        """Log offset after the last byte of the last file, written or not."""
         return self.segments[-1].end_offset if self.segments else self.end_offset
 
     def segment_start(self, offset: int) -> int:
-        """Return the start of the segment that holds *offset*, or of the one nearest to it."""
+        """Return the start of the segment that holds *offset*, or of the nearest one."""
         index = bisect.bisect_right(self.segments, offset, key=_base_offset) - 1
         return self.segments[max(index, 0)].base_offset if self.segments else self.end_offset
 
     def segment_at(self, offset: int) -> Segment | None:
-        """Return the segment that holds *offset*, or None outside the log."""
+        """Return the segment that holds *offset*; None outside the log."""
         if not self.min_offset <= offset < self.written_offset:
             return None
         return self.segments[(offset - self.min_offset) // self.segment_size]
 
     def view(self, offset: int, size: int) -> memoryview:
-        """Return *size* written bytes from *offset* on; they lie within one segment.
+        """Return *size* written bytes from *offset* on, which must lie within one segment.
 
         Raises:
             OutsideLogError: They do not.
@@ -256,7 +256,7 @@ class CommitLog:
         return memoryview(segment.buffer)[start : start + size]
 
     def views(self, starts: Sequence[int], ends: Sequence[int]) -> list[memoryview]:
-        """Return written stretches; each lies within one segment, as neighbours mostly do.
+        """Return written stretches, each within one segment; neighbours mostly share one.
 
         Raises:
             OutsideLogError: One does not.
@@ -278,30 +278,30 @@ class CommitLog:
         return self.segments[max(begin, 0) : end]
 
     def expired(self, needed_from: int) -> Segment | None:
-        """Return the oldest segment, if it may go: unless it is the last, or still needed.
+        """Return the oldest segment if it may be deleted; None if it is the last, or still needed.
 
-        Needed is what reaches beyond log offset *needed_from*.
+        Data after log offset *needed_from* is needed.
         """
         oldest = self.segments[0] if len(self.segments) > 1 else None
         return oldest if oldest is not None and oldest.end_offset <= needed_from else None
 
     def delete_oldest(self) -> None:
-        """Delete the oldest segment; readers of it keep what they have.
+        """Delete the oldest segment; readers keep the views that they have.
 
         Raises:
-            OSError: The disk does not let it go, and it is in the log as before: one that stayed
-                while a later one went would leave a gap among the files.
+            OSError: The file cannot be deleted, and stays in the log. Deleting a later one instead
+                would leave a gap among the files.
         """
         self.segments[0].path.unlink()
         self._deleted.append(self.segments.pop(0))
 
     def let_deleted_go(self) -> None:
-        """Free what deleted segments took, and make durable that they are deleted.
+        """Free the memory of deleted segments, and make their deletion durable.
 
-        That takes its time, so it is done in a thread, and before a further one is deleted.
+        This is slow, so it runs in a thread, and before the next segment is deleted.
 
         Raises:
-            OSError: It is not durable.
+            OSError: The deletion is not durable.
         """
         while self._deleted:
             self._deleted.pop().let_go()
@@ -363,7 +363,7 @@ def _base_offset(segment: Segment) -> int:
 
 
 def _is_ours(segment: Segment) -> bool:
-    """Tell whether Eruca has begun *segment*, which is with a control record."""
+    """Tell whether Eruca has begun *segment*; if so, it begins with a control record."""
     try:
         return decode_record(memoryview(segment.buffer)).topic == EVENTS_TOPIC
     except DamagedRecordError:

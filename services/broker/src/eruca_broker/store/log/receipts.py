@@ -21,7 +21,7 @@ class Receipt(NamedTuple):
 
 
 def receipt_to(future: asyncio.Future[Receipt], durability: str) -> Done:
-    """Return what resolves *future* once a batch is settled."""
+    """Return a callback that resolves *future* once a batch is settled."""
 
     def done(outcome: Appended | ErucaError) -> None:
         if isinstance(outcome, ErucaError):
@@ -33,7 +33,7 @@ def receipt_to(future: asyncio.Future[Receipt], durability: str) -> Done:
 
 
 def receipts_to(future: asyncio.Future[list[Receipt]], durability: str) -> GroupDone:
-    """Return what resolves *future* once a group of batches is settled."""
+    """Return a callback that resolves *future* once a group of batches is settled."""
 
     def done(outcome: list[Appended] | ErucaError) -> None:
         if isinstance(outcome, ErucaError):
@@ -49,11 +49,11 @@ def _receipt_of(appended: Appended, durability: str) -> Receipt:
 
 
 def _resolve(future: asyncio.Future[_Told], told: _Told) -> None:
-    if not future.done():  # else cancelled: whoever waited has left
+    if not future.done():  # else its waiter was cancelled
         future.set_result(told)
 
 
 def _refuse(future: asyncio.Future[_Told], error: ErucaError) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # whoever waits gets it; nobody waiting is no defect
+        future.exception()  # mark it as retrieved: there may be no waiter

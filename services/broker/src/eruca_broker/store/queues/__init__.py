@@ -1,1 +1,1 @@
-"""The consume queues: their files, their damage, and how they lag."""
+"""The consume queues: their files, damage in them, and their lag."""

@@ -1,12 +1,12 @@
-"""One consume queue: for each message of a queue, in order, where it lies in the log.
+"""One consume queue: the place in the log of each message of a queue, in order.
 
-A projection of the log: never ahead of it, deleted and rebuilt at will. The record says which
-queue offset it has, so an entry has one place, and putting it again changes nothing.
+It is a projection of the log: never ahead of it, and may be deleted and rebuilt at any time. The
+record contains its queue offset, so an entry has one place, and putting it again changes nothing.
 
-Crash rule: only what was flushed before the store's checkpoint is believed. :meth:`recover` takes
-the log offset up to which that was so; entries beyond it, whole or torn, are removed, and the
-store puts them again from the log. Entries are in log order, so those below the limit are a prefix,
-whatever a power cut made of the sectors behind it.
+Crash rule: only entries flushed before the store's checkpoint are trusted. :meth:`recover` takes
+the log offset of that checkpoint. Later entries, whole or torn, are removed, and the store puts
+them again from the log. Entries are in log order, so the trusted ones are a prefix, whatever a
+power failure left in the sectors after it.
 
 Invariants: the entries' log offsets ascend; ``min_offset <= max_offset``; there is an entry for
 each offset between them.
@@ -48,16 +48,16 @@ from eruca_broker.store.queues.queue_files import (
 ENTRIES_PER_FILE: Final = 300_000  # RocketMQ's mappedFileSizeConsumeQueue / 20
 
 _NO_LIMIT: Final = 1 << 63
-_TIMELESS_MAX: Final = 1_000  # damaged records in a row that are passed for one that tells its time
+_TIMELESS_MAX: Final = 1_000  # damaged records in a row that are skipped to find a store time
 
 
 class QueueMark(NamedTuple):
-    """Mark of a queue at a checkpoint: the content of its files when they were flushed."""
+    """The mark of a queue at a checkpoint: its files' content when they were flushed."""
 
     topic: str
     queue_id: int
     max_offset: int
-    log_end: int  # log offset behind the last entry's record
+    log_end: int  # log offset after the last entry's record
     files: tuple[tuple[int, int], ...]  # (number, CRC-32 of its entries), ascending
 
 
@@ -66,11 +66,11 @@ class ConsumeQueue:
 
     Attributes:
         min_offset: Queue offset of the first entry whose record is still in the log; equal to
-            ``max_offset`` where there is none.
-        max_offset: Queue offset the next entry gets.
+            ``max_offset`` if there is none.
+        max_offset: Queue offset of the next entry.
         changed_from: The lowest queue offset whose bytes may have changed since it was opened;
-            ``max_offset`` or more where none have but files were deleted; None if all is as it was.
-        crcs: CRC-32 of each file's entries by its number, as they were put; None: not known.
+            ``max_offset`` or more if only files were deleted; None if nothing has changed.
+        crcs: CRC-32 of each file's entries by file number, as they were put; None: unknown.
         is_mark_due: Whether it has changed since its last :class:`QueueMark`.
     """
 
@@ -86,8 +86,8 @@ class ConsumeQueue:
         self.changed_from: int | None = None
         self.crcs: dict[int, int] | None = None
         self.is_mark_due = True
-        self._last_end = 0  # log offset behind the last entry's record; 0 without one
-        self._cut_at = 0  # what a cut that left nothing was told
+        self._last_end = 0  # log offset after the last entry's record; 0 without one
+        self._cut_at = 0  # the log offset of a cut that removed all entries
 
     @classmethod
     def open(
@@ -100,18 +100,18 @@ class ConsumeQueue:
         limit: int | None = None,
         holding: HeldEntries | None = None,
     ) -> ConsumeQueue:
-        """Open the queue in *directory*; it is empty if that does not exist.
+        """Open the queue in *directory*; it is empty if the directory does not exist.
 
         Args:
-            directory: The queue's own.
-            entries_per_file: How its files are cut; must not change while they exist.
+            directory: The queue's own directory.
+            entries_per_file: The size of its files; must not change while they exist.
             open_files: The descriptors it shares with other queues.
-            unflushed: Where it notes what must be flushed.
+            unflushed: Collects its files to flush.
             limit: See :meth:`recover`.
-            holding: Says whether entries may be held in memory.
+            holding: Tells whether entries may be held in memory.
 
         Raises:
-            DamagedQueueError: Its files cannot be what was written.
+            DamagedQueueError: Its files differ from what was written.
         """
         queue = cls(QueueFiles(directory, entries_per_file, open_files, unflushed, holding))
         queue.recover(limit)
@@ -119,22 +119,22 @@ class ConsumeQueue:
 
     @property
     def max_physical_offset(self) -> int:
-        """Log offset behind the last entry's record; records below it have their entries.
+        """Log offset after the last entry's record; records before it have their entries.
 
         Without an entry: the log offset of the cut that removed the last one, or 0.
         """
         return self._last_end or self._cut_at
 
     def recover(self, limit: int | None = None) -> None:
-        """Find the entries there are, and forget what is not sure to be one.
+        """Find the existing entries, and remove those that are not certain.
 
         Args:
             limit: Log offset up to which entries had been flushed when the store stopped without
-                being closed; what lies beyond is removed. None after an orderly close, when every
-                entry in the files is sound.
+                being closed; later entries are removed. None after an orderly close, when every
+                entry in the files is valid.
 
         Raises:
-            DamagedQueueError: Its files cannot be what was written.
+            DamagedQueueError: Its files differ from what was written.
         """
         files = self.files
         files.discover()
@@ -148,13 +148,13 @@ class ConsumeQueue:
             entry = self.entry(offset)
             return entry.is_written and (entry.is_filler or entry.log_offset < end)
 
-        # From the last file backwards: the first one that begins with a sound entry has the end.
+        # From the last file backwards: the first one that begins with a valid entry has the end.
         number = files.last
         while number > files.first and not is_sound(number * files.entries_per_file):
             number -= 1
         start = number * files.entries_per_file
         found = partition_point(start, start + files.entries_per_file, is_sound)
-        if limit is not None:  # torn entries may have misled the search, but never to too early
+        if limit is not None:  # torn entries may have led the search too far, but never too short
             found = start + sound_count(view_entries(files.read(start, found - start)), limit)
         self._set_end(found)
         if limit is not None or self.max_offset <= files.last * files.entries_per_file:
@@ -169,16 +169,16 @@ class ConsumeQueue:
         )
 
     def recover_marked(self, mark: QueueMark, min_log_offset: int) -> None:
-        """Go on from what a checkpoint has noted of the queue; what came later is put again.
+        """Continue from a checkpoint's mark of the queue; later entries are put again.
 
-        The last file is proved now, each other one when it is first read.
+        The last file is verified now, each other one on its first read.
 
         Args:
-            mark: What was noted.
-            min_log_offset: Where the log begins.
+            mark: The mark.
+            min_log_offset: The beginning of the log.
 
         Raises:
-            DamagedQueueError: The files are not what was noted.
+            DamagedQueueError: The files differ from the mark.
         """
         files = self.files
         files.discover()
@@ -197,13 +197,13 @@ class ConsumeQueue:
             start, self.max_offset, lambda offset: self.entry(offset).is_filler
         )
         has_lost = files.first > min(noted) and self.min_offset == start < self.max_offset
-        # Retention deletes no file whose successor begins with a record that is there.
+        # Retention keeps a file if its successor begins with a record that is still there.
         if has_lost and self.entry(start).log_offset >= min_log_offset:
             raise DamagedQueueError(f"{files.directory}: its first entries are missing")
         self.correct_min(min_log_offset)
 
     def mark(self, topic: str, queue_id: int) -> QueueMark | None:
-        """Return what is to be noted of the queue once it is flushed; None: it is not known."""
+        """Return the mark of the queue, valid once it is flushed; None if it is unknown."""
         if self.crcs is None:
             return None
         files = self.files
@@ -211,7 +211,7 @@ class ConsumeQueue:
         return QueueMark(topic, queue_id, self.max_offset, self._last_end, noted)
 
     def entry(self, queue_offset: int) -> Entry:
-        """Return one entry; *queue_offset* lies in an existing file."""
+        """Return one entry; *queue_offset* must be in an existing file."""
         return decode_entry(self.files.read(queue_offset, 1))
 
     def entries(self, first: int, count: int) -> Entries:
@@ -231,8 +231,8 @@ class ConsumeQueue:
     def put_run(self, first: int, entries: Entries | bytes) -> int:
         """Write entries of consecutive queue offsets from *first* on; return how many were new.
 
-        Entries the queue has are left out: those before its end, and those of records that lie
-        before its last one's in the log. A queue without entries begins where its first one does.
+        Known entries are skipped: those before the queue's end, and those whose records are before
+        its last one's in the log. A queue without entries begins with the first one.
 
         Args:
             first: Queue offset of the first entry.
@@ -240,9 +240,9 @@ class ConsumeQueue:
                 at least one, in log order.
 
         Raises:
-            MisplacedRecordError: They do not follow on the queue's last entry.
+            MisplacedRecordError: They do not follow the queue's last entry.
             OSError: The disk refused. Entries before the refused one are written, and count;
-                putting the whole run again goes on from there.
+                putting the whole run again continues there.
         """
         data = entries if isinstance(entries, bytes) else entries.tobytes()
         count = len(data) // ENTRY_SIZE
@@ -261,7 +261,7 @@ class ConsumeQueue:
                 log_offset = rows["log_offset"].item(known)
                 raise MisplacedRecordError(
                     f"{self.files.directory}: entry {first + known} of the record at {log_offset}"
-                    f" does not follow on {self.max_offset - 1}, whose record ends at"
+                    f" does not follow {self.max_offset - 1}, whose record ends at"
                     f" {self._last_end}",
                     log_offset,
                 )
@@ -269,7 +269,7 @@ class ConsumeQueue:
         return count - known
 
     def truncate(self, log_offset: int) -> None:
-        """Remove the entries of records at or behind *log_offset*."""
+        """Remove the entries of records at or after *log_offset*."""
         if self._last_end <= log_offset:
             return
         files = self.files
@@ -289,10 +289,10 @@ class ConsumeQueue:
         self.min_offset = min(self.min_offset, self.max_offset)
 
     def begin(self, first: int) -> None:
-        """Let the queue, which has no entry, begin at *first*, above 0; a file tells so.
+        """Let the queue, which has no entries, begin at *first*, above 0; write that to a file.
 
         Raises:
-            OSError: The disk refused; calling again tries again.
+            OSError: The disk refused; calling again retries.
         """
         assert not self._last_end
         self._pad(first - 1 - (first - 1) % self.files.entries_per_file, first)
@@ -306,9 +306,9 @@ class ConsumeQueue:
         )
 
     def delete_expired(self, min_log_offset: int) -> int:
-        """Correct the minimum, and delete files it has passed; return how many.
+        """Correct the minimum, and delete files before it; return their number.
 
-        The last file stays, or the queue would forget which offset comes next.
+        The last file stays: without it the queue would lose its next offset.
         """
         self.correct_min(min_log_offset)
         deleted = self.files.delete_before(self.min_offset // self.files.entries_per_file)
@@ -319,18 +319,18 @@ class ConsumeQueue:
     def offset_by_time(
         self, timestamp: int, store_time_of: Callable[[int], int | None], *, upper: bool = False
     ) -> int:
-        """Return the queue offset a store time leads to, looking at live entries only.
+        """Return the queue offset for a store time, among the present entries.
 
         Lower: the first entry stored at or after *timestamp*, else ``max_offset``. Upper: the last
         entry stored at or before it, else 0 (which may be below ``min_offset``).
 
-        A record that does not tell its time counts as stored with the next one that does; amid
-        very many of them, as too late, so that none behind them is passed over.
+        A record without a readable time counts as stored with the next one that has one. Among very
+        many of them it counts as too late, so that no later one is skipped.
 
         Args:
             timestamp: ms since the epoch.
-            store_time_of: Returns the store time of the record at a log offset; None where it
-                cannot be read.
+            store_time_of: Returns the store time of the record at a log offset; None if it cannot
+                be read.
             upper: Which of the two.
         """
 
@@ -347,7 +347,7 @@ class ConsumeQueue:
         return found - 1 if found > self.min_offset else 0
 
     def _begin(self, first: int) -> None:
-        """Prepare a queue without entries for its first one: pad its file up to there."""
+        """Prepare a queue without entries for its first one: pad its file up to that offset."""
         self._pad(first - first % self.files.entries_per_file, first)
 
     def _pad(self, start: int, first: int) -> None:
@@ -374,10 +374,10 @@ class ConsumeQueue:
             data = data[count * ENTRY_SIZE :]
 
     def _add_to_crc(self, queue_offset: int, data: memoryview) -> None:
-        """Take note of entries that were written, all into one file."""
+        """Update the CRC with entries that were written, all into one file."""
         if self.crcs is not None:
             per_file = self.files.entries_per_file
-            while data:  # held ones may go over a file's end
+            while data:  # held ones may cross a file's end
                 number, index = divmod(queue_offset, per_file)
                 some = data[: (per_file - index) * ENTRY_SIZE]
                 self.crcs[number] = crc32(some, self.crcs.get(number, 0) if index else 0)

@@ -1,17 +1,17 @@
 """All consume queues of a store: ``consumequeue/{topic}/{queue_id}/``.
 
-Queues are opened when they are first asked for, and hold no descriptor of their own: one limit,
-``open_files_max``, is shared by all. A queue object takes about a kilobyte, so a hundred thousand
-of them are affordable; their entries stay on disk.
+Queues are opened on first use, and hold no descriptor of their own: one limit, ``open_files_max``,
+is shared by all. A queue object takes about a kilobyte, so a hundred thousand of them are
+affordable; their entries stay on disk.
 
 At start-up the store calls :meth:`ConsumeQueues.verify` after an orderly close, or
-:meth:`ConsumeQueues.recover_all` after a crash. Both return what is damaged; each damaged queue is
-then removed with :meth:`ConsumeQueues.delete` and put again from the log, the others stay. A queue
-that was found damaged while the store was open is damaged for the next start, however it is closed.
+:meth:`ConsumeQueues.recover_all` after a crash. Both return the damaged queues. Each of them is
+then removed with :meth:`ConsumeQueues.delete` and put again from the log; the others stay. A queue
+found damaged while the store is open counts as damaged at the next start, however it is closed.
 
-A deleted topic's files, of which there may be thousands, are only moved aside, into a directory
-beside this one; :meth:`ConsumeQueues.free_deleted` frees them in a thread, and the next start what
-a stop has left there.
+A deleted topic's files, of which there may be thousands, are only moved into a directory beside
+this one. :meth:`ConsumeQueues.free_deleted` frees them in a thread; the next start frees files that
+remain after a stop.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from eruca_broker.store.queues.queue_check import (
 from eruca_broker.store.queues.queue_files import DamagedQueueError, QueueFiles
 from eruca_chassis.directories import DIRECTORY_MODE, make_directory
 
-DELETED_SUFFIX: Final = ".deleted"  # of the directory beside, where deleted topics' files go
+DELETED_SUFFIX: Final = ".deleted"  # of the directory for the files of deleted topics
 OPEN_FILES_MAX: Final = 512  # descriptors of consume queues; half of a common process limit
 
 _log = structlog.get_logger(__name__)
 
 
 class DamagedQueue(NamedTuple):
-    """A queue that must be deleted and rebuilt, and why."""
+    """A queue that must be deleted and rebuilt, and the reason."""
 
     topic: str
     queue_id: int
@@ -56,7 +56,7 @@ class DamagedQueue(NamedTuple):
 
 
 class ConsumeQueues:
-    """The consume queues below *directory*, which is created if need be. Used from one thread."""
+    """The consume queues below *directory*, created on demand. Used from one thread."""
 
     def __init__(
         self,
@@ -76,17 +76,17 @@ class ConsumeQueues:
         self._taken = Unflushed()
         self.held = HeldEntries()
         self._queues: dict[Key, ConsumeQueue | None] = dict.fromkeys(_list(directory))
-        self._digests: dict[Key, QueueDigest] = {}  # of what has been verified
-        self._marks: dict[Key, QueueMark] = {}  # of what is flushed
-        self._unopened: set[Key] = set()  # since a crash; their marks tell what they are
-        self._limit = 0  # log offset up to which those tell it
-        self.min_log_offset = 0  # where the log begins
-        self.damaged: dict[Key, str] = {}  # found so when they were opened or read since a crash
-        self._distrusted: dict[Key, str] = {}  # with what was found wrong
+        self._digests: dict[Key, QueueDigest] = {}  # of verified queues
+        self._marks: dict[Key, QueueMark] = {}  # of flushed queues
+        self._unopened: set[Key] = set()  # not opened since a crash; their marks describe them
+        self._limit = 0  # log offset up to which those marks hold
+        self.min_log_offset = 0  # the beginning of the log
+        self.damaged: dict[Key, str] = {}  # found so when opened or read since a crash; the fault
+        self._distrusted: dict[Key, str] = {}  # with the fault of an entry
         self._left_over: set[str] = set()  # deleted topics whose files may still be there
 
     def __iter__(self) -> Iterator[Key]:
-        """Iterate over the queues there are, as (topic, queue id)."""
+        """Iterate over the existing queues, as (topic, queue id)."""
         return iter(list(self._queues))
 
     def __len__(self) -> int:
@@ -99,41 +99,41 @@ class ConsumeQueues:
         """Return a queue; an empty one if it does not exist yet.
 
         Raises:
-            DamagedQueueError: Its files cannot be what was written.
+            DamagedQueueError: Its files differ from what was written.
             OSError: The disk refused.
         """
         key = (topic, queue_id)
         return self._queues.get(key) or self._open(key)
 
     def existing(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return a queue that has or had entries, or None, without making one.
+        """Return a queue that has or had entries, or None; never create one.
 
         Raises:
-            DamagedQueueError: Its files cannot be what was written.
+            DamagedQueueError: Its files differ from what was written.
         """
         key = (topic, queue_id)
         return self.queue(topic, queue_id) if key in self._queues else None
 
     def items(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
-        """Iterate over the queues there are, opening each."""
+        """Iterate over the existing queues; open each."""
         for topic, queue_id in self:
             yield topic, queue_id, self.queue(topic, queue_id)
 
     @property
     def unopened_files_max(self) -> int:
-        """Number of files that may still be opened, of those that may be open at a time."""
+        """Number of files that may still be opened within the limit."""
         return self._open_files.room
 
     @property
     def distrusted(self) -> Mapping[Key, str]:
-        """The queues that have entries which are wrong, each with what was found."""
+        """The queues with invalid entries, each with the fault."""
         return self._distrusted
 
     def distrust(self, topic: str, queue_id: int, fault: str) -> UnavailableError:
-        """Note that a queue has an entry which is wrong: the next start makes it anew.
+        """Record that a queue has an invalid entry: the next start rebuilds it.
 
         Returns:
-            What whoever reads it is told.
+            The error for a reader of the queue.
         """
         key = (topic, queue_id)
         damage = queue_damaged(key, fault)
@@ -154,9 +154,9 @@ class ConsumeQueues:
         self._unflushed.directories.add(f"{self._directory}/{topic}")
 
     def delete_topic(self, topic: str) -> None:
-        """Delete all queues of a topic: they are gone at once, and their files out of the way.
+        """Delete all queues of a topic at once, and move their files away.
 
-        What the disk does not let go now is left to :meth:`delete_left_over`.
+        If the disk refuses, :meth:`delete_left_over` tries again.
         """
         for key in [key for key in self._queues if key[0] == topic]:
             del self._queues[key]
@@ -166,36 +166,35 @@ class ConsumeQueues:
             self._delete_files(topic)
 
     def delete_left_over(self) -> None:
-        """Delete the files of deleted topics that are still there.
+        """Delete the remaining files of deleted topics.
 
         Raises:
-            OSError: Some are. No queue of such a topic can be opened meanwhile.
+            OSError: Some remain. No queue of such a topic can be opened meanwhile.
         """
         for topic in list(self._left_over):
             self._delete_files(topic)
 
     def free_deleted(self) -> None:
-        """Free what the files of deleted topics take; may be called in another thread.
+        """Free the space of deleted topics' files; may be called in another thread.
 
-        What the disk does not let go is tried again with the next call.
+        The next call retries files that the disk refuses to delete.
         """
         shutil.rmtree(self._deleted, ignore_errors=True)
 
     def truncate(self, log_offset: int) -> None:
-        """Remove, in all queues, the entries of records at or behind *log_offset*."""
+        """Remove, in all queues, the entries of records at or after *log_offset*."""
         for key in self:
             if not (key in self._unopened and self._limit <= log_offset):
                 self.queue(*key).truncate(log_offset)
 
     def delete_expired(self, min_log_offset: int) -> Iterator[int]:
-        """Move each queue's minimum to the log's, delete files it has passed; yield how many.
+        """Move each queue's minimum to the log's, delete files before it; yield their number.
 
-        Queues may be made and deleted between two steps: new ones have nothing that has expired.
-        One that is damaged, or that cannot be read, keeps its files, and keeps no other from going
-        on.
+        Queues may be created and deleted between two steps: new ones have no expired entries. A
+        queue that is damaged or unreadable keeps its files, and does not stop the others.
 
         Raises:
-            OSError: Something is short for now, such as descriptors; nothing is wrong with a queue.
+            OSError: A resource such as descriptors is short; no queue is at fault.
         """
         for key in self:
             deleted = 0
@@ -212,12 +211,12 @@ class ConsumeQueues:
     def trust(
         self, marks: Iterable[QueueMark], limit: int, min_log_offset: int
     ) -> list[DamagedQueue]:
-        """Believe what a checkpoint has noted, after a crash; each queue is proved when used.
+        """Trust a checkpoint's marks after a crash; each queue is verified on first use.
 
         Args:
-            marks: What was noted of each queue.
-            limit: Log offset up to whose records they had their entries.
-            min_log_offset: Where the log begins.
+            marks: The mark of each queue.
+            limit: Log offset up to which they had their entries.
+            min_log_offset: The beginning of the log.
 
         Returns:
             The queues whose files are missing.
@@ -229,36 +228,36 @@ class ConsumeQueues:
         return [DamagedQueue(*key, "its files are missing") for key in lost]
 
     def end_of(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset that a queue's next entry gets, without opening its files.
+        """Return the offset of a queue's next entry, without opening its files.
 
         Raises:
-            DamagedQueueError: Its files cannot be what was written.
+            DamagedQueueError: Its files differ from what was written.
         """
         key = (topic, queue_id)
-        if key in self._unopened:  # without a mark it was made since, for records that are gone
+        if key in self._unopened:  # without a mark it was created later, for records that are gone
             mark = self._marks.get(key)
             return 0 if mark is None else mark.max_offset
         queue = self.existing(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
     def noted_end(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset that a damaged queue's next entry gets, as was noted."""
+        """Return the offset of a damaged queue's next entry, according to its mark."""
         mark, queue = self._marks.get((topic, queue_id)), self._queues.get((topic, queue_id))
         return max(mark.max_offset if mark else 0, queue.max_offset if queue else 0)
 
     def note_damage(self, topic: str, queue_id: int, fault: str) -> None:
-        """Note that a queue has been found damaged, to be rebuilt."""
+        """Record that a queue is damaged and must be rebuilt."""
         if (topic, queue_id) not in self.damaged:
             self.damaged[topic, queue_id] = fault
             _log.error("a consume queue is damaged and is rebuilt from the log", fault=fault)
 
     def noted(self, topic: str, queue_id: int) -> QueueMark | None:
-        """Return what was noted of a queue that has not been opened since a crash, else None."""
+        """Return the mark of a queue that has not been opened since a crash, else None."""
         key = (topic, queue_id)
         return self._marks.get(key) if key in self._unopened else None
 
     def marks(self) -> list[QueueMark]:
-        """Return what is to be noted of all queues once they are flushed."""
+        """Return the marks of all queues, valid once they are flushed."""
         for key, queue in self._queues.items():
             if queue is not None and queue.is_mark_due and key not in self._distrusted:
                 if (mark := queue.mark(*key)) is None:
@@ -269,31 +268,31 @@ class ConsumeQueues:
         return list(self._marks.values())
 
     def note_files(self) -> None:
-        """Read the files of all queues, so that each has a mark from now on; takes its time."""
+        """Read the files of all queues, so that each has a mark from now on; slow."""
         for key, queue in self._queues.items():
             if queue is not None and queue.crcs is None and key not in self._distrusted:
                 queue.crcs = dict(file_digests(queue.files, queue.max_offset, {}))
 
     def open_some(self, count: int) -> None:
-        """Open queues that nobody has used since a crash, so that what it left behind is removed.
+        """Open queues not used since a crash, so that uncertain entries in them are removed.
 
         Raises:
             OSError: The disk refused.
         """
         for key in list(self._unopened)[:count]:
-            with suppress(DamagedQueueError):  # which is noted, and rebuilt
+            with suppress(DamagedQueueError):  # it is recorded, and the queue rebuilt
                 self.queue(*key)
 
     @property
     def has_unopened(self) -> bool:
-        """True while there are queues that nobody has used since a crash."""
+        """True while there are queues not used since a crash."""
         return bool(self._unopened)
 
     def take_unflushed(self) -> Unflushed:
-        """Return what must be flushed for all entries up to now to be durable.
+        """Return the work that makes all entries up to now durable.
 
-        Its ``sync`` may be called in another thread, one at a time. What it leaves undone, because
-        it failed or was not called, is part of what is taken the next time.
+        Its ``sync`` may be called in another thread, one at a time. Work that it leaves undone,
+        because it failed or was not called, is part of the next call's result.
         """
         self._unflushed.add_all(self._taken)
         self._taken = self._unflushed.take()
@@ -302,17 +301,17 @@ class ConsumeQueues:
     def digests(self) -> list[QueueDigest]:
         """Return the digest of every queue, for :meth:`verify` to compare with later.
 
-        Files that were verified and have been full since then are not read again.
+        A file that was full when it was verified is not read again.
         """
         return [self._digest(key) for key in self]
 
     def verify(self, digests: Iterable[QueueDigest] | None, *, log_end: int) -> list[DamagedQueue]:
-        """Return the queues that are not what they were when *digests* were taken.
+        """Return the queues that differ from *digests*.
 
         Args:
-            digests: Of every queue; None where there are none, then only entries that contradict
-                one another or the log are found.
-            log_end: Where the log ends: no entry may point behind it.
+            digests: The digest of every queue. None: there are none, so that only entries are found
+                that contradict each other or the log.
+            log_end: The end of the log: no entry may point after it.
         """
         damaged = []
         expected = None if digests is None else {item[:2]: item for item in digests}
@@ -325,13 +324,13 @@ class ConsumeQueues:
                     check_digests(files, expected[key])
                     self._digests[key] = expected[key]
                 else:
-                    raise DamagedQueueError("it was not there when the store was closed")
+                    raise DamagedQueueError("it did not exist when the store was closed")
             except DamagedQueueError as error:
                 damaged.append(DamagedQueue(*key, str(error)))
         return damaged
 
     def recover_all(self, limit: int) -> list[DamagedQueue]:
-        """Open every queue after a crash; see :meth:`ConsumeQueue.recover`. Return the damaged.
+        """Open every queue after a crash; return the damaged. See :meth:`ConsumeQueue.recover`.
 
         Args:
             limit: Log offset up to which all queues had been flushed.
@@ -370,7 +369,7 @@ class ConsumeQueues:
         self._left_over.discard(topic)
 
     def _open(self, key: Key, limit: int | None = None) -> ConsumeQueue:
-        if key[0] in self._left_over:  # or it would begin with another topic's entries
+        if key[0] in self._left_over:  # else it would begin with another topic's entries
             self._delete_files(key[0])
         if key in self._unopened:
             return self._open_marked(key)
@@ -397,10 +396,10 @@ class ConsumeQueues:
         try:
             if mark is not None:
                 queue.recover_marked(mark, self.min_log_offset)
-            else:  # it was made since
+            else:  # it was created later
                 queue.recover(self._limit)
                 if queue.max_offset:
-                    raise DamagedQueueError(f"{files.directory}: no checkpoint knows its entries")
+                    raise DamagedQueueError(f"{files.directory}: no checkpoint has its entries")
         except DamagedQueueError as error:
             self.note_damage(*key, str(error))
             raise
@@ -410,7 +409,7 @@ class ConsumeQueues:
 
     def _digest(self, key: Key) -> QueueDigest:
         if key in self._distrusted:
-            return QueueDigest(*key, max_offset=0, files=())  # as of no queue that has entries
+            return QueueDigest(*key, max_offset=0, files=())  # as if it had no entries
         known = self._digests.get(key)
         queue = self._queues[key]
         if known is not None and (queue is None or queue.changed_from is None):
@@ -442,6 +441,6 @@ def _list(directory: Path) -> Iterator[Key]:
             if topic.is_dir():
                 with os.scandir(topic) as queues:
                     for queue in queues:
-                        # RocketMQ, too, passes over what is no number.
+                        # Like RocketMQ, skip names that are not numbers.
                         if queue.name.isdecimal() and queue.name == str(int(queue.name)):
                             yield topic.name, int(queue.name)

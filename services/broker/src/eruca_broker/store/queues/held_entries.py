@@ -1,10 +1,10 @@
 """Entries of consume queues that a start could not write: held in memory until there is room.
 
-A store opens on a full disk, too. What its queues' files lack then is in the log, but the state is
-folded from the queues, and offsets are given by them: so they must be whole before anything is
-served. Their entries are held in memory, at most those of the log's end that a start walks, and
-written as soon as the disk takes them. Once the store is open a queue whose file fails lags instead
-(:mod:`.lagging`), and what it lacks is not held anywhere.
+A store opens on a full disk, too. Entries that its queues' files then lack are in the log. But the
+state is folded from the queues, and offsets are assigned from them: so the queues must be complete
+before anything is served. Their entries are held in memory, at most those of the part of the log
+that a start walks, and written as soon as there is room. Once the store is open, a queue whose file
+fails lags instead (:mod:`.lagging`), and its missing entries are not held in memory.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class HoldingFiles(Protocol):
     """Files of a queue that may hold entries in memory."""
 
     def settle(self) -> None:
-        """Write what is held; raise OSError while the disk does not take it."""
+        """Write the held entries; raise OSError while the disk refuses them."""
 
 
 class HeldEntries:
-    """The queues' files of one store that hold entries; and whether more may.
+    """The queue files of one store that hold entries, and whether more may.
 
     Attributes:
-        is_allowed: Whether entries that the disk refuses may be held: during a start.
+        is_allowed: Whether refused entries may be held: during a start.
         error: Why the last ones are held, or None.
     """
 
@@ -35,24 +35,24 @@ class HeldEntries:
         self._files: dict[str, HoldingFiles] = {}
 
     def takes(self, error: OSError) -> bool:
-        """Tell whether what the disk has refused with *error* is held instead."""
+        """Tell whether entries refused with *error* are held."""
         return self.is_allowed and is_scarcity(error)
 
     def note(self, directory: str, files: HoldingFiles, error: OSError) -> None:
-        """Note that the files in *directory* hold entries because of *error*."""
+        """Record that the files in *directory* hold entries because of *error*."""
         self._files[directory] = files
         self.error = error.with_traceback(None)
 
     def forget_below(self, directory: str) -> None:
-        """Forget files that are deleted, with what they hold."""
+        """Drop deleted files, with the entries that they hold."""
         for path in [p for p in self._files if p == directory or p.startswith(f"{directory}/")]:
             del self._files[path]
 
     def settle(self) -> None:
-        """Write all that is held.
+        """Write all held entries.
 
         Raises:
-            OSError: The disk does not take it all yet.
+            OSError: The disk still refuses some.
         """
         for directory, files in list(self._files.items()):
             files.settle()

@@ -1,10 +1,10 @@
-"""Projections that lag: the disk refused to take what the log has.
+"""Projections that lag: the disk refused to write records of the log to them.
 
-The log is the truth and goes on: it is written, flushed and acknowledged whatever becomes of a file
-of a consume queue or of the key index. Of what such a file lacks nothing is kept in memory but the
-log offset from which it lacks it; :meth:`Dispatcher.catch_up` puts it again from the log.
+The log is the truth and continues: it is written, flushed and acknowledged even if a file of a
+consume queue or of the key index fails. Of the records that such a file lacks, only the log offset
+of the first one is kept in memory; :meth:`Dispatcher.catch_up` adds them again from the log.
 
-Meanwhile whoever reads what is not there yet is told why, and no checkpoint promises it.
+Meanwhile a read of missing entries fails with the reason, and no checkpoint includes them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from eruca.contract.errors import UnavailableError
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 
 Key: TypeAlias = tuple[str, int]
-"""A queue: its topic and its number."""
+"""A queue: its topic and its queue id."""
 ProjectionError: TypeAlias = OSError | DamagedQueueError
 
 KEY_INDEX: Final = ("", 0)
-"""The key index, among queues: no topic is called so."""
-RETRY_AFTER_SECONDS: Final = 5.0  # a checkpoint's period: each tries again
+"""The key index as a queue: no topic has this name."""
+RETRY_AFTER_SECONDS: Final = 5.0  # a checkpoint's period: each checkpoint retries
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
     """The first record that a projection lacks, and the reason."""
 
-    log_offset: int  # of the first record that is not in it
+    log_offset: int  # of the first missing record
     error: ProjectionError
 
     @property
@@ -38,46 +38,46 @@ class Lag:
 
 
 def reason_of(error: ProjectionError) -> str:
-    """Return what the disk, or a damaged file, said."""
+    """Return the message of the disk, or of a damaged file."""
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def queue_failed(key: Key, error: ProjectionError) -> UnavailableError:
-    """Return what whoever reads or needs a queue is told whose file has failed."""
+    """Return the error for a request that needs a queue whose file has failed."""
     topic, queue_id = key
     return UnavailableError(
         f"the consume queue {queue_id} of {topic!r} cannot be read or written: {reason_of(error)}",
-        fix="what was acknowledged is safe in the log, and the broker tries again; if it goes on, "
-        "mend the disk and restart the broker, which rebuilds the queue",
+        fix="acknowledged messages are safe in the log, and the broker retries; if this continues, "
+        "repair the disk and restart the broker, which rebuilds the queue",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )
 
 
 def queue_damaged(key: Key, fault: str) -> UnavailableError:
-    """Return what whoever reads a queue is told that has an entry which was never written."""
+    """Return the error for a read of a queue with an entry that was never written."""
     topic, queue_id = key
     return UnavailableError(
         f"the consume queue {queue_id} of {topic!r} is damaged: {fault}",
-        fix="what was acknowledged is safe in the log: stop the broker in order and start it, and "
-        "it makes the queue anew",
+        fix="acknowledged messages are safe in the log: stop the broker in order and start it, and "
+        "it rebuilds the queue",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )
 
 
 def index_unproved() -> UnavailableError:
-    """Return the error of a look-up by key while the index is still to be proved."""
+    """Return the error for a look-up by key before the index has been verified."""
     return UnavailableError(
-        "the key index is being proved after a crash, so it is not known to be complete",
+        "the key index is being verified after a crash, so it may be incomplete",
         fix="try again: a gigabyte takes some seconds",
         retry_after_seconds=1.0,
     )
 
 
 def index_failed(error: ProjectionError) -> UnavailableError:
-    """Return what whoever looks for a key is told while the index does not know all."""
+    """Return the error for a look-up by key while the index is incomplete."""
     return UnavailableError(
         f"the key index cannot be written: {reason_of(error)}",
-        fix="what was acknowledged is safe in the log, and the broker tries again; if it goes on, "
-        "mend the disk and restart the broker, which rebuilds the index",
+        fix="acknowledged messages are safe in the log, and the broker retries; if this continues, "
+        "repair the disk and restart the broker, which rebuilds the index",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )

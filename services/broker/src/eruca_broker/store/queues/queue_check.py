@@ -1,9 +1,9 @@
-"""Finding damage in a consume queue: by its digest, or where there is none by its structure.
+"""Find damage in a consume queue: by its digest, or without one by its structure.
 
-The digest of a file is the CRC-32 of its entries. It is taken when the store is closed and
-compared when it is opened again; a file that is full never changes, so its digest is kept. After
-a crash there is no digest, and what can be told is whether the entries make sense: one after
-another, each behind the last in the log.
+The digest of a file is the CRC-32 of its entries. It is taken when the store is closed, and
+compared when it is opened again; a full file never changes, so its digest is kept. After a crash
+there is no digest. Then the check is whether the entries are plausible: consecutive, each after the
+previous one in the log.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from isal import isal_zlib
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE, FILLER_SIZE, log_ends, view_entries
 from eruca_broker.store.queues.queue_files import DamagedQueueError, QueueFiles
 
-_CHUNK_COUNT: Final = 65_536  # entries looked at at a time; bounds the memory it takes
-_TAIL_ZEROS: Final = bytes(64 * 1024)  # as much of a tail is read together
+_CHUNK_COUNT: Final = 65_536  # entries per read; bounds the memory
+_TAIL_ZEROS: Final = bytes(64 * 1024)  # bytes of a tail per read
 
 _crc32 = isal_zlib.crc32  # an order of magnitude faster than zlib's
 
@@ -36,7 +36,7 @@ class QueueDigest(NamedTuple):
 def file_digests(
     files: QueueFiles, max_offset: int, known: Mapping[int, int]
 ) -> tuple[tuple[int, int], ...]:
-    """Return the digest of each file up to *max_offset*; those in *known* are not read."""
+    """Return the digest of each file up to *max_offset*; files in *known* are not read."""
     return tuple(
         (number, known[number] if number in known else _digest(files, number, max_offset))
         for number in range(files.first, files.last + 1)
@@ -44,13 +44,13 @@ def file_digests(
 
 
 def check_digests(files: QueueFiles, expected: QueueDigest) -> None:
-    """Compare discovered *files* with what they were.
+    """Compare discovered *files* with their digests.
 
     Raises:
         DamagedQueueError: They differ.
     """
     if [number for number, _ in expected.files] != list(range(files.first, files.last + 1)):
-        raise DamagedQueueError(f"{files.directory}: files have come or gone")
+        raise DamagedQueueError(f"{files.directory}: files were added or removed")
     for number, digest in expected.files:
         if _digest(files, number, expected.max_offset) != digest:
             raise DamagedQueueError(f"{files.path(number)}: entries have changed")
@@ -58,15 +58,15 @@ def check_digests(files: QueueFiles, expected: QueueDigest) -> None:
 
 
 def check_structure(files: QueueFiles, log_end: int) -> None:
-    """Check that discovered *files* hold entries that could be right.
+    """Check that discovered *files* hold plausible entries.
 
     Raises:
-        DamagedQueueError: Fillers elsewhere than in front, a hole among the entries, entries that
-            do not ascend in the log, or one that points behind *log_end*.
+        DamagedQueueError: Fillers that are not at the beginning, a hole among the entries, entries
+            that do not ascend in the log, or one that points after *log_end*.
     """
     last_end = 0
     end = files.first * files.entries_per_file
-    in_front = True  # nothing but fillers so far
+    in_front = True  # only fillers so far
     for offset, chunk in _chunks(files, end, (files.last + 1) * files.entries_per_file):
         rows = view_entries(chunk)
         written = (rows["size"] > 0) & (rows["log_offset"] >= 0)
@@ -89,7 +89,7 @@ def check_structure(files: QueueFiles, log_end: int) -> None:
         if not is_whole:
             break
     if last_end > log_end:
-        raise DamagedQueueError(f"{files.directory}: points to {last_end}, behind {log_end}")
+        raise DamagedQueueError(f"{files.directory}: points to {last_end}, after {log_end}")
     if end < files.last * files.entries_per_file:
         raise DamagedQueueError(f"{files.directory}: entry {end} is missing")
     _check_tail(files, end)
@@ -109,7 +109,7 @@ def _chunks(files: QueueFiles, first: int, last: int) -> Iterator[tuple[int, byt
 
 
 def _check_tail(files: QueueFiles, end: int) -> None:
-    """Check that nothing is written in the last file from queue offset *end* on."""
+    """Check that the last file is empty from queue offset *end* on."""
     if files.last < files.first:
         return
     path = files.path(files.last)
@@ -118,14 +118,12 @@ def _check_tail(files: QueueFiles, end: int) -> None:
     try:
         while position < files.file_size:
             try:
-                position = os.lseek(
-                    descriptor, position, os.SEEK_DATA
-                )  # skips what was not written
-            except OSError:  # ENXIO: nothing but a hole up to the end
+                position = os.lseek(descriptor, position, os.SEEK_DATA)  # skips holes
+            except OSError:  # ENXIO: only a hole up to the end
                 return
             data = os.pread(descriptor, len(_TAIL_ZEROS), position)
-            if data != _TAIL_ZEROS[: len(data)]:  # any() would look at each byte by itself
-                raise DamagedQueueError(f"{path}: something is written behind entry {end - 1}")
+            if data != _TAIL_ZEROS[: len(data)]:  # any() would test each byte in Python
+                raise DamagedQueueError(f"{path}: found data after entry {end - 1}")
             position += len(data)
     finally:
         os.close(descriptor)

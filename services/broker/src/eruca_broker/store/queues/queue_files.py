@@ -1,10 +1,10 @@
 """The files of one consume queue, read and written as one row of entries.
 
-A file is named after the byte offset of its first entry, in 20 digits, and is exactly
-``entries_per_file`` entries long from its creation on, sparse: RocketMQ refuses any other length.
-Written with pwrite and never through a mapping, because a full disk would end the process there.
+A file is named after the byte offset of its first entry, in 20 digits. From its creation on it is
+exactly ``entries_per_file`` entries long, and sparse: RocketMQ refuses any other length. It is
+written with pwrite and never through a mapping, where a full disk would kill the process.
 
-Nothing here knows what an entry means; :mod:`eruca_broker.store.queues.consume_queue` does.
+This module does not interpret entries; :mod:`eruca_broker.store.queues.consume_queue` does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eruca_broker.store.queues.held_entries import HeldEntries
 from eruca_chassis.directories import DIRECTORY_MODE
 
 _NAME_SIZE = 20  # digits
-_PROVED_COUNT: Final = 65_536  # entries read together when all are
+_PROVED_COUNT: Final = 65_536  # entries per read when a whole file is verified
 
 
 class DamagedQueueError(Exception):
@@ -31,7 +31,7 @@ class DamagedQueueError(Exception):
 
 
 class MisplacedRecordError(DamagedQueueError):
-    """A record does not follow on its queue's last entry: one of the two is damaged."""
+    """A record does not follow its queue's last entry: one of the two is damaged."""
 
     def __init__(self, detail: str, log_offset: int) -> None:
         super().__init__(detail)
@@ -39,9 +39,9 @@ class MisplacedRecordError(DamagedQueueError):
 
 
 class QueueFiles:
-    """The files of the queue in *directory*, which is created with the first of them.
+    """The files of the queue in *directory*, which is created with the first file.
 
-    ``first`` and ``last`` number them: file *n* begins with queue offset ``n * entries_per_file``.
+    ``first`` and ``last`` are file numbers: file *n* begins with offset ``n * entries_per_file``.
     """
 
     __slots__ = (
@@ -71,15 +71,15 @@ class QueueFiles:
         self.directory = directory
         self.entries_per_file = entries_per_file
         self.first = 0
-        self.last = -1  # below first: there is no file
+        self.last = -1  # less than first: there is no file
         self._open_files = open_files
         self._unflushed = unflushed
         self._holding = holding or HeldEntries()
-        self._expected: dict[int, int] = {}  # CRC-32 by number, of files not read since a crash
-        self._expected_end = 0  # queue offset behind the entries they are of
+        self._expected: dict[int, int] = {}  # CRC-32 by number, of files unread since a crash
+        self._expected_end = 0  # queue offset after the entries in those CRCs
         self._held: bytearray | None = None  # entries that are in no file yet
         self._held_from = 0  # queue offset of the first of them
-        self._path_number = -2  # no file has it
+        self._path_number = -2  # no file has this number
         self._path = ""
 
     @property
@@ -88,17 +88,17 @@ class QueueFiles:
         return self.entries_per_file * ENTRY_SIZE
 
     def path(self, number: int) -> str:
-        """Return where file *number* lies."""
+        """Return the path of file *number*."""
         if number != self._path_number:
             self._path = f"{self.directory}/{number * self.file_size:020d}"
             self._path_number = number
         return self._path
 
     def discover(self) -> None:
-        """Find the files there are.
+        """Find the existing files.
 
-        A last file that is too short was being created when the process or machine stopped: its
-        length is mended, and what it lacks reads as zero.
+        A last file that is too short was being created when the process or machine stopped: it is
+        extended, and the missing part reads as zero.
 
         Raises:
             DamagedQueueError: A file is missing, foreign, or of another length.
@@ -125,11 +125,11 @@ class QueueFiles:
             self._lengthen(self.path(last))
 
     def expect(self, crcs: dict[int, int], end: int) -> None:
-        """Believe files only once their entries up to queue offset *end* have these CRCs."""
+        """Require that files have these CRCs for their entries up to queue offset *end*."""
         self._expected, self._expected_end = crcs, end
 
     def prove(self, number: int) -> None:
-        """Compare a file with what is expected of it, if anything is.
+        """Compare a file with its expected CRC, if any.
 
         Raises:
             DamagedQueueError: It differs.
@@ -146,7 +146,7 @@ class QueueFiles:
         del self._expected[number]
 
     def read(self, queue_offset: int, count: int) -> bytes:
-        """Return the bytes of *count* entries, all of which lie in existing files, or are held."""
+        """Return the bytes of *count* entries, all of which are in existing files or held."""
         if self._held is not None and queue_offset + count > self._held_from:
             in_files = max(self._held_from - queue_offset, 0)
             found = self._read_files(queue_offset, in_files) if in_files else b""
@@ -166,9 +166,9 @@ class QueueFiles:
         return b"".join(parts)
 
     def write(self, queue_offset: int, data: memoryview) -> int:
-        """Write as many of the entries in *data* as one file takes; return how many.
+        """Write as many of the entries in *data* as fit into one file; return their number.
 
-        What a disk without room refuses during a start is held in memory.
+        During a start, entries that a full disk refuses are held in memory.
 
         Raises:
             OSError: Not one whole entry could be written.
@@ -190,13 +190,13 @@ class QueueFiles:
         """Write the entries that are held in memory.
 
         Raises:
-            OSError: The disk does not take them yet; calling again goes on.
+            OSError: The disk still refuses them; calling again continues.
         """
         if self._held is None:
             if self.first <= self.last:
                 self._lengthen(self.path(self.last))
             return
-        # As if they had never been held: files that are made for them are noted again.
+        # As if they had never been held: files created for them are collected again.
         number = (self._held_from - 1) // self.entries_per_file if self._held_from else -1
         while self.last > number and not os.path.exists(self.path(self.last)):  # noqa: PTH110
             self.last -= 1
@@ -234,9 +234,9 @@ class QueueFiles:
         return count
 
     def cut(self, queue_offset: int) -> None:
-        """Remove the entries from *queue_offset* on; a file left with none goes altogether.
+        """Remove the entries from *queue_offset* on; delete a file that is left without entries.
 
-        What was there reads as zero, so that a later recovery cannot take it for entries.
+        The removed part reads as zero, so that a later recovery cannot take it for entries.
         """
         if self._held is not None and queue_offset >= self._held_from:
             del self._held[(queue_offset - self._held_from) * ENTRY_SIZE :]
@@ -255,7 +255,7 @@ class QueueFiles:
                 self._unflushed.files.add(path)
 
     def delete_before(self, number: int) -> int:
-        """Delete the files before file *number*, but never the last one; return how many."""
+        """Delete the files before file *number*, but never the last one; return their number."""
         before = self.first
         while self.first < min(number, self.last):
             self._delete(self.first)
@@ -263,7 +263,7 @@ class QueueFiles:
         return self.first - before
 
     def _lengthen(self, path: str) -> None:
-        """Give a file its length; where a start may not, it has that once it is written again."""
+        """Extend a file to its length; on a full disk a start leaves that to the next write."""
         try:
             os.truncate(path, self.file_size)
         except OSError as error:
@@ -274,7 +274,7 @@ class QueueFiles:
     def _number(self, name: str) -> int:
         number, rest = divmod(int(name), self.file_size) if name.isdecimal() else (0, 1)
         if rest or len(name) != _NAME_SIZE:
-            raise DamagedQueueError(f"{self.directory}/{name} is no file of a consume queue")
+            raise DamagedQueueError(f"{self.directory}/{name} is not a file of a consume queue")
         return number
 
     def _read(self, number: int, index: int, count: int) -> bytes:
@@ -294,7 +294,7 @@ class QueueFiles:
         try:
             descriptor = self._open_files.create(path, self.file_size)
         except FileNotFoundError:
-            # Names become durable with the directory they stand in, up to the store's own.
+            # Names become durable with their directory, and so on up to the store's own.
             os.makedirs(self.directory, DIRECTORY_MODE, exist_ok=True)  # noqa: PTH103 - paths are strings here
             topic_directory = os.path.dirname(self.directory)  # noqa: PTH120
             self._unflushed.directories.add(topic_directory)
@@ -309,7 +309,7 @@ class QueueFiles:
     def _delete(self, number: int) -> None:
         path = self.path(number)
         self._open_files.forget(path)
-        with suppress(FileNotFoundError):  # of one whose entries are held there may be none
+        with suppress(FileNotFoundError):  # held entries may have no file
             os.unlink(path)  # noqa: PTH108 - paths are strings here
         self._unflushed.files.discard(path)
         self._unflushed.directories.add(self.directory)

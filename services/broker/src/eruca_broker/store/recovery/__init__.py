@@ -1,1 +1,1 @@
-"""Opening a store: what can be believed, and what is made anew."""
+"""Open a store: decide which files can be trusted, and rebuild the others."""

@@ -1,9 +1,9 @@
-"""Recovery's part for the projections: which files can be believed, and the walk that mends them.
+"""Recovery's part for the projections: find valid files, and walk the log to repair the others.
 
-After an orderly stop files are compared with their digests; after a crash they are cut back to
-where they were durable. What is damaged is deleted, and the walk of the log puts it again: every
-record is proved and dispatched, and known entries change nothing. While anything is being rebuilt
-nothing is promised, so that a kill leads to a whole rebuild.
+After an orderly stop files are compared with their digests; after a crash they are truncated to
+their durable part. Damaged ones are deleted, and the walk of the log adds their entries again:
+every record is verified and dispatched, and known entries change nothing. During a rebuild the
+checkpoint promises nothing, so that a kill leads to a complete rebuild.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ logger = structlog.get_logger(__name__)
 class Walked(NamedTuple):
     """The result of a walk through the log."""
 
-    end: int  # log offset behind the last sound record
-    timestamp: int  # its store time in ms; 0 where there was none
-    is_full: bool  # whether the last segment is
+    end: int  # log offset after the last valid record
+    timestamp: int  # its store time in ms; 0 if there was none
+    is_full: bool  # whether the last segment is full
 
 
 @dataclass(frozen=True, slots=True)
 class Walker:
-    """Proves the records of the log and dispatches them."""
+    """Verifies the records of the log and dispatches them."""
 
     log: CommitLog
     queues: ConsumeQueues
     dispatcher: Dispatcher
-    durable_offset: int  # behind it a record may be torn
+    durable_offset: int  # later records may be torn
 
     def walk(self, start: int, limit: int = MAX_OFFSET) -> Walked:
-        """Go from log offset *start*, where a record begins, to the end of the log, or to *limit*.
+        """Walk from log offset *start*, where a record begins, to the end of the log or *limit*.
 
         Raises:
-            DamagedQueueError: A queue's entries and the records do not follow one another.
+            DamagedQueueError: A queue's entries and the records contradict each other.
         """
         end, timestamp, is_full = start, 0, False
         for segment in self.log.segments:
@@ -83,7 +83,7 @@ class Walker:
         return Walked(end, timestamp, is_full)
 
     def rebuild(self) -> Walked:
-        """Make all consume queues anew, from the log alone: up to where its records contradict."""
+        """Rebuild all consume queues from the log alone, up to where its records contradict."""
         limit = MAX_OFFSET
         self.dispatcher.known_to = 0
         while True:
@@ -93,27 +93,27 @@ class Walker:
                 return self.walk(self.log.min_offset, limit)
             except MisplacedRecordError as error:
                 logger.error("records of the log contradict each other", fault=str(error))
-                # Queues are put one after the other: the next walk may find one in front of it.
+                # Queues are put one by one: the next walk may find an earlier contradiction.
                 limit = error.log_offset
 
 
 def lacks(queues: ConsumeQueues, key: tuple[str, int], end: int) -> bool:
-    """Tell whether a queue has fewer entries than the state says."""
+    """Tell whether a queue has fewer entries than the state requires."""
     return key not in queues or queues.end_of(*key) < end
 
 
 def lacks_begin(queues: ConsumeQueues, key: tuple[str, int]) -> bool:
-    """Tell whether a queue that a walk of the log's end has begun may have had entries before."""
+    """Tell whether a queue that a walk of the log's end has begun may lack earlier entries."""
     return queues.queue(*key).min_offset > 0
 
 
 class Opened(NamedTuple):
-    """The projections, and from where on they lack something."""
+    """The projections, and the log offset from which they are incomplete."""
 
     queues: ConsumeQueues
     key_index: KeyIndex
     start: int  # log offset from which the log must be walked
-    known_to: int  # … before which all queues are known to lack nothing; 0: none is
+    known_to: int  # … up to which all queues are known to be complete; 0: none is
 
 
 def open_projections(
@@ -123,15 +123,15 @@ def open_projections(
     promises: Checkpoint,
     noted: Digests | Marks | None,
 ) -> Opened:
-    """Open queues and index, without what cannot be believed; tell where the walk must start.
+    """Open queues and index, without invalid files; return the start of the walk.
 
     Args:
-        directory: The store's.
+        directory: The store's directory.
         settings: Their sizes.
-        log: The log, whose end is not known yet.
-        promises: What the last checkpoint says.
+        log: The log, whose end is still unknown.
+        promises: The last checkpoint.
         noted: Digests of the files after an orderly stop, else their marks at a checkpoint; None
-            where there are neither.
+            if there are neither.
     """
     queues = ConsumeQueues(
         directory / "consumequeue",
@@ -147,7 +147,7 @@ def open_projections(
         index = _open_index(directory, settings, digests=noted.index)
     elif noted is not None:
         known_to = noted.log_offset
-        start = trusted = log.segment_start(max(known_to - 1, 0))  # proved once more
+        start = trusted = log.segment_start(max(known_to - 1, 0))  # verified once more
         damaged = queues.trust(noted.queues, known_to, log.min_offset)
         index = _open_index(directory, settings, limit=known_to, marks=noted.index)
     else:
@@ -171,9 +171,9 @@ def open_projections(
 
 
 def retract(directory: Path) -> None:
-    """Promise nothing of the projections: a kill amid a rebuild must lead to a whole one.
+    """Withdraw all promises about the projections, so that a kill leads to a complete rebuild.
 
-    How far the log is flushed stays so; where no checkpoint says it, none is made that would.
+    The flushed offset of the log stays. If there is no checkpoint, none is created.
     """
     delete_marks(directory)
     promises = read_checkpoint(directory)
@@ -183,7 +183,7 @@ def retract(directory: Path) -> None:
         except OSError as error:
             if not is_scarcity(error):
                 raise
-            delete_checkpoint(directory)  # which takes no room
+            delete_checkpoint(directory)  # which needs no room
 
 
 def _open_index(
@@ -210,7 +210,7 @@ def _open_index(
 def _trusted_offset(log: CommitLog, promises: Checkpoint) -> int:
     """Return the start of the segment up to whose records all projections were durable.
 
-    A checkpoint that has been retracted has no time for them.
+    A retracted checkpoint has no time for them.
     """
     if not promises.queues_timestamp:
         return log.min_offset
@@ -220,7 +220,7 @@ def _trusted_offset(log: CommitLog, promises: Checkpoint) -> int:
 def _check_after_crash(
     queues: ConsumeQueues, limit: int, min_log_offset: int
 ) -> list[DamagedQueue]:
-    """Cut every queue back to what was durable; return those whose rest makes no sense."""
+    """Truncate every queue to its durable part; return those whose rest is implausible."""
     damaged = {(queue.topic, queue.queue_id): queue for queue in queues.recover_all(limit)}
     for queue in queues.verify(None, log_end=limit):
         damaged.setdefault((queue.topic, queue.queue_id), queue)
@@ -232,10 +232,10 @@ def _check_after_crash(
 
 
 def _may_lack_its_begin(queue: ConsumeQueue, min_log_offset: int) -> bool:
-    """Tell whether a file with live entries may be missing in front.
+    """Tell whether a file with present entries may be missing at the beginning.
 
-    Retention deletes a file when all its entries have expired, and with it hardly ever all that
-    expire: the next file begins with expired ones.
+    Retention deletes a file when all its entries have expired. The next file then almost always
+    begins with expired entries, too.
     """
     first = queue.files.first * queue.files.entries_per_file
     if not 0 < first < queue.max_offset:
@@ -245,10 +245,10 @@ def _may_lack_its_begin(queue: ConsumeQueue, min_log_offset: int) -> bool:
 
 
 def _first_unindexed(log: CommitLog, index: KeyIndex) -> int | None:
-    """Return the first record whose keys should be in front of an index file, and are not.
+    """Return the first record whose keys should precede an index file, but do not.
 
-    Nothing but records without keys lies between the last record of a file and the first of the
-    next, so this looks at very few of them, unless a file is missing.
+    Between the last record of one file and the first of the next there are only records without
+    keys. So this reads very few records, unless a file is missing.
     """
     behind = -1  # log offset of the last record in the files so far
     for begin, end in index.extents():

@@ -1,25 +1,25 @@
-"""Opening a store: where the log ends, which projections can be believed, what the state is.
+"""Open a store: find the end of the log and the valid projections, and fold the state.
 
 Steps, in order::
 
-    1. the log's files        must form a log, or nothing is touched
-    2. the projections        those that cannot be believed are cut or deleted, which tells
-                              where the walk must start      store/recovery/projection_recovery.py
-    3. the walk               from the oldest offset some projection lacks, and after a crash at
+    1. the log's files        must form a log, or nothing is changed
+    2. the projections        invalid ones are truncated or deleted, which determines
+                              the start of the walk          store/recovery/projection_recovery.py
+    3. the walk               from the oldest offset that a projection lacks, and after a crash at
                               least through the last segment that was flushed: every record is
-                              proved and dispatched; known entries change nothing
-    4. the end                a torn tail is cut, and with it the group of records it is part of;
-                              damage below what was flushed is refused; what is left is flushed
-    5. the state              folded from the latest whole snapshot on; and which timers are
-                              pending, from there and the queues where messages wait
+                              verified and dispatched; known entries change nothing
+    4. the end                a torn tail is cut off, with the group of records it belongs to;
+                              damage before the flushed offset is refused; the rest is flushed
+    5. the state              folded from the latest whole snapshot on; the pending timers come
+                              from there and from the queues of delayed messages
                                                              store/state/state_fold.py
 
-After an orderly stop hardly a record is walked, so it may be the fold that finds one damaged. Then
-all begins anew as after a crash, and the walk comes to it.
+After an orderly stop hardly any record is walked, so the fold may be the first to find a damaged
+one. Then recovery starts again as after a crash, and the walk reaches that record.
 
-The last segment must begin with a snapshot, or what retention leaves could lack one: where a crash
-came before it was whole, ``needs_snapshot`` asks for another. So it does where RocketMQ has written
-the store, or has had it since.
+The last segment must begin with a snapshot, or the log could lack one after retention. If a crash
+left it incomplete, ``needs_snapshot`` requests another. So it does if RocketMQ has written the
+store, or has used it since.
 
 Source: RocketMQ 5.3, ``DefaultMessageStore.load``, ``CommitLog.recoverAbnormally``.
 """
@@ -86,9 +86,9 @@ class Recovered:
     state: BrokerState
     timers: PendingTimers
     last_store_timestamp: int
-    snapshot_offset: int  # where the latest whole snapshot begins
+    snapshot_offset: int  # the beginning of the latest whole snapshot
     needs_snapshot: bool
-    shortage: OSError | None  # what is short, so that not all could be written
+    shortage: OSError | None  # the shortage that left writes undone
     doubted_from: int | None  # log offset from which the log could not be written again
 
 
@@ -97,7 +97,7 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
 
     Raises:
         CorruptLogError: Durable records are damaged; the log has not been changed.
-        UnreadableConfigError: ``config/`` is damaged where only RocketMQ's files tell what is so.
+        UnreadableConfigError: ``config/`` is damaged, and its content exists nowhere else.
         OSError: The disk refuses.
     """
     try:
@@ -108,21 +108,21 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
     except (RecordNotFoundError, DamagedRecordError) as error:
         if not stopped_cleanly:
             raise CorruptLogError(
-                f"the log in {directory} is damaged where it tells the broker's state: {error}. "
+                f"the log in {directory} is damaged in a record of the broker's state: {error}. "
                 "Restore the file from a backup"
             ) from error
-        logger.warning("the state cannot be read; the log's end is proved", fault=str(error))
+        logger.warning("the state cannot be read; the log's end is verified", fault=str(error))
     return recover(directory, settings, stopped_cleanly=False)
 
 
 def _recover(
     directory: Path, settings: StoreSettings, opened: ExitStack, *, stopped_cleanly: bool
 ) -> Recovered:
-    """Open the store as :func:`recover` does; what is open is closed by *opened*.
+    """Open the store as :func:`recover` does; *opened* closes everything that is open.
 
     Raises:
         RecordNotFoundError: A record of the state is damaged.
-        DamagedRecordError: The last one is.
+        DamagedRecordError: The last record is damaged.
     """
     log = CommitLog.open(
         directory / "commitlog", settings.segment_size, stopped_cleanly=stopped_cleanly
@@ -152,7 +152,7 @@ def _recover(
     end = _settle_end(log, queues, walked, flushed, is_orderly=is_orderly)
     doubted_from = _flush_end(directory, log, end, checkpoint)
     index.truncate(end)
-    if marks is None:  # else each queue is brought there when it is opened
+    if marks is None:  # else each queue is truncated when it is opened
         for _ in queues.delete_expired(log.min_offset):
             pass
     index.delete_expired(log.min_offset)
@@ -174,8 +174,8 @@ def _recover(
         any(lacks(queues, *place) for place in ends)
         or (start > log.min_offset and any(lacks_begin(queues, key) for key in begun))
     ):
-        # Files of queues are gone, and nothing but the state still knew that there were some, or
-        # the offsets of records that came after those they told of.
+        # Files of queues are missing, and only the state still knew of them, or of the offsets of
+        # records after those in the files.
         folded = _rebuild_queues(directory, walker, end, folded_state)
     dispatcher.end_start(end)
     queues.held.is_allowed = False
@@ -205,9 +205,9 @@ def _recover(
 
 
 def _take_checkpoint(directory: Path) -> tuple[Checkpoint | None, bool]:
-    """Return the checkpoint there is, and whether RocketMQ has had the store since it was Eruca's.
+    """Return the existing checkpoint, and whether RocketMQ has used the store since Eruca did.
 
-    What is rebuilt from now on is not yet what RocketMQ may believe, should it take over.
+    If RocketMQ takes over, it must not trust files that are being rebuilt: clear its timestamp.
 
     Raises:
         UnreadableConfigError: It has, and ``config/`` is damaged.
@@ -219,19 +219,19 @@ def _take_checkpoint(directory: Path) -> tuple[Checkpoint | None, bool]:
         return checkpoint, False
     has_one = (directory / CHECKPOINT_NAME).exists()
     was_rocketmqs = has_one and config_snapshots.has_rocketmqs(directory)
-    if was_rocketmqs:  # asked before its checkpoint goes, or the next start would not ask again
+    if was_rocketmqs:  # check now: without the checkpoint the next start would not
         config_snapshots.load_changes(directory, {}, was_rocketmqs=True)
         delay_offsets.load(directory)
-    delete_checkpoint(directory)  # nor may one be there that says nothing had been flushed
+    delete_checkpoint(directory)  # a checkpoint that reports nothing flushed must go as well
     return None, was_rocketmqs
 
 
 def _marks_of(
     directory: Path, log: CommitLog, checkpoint: Checkpoint | None, settings: StoreSettings
 ) -> Marks | None:
-    """Return what the last checkpoint has noted of the projections' files; None: nothing of use.
+    """Return the last checkpoint's marks of the projections' files; None without valid ones.
 
-    Then it is deleted, for files may be cut to less than it tells.
+    Delete invalid ones, since files may be truncated further.
     """
     if checkpoint is not None and checkpoint.queues_timestamp and not settings.is_damage_cut:
         marks = read_marks(directory)
@@ -244,9 +244,9 @@ def _marks_of(
 def _flush_end(
     directory: Path, log: CommitLog, end: int, checkpoint: Checkpoint | None
 ) -> int | None:
-    """Make the log durable up to its end and note that; return where that begins to be doubtful.
+    """Make the log durable up to its end, and record that; return the offset of the first doubt.
 
-    None where nothing is. On a disk without room it is left to whoever writes first.
+    Return None if all of it is durable. On a disk without room it is left to the next writer.
     """
     flushed = 0 if checkpoint is None else checkpoint.flushed_offset
     if flushed < end:
@@ -257,7 +257,7 @@ def _flush_end(
                 raise
             return flushed
     if end != flushed or checkpoint is None:
-        # One that promises too much must not stay.
+        # A checkpoint that promises too much must not stay.
         with _room_or_not("the checkpoint") if flushed <= end else nullcontext():
             _note_end(directory, end)
     return None
@@ -270,17 +270,17 @@ def _rebuild_queues(
     logger.warning("consume queues are missing and are rebuilt from the log")
     retract(directory)
     if (rebuilt := walker.rebuild()).end < end:
-        # The next start, which finds all queues retracted, may cut it.
+        # Not now: the next start, which finds all queues retracted, may cut it.
         _give_up(directory, rebuilt.end, end, is_damage_cut=False)
     folded = folded_state()
     for place, queue_end in folded.state.queue_ends.items():
-        if lacks(walker.queues, place, queue_end):  # all it had has expired
-            walker.queues.queue(*place).begin(queue_end)  # or every start would look for it again
+        if lacks(walker.queues, place, queue_end):  # all its records have expired
+            walker.queues.queue(*place).begin(queue_end)  # else every start would rebuild it again
     return folded
 
 
 def _walked(directory: Path, walker: Walker, start: int) -> Walked:
-    """Walk the log from *start* on, or all of it where the queues turn out not to fit it."""
+    """Walk the log from *start* on, or all of it if the queues contradict it."""
     try:
         return walker.walk(start)
     except DamagedQueueError as error:
@@ -290,18 +290,18 @@ def _walked(directory: Path, walker: Walker, start: int) -> Walked:
 
 
 def _surely_durable(log: CommitLog) -> int:
-    """Return up to where no record of a log without a checkpoint, as of a backup, can be torn.
+    """Return the log offset before which no record of a log without a checkpoint can be torn.
 
-    No flush takes so long that what it has left to the next reaches back further.
+    Flushes are frequent enough that unflushed data never reaches back further.
     """
     return log.segments[-2:][0].base_offset if log.segments else 0
 
 
 def _give_up(directory: Path, end: int, flushed: int, *, is_damage_cut: bool) -> None:
-    """Refuse a log that lacks what was durable, unless its loss was agreed to."""
+    """Refuse a log that lacks durable records, unless their loss was accepted."""
     if not is_damage_cut:
         raise CorruptLogError(
-            f"the log in {directory} is sound up to {end} but was durable up to {flushed}: "
+            f"the log in {directory} is valid up to {end} but was durable up to {flushed}: "
             f"{flushed - end} bytes of acknowledged messages are damaged. Restore the file from a "
             "backup; to accept their loss, start once with ERUCA_BROKER_CUT_DAMAGE=true"
         )
@@ -311,7 +311,7 @@ def _give_up(directory: Path, end: int, flushed: int, *, is_damage_cut: bool) ->
 def _settle_end(
     log: CommitLog, queues: ConsumeQueues, walked: Walked, flushed: int, *, is_orderly: bool
 ) -> int:
-    """Cut what is torn, make durable what is left; return where the log ends."""
+    """Cut off the torn part, make the rest durable; return the end of the log."""
     end = walked.end
     queues.truncate(end)
     if (torn := _torn_group(log, queues, end)) is not None:
@@ -325,7 +325,7 @@ def _settle_end(
 
 @contextmanager
 def _room_or_not(what: str) -> Iterator[None]:
-    """Go on without having written *what* where there is no room for it."""
+    """Continue if there is no room to write *what*."""
     try:
         yield
     except OSError as error:
@@ -335,9 +335,9 @@ def _room_or_not(what: str) -> Iterator[None]:
 
 
 def _note_end(directory: Path, end: int) -> None:
-    """Note that the log is flushed up to its end, and promise nothing of what lay behind that.
+    """Record that the log is flushed up to its end, and withdraw promises about later offsets.
 
-    Until the next checkpoint it would be told that more was durable, or less.
+    Without this, the next start would expect more, or fewer, durable records.
     """
     last = read_checkpoint(directory) or Checkpoint(0, 0, 0, 0, 0)
     projected = min(last.projected_offset, end)
@@ -347,12 +347,13 @@ def _note_end(directory: Path, end: int) -> None:
 def make_durable(log: CommitLog, first: int, end: int) -> None:
     """Write the log again from *first* to *end* and flush it.
 
-    Its last writer has not, or has met a disk that failed.
+    Its last writer has not flushed it, or its disk has failed.
 
     Raises:
-        OSError: Some of it may not be durable; calling again tries again.
+        OSError: Some of it may not be durable; calling again retries.
     """
-    # Where nobody knows what was flushed that would be all of the log, of RocketMQ's perhaps.
+    # If the flushed offset is unknown, rewrite only the last segment: the whole log, perhaps
+    # RocketMQ's, would take too long.
     doubted = first or log.segment_start(end - 1)
     for segment in log.segments_between(first, end):
         base = segment.base_offset
@@ -361,9 +362,9 @@ def make_durable(log: CommitLog, first: int, end: int) -> None:
 
 
 def _torn_group(log: CommitLog, queues: ConsumeQueues, end: int) -> int | None:
-    """Return where a group of records begins of which the log's end has cut something off.
+    """Return the beginning of a group of records that is incomplete at the log's end.
 
-    Behind a torn group there is nothing, so its head is the last event of all.
+    Nothing follows a torn group, so its head is the last event of all.
     """
     queue = queues.existing(EVENTS_TOPIC, EVENTS_QUEUE_ID)
     if queue is None or queue.min_offset == queue.max_offset:

@@ -1,1 +1,1 @@
-"""The state on disk: snapshots in the log, the fold of them, and what RocketMQ has left."""
+"""The state on disk: snapshots in the log, the fold of them, and the import from RocketMQ."""

@@ -1,22 +1,23 @@
-"""Timers that RocketMQ has left in a store, as they are taken over.
+"""Import the timers that RocketMQ has left in a store.
 
-Of a delay level, how far it has delivered stands in its ``config/delayOffset.json``
-(:mod:`..config.delay_offsets`). Of the timer topic no file says it to the message: ``timercheck``
-lags behind what has been delivered, and a message that came late is delivered past it. The log
-does:
+For a delay level, ``config/delayOffset.json`` holds the delivery progress
+(:mod:`..config.delay_offsets`). For the timer topic no file has it exactly: ``timercheck`` lags
+behind the deliveries, and a message that arrives late is delivered regardless of it. But the log
+has it:
 
-- *delivered*: the message is in its real topic, behind the timer, with the timer's unique id and
-  time; where the timer still is, so is what was stored after it. What was due and is not there has
-  been held up, and is delivered now;
-- *rolled*: a message that waits longer than the wheel turns is stored anew on the way, with the
-  same unique id, topic and time, and says how often that was; its latest copy counts;
-- *recalled*: a message that names a unique id of the same topic and time. It is no timer itself.
+- *delivered*: the message is in its real topic, after the timer, with the timer's unique id and
+  time. While the timer is in the log, so are all later records. A message that was due and is
+  missing there was held up, and is delivered now;
+- *rolled*: a message that waits longer than one turn of the wheel is stored again on the way, with
+  the same unique id, topic and time, and a count of the copies; its latest copy counts;
+- *recalled*: another message names its unique id, with the same topic and time. That message is
+  not a timer itself.
 
-A message without a unique id, which no client of RocketMQ's sends, is taken for delivered once it
-was due.
+A message without a unique id, which no client of RocketMQ sends, counts as delivered once it was
+due.
 
-A store of Eruca's may never have been RocketMQ's: that it has let go of timers there is told by
-names that a client may have written, too. So none of them ends but by what has become of itself.
+A store of Eruca may never have been used by RocketMQ: the names that show its deliveries may come
+from a client, too. So each timer there ends only by evidence about that timer itself.
 
 Source: RocketMQ 5.3, ``TimerMessageStore``, ``RecallMessageProcessor``.
 """
@@ -48,10 +49,10 @@ from eruca_broker.store.state.timers_fold import delayed_queues, rows_of_entries
 
 _COPIES_MAX: Final = 1_000  # records of one unique id in one topic: more than any group retries
 _STEP: Final = 16 * 1024 * 1024  # bytes of the log that are searched in one go
-# What its wheel lets go of has the one, what recalls the other; Eruca writes neither.
+# RocketMQ's deliveries carry the first property, its recalls the second; Eruca writes neither.
 _TRACE: Final = re.compile(rb"TIMER_DE(?:QUEUE_MS|L_UNIQKEY)")
 _TRACE_SIZE_MAX: Final = len(b"TIMER_DEL_UNIQKEY")
-_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"  # what is rolled has it
+_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"  # a property of rolled messages
 
 logger = structlog.get_logger(__name__)
 
@@ -59,7 +60,7 @@ logger = structlog.get_logger(__name__)
 class _Identity(NamedTuple):
     """The fields that all copies of a delayed message share."""
 
-    topic: str  # its real one
+    topic: str  # the real one
     unique_id: str
     due_ms: int
 
@@ -82,10 +83,10 @@ def imported(
     """Return the timers that RocketMQ has left pending in the store in *directory*.
 
     Args:
-        directory: The store's, which has never been Eruca's.
+        directory: The store's directory; Eruca has never used the store.
         queues: Its consume queues.
-        reader: Of its records; the key index must be complete.
-        min_offset: Where its log begins.
+        reader: Reads its records; the key index must be complete.
+        min_offset: The beginning of its log.
         last_stored_ms: Store time of the log's last record.
 
     Raises:
@@ -113,9 +114,9 @@ def take_over(
     """Return those of Eruca's *pending* timers that RocketMQ has left pending, and its own.
 
     Args:
-        pending: As the events tell them, and with all that has been stored since.
-        queues: The store's.
-        reader: Of its records; the key index must be complete.
+        pending: According to the events, including everything stored since.
+        queues: The store's queues.
+        reader: Reads its records; the key index must be complete.
         last_stored_ms: Store time of the log's last record.
 
     Raises:
@@ -147,10 +148,10 @@ def _still_waiting(
     """Return the timers of those messages of the timer topic, in log order, that still wait.
 
     Args:
-        log_offsets: Theirs.
-        reader: Of their records.
+        log_offsets: The messages' log offsets.
+        reader: Reads their records.
         last_stored_ms: Store time of the log's last record.
-        are_unnamed_delivered: Whether those that were due by then and have no unique id are over.
+        are_unnamed_delivered: Whether messages without a unique id that were due by then are over.
     """
     waiting: defaultdict[_Identity, list[int]] = defaultdict(list)
     recalled: set[_Identity] = set()
@@ -191,12 +192,12 @@ def _delivered_count(identity: _Identity, log_offset: int, reader: LogReader) ->
 
 
 def _identity_of(topic: str, properties: Mapping[str, str]) -> _Identity | None:
-    """Return which message waits, has waited or is recalled; None where no time is told."""
+    """Return the identity of a message that waits, waited or is recalled; None without a time."""
     due = properties.get(names.TIMER_OUT_MS, "")
     if not (due.isascii() and due.isdigit()) or len(due) >= 19:
         return None
     unique_id = properties.get(names.UNIQ_KEY, "")
     recalled = properties.get(names.TIMER_DELETE_UNIQ_KEY)
-    if recalled is not None:  # later releases of RocketMQ name the topic in front of it
+    if recalled is not None:  # later releases of RocketMQ prefix it with the topic
         unique_id = recalled.removeprefix(f"{topic}+")
     return _Identity(topic, unique_id, int(due))

@@ -1,12 +1,12 @@
-"""Transactions that RocketMQ has begun or decided in a store, as they are taken over.
+"""Import the transactions that RocketMQ has begun or decided in a store.
 
 RocketMQ keeps no state of them. A half message is undecided until an op message names its offset in
-the half queue, and how far its checks have come in both queues is what a group of the system's has
-committed there: what lies before is done with. Each check stores the half message again, so one
-transaction may be there several times: its latest message counts, and an end of any is its end.
+the half queue. A system group has committed the progress of its checks in both queues: messages
+before it are finished. Each check stores the half message again, so one transaction may be there
+several times: its latest message counts, and an end of any copy is its end.
 
-All that is so, too, where it has had a store of Eruca's: then it has decided, checked or given up
-what was pending there, and no event tells of it. It wrote behind the last event, for Eruca records
+The same is true if RocketMQ has used a store of Eruca: then it has decided, checked or abandoned
+pending transactions, and no event reports it. It wrote after the last event, since Eruca records
 one before it serves a store that comes back.
 
 Source: RocketMQ 5.3, ``TransactionalMessageServiceImpl.check``, ``TransactionalMessageBridge``.
@@ -35,7 +35,7 @@ CHECKS_GROUP: Final = "CID_RMQ_SYS_TRANS"
 logger = structlog.get_logger(__name__)
 
 Progress = Mapping[tuple[str, int], int]
-_Stored = dict[str, list[tuple[int, LiveTransaction]]]  # by id, with the half messages' places
+_Stored = dict[str, list[tuple[int, LiveTransaction]]]  # by id, with offsets of its half messages
 
 
 def imported_transactions(
@@ -43,15 +43,15 @@ def imported_transactions(
 ) -> list[LiveTransaction]:
     """Return the transactions that RocketMQ has left pending, oldest first.
 
-    Each one's ``offset`` is that of its half message itself, for no event precedes it.
+    Each one's ``offset`` is that of its half message itself, since no event precedes it.
 
     Args:
-        queues: The store's.
-        reader: Of its records.
-        progress: What :data:`CHECKS_GROUP` has committed, by topic and queue.
+        queues: The store's queues.
+        reader: Reads its records.
+        progress: The offsets that :data:`CHECKS_GROUP` has committed, by topic and queue.
 
     Raises:
-        RecordNotFoundError: A record that is needed is damaged.
+        RecordNotFoundError: A required record is damaged.
     """
     finished = _finished(_records(queues, reader, OP_PLACE, _unpassed(progress, OP_PLACE)))
     pending: dict[str, LiveTransaction] = {}
@@ -79,17 +79,17 @@ def take_over(
     progress: Progress,
     since: int,
 ) -> bool:
-    """Bring *transactions* up to date with what RocketMQ has done since; tell whether it did any.
+    """Apply RocketMQ's later changes to *transactions*; tell whether there were any.
 
     Args:
-        transactions: As the events tell them.
-        queues: The store's.
-        reader: Of its records.
-        progress: What :data:`CHECKS_GROUP` has committed meanwhile, by topic and queue.
-        since: Log offset behind the last event and what belongs to it.
+        transactions: As in the events.
+        queues: The store's queues.
+        reader: Reads its records.
+        progress: The offsets that :data:`CHECKS_GROUP` has committed since, by topic and queue.
+        since: Log offset after the last event and its group.
 
     Raises:
-        RecordNotFoundError: A record that is needed is damaged.
+        RecordNotFoundError: A required record is damaged.
     """
 
     def first_of(queue: ConsumeQueue) -> int:
@@ -114,7 +114,7 @@ def take_over(
             transactions.forget(live.transaction_id)
             counts["ended"] += 1
         elif again:
-            # How often it was checked stays: its checker counts as Eruca does.
+            # Keep the count of checks: RocketMQ counts them as Eruca does.
             transactions.move(live.transaction_id, again[-1][1].offset)
             counts["checked"] += 1
     for copies in stored.values():
@@ -129,13 +129,13 @@ def take_over(
 def _is_over(places: Sequence[int], finished: set[int], passed: int) -> bool:
     """Tell whether an op message ends a transaction at one of its places in the half queue.
 
-    Where RocketMQ has passed them all without, it has given the transaction up.
+    If RocketMQ's checks have passed all of them without one, it has abandoned the transaction.
     """
     return max(places) < passed or not finished.isdisjoint(places)
 
 
 def _half_of(live: LiveTransaction, reader: LogReader) -> Record:
-    """Return a pending transaction's half message: right behind its event, if it has one."""
+    """Return a pending transaction's half message: right after its event, if it has one."""
     record = reader.record(live.offset)
     if record.topic == HALF_PLACE.topic:
         return record
@@ -143,7 +143,7 @@ def _half_of(live: LiveTransaction, reader: LogReader) -> Record:
 
 
 def _unpassed(progress: Progress, place: Destination) -> Callable[[ConsumeQueue], int]:
-    """Return what tells how much of a queue RocketMQ's checks have passed."""
+    """Return a function that returns the progress of RocketMQ's checks in a queue."""
     return lambda _: progress.get((place.topic, place.queue_id), 0)
 
 
@@ -158,7 +158,7 @@ def _records(
     place: Destination,
     first_of: Callable[[ConsumeQueue], int],
 ) -> Iterator[tuple[int, Record]]:
-    """Yield the records of a queue from some offset on, with their queue offsets."""
+    """Yield the records of a queue from an offset on, with their queue offsets."""
     queue = queues.existing(*place)
     if queue is None:
         return
@@ -194,7 +194,7 @@ def _pending(half: Record) -> LiveTransaction | None:
 
 
 def _number(text: str | None) -> int | None:
-    """Return a whole number; None where a property is none, or beyond every use."""
+    """Parse a whole number; return None if it is invalid or too large."""
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 9:
         return None
     return int(text)

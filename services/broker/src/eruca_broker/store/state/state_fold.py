@@ -1,8 +1,8 @@
 """Recovery's part for the state: folded from the latest whole snapshot on, or imported.
 
-A store that RocketMQ wrote has no snapshot: its state is taken from ``config/`` and from the queues
-that are there. Where RocketMQ has had the store since Eruca closed it, the topics, groups and
-offsets it has noted there are taken over on top, and what it has made of transactions and timers.
+A store that RocketMQ wrote has no snapshot: its state is imported from ``config/`` and from the
+existing queues. If RocketMQ has used the store since Eruca closed it, its topics, groups and
+offsets are imported on top, and its changes to transactions and timers.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ logger = structlog.get_logger(__name__)
 
 
 class Folded(NamedTuple):
-    """The state, and what it was folded from."""
+    """The state, and its sources."""
 
     state: BrokerState
     timers: PendingTimers
-    snapshot_offset: int  # log offset of the latest whole snapshot, or where the log begins
-    needs_snapshot: bool  # whether the log should hold a newer one
+    snapshot_offset: int  # log offset of the latest whole snapshot, or the log's beginning
+    needs_snapshot: bool  # whether the log needs a newer one
 
 
 def fold(
@@ -65,20 +65,20 @@ def fold(
     may_be_foreign: bool,
     was_rocketmqs: bool,
 ) -> Folded:
-    """Return the state of a store whose log and projections fit each other.
+    """Return the state of a store whose log and projections are consistent.
 
     Args:
-        directory: The store's.
-        log: Up to its end.
-        queues: They tell where the events are.
-        index: For reading, no more; complete.
+        directory: The store's directory.
+        log: The log up to its end.
+        queues: Contain the places of the events.
+        index: The complete index, for reading only.
         last_store_timestamp: Of the log, in ms.
-        may_be_foreign: Whether RocketMQ may have had the store since Eruca did.
+        may_be_foreign: Whether RocketMQ may have used the store since Eruca did.
         was_rocketmqs: Whether it certainly has: the checkpoint is its own.
 
     Raises:
         RecordNotFoundError: A record of the state is damaged.
-        UnreadableConfigError: A file in ``config/`` is damaged that nothing else could replace.
+        UnreadableConfigError: A file in ``config/`` is damaged, and its content is nowhere else.
     """
     state, timers = BrokerState(), TimersFold()
     queue = queues.existing(EVENTS_TOPIC, EVENTS_QUEUE_ID)
@@ -86,7 +86,7 @@ def fold(
     first = _latest_snapshot(queue, reader) if queue is not None else None
     if first is None and log.end_offset > log.min_offset:
         _import(directory, state, queues)
-    known_to = 0  # end of the last event's group; a snapshot that is not whole was a start's
+    known_to = 0  # end of the last event's group; an incomplete snapshot is a start's own
     if queue is not None:
         start = queue.min_offset if first is None else first
         for event, entry in _events(queue, reader, start):
@@ -105,7 +105,7 @@ def fold(
     snapshot_offset = queue.entry(first).log_offset
     is_covered = snapshot_offset >= log.segments[-1].base_offset
     has_changed = _import_changes(directory, state, was_rocketmqs=was_rocketmqs)
-    # Only while RocketMQ has the store do its checks pass anything.
+    # RocketMQ's checks make progress only while it uses the store.
     progress = state.group_offsets(CHECKS_GROUP) if has_changed else {}
     has_changed |= bool(delivered)
     has_changed |= take_over(state.transactions, queues, reader, progress, known_to)
@@ -140,7 +140,7 @@ def _latest_snapshot(queue: ConsumeQueue, reader: LogReader) -> int | None:
             part = part_at(last)
             if part is None or part.part != part.parts:
                 continue
-            first = last - part.parts + 1  # they are written in one go
+            first = last - part.parts + 1  # the parts are written in one group
             begin = part_at(first) if first >= queue.min_offset else None
             if begin is not None and begin.part == 1:
                 return first
@@ -154,7 +154,7 @@ def _events(queue: ConsumeQueue, reader: LogReader, first: int) -> Iterator[tupl
 
 
 def _import(directory: Path, state: BrokerState, queues: ConsumeQueues) -> None:
-    """Take over what RocketMQ knew; topics it did not list are known by their queues."""
+    """Import RocketMQ's state; topics missing in its list are found by their queues."""
     loaded = config_snapshots.load(directory)
     for put in loaded.topics:
         state.apply(put, 0)
@@ -169,7 +169,7 @@ def _import(directory: Path, state: BrokerState, queues: ConsumeQueues) -> None:
 
 
 def _with_known_order(put: TopicPut, state: BrokerState) -> TopicPut:
-    """Return *put* with the order config that is known: RocketMQ's brokers hold none."""
+    """Return *put* with the known order config: RocketMQ's brokers store none."""
     known = state.topics.get(put.topic)
     if known is None or not put.ordered:
         return put
@@ -184,7 +184,7 @@ def _import_transactions(state: BrokerState, queues: ConsumeQueues, reader: LogR
 
 
 def _import_changes(directory: Path, state: BrokerState, *, was_rocketmqs: bool) -> bool:
-    """Take over what RocketMQ has changed since Eruca closed the store; tell whether it has."""
+    """Import RocketMQ's changes since Eruca closed the store; tell whether there are any."""
     loaded = config_snapshots.load_changes(directory, state.groups, was_rocketmqs=was_rocketmqs)
     topics = [_with_known_order(put, state) for put in loaded.topics]
     events: list[Event] = [*topics, *loaded.groups, *loaded.offsets]

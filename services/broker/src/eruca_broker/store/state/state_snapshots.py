@@ -1,8 +1,8 @@
-"""State snapshots: what each segment of the log begins with, so that older ones can go.
+"""State snapshots: each segment of the log begins with one, so that older segments can be deleted.
 
-A snapshot tells the state as all that precedes it in the log will have made it, so events that
-are accepted and not published yet count, too. It is a group of control records; only the last of
-them makes it whole (:mod:`eruca_broker.core.state.snapshots`).
+A snapshot holds the state after everything that precedes it in the log, so accepted but unpublished
+events count, too. It is a group of control records; only the last of them makes it whole
+(:mod:`eruca_broker.core.state.snapshots`).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 from eruca_broker.store.writer import Writer
 
-_ITEM_SIZE: Final = 1_024  # bytes of JSON, as a guess; hardly any item takes a third of it
+_ITEM_SIZE: Final = 1_024  # bytes of JSON, an estimate; hardly any item takes a third of it
 
 
 class StateSnapshots:
-    """Puts snapshots together, and knows where in the log the latest whole one begins.
+    """Builds snapshots, and knows the place of the latest whole one in the log.
 
     Args:
-        state: What is told.
-        timers: … and what waits for its time.
-        queues: … and how far each queue has come.
+        state: The state.
+        timers: … the pending timers.
+        queues: … and the ends of the queues.
         latest_offset: Log offset of the latest whole snapshot.
-        new_log_id: The log's id from its first snapshot on; of no use where it has one.
+        new_log_id: The log's id from its first snapshot on; ignored if it has one.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class StateSnapshots:
         self._timers = timers
         self._queues = queues
         self._new_log_id = new_log_id
-        self._begun_at = 0  # the one of which not all parts are published yet
+        self._begun_at = 0  # the snapshot that is not completely published yet
 
     def batches(
         self,
@@ -63,16 +63,16 @@ class StateSnapshots:
         segment_size: int,
         batch_of: Callable[[StateSnapshot], Batch],
     ) -> list[tuple[Batch, Event]]:
-        """Return the state as it will be behind everything that *writer* has accepted, in parts.
+        """Return the state after everything that *writer* has accepted, in parts.
 
-        How large a part becomes is only guessed beforehand; where one fits into no segment, all of
-        them are made smaller. An item that alone is too large stays so.
+        A part's size is only estimated beforehand. If one does not fit into a segment, all parts
+        are made smaller. A single item that is too large stays so.
 
         Args:
-            writer: Knows what is on its way into the log.
+            writer: Knows the events that are not published yet.
             visible_offset: Log offset up to which timers are known.
-            segment_size: Bytes; a part is to take no more than about half of them.
-            batch_of: Makes a part's control record.
+            segment_size: Bytes; a part should take no more than about half of them.
+            batch_of: Builds a part's control record.
         """
         state = self._state
         coming = list(writer.unpublished_events())
@@ -94,7 +94,7 @@ class StateSnapshots:
             items_max //= 2
 
     def note(self, part: StateSnapshot, log_offset: int) -> None:
-        """Take note of a part that is published."""
+        """Record that a part is published."""
         if part.part == 1:
             self._begun_at = log_offset
         if part.part == part.parts:
@@ -103,8 +103,8 @@ class StateSnapshots:
     def _queue_ends(self, state: BrokerState, writer: Writer) -> Iterator[tuple[str, int, int]]:
         ends = dict(state.queue_ends)
         for topic, queue_id in self._queues:
-            # A queue that cannot be read must not keep the log from going on: its messages tell
-            # its end, and where there are none any more, what the state knew of it.
+            # An unreadable queue must not stop the log: its end is then known from its messages, or
+            # without any from the state.
             with suppress(OSError, DamagedQueueError):
                 end = self._queues.end_of(topic, queue_id)
                 ends[topic, queue_id] = max(end, ends.get((topic, queue_id), 0))
@@ -116,7 +116,7 @@ class StateSnapshots:
     def _timer_items(
         self, coming: Sequence[tuple[Event, int]], visible_offset: int, items_max: int
     ) -> Iterator[SnapshotItem]:
-        """Yield what is pending; messages on their way into the log are in it behind ``since``."""
+        """Yield the pending timers; messages being written follow ``since`` in the log."""
         rows = self._timers.rows()
         ended = [
             timer

@@ -32,7 +32,7 @@ class TimersFold:
 
     def __init__(self) -> None:
         self._rows: TimerRows = NO_TIMERS
-        self._since = 0  # timers set at this log offset or later are not among _rows
+        self._since = 0  # timers set at this log offset or later are not in _rows
         self._ended: list[int] = []
         self._parts: list[StateSnapshot] = []  # of a snapshot not yet complete
         self._begun_at = 0
@@ -54,8 +54,8 @@ class TimersFold:
     ) -> TimerRows:
         """Return the timers of a store whose log begins at *min_offset*.
 
-        What RocketMQ has *delivered* of each delay level since, should it have had the store, has
-        ended, too.
+        Timers that RocketMQ has *delivered* in each delay level meanwhile, if it has used the
+        store, have ended, too.
         """
         parts, ended_parts = [self._rows], [np.array(self._ended, np.int64)]
         for _, queue in delayed_queues(queues, *DELAYED_TOPICS):
@@ -77,12 +77,12 @@ class TimersFold:
 
 
 def delayed_queues(queues: ConsumeQueues, *topics: str) -> Iterator[tuple[int, ConsumeQueue]]:
-    """Yield the queues of some of the topics where messages wait, with their ids."""
+    """Yield the queues of some of the delayed topics, with their ids."""
     for topic, queue_id in queues:
         if topic in topics:
             yield queue_id, queues.queue(topic, queue_id)
 
 
 def rows_of_entries(entries: Entries) -> TimerRows:
-    """Return the timers of messages that wait."""
+    """Return the timers of delayed messages."""
     return np.stack([entries["tags_code"], entries["log_offset"]], axis=1).astype(np.int64)
