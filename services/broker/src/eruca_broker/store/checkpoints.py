@@ -1,19 +1,18 @@
-"""Checkpoints of an open store: its projections are flushed, and what is durable then is noted.
+"""Checkpoints of an open store: flush its projections, then record the durable offsets.
 
-Order, in which nothing is promised that is not durable::
+The order ensures that only durable data is promised::
 
-    1. reach       the loop's thread takes what is unflushed, and how far that goes (`Reach`)
-    2. flush       of the log, in a thread: at least up to there, or a power cut would leave
-                   entries of records that are gone
-    3. flush       of the projections, in a thread; entries that come meanwhile are the next
-                   checkpoint's
+    1. reach       the loop's thread takes the unflushed files, and their log offset (`Reach`)
+    2. flush       of the log, in a thread, at least up to there: otherwise a power failure could
+                   leave entries of lost records
+    3. flush       of the projections, in a thread; later entries belong to the next checkpoint
     4. write       the marks, then the checkpoint
 
-Crash rule: a flush that fails is final, as the log's is. The kernel may call the next one a
-success, so there is no further checkpoint; the next start puts what may have been lost again, from
-the last one on. How far the log is flushed is noted all the same: damage before that is no torn
-tail. Every other error, such as a header for which a full disk has no room, loses nothing: the next
-checkpoint does again what this one left undone.
+Crash rule: a failed flush is final, as for the log. The kernel may report the next one as a
+success, so there is no further checkpoint; the next start adds the entries after the last one
+again. The log's flushed offset is recorded all the same: damage before it is not a torn tail. Every
+other error loses nothing, such as a full disk without room for a header: the next checkpoint
+completes the work.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from eruca_chassis.flushing import FlushError
 
 
 class Reach(NamedTuple):
-    """Extent of the projections at one moment, and the files that are to be flushed for it."""
+    """The extent of the projections at one moment, and the files to flush for it."""
 
-    log_offset: int  # before which they lack nothing, and behind which they have nothing
+    log_offset: int  # they contain everything before it, and nothing after it
     timestamp: int  # store time in ms of a record before it
     marks: Marks
     queues: Unflushed
@@ -62,14 +61,14 @@ class Checkpoints:
         return self._index_error or self._index.flush_error
 
     def reach(self, log_offset: int, timestamp: int) -> Reach:
-        """Take what is to be flushed for the projections to be durable up to *log_offset*.
+        """Take the work that makes the projections durable up to *log_offset*.
 
         Args:
-            log_offset: The queues and the index have all before it, and nothing behind it.
+            log_offset: The queues and the index have everything before it, and nothing after it.
             timestamp: Store time in ms of a record before it: the last one, or an earlier one.
 
         Raises:
-            FlushError: A flush of theirs failed before; there is no further checkpoint.
+            FlushError: An earlier flush of theirs failed; there is no further checkpoint.
         """
         queues, index = self._queues.take_unflushed(), self._index.take_unflushed()
         if (failed := self.queues_error or self.index_error) is not None:
@@ -82,26 +81,26 @@ class Checkpoints:
 
         Args:
             reach: What :meth:`reach` returned, before the log was flushed.
-            flushed_offset: Log offset before which the log is flushed since.
+            flushed_offset: Log offset up to which the log has been flushed since.
 
         Raises:
             FlushError: A flush of theirs failed; there is no further checkpoint.
-            OSError: Something could not be opened or written; the next call tries again.
+            OSError: A file could not be opened or written; the next call retries.
         """
         assert flushed_offset >= reach.log_offset, "a power cut would leave entries of no record"
         await finished_in_thread(partial(self._flush, reach.queues, reach.key_index))
-        # The index counts for RocketMQ, which must not believe a file without its slots; here it
-        # says itself how far it has come.
+        # The index's timestamp is for RocketMQ, which must not trust a file without its slots;
+        # Eruca finds the index's end in its own files.
         await finished_in_thread(partial(write_marks, self._directory, reach.marks))
         saved, timestamp = self._index.saved_timestamp, reach.timestamp
         reached = Checkpoint(timestamp, timestamp, saved, reach.log_offset, flushed_offset)
         await finished_in_thread(partial(write_checkpoint, self._directory, reached))
 
     async def note_flushed(self, flushed_offset: int) -> None:
-        """Note how far the log is flushed, and promise no more of the projections than before.
+        """Record the log's flushed offset; promise no more of the projections than before.
 
         Raises:
-            OSError: It could not be noted.
+            OSError: It could not be recorded.
         """
         await finished_in_thread(partial(self._note_flushed, flushed_offset))
 

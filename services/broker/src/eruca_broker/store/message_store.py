@@ -1,15 +1,15 @@
 """The message store: one directory, one log, its projections, and the state folded from it.
 
-This is what the rest of the broker sees. It owns the parts and lets each do its own work::
+The rest of the broker uses only this class. It owns the parts, each of which has one task::
 
     writer      appends, group commit            store/writer.py
     dispatcher  log → consume queues, key index  store/dispatcher.py, store/index_follower.py
-    projections what is done where one lags      store/projections.py
+    projections handle those that lag            store/projections.py
     queues      pulls                            store/queue_reader.py
     log reader  look-ups, the log feed           store/log_reader.py
     state       topics, groups, offsets          core/state/state.py, a fold over control records
-    timers      messages that wait               core/state/timers.py, told by queues and events
-    retention   how the oldest segments go       store/retention.py
+    timers      delayed messages                 core/state/timers.py, from queues and events
+    retention   delete the oldest segments       store/retention.py
 
 Everything here runs on the event loop's thread; only flushing and allocating leave it.
 
@@ -17,9 +17,9 @@ Directory, as RocketMQ lays it out::
 
     commitlog/  consumequeue/  index/  config/  checkpoint  abort  lock
 
-``consumequeue.deleted`` is there while files of deleted topics wait to be freed.
-``abort`` exists while the store is open: found at the next start, it says that the last process
-did not close it.
+``consumequeue.deleted`` exists while files of deleted topics wait to be freed.
+``abort`` exists while the store is open: if the next start finds it, the last process did not close
+the store.
 """
 
 from __future__ import annotations
@@ -84,18 +84,18 @@ from eruca_chassis.finishing import finished_in_thread
 logger = structlog.get_logger(__name__)
 
 ABORT_NAME: Final = "abort"
-LOG_ID_SIZE: Final = 8  # bytes of chance: two logs of one broker's name never share an id
-_OPENED_COUNT: Final = 100  # queues that are opened in one go after a crash: some ms
+LOG_ID_SIZE: Final = 8  # random bytes: two logs of one broker name never share an id
+_OPENED_COUNT: Final = 100  # queues that are opened at a time after a crash: some ms
 
 Arrivals = Callable[[Sequence[tuple[str, int]]], None]
 
 
 class LogFile(NamedTuple):
-    """A file of the log, for those who read it by themselves."""
+    """A file of the log, for direct reads."""
 
     path: Path
     base_offset: int  # log offset of its first byte
-    end_offset: int  # … behind its last
+    end_offset: int  # … after its last byte
 
 
 class MessageStore:
@@ -116,7 +116,7 @@ class MessageStore:
         self.state: BrokerState = recovered.state
         self.timers: PendingTimers = recovered.timers
         self.on_arrival: Arrivals = lambda _: None
-        self.on_timers: Callable[[], None] = lambda: None  # the next may be due earlier now
+        self.on_timers: Callable[[], None] = lambda: None  # the next may be due earlier
         self._clock = clock
         self._lock = lock
         self._log: CommitLog = recovered.log
@@ -164,20 +164,20 @@ class MessageStore:
 
     @classmethod
     async def open(cls, directory: Path, settings: StoreSettings, clock: Clock) -> MessageStore:
-        """Open the store in *directory*, or make one; recover whatever the last process left.
+        """Open the store in *directory*, or create one; recover it after a crash.
 
         Raises:
             StoreLockedError: Another process has it open.
             CorruptLogError: Durable records are damaged; nothing has been changed.
-            UnavailableError: The disk has no room for the state, which a log begins with.
+            UnavailableError: The disk has no room for the state, with which a log begins.
             OSError: The disk refuses.
         """
         lock = _lock(directory, settings)
         try:
             stopped_cleanly = not (directory / ABORT_NAME).exists()
             is_marked = _mark_as_open(directory)
-            # In a thread, so that a health check is answered while a long log is walked.
-            # Cancelled, it is waited for: the lock must not go while it mends the files.
+            # In a thread, so that health checks are answered while a long log is walked. If this is
+            # cancelled, await the thread: the lock must be held while it repairs the files.
             recovered = await finished_in_thread(
                 partial(recover, directory, settings, stopped_cleanly=stopped_cleanly)
             )
@@ -194,9 +194,9 @@ class MessageStore:
         return store
 
     async def close(self) -> None:
-        """Make everything durable and leave the directory as an orderly stop leaves it.
+        """Make everything durable and leave the directory as after an orderly stop.
 
-        Where the disk does not let it, the next start finds the store as a crash leaves it.
+        If the disk refuses, the next start finds the store as after a crash.
         """
         try:
             await self._writer.close()
@@ -218,7 +218,7 @@ class MessageStore:
         self._writer.refusal = error
 
     def incapacity(self) -> ErucaError | None:
-        """Return why nothing can be written until somebody helps; None where that is not so."""
+        """Return why nothing can be written until an operator acts; None if it can."""
         return self._writer.incapacity()
 
     def append(self, batch: Batch, born_host: Host | None = None) -> asyncio.Future[Receipt]:
@@ -230,7 +230,7 @@ class MessageStore:
         return self._writer.appended(batch, born_host)
 
     def append_then(self, batch: Batch, born_host: Host | None, done: Done) -> None:
-        """Append a batch as :meth:`append` does; *done* is called instead of a future resolved.
+        """Append a batch as :meth:`append` does, but call *done* with the outcome.
 
         Raises:
             ErucaError: Writes are refused now, or the batch is too large; nothing has changed, and
@@ -249,10 +249,10 @@ class MessageStore:
 
         Args:
             batches: At least one.
-            head: An event that is recorded in front of them; if it heads a group, they are it, and
-                no crash parts them from it.
-            despite_full_disk: Whether to try although writes are refused for a full disk: what
-                makes room must not wait for room.
+            head: An event that is recorded before them; if it heads a group, the batches are the
+                group, and no crash separates them from it.
+            despite_full_disk: Whether to try although writes are refused for a full disk: an
+                operation that makes room must not wait for room.
 
         Raises:
             ErucaError: Writes are refused now, or all is too large; nothing has changed.
@@ -269,14 +269,14 @@ class MessageStore:
         head: Event | None = None,
         despite_full_disk: bool = False,
     ) -> None:
-        """Append batches as :meth:`append_group` does; *done* is told once.
+        """Append batches as :meth:`append_group` does, but call *done* once with the outcome.
 
         Args:
             batches: At least one, unless there is a head.
-            born_host: The peer's; None: each record has its own already.
-            done: Told of all of them, the head's first.
-            head: As there.
-            despite_full_disk: As there.
+            born_host: The peer's address; None: each record has its own already.
+            done: Called with all of them, the head first.
+            head: As for :meth:`append_group`.
+            despite_full_disk: As for :meth:`append_group`.
 
         Raises:
             ErucaError: Writes are refused now, or all is too large; nothing has changed, and
@@ -287,21 +287,21 @@ class MessageStore:
 
     @property
     def tick_timestamp(self) -> int | None:
-        """The store time that an append gets now, in ms, where it is settled already."""
+        """The store time of an append now, in ms; None before the first append of a tick."""
         return self._writer.tick_timestamp
 
     @property
     def last_store_timestamp(self) -> int:
-        """Store time of the latest append, in ms; what follows has this one or a later one."""
+        """Store time of the latest append, in ms; later appends have the same or a later one."""
         return self._writer.last_store_timestamp
 
     def is_leaving(self, topic: str) -> bool:
-        """Tell whether a topic's deletion is on its way."""
+        """Tell whether a topic's deletion is not published yet."""
         return self._writer.is_leaving(topic)
 
     @property
     def unopened_files_max(self) -> int:
-        """Number of queue files that may still be opened; a new connection must leave as many."""
+        """Number of queue files that may still be opened; connections must leave room for them."""
         return self._consume_queues.unopened_files_max
 
     @property
@@ -337,8 +337,7 @@ class MessageStore:
         """Return the bytes of a record that is known to start there.
 
         Raises:
-            RecordNotFoundError: It does not, or it is damaged; that is no reason where it need not
-                be *is_proved*.
+            RecordNotFoundError: No record starts there; or it is damaged, and *is_proved* is set.
         """
         return self._log_reader.raw(log_offset, is_proved=is_proved)
 
@@ -363,22 +362,22 @@ class MessageStore:
         """Return a topic's newest messages with *key* as unique id or among their keys.
 
         Args:
-            topic: Theirs.
-            key: Theirs.
-            max_count: How many at most.
+            topic: The messages' topic.
+            key: Their key.
+            max_count: Their maximum number.
             begin_ms: The first store time that counts.
             end_ms: The last one.
-            is_latest_left_out: Whether those that are not in the key index yet, at most
-                ``INDEX_BACKLOG_MAX`` records, are not wanted: this costs much less.
-            since_offset: Log offset of the first record that counts; None: where the topic that is
-                there now was created.
-            before_offset: Log offset behind the last record that counts; None: the log's end.
-            is_wanted: What else one must be, to count; None: nothing.
-            damaged: Gets the records that are damaged, and might be among them.
+            is_latest_left_out: Whether to skip records that are not in the key index yet, at most
+                ``INDEX_BACKLOG_MAX``: this costs much less.
+            since_offset: Log offset of the first record that counts; None: the creation of the
+                present topic.
+            before_offset: Log offset after the last record that counts; None: the log's end.
+            is_wanted: A further condition; None: no condition.
+            damaged: Collects damaged records that may be among them.
 
         Raises:
-            UnavailableError: The key index could not be written, and so does not know all; or a
-                record that might be among them is damaged, and nobody asks for the *damaged*.
+            UnavailableError: The key index could not be written, and is incomplete; or a record
+                that may be among them is damaged, and *damaged* is None.
         """
         if (lag := self._dispatcher.lagging.get(KEY_INDEX)) is not None:
             raise index_failed(lag.error)
@@ -388,7 +387,7 @@ class MessageStore:
             known = self.state.topics.get(topic)
             since_offset = known.created_at if known else 0
         if not is_latest_left_out:
-            self._index_follower.catch_up()  # so that a client finds what it has just sent
+            self._index_follower.catch_up()  # so that a client finds messages that it has just sent
         return self._log_reader.by_key(
             topic,
             key,
@@ -402,11 +401,11 @@ class MessageStore:
             damaged=damaged,
         )
 
-    # --- How it is doing --------------------------------------------------------------------------
+    # --- State -----------------------------------------------------------------------------------
 
     @property
     def log_min_offset(self) -> int:
-        """Log offset of the first record that is still there."""
+        """Log offset of the first record present."""
         return self._log.min_offset
 
     @property
@@ -431,7 +430,7 @@ class MessageStore:
 
     @property
     def segment_count(self) -> int:
-        """Segments the log consists of."""
+        """Number of segments of the log."""
         return len(self._log.segments)
 
     @property
@@ -441,7 +440,7 @@ class MessageStore:
         return usage.used / (usage.used + usage.free)
 
     def projections(self) -> list[Projection]:
-        """Return how far each projection has come, and its fault if it has one."""
+        """Return the progress of each projection, and its fault if it has one."""
         unflushed = {
             "consume_queues": self._checkpoints.queues_error,
             "key_index": self._checkpoints.index_error,
@@ -463,12 +462,12 @@ class MessageStore:
         await self._writer.flush()
 
     async def checkpoint(self) -> None:
-        """Flush log and projections, then note how far that went.
+        """Flush log and projections, then record the flushed offsets.
 
         Raises:
             StoreFailedError: The disk failed to flush the log; final.
-            OSError, DamagedQueueError: A projection lacks something, or cannot be flushed; how far
-                the log is flushed is noted all the same.
+            OSError, DamagedQueueError: A projection is incomplete, or cannot be flushed; the log's
+                flushed offset is recorded all the same.
         """
         delayed = None if self._needs_snapshot else self._delayed_progress()
         if self._doubted_from is not None or not self._is_marked:
@@ -483,7 +482,7 @@ class MessageStore:
         await self._writer.flush()  # asynchronous flushing has the projections ahead of it
         try:
             await self._checkpoints.write(reach, self._writer.flushed_offset)
-            if delayed is not None:  # what it says has ended is durable now
+            if delayed is not None:  # the ended timers in it are durable now
                 save = partial(self._handover.save, delayed, self._clock.now_ms())
                 await finished_in_thread(save)
         except OSError:
@@ -512,17 +511,17 @@ class MessageStore:
         """Write topics, offsets and groups as the JSON files that RocketMQ keeps in ``config/``.
 
         Raises:
-            OSError: A file could not be written; its predecessor stands.
+            OSError: A file could not be written; its predecessor remains.
         """
         if self._needs_snapshot:
-            return  # RocketMQ's may be the only ones that tell what they do
-        async with self._saving_config:  # two would write the same temporary files
+            return  # only RocketMQ's files may have the state, so keep them
+        async with self._saving_config:  # two calls would write the same temporary files
             snapshot = ConfigSnapshot.of(self.state, now_ms=self._clock.now_ms())
-            # Encoding, too: with many groups that takes much longer than the copy.
+            # The encoding runs there, too: with many groups it is much slower than the copy.
             await finished_in_thread(partial(config_snapshots.save, self.directory, snapshot))
 
     async def mend_projections(self) -> None:
-        """Prove and mend some of what a crash may have damaged, and what was found to be.
+        """Verify and repair some files that a crash may have damaged, and those found damaged.
 
         Raises:
             OSError, DamagedQueueError: Not possible now.
@@ -536,7 +535,7 @@ class MessageStore:
             await self._projections.retry()
 
     async def prepare_next_segment(self) -> None:
-        """Make the next segment once the current one is half full, away from the loop."""
+        """Create the next segment in a thread once the current one is half full."""
         if (
             self._log.segments
             and 2 * (self._log.end_offset - self._log.segments[-1].base_offset)
@@ -545,11 +544,11 @@ class MessageStore:
             await self._prepare_next()
 
     def stop_warming(self) -> None:
-        """Leave the next segment as warm as it is: who stops does not wait for the rest of it."""
+        """Stop warming the next segment, so that a shutdown does not wait for it."""
         self._log.stop_warming()
 
     async def probe_disk(self) -> None:
-        """See whether there is room again on a disk that was full, or what else was short."""
+        """Accept writes again if the full disk has room, or another shortage has ended."""
         try:
             await self._settle()
         except OSError:
@@ -567,9 +566,9 @@ class MessageStore:
     # --- Inside -----------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        """Write the state into the log where that does not tell all of it.
+        """Write the state into a log that does not contain all of it.
 
-        Where there is no room for it, a store that has a log is served as it is.
+        Without room for it, a store that has a log is served as it is.
         """
         if not self._needs_snapshot:
             return
@@ -593,22 +592,22 @@ class MessageStore:
             self.refusal = error
 
     async def _settle(self) -> None:
-        """Write what a start without room could not.
+        """Complete the writes that a start had no room for.
 
         Raises:
-            OSError: There still is no room.
+            OSError: There is still no room.
         """
         if not self._is_marked:
             self._is_marked = _mark_as_open(self.directory)
             if not self._is_marked:
-                raise OSError(errno.ENOSPC, "no room to note that the store is open")
+                raise OSError(errno.ENOSPC, "no room to mark the store as open")
         if self._doubted_from is not None:
             end = self._log.written_offset
             await finished_in_thread(partial(make_durable, self._log, self._doubted_from, end))
             self._doubted_from = None
 
     async def _prepare_next(self) -> None:
-        with suppress(OSError):  # of no room: it is the roll that needs it, and says so
+        with suppress(OSError):  # no room: the roll that needs the segment reports it
             await finished_in_thread(self._log.prepare_next)
 
     def _let_go(self) -> None:
@@ -633,34 +632,34 @@ class MessageStore:
         (self.directory / ABORT_NAME).unlink(missing_ok=True)
 
     def _begin_of(self, topic: str) -> int:
-        """Return the log offset from which on a topic's records are those of the topic there is."""
+        """Return the log offset from which records belong to the present topic of that name."""
         known = self.state.topics.get(topic)
         return known.created_at if known else 0
 
     async def _begin_handover(self) -> None:
-        """Have RocketMQ's files tell where delayed messages stand now, and go on from there."""
+        """Write the progress of delayed messages to RocketMQ's files, and keep it up to date."""
         if self._needs_snapshot or self._doubted_from is not None:
-            return  # what has ended may be in RocketMQ's files alone, or not be durable
+            return  # ended timers may be only in RocketMQ's files, or not be durable
         if (delayed := await finished_in_thread(self._delayed_progress)) is not None:
             try:
                 save = partial(self._handover.save, delayed, self._clock.now_ms())
                 await finished_in_thread(save)
-            except OSError as error:  # each checkpoint tries it again
+            except OSError as error:  # each checkpoint retries
                 logger.warning("RocketMQ's notes on delayed messages are stale", reason=str(error))
 
     async def _hand_over(self) -> None:
-        """Tell RocketMQ, should it open the store next, which delayed messages are pending."""
+        """Write the pending delayed messages for RocketMQ, which may open the store next."""
         self._handover.note_end()
         if (delayed := self._delayed_progress()) is not None:
             complete = partial(self._handover.complete, delayed, self._clock.now_ms())
             await finished_in_thread(complete)
 
     def _delayed_progress(self) -> Progress | None:
-        """Return how far delayed messages have come, where RocketMQ's files must say so."""
+        """Return the progress of delayed messages if RocketMQ's files must be updated."""
         try:
             return self._handover.progress(self.timers, self.visible_offset)
         except (OSError, DamagedQueueError) as error:
-            # A queue that cannot be read must not keep a checkpoint from being written.
+            # An unreadable queue must not prevent a checkpoint.
             logger.warning("RocketMQ's notes on delayed messages are stale", reason=str(error))
             return None
 
@@ -709,16 +708,16 @@ class MessageStore:
 
 
 def _lock(directory: Path, settings: StoreSettings) -> FileLock:
-    make_directory(directory)  # durably: the log's own flushes do not make its place so
+    make_directory(directory)  # durably: flushing the log does not flush its parent directory
     tighten(directory, group_access=settings.has_group_access)
     return lock_directory(directory)
 
 
 def _mark_as_open(directory: Path) -> bool:
-    """Note that the store is open; return False where there is no room for that."""
+    """Mark the store as open; return False if there is no room for that."""
     try:
         (directory / ABORT_NAME).touch(FILE_MODE)
-        sync_directory(directory)  # or after a power cut it would seem that nobody had opened it
+        sync_directory(directory)  # else the mark could be lost in a power failure
     except OSError as error:
         if not is_scarcity(error):
             raise

@@ -2,25 +2,25 @@
 
 An append goes through four states; each has one cause and one effect::
 
-    accepted    append()          offsets are fixed, the batch is stamped; nobody else can see it
-    written     end of the tick   one pwritev per segment for all that was accepted meanwhile,
-                                  and one for its first bytes;
-                                  while a flush is under way it would wait anyway: at its end
+    accepted    append()          offsets are fixed, the batch is stamped; it is not visible yet
+    written     end of the tick   one pwritev per segment for all batches of the tick, and one
+                                  for its first bytes; while a flush is in progress, at its end,
+                                  since the batches would wait anyway
     flushed     (sync mode)       one fdatasync for all that wait, on the flusher's thread
-    published   thereafter        projections fed, events folded, pulls woken, senders told
+    published   thereafter        projections fed, events folded, pulls woken, senders answered
 
-A batch becomes visible only when it is as durable as the store promises, so no consumer reads what
-a crash may take back.
+A batch becomes visible only when it is as durable as the store promises, so no consumer reads a
+message that a crash may lose.
 
-Events are folded when they are published, in the log's order. Until then whoever needs the state
-as it will be asks :meth:`Writer.unpublished_events`, and a topic that is about to go takes no more
-messages: they would lie behind its end.
+Events are folded when they are published, in the log's order. :meth:`Writer.unpublished_events`
+returns the others to callers that need the future state. A topic that is being deleted accepts no
+messages: they would follow its end.
 
-Failure: a write that fails takes back everything accepted since the last one, offsets included,
-and each append of it is refused; the log is as it was. Where it was for want of room, or of open
-files or memory, :meth:`Writer.probe` sees whether there is some again. A flush that fails is final:
-the kernel may have dropped the pages, so nothing is acknowledged any more until the store has been
-opened anew. A projection that fails is no reason to refuse anything, unless room or else is short
+Failure: a failed write undoes everything accepted since the last one, offsets included, and refuses
+each of its appends; the log is as it was. If room, open files or memory were short,
+:meth:`Writer.probe` finds out whether they are available again. A failed flush is final: the kernel
+may have dropped the pages, so nothing is acknowledged until the store has been opened again. A
+failed projection refuses nothing, unless a resource is short
 (:mod:`eruca_broker.store.projections`).
 
 Source: RocketMQ 5.3, ``CommitLog.asyncPutMessage``, ``GroupCommitService``.
@@ -61,13 +61,13 @@ from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_chassis.clock import Clock
 from eruca_chassis.finishing import finished_in_thread
 
-FLUSH_SECONDS_MAX: Final = 30.0  # a flush that takes longer counts as stuck; disks retry for less
+FLUSH_SECONDS_MAX: Final = 30.0  # a longer flush counts as stuck; disks retry for less
 
 logger = structlog.get_logger(__name__)
 
 
 class Writer:
-    """Accepts batches and sees them through to publication."""
+    """Accepts batches, and takes them through all states to publication."""
 
     def __init__(
         self,
@@ -86,22 +86,22 @@ class Writer:
         self._projections = projections
         self._store_host = settings.store_host
         self._is_sync = settings.flush_mode is FlushMode.SYNC
-        self.durability = "flushed" if self._is_sync else "written"  # of what is published
+        self.durability = "flushed" if self._is_sync else "written"  # of published batches
         self._clock = clock
         self._head_of_segment = head_of_segment
         self._publish_to = publish
         self._loop = asyncio.get_running_loop()
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="flusher")
         self._next_offsets: dict[tuple[str, int], int] = {}
-        self._before_write: dict[tuple[str, int], int] = {}  # what a failed write restores
-        self._is_amid_tick = False  # something has been accepted in this tick
+        self._before_write: dict[tuple[str, int], int] = {}  # offsets that a failed write restores
+        self._is_amid_tick = False  # a batch has been accepted in this tick
         self._accepted: list[Appended] = []
         self._written: list[Appended] = []  # sync mode: waiting for the next flush
-        self._flushing: list[Appended] = []  # … for the flush under way
+        self._flushing: list[Appended] = []  # … for the flush in progress
         self._leaving: Counter[str] = Counter()  # topics whose deletion is not published yet
-        self._flush_failed = False  # for good: what has been written may not be durable
-        self._flush: asyncio.Future[None] | None = None  # the one under way
-        self._flush_began_at = 0.0  # … and since when, on the monotonic clock
+        self._flush_failed = False  # final: written bytes may not be durable
+        self._flush: asyncio.Future[None] | None = None  # the one in progress
+        self._flush_began_at = 0.0  # … and its beginning, on the monotonic clock
         self.flushed_offset = log.written_offset
         self.flushed_timestamp = last_store_timestamp  # store time of the last record before it
         self._written_timestamp = last_store_timestamp  # … of the last one that is written
@@ -122,17 +122,17 @@ class Writer:
     def refusal(self, error: ErucaError | None) -> None:
         before, self._refusal = self._refusal, error
         if isinstance(error, NotReadyError):
-            return  # it stops
+            return  # the broker is stopping
         if error is None and before is not None:
             logger.info("writes are accepted again")
         elif error is not None and type(error) is not type(before):
             logger.error("writes are refused", reason=error.detail)
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset the next message will get.
+        """Return the queue offset of the next message.
 
         Raises:
-            UnavailableError: The queue's files cannot be read, so nobody knows.
+            UnavailableError: The queue's files cannot be read, so it is unknown.
         """
         key = (topic, queue_id)
         offset = self._next_offsets.get(key)
@@ -146,29 +146,29 @@ class Writer:
         return self._next_offsets
 
     def unpublished_events(self) -> Iterator[tuple[Event, int]]:
-        """Return the events on their way into the state, with their log offsets, in order."""
+        """Return the events that are not in the state yet, with their log offsets, in order."""
         for appended in (*self._flushing, *self._written, *self._accepted):
             if appended.event is not None:
                 yield appended.event, appended.log_offset
 
     @property
     def tick_timestamp(self) -> int | None:
-        """The store time of what is accepted now; None before the first append of a tick."""
+        """The store time of an append now; None before the first append of a tick."""
         return self.last_store_timestamp if self._is_amid_tick else None
 
     def is_leaving(self, topic: str) -> bool:
-        """Tell whether a topic's deletion is on its way into the state."""
+        """Tell whether a topic's deletion is not published yet."""
         return topic in self._leaving
 
     def forget_topic(self, topic: str) -> None:
-        """Let a deleted topic's queues start anew."""
+        """Let a deleted topic's queues begin at offset 0 again."""
         for key in [key for key in self._next_offsets if key[0] == topic]:
             del self._next_offsets[key]
 
     def append(
         self, batch: Batch, born_host: Host | None, done: Done | None, *, event: Event | None = None
     ) -> None:
-        """Accept a batch; *done* is called when it is published, or once it is clear it never is.
+        """Accept a batch; call *done* when it is published, or when it has failed.
 
         Raises:
             ErucaError: The store refuses writes now; nothing has changed, *done* is not called.
@@ -201,8 +201,8 @@ class Writer:
         """Accept several batches, back to back in one segment and one write: all or none.
 
         Args:
-            parts: At least one, with the event it is, if it is one.
-            born_host: The peer's; None: each record has its own already.
+            parts: At least one batch, each with the event that it contains, if any.
+            born_host: The peer's address; None: each record has its own already.
             done: Called once for all of them.
             despite_full_disk: Whether to try although writes are refused for a full disk.
 
@@ -236,10 +236,10 @@ class Writer:
         return future
 
     async def write_snapshot(self) -> None:
-        """Write the state into the log now, at the start of a segment where there is none yet.
+        """Write the state into the log now; create the first segment if there is none yet.
 
         Raises:
-            ErucaError: There is no room for it, or a part of it fits into no segment.
+            ErucaError: There is no room for it, or a part of it is larger than a segment.
         """
         if not self._log.segments:
             self._roll(0)
@@ -255,10 +255,10 @@ class Writer:
         return not self._flush_failed
 
     def incapacity(self) -> ErucaError | None:
-        """Return why nothing can be written until somebody helps; None where that is not so.
+        """Return why nothing can be written until an operator acts; None if it can.
 
-        What is short for a while, such as room on the disk, is no reason: messages are read
-        meanwhile, which may be what makes room.
+        A temporary shortage, such as a full disk, is not a reason: messages are read meanwhile,
+        which may make room.
         """
         if isinstance(self.refusal, StoreFailedError):
             return renewed(self.refusal)
@@ -269,7 +269,7 @@ class Writer:
         return None
 
     async def flush(self) -> None:
-        """Make durable what has been written up to now; what comes meanwhile is left to the next.
+        """Make everything written up to now durable; later writes are left to the next flush.
 
         Raises:
             StoreFailedError: The disk failed; final.
@@ -282,7 +282,7 @@ class Writer:
             await asyncio.wait([self._begin_flush()])
 
     def write(self) -> None:
-        """Hand everything accepted to the kernel, and publish or flush it."""
+        """Write everything accepted, and publish or flush it."""
         accepted, self._accepted = self._accepted, []
         if not accepted:
             return
@@ -305,7 +305,7 @@ class Writer:
             self._publish(accepted)
 
     async def probe(self) -> None:
-        """See whether what was short is there again, room or else, and accept writes if so."""
+        """Accept writes again if the shortage, of room or another resource, has ended."""
         refusal = self.refusal
         if refusal is None or isinstance(refusal, StoreFailedError | NotReadyError):
             return
@@ -314,7 +314,7 @@ class Writer:
             await finished_in_thread(self._log.make_next)
         except (OSError, DamagedQueueError):
             return
-        if self.refusal is refusal:  # no other has come meanwhile
+        if self.refusal is refusal:  # unless another one has replaced it meanwhile
             self.refusal = None
 
     async def close(self) -> None:
@@ -322,7 +322,7 @@ class Writer:
 
         Raises:
             StoreFailedError: The disk failed: not everything is durable.
-            OSError: A projection lacks something that is.
+            OSError: A projection is incomplete.
         """
         try:
             self.write()
@@ -338,7 +338,7 @@ class Writer:
     ) -> Appended:
         key = (batch.topic, batch.queue_id)
         queue_offset = self.next_offset(*key)
-        if not self._is_amid_tick:  # the first of its tick, which has one store time
+        if not self._is_amid_tick:  # all batches of a tick share the first one's store time
             self._is_amid_tick = True
             self._loop.call_soon(self._end_tick)
             # A clock set back must not make store times go backwards within a queue.
@@ -366,10 +366,10 @@ class Writer:
             self.write()
 
     def _roll(self, size: int) -> None:
-        """Go on in a new segment, which begins with a snapshot and has room for *size* bytes.
+        """Continue in a new segment, which begins with a snapshot and has room for *size* bytes.
 
-        What no segment could hold together takes several. Those behind the snapshot's first have
-        none at their start, so retention keeps all from there on.
+        If they do not fit into one segment, several are begun. Those after the snapshot's first one
+        do not begin with a snapshot, so retention keeps all from there on.
         """
         self._check_size(size, "the batch")
         snapshot = self._snapshot()
@@ -386,7 +386,7 @@ class Writer:
             )
 
     def _snapshot(self) -> Sequence[tuple[Batch, Event]]:
-        """Return what a segment begins with; raise TooLargeError where none can hold it."""
+        """Return the snapshot for a new segment; raise TooLargeError if it does not fit."""
         parts = self._head_of_segment()
         for batch, _ in parts:
             self._check_size(batch.size, "a part of the state")
@@ -402,7 +402,7 @@ class Writer:
         try:
             self._log.roll()
         except OSError as error:
-            self.write()  # what was accepted so far is not concerned
+            self.write()  # batches accepted so far are not affected
             self.refusal = refusal_of(error, "no room for a new segment of the log")
             raise renewed(self.refusal) from error
 
@@ -428,16 +428,16 @@ class Writer:
             appended.settle(renewed(error))
 
     def _conclude(self, appended: Appended) -> None:
-        """Forget that a topic was about to go, now that it has gone or will not."""
+        """Drop a topic from those being deleted: its deletion is published or has failed."""
         if isinstance(appended.event, TopicDeleted):
             self._leaving[appended.event.topic] -= 1
-            self._leaving += Counter()  # drops what is at zero
+            self._leaving += Counter()  # drops zero counts
 
     def _visible_offset(self) -> int:
         return self.flushed_offset if self._is_sync else self._log.written_offset
 
     def _begin_flush(self) -> asyncio.Future[None]:
-        """Flush what is written, on the flusher's thread; or return the flush under way."""
+        """Flush the written bytes on the flusher's thread; or return the flush in progress."""
         if self._flush is None:
             target, timestamp = self._log.written_offset, self._written_timestamp
             self._flush_began_at = time.monotonic()
@@ -458,7 +458,7 @@ class Writer:
             failed = self._flushing + self._written
             self._flushing, self._written = [], []
             self._fail(failed, self.refusal)
-            self.write()  # … refuses what was accepted meanwhile
+            self.write()  # … refuses batches accepted meanwhile
             return
         if error is not None:
             raise error

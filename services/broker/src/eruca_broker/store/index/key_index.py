@@ -1,15 +1,15 @@
-"""The key index: which records may have a key, by the hash of ``topic#key``; files in ``index/``.
+"""The key index: find records that may have a key, by the hash of ``topic#key``; in ``index/``.
 
-A projection of the log: never ahead of it, deleted and rebuilt at will. Files are filled one after
-another and named after the store time of their first record, so their names, sorted, are the log's
-order, and rebuilding one gives it the same name.
+It is a projection of the log: never ahead of it, and may be deleted and rebuilt at any time. Files
+are filled one after another and named after the store time of their first record. So their names,
+sorted, are in the log's order, and a rebuilt file gets the same name.
 
-Hashes collide and times are kept in seconds: what a look-up returns are candidates, and only the
-records themselves decide.
+Hashes collide and times are in seconds, so a look-up returns candidates; only the records
+themselves decide.
 
-Crash rule: the files' headers tell what had been flushed, and :meth:`KeyIndex.open` drops what lies
-behind the store's own limit. A file that is damaged is dropped with all after it; the records from
-``resume_offset`` on must then be put again. Records the index has are passed over.
+Crash rule: the files' headers give the flushed entries, and :meth:`KeyIndex.open` drops those after
+the store's own limit. A damaged file is dropped with all after it; the records from
+``resume_offset`` on must then be put again. Records that the index has are skipped.
 
 Source: RocketMQ 5.3, ``IndexService``.
 """
@@ -47,14 +47,14 @@ from eruca_chassis.flushing import FlushError
 
 TIMESTAMP_MAX: Final = (1 << 63) - 1  # ms
 _OPEN_FILES_MAX: Final = 16  # descriptors; one file holds twenty million keys
-PROVED_SIZE_MAX: Final = 1 << 30  # bytes of full files that a start proves after a crash
+PROVED_SIZE_MAX: Final = 1 << 30  # bytes of full files that a start verifies after a crash
 _UNSEALED_MAX: Final = 2  # full files whose 20 MB of slots may wait in memory for the next flush
 
 Int64Array = NDArray[np.int64]
 
 
 class DamagedFile(NamedTuple):
-    """An index file that was dropped when the index was opened, and why."""
+    """An index file that was dropped when the index was opened, and the reason."""
 
     name: str
     reason: str
@@ -65,7 +65,7 @@ class UnflushedIndex:
 
     def __init__(self, directory: str | None, files: list[IndexFile]) -> None:
         self._directory = directory
-        # A full file does not change any more, so all of it can be written from any thread.
+        # A full file never changes, so any thread can write it.
         self._files = [(file, file.header, file.room == 0) for file in files]
 
     @property
@@ -80,17 +80,17 @@ class UnflushedIndex:
         return self._directory is not None
 
     def sync(self) -> None:
-        """Make them durable; may be called in another thread, and again after an error.
+        """Flush them; may be called in another thread, and again after an error.
 
         Raises:
             FlushError: A flush failed, so entries may be lost.
-            OSError: A file could not be opened or written, and may be the next time.
+            OSError: A file could not be opened or written; calling again retries.
         """
         if self._directory is not None:
-            sync_directory(self._directory)  # or a header could be durable whose file is not
+            sync_directory(self._directory)  # else a header could be durable without its file
             self._directory = None
         while self._files:
-            file, header, is_full = self._files[0]  # oldest first: none follows on one unfinished
+            file, header, is_full = self._files[0]  # oldest first: none follows an unfinished one
             with suppress(FileNotFoundError):  # deleted meanwhile
                 if is_full:
                     file.seal()
@@ -105,7 +105,7 @@ class KeyIndex:
     Attributes:
         damaged: Files that were dropped when it was opened.
         resume_offset: Log offset from which records must be put again because of that, or None.
-        unproved: Digest by name of the full files that nobody has proved since a crash.
+        unproved: Digest by name of the full files that are not verified since a crash.
         flush_error: The flush that failed while a file was sealed between two checkpoints, or None.
     """
 
@@ -138,15 +138,15 @@ class KeyIndex:
         digests: Mapping[str, int] | None = None,
         marks: Mapping[str, IndexMark] | None = None,
     ) -> KeyIndex:
-        """Open the index in *directory*, which is created if need be.
+        """Open the index in *directory*, which is created on demand.
 
         Args:
-            directory: The index's own.
-            hash_slots: Slots of each file; files made with another number count as damaged.
-            max_entries: Room of each file, plus one.
-            zone: Whose local time names new files; None for the machine's.
+            directory: The index's own directory.
+            hash_slots: Slots of each file; files with another number count as damaged.
+            max_entries: Capacity of each file, plus one.
+            zone: The time zone in the names of new files; None for the machine's.
             limit: After a crash, the log offset up to which the index had been flushed: entries
-                of records behind it are removed. None after an orderly close.
+                of later records are removed. None after an orderly close.
             digests: What :meth:`digests` returned at that close, to find damage by.
             marks: What :meth:`marks` returned for *limit*, to find damage by after a crash. Files
                 begun since are deleted.
@@ -189,7 +189,7 @@ class KeyIndex:
     def put_many(self, hashes: KeyHashes, offsets: Int64Array, timestamps: Int64Array) -> None:
         """Add an entry for each key of some records, all or none.
 
-        Records the index has are left out: those before ``end_offset``.
+        Records that the index has are skipped: those before ``end_offset``.
 
         Args:
             hashes: Of ``topic#key``, see :func:`eruca.contract.hashing.key_hash`.
@@ -221,7 +221,7 @@ class KeyIndex:
                 self._seal_surplus()
 
     def make_room(self, timestamp: int) -> None:
-        """Make sure that one more entry fits; a new file is named after *timestamp*, in ms."""
+        """Ensure that one more entry fits; a new file is named after *timestamp*, in ms."""
         self._with_room(timestamp, [])
 
     def query(
@@ -233,9 +233,9 @@ class KeyIndex:
 
         Args:
             key_hash: Of ``topic#key``.
-            count: How many at most.
-            begin: Store time in ms from which records are wanted.
-            end: … and to which.
+            count: The maximum number.
+            begin: The first store time in ms.
+            end: The last one.
         """
         found: list[int] = []
         for file in reversed(self._files):
@@ -248,26 +248,26 @@ class KeyIndex:
     def candidates(self, key_hash: int, begin: int = 0, end: int = TIMESTAMP_MAX) -> Iterator[int]:
         """Yield the log offset of every record that may have a key, newest first.
 
-        No record with the key that was stored from *begin* to *end* is left out. Others may come
-        along, and one record may come twice: the caller checks the records, and stops when it has
+        All records with the key that were stored from *begin* to *end* are included. Others may be,
+        too, and a record may be yielded twice: the caller checks the records, and stops when it has
         enough. Nothing may be added meanwhile.
         """
         for file in reversed(self._files):
             header = file.header
-            if header.end_timestamp + 999 < begin:  # a cut file knows its end to the second
+            if header.end_timestamp + 999 < begin:  # a cut file has its end only to the second
                 return
             if header.begin_timestamp <= end:
                 yield from look_ups.candidates(file, key_hash, begin, end)
 
     def has_unproved(self, begin: int, end: int) -> bool:
-        """Tell whether a look-up from *begin* to *end*, in ms, meets a file that is not proved."""
+        """Tell whether a look-up from *begin* to *end*, in ms, needs an unverified file."""
         return any(
             _name(file) in self.unproved and file.header.overlaps(begin, end)
             for file in (self._files if self.unproved else ())
         )
 
     def truncate(self, log_offset: int) -> None:
-        """Remove the entries of records at or behind *log_offset*."""
+        """Remove the entries of records at or after *log_offset*."""
         kept = [
             f
             for f in self._files
@@ -284,7 +284,7 @@ class KeyIndex:
         self._reopen_last()
 
     def delete_expired(self, min_log_offset: int) -> int:
-        """Delete files all of whose records are before *min_log_offset*; return how many.
+        """Delete files all of whose records are before *min_log_offset*; return their number.
 
         The newest file stays.
         """
@@ -295,10 +295,10 @@ class KeyIndex:
         return deleted
 
     def take_unflushed(self) -> UnflushedIndex:
-        """Return what must be flushed for all entries up to now to be durable.
+        """Return the work that makes all entries up to now durable.
 
-        Its ``sync`` may be called in another thread, one at a time. What it leaves undone, because
-        it failed or was not called, is part of what is taken the next time.
+        Its ``sync`` may be called in another thread, one at a time. Work that it leaves undone,
+        because it failed or was not called, is part of the next call's result.
         """
         for file in self._taken.files:
             file.is_flushed = False
@@ -314,14 +314,14 @@ class KeyIndex:
         """Make all entries durable; as ``take_unflushed().sync()``.
 
         Raises:
-            OSError: They are not; the next flush tries again.
+            OSError: They are not durable; the next flush retries.
         """
         self.take_unflushed().sync()
 
     def digests(self) -> dict[str, int]:
         """Return a digest of each file by its name, for :meth:`open` to find damage by.
 
-        A file that is known to be damaged has none, so it is dropped there.
+        A file that is known to be damaged has no digest, so it is dropped there.
         """
         found = {}
         for file in self._files:
@@ -333,16 +333,16 @@ class KeyIndex:
         return found
 
     def marks(self) -> dict[str, IndexMark]:
-        """Return what is to be noted of each file by its name, for :meth:`open` after a crash.
+        """Return the mark of each file by its name, for :meth:`open` after a crash.
 
         A file that is known to be damaged has no mark, so it is dropped there.
         """
         return {_name(file): file.mark() for file in self._files if not file.is_damaged}
 
     def prove_next(self) -> Callable[[], str | None] | None:
-        """Return a function that proves the next file since a crash; None where all are proved.
+        """Return a function that verifies the next file after a crash; None if all are verified.
 
-        It may be called in another thread. What it returns goes to :meth:`proved`.
+        It may be called in another thread. Its result goes to :meth:`proved`.
         """
         if not self.unproved:
             return None
@@ -351,7 +351,7 @@ class KeyIndex:
         return lambda: None if file.compute_digest() == digest else name
 
     def proved(self, damaged: str | None) -> bool:
-        """Note what :meth:`prove_next` has found; tell whether records must be put again."""
+        """Apply a result of :meth:`prove_next`; tell whether records must be put again."""
         if damaged is None:
             self.unproved.pop(next(iter(self.unproved)), None)
             return False
@@ -359,10 +359,10 @@ class KeyIndex:
         return True
 
     def save(self) -> None:
-        """Flush everything, slots included: the files are then as RocketMQ leaves them.
+        """Flush everything, slots included: the files are then as after a stop of RocketMQ.
 
         Raises:
-            OSError: They are not; the next call tries again.
+            OSError: They are not; the next call retries.
         """
         for file in self._files:
             if file.slots is not None:
@@ -375,9 +375,9 @@ class KeyIndex:
         self._open_files.close()
 
     def _prove(self, marks: Mapping[str, IndexMark]) -> None:
-        """Drop the first file that is not what was noted of it, and all behind it.
+        """Drop the first file that differs from its mark, and all after it.
 
-        The newest are proved now, as many as fit into ``PROVED_SIZE_MAX``; others stay *unproved*.
+        The newest are verified now, up to ``PROVED_SIZE_MAX``; others stay *unproved*.
         """
         names = [_name(file) for file in self._files]
         missing = [n for n, mark in marks.items() if mark.index_count > 1 and n not in names]
@@ -400,7 +400,7 @@ class KeyIndex:
             self._resume_from_end()
 
     def _drop_from(self, name: str, reason: str) -> None:
-        """Drop a damaged file with all behind it."""
+        """Drop a damaged file and all after it."""
         self.damaged.append(DamagedFile(name, reason))
         while self._files and _name(self._files[-1]) >= name:
             file = self._files.pop()
@@ -411,7 +411,7 @@ class KeyIndex:
         self._reopen_last()
 
     def _with_room(self, timestamp: int, done: list[tuple[IndexFile, Added | None]]) -> IndexFile:
-        """Return the newest file, or a new one, which is then noted as *done*."""
+        """Return the newest file, or a new one, which is then added to *done*."""
         if self._files and self._files[-1].room:
             return self._files[-1]
         after = _name(self._files[-1]) if self._files else None
@@ -437,10 +437,10 @@ class KeyIndex:
                 file.take_back(added)
 
     def _seal_surplus(self) -> None:
-        """Keep the slots of few full files in memory, however long the next flush takes.
+        """Limit the slots of full files in memory, however long the next flush takes.
 
-        The entries are put already, so an error is no reason to put them again: what is not sealed
-        now is sealed with the next surplus, or by the next flush. Files that are being flushed are
+        The entries are put already, so an error must not put them again: a file not sealed now is
+        sealed with the next surplus, or by the next flush. Files that are being flushed are
         left out: that flush would write their header of before over that of the sealed file.
         """
         flushing = self._taken.files
@@ -451,7 +451,7 @@ class KeyIndex:
         except FlushError as error:
             self.flush_error = error  # the next seal may succeed, so checkpoints must know
         except OSError:
-            pass  # nothing is lost, and a flush tells of it where it lasts
+            pass  # nothing is lost; if it persists, a flush reports it
 
     def _delete(self, file: IndexFile) -> None:
         file.delete()
@@ -509,11 +509,11 @@ class KeyIndex:
             end, timestamp = self.end_offset, self.end_timestamp
             file.header = IndexHeader(timestamp, timestamp, end, end)
         if file.header.begin_offset < self.end_offset:
-            raise DamagedIndexError("it begins before the file before it ends")
+            raise DamagedIndexError("it begins before the end of the previous file")
         return file
 
     def _reopen_last(self) -> None:
-        """Make the newest file ready for more, after a cut."""
+        """Make the newest file writable again after a truncation."""
         if not self._files or self._files[-1].slots is not None or not self._files[-1].room:
             return
         file = self._files[-1]
@@ -528,16 +528,16 @@ class KeyIndex:
         end = self.end_offset
         self.resume_offset = end if self.resume_offset is None else min(end, self.resume_offset)
         if self._files and not self._files[-1].room:
-            self.truncate(end)  # its record may have had more keys, in the file that is gone
+            self.truncate(end)  # its record may have had more keys, in the dropped file
 
     def _has_entries(self) -> bool:
         return any(file.header.index_count > 1 for file in self._files[-2:])
 
 
 def _fault_of(file: IndexFile, mark: IndexMark | None) -> str | None:
-    """Return how a file differs from what was noted of it, or None."""
+    """Return how a file differs from its mark, or None."""
     if mark is None or mark.index_count < file.header.index_count:
-        return "no checkpoint knows its entries"
+        return "no checkpoint has its entries"
     if file.slots is None and mark.digest is not None:
         file.digest = mark.digest
         return None if file.compute_digest() == mark.digest else "its content has changed"
