@@ -1,4 +1,4 @@
-"""Which address goes into records, and which URL clients are told."""
+"""Choose the address in records, and the URLs for clients."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def _checked_id(broker_id: int) -> int:
 
 
 class BrokerSettings(ServiceSettings):
-    """What a broker can be told."""
+    """The broker's settings."""
 
     model_config = SettingsConfigDict(env_prefix="ERUCA_BROKER_")
 

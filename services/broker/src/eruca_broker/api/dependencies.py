@@ -1,4 +1,4 @@
-"""What endpoints work with: FastAPI's ask for it by annotation, hot ones are made with it."""
+"""The parts endpoints use: FastAPI's declare them by annotation, hot ones get them at creation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where groups stand: look, commit, reset."""
+"""Groups' positions: get, commit, reset."""
 
 from __future__ import annotations
 

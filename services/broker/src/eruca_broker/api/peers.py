@@ -1,4 +1,4 @@
-"""Who sent a request, as records name it."""
+"""The sender of a request, in the form of records."""
 
 from __future__ import annotations
 

@@ -47,12 +47,12 @@ class Entry(NamedTuple):
 
     @property
     def is_filler(self) -> bool:
-        """Whether this only pads the front of a queue that does not start at 0."""
+        """True if this only pads the front of a queue that does not start at 0."""
         return self.size == FILLER_SIZE and self.log_offset == 0
 
     @property
     def is_written(self) -> bool:
-        """Whether there is an entry at all: unwritten bytes are zero."""
+        """True if there is an entry: unwritten bytes are zero."""
         return self.size > 0 and self.log_offset >= 0
 
 

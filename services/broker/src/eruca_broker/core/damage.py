@@ -1,4 +1,4 @@
-"""What is said of a record that has rotted: the same wherever it is met."""
+"""Describe a damaged record: the same text wherever it is found."""
 
 from __future__ import annotations
 

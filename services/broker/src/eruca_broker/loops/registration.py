@@ -41,7 +41,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Registrant:
-    """What a broker tells name servers about itself that does not change."""
+    """The constant part of a broker's registration at name servers."""
 
     cluster: str
     broker_name: str
@@ -98,12 +98,12 @@ class Registration:
 
     @property
     def registered_count(self) -> int:
-        """How many name servers know this broker, as far as they have said."""
+        """The number of name servers that have acknowledged this broker."""
         return sum(peer.is_registered for peer in self._peers)
 
     @property
     def refusal(self) -> ConflictError | None:
-        """Why this broker may not work: another one has its name; None where it may."""
+        """The reason why this broker may not work: another one has its name; else None."""
         refusals = [peer.refusal for peer in self._peers if peer.refusal is not None]
         return refusals[0] if refusals and not self.registered_count else None
 

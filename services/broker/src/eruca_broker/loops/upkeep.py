@@ -1,4 +1,4 @@
-"""What keeps a store in order while it serves: flushing, checkpoints, retention, the scrub.
+"""Maintain a store while it serves: flushing, checkpoints, retention, the scrub.
 
 Each is one step of a supervised loop; a step that fails is logged, counted and tried again.
 """

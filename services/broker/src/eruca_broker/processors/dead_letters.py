@@ -69,7 +69,7 @@ class _Letter:
 
 
 class _Redriven(NamedTuple):
-    """What a dead letter becomes."""
+    """A dead letter and the record that replaces it."""
 
     dead_letter: int
     place: Destination

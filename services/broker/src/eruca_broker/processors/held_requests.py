@@ -27,7 +27,7 @@ LOG_FEED: Final[Queue] = ("", 0)  # no topic has an empty name: who waits for th
 
 
 class HeldRequests:
-    """Who waits, and for what. All methods are called on the loop's thread."""
+    """Held requests, and their conditions. All methods are called on the loop's thread."""
 
     def __init__(self, size_max: int, clock: Clock, examine: Examine) -> None:
         self._table = HeldPulls(size_max)
@@ -42,12 +42,12 @@ class HeldRequests:
 
     @property
     def size_max(self) -> int:
-        """How many requests may be held at once."""
+        """The maximum number of held requests."""
         return self._table.size_max
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody is held any more."""
+        """True if no request is held any more."""
         return self._closed
 
     def hold(

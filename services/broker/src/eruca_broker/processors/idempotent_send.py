@@ -51,7 +51,7 @@ _KEY_POINTER: Final = "/header/idempotency-key"
 
 
 class Replayed(NamedTuple):
-    """What had been stored already, in the request's order."""
+    """The messages that were stored already, in the request's order."""
 
     records: list[Record]  # of a batch of records the first at least
     message_count: int

@@ -10,7 +10,7 @@ TURN_SECONDS: Final = 0.005  # what others wait at most, beside what they wait f
 
 
 class Pace:
-    """How long a piece of work may go on before others have their turn of the event loop."""
+    """Limits a piece of work, so that others get their turn of the event loop."""
 
     def __init__(self) -> None:
         self._turn_ends = time.monotonic() + TURN_SECONDS

@@ -26,7 +26,7 @@ from eruca_broker.store.queue_reader import QueueRead
 
 
 class PullCounts:
-    """What has been pulled since the start."""
+    """Counters of pulls since the start."""
 
     __slots__ = ("bytes", "held", "messages", "requests")
 
@@ -39,7 +39,7 @@ class PullCounts:
 
 @dataclass(frozen=True, slots=True)
 class PullLimits:
-    """How much one answer may hold, and how long it may be waited for."""
+    """The limits of an answer, and of the wait for it."""
 
     max_count: int
     max_bytes: int  # of records; the first message always comes
@@ -57,7 +57,7 @@ class QueuePull(NamedTuple):
 
 
 class Section(NamedTuple):
-    """What was found in one queue of a pull of many."""
+    """The result from one queue of a pull of many."""
 
     place: int  # of the queue in the request's list, from 0
     read: QueueRead

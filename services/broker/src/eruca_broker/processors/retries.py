@@ -53,7 +53,7 @@ class _Stored(NamedTuple):
 
 
 class Retries:
-    """What members send back."""
+    """Handles the messages that members send back."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ class Draft(NamedTuple):
 
 
 class SendCounts:
-    """What has been sent since the start: counted per request, never per message."""
+    """Counters of sends since the start: updated per request, never per message."""
 
     __slots__ = ("append_buckets", "append_seconds", "bytes", "messages", "requests")
 

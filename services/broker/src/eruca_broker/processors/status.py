@@ -1,4 +1,4 @@
-"""Who the broker is and how it is doing, from plain attributes: asking costs nobody anything."""
+"""The identity and state of the broker, from plain attributes, so that it costs almost nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eruca_chassis.budget import Budget
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What does not change while the broker runs."""
+    """The attributes that do not change while the broker runs."""
 
     cluster: str
     broker_name: str

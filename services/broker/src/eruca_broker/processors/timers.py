@@ -45,7 +45,7 @@ _log = structlog.get_logger()
 
 @dataclass(slots=True)
 class TimerCounts:
-    """What has become of timers since the start."""
+    """The outcomes of timers since the start."""
 
     fired: int = 0
     carried: int = 0

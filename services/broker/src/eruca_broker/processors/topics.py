@@ -53,7 +53,7 @@ class NamedQueue(Protocol):
 
     @property
     def queue_id(self) -> int:
-        """Which of its queues."""
+        """The queue id."""
 
 
 class Topics:

@@ -14,7 +14,7 @@ _Waiting: TypeAlias = tuple[Callable[[], None], Failed]
 
 
 class Turns:
-    """Whose turn it is, by name."""
+    """Turns by name: one holder at a time."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[_Waiting]] = {}

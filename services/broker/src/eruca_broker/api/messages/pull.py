@@ -377,7 +377,7 @@ class _Renderer:
 
     @property
     def is_full(self) -> bool:
-        """Whether the answer ends here."""
+        """True if the answer ends here."""
         return self._room <= 0
 
     def answer(self, read: QueueRead, queue: QueuePull) -> Rendering[PullAnswer]:

@@ -80,7 +80,7 @@ class Batch:
 
     @property
     def starts(self) -> list[int]:
-        """Where each record lies, counted from the first one."""
+        """The position of each record, relative to the first one."""
         return [0] if self.count == 1 else [0, *self.found.ends[:-1].tolist()]
 
     @property

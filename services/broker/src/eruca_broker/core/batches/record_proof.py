@@ -1,4 +1,4 @@
-"""What a producer's record must be before it may enter the log, and the proof for one record.
+"""Verify a producer's record before it may enter the log.
 
 Nothing that recovery would refuse may pass: sizes, magic, the body's CRC and the parts' lengths.
 Nothing that is the broker's alone either: transaction bits, reconsume times, prepared offset. Nor
@@ -63,7 +63,7 @@ _crc32 = isal_zlib.crc32  # about ten times zlib's speed at 1 KiB
 
 
 class Expected(NamedTuple):
-    """What every record of a request must say."""
+    """The fields that every record of a request must have."""
 
     topic: str
     topic_part: bytes  # with its length in front

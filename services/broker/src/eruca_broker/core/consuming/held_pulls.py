@@ -30,7 +30,7 @@ _GARBAGE_MIN: Final = 64  # abandoned places in the heap that are never worth a 
 
 @dataclass(slots=True)
 class Position:
-    """Where a held pull stands in one of its queues."""
+    """The position of a held pull in one of its queues."""
 
     queue: Queue
     offset: int  # nothing from here on has been examined yet
@@ -48,7 +48,7 @@ class HeldPull:
 
 
 class Examined(NamedTuple):
-    """What lies in a queue from a position on."""
+    """The content of a queue from a position on."""
 
     matches: bool  # a message there passes the filter, or not all could be examined at once
     next_offset: int  # everything before it has been examined, and did not pass
@@ -88,7 +88,7 @@ class HeldPulls:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further pull may be held."""
+        """True if no further pull may be held."""
         return self._size >= self.size_max
 
     def hold(self, pull: HeldPull) -> None:

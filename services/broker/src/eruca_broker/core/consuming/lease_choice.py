@@ -1,4 +1,4 @@
-"""Which messages of a queue are handed out next, given what is unfinished and what lies ahead.
+"""Choose the next messages of a queue to lease, from the unfinished ones and those ahead.
 
 Messages that come again go before new ones, both in the queue's order. A message that has been
 handed out as often as its group allows is due for the dead letters instead.
@@ -23,7 +23,7 @@ OrderKey: TypeAlias = Callable[[int], str | None]  # a message's sharding key, b
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What lies in a queue from its position on."""
+    """The content of a queue from its position on."""
 
     offsets: Sequence[int]  # of the messages that the filter lets pass, ascending
     end: int  # everything before it has been looked at
@@ -31,7 +31,7 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceLimits:
-    """How much may be chosen."""
+    """The limits of a choice."""
 
     count_max: int  # to hand out, and as many dead letters
     unfinished_max: int  # of the queue, afterwards; counts for new messages only
@@ -40,7 +40,7 @@ class ChoiceLimits:
 
 @dataclass(slots=True)
 class Choice:
-    """What to do with a queue, decided upon the position it stood at."""
+    """The changes to a queue, decided for one of its positions."""
 
     position: int
     leased: list[tuple[int, int]] = field(default_factory=list)  # offset, attempt
@@ -121,7 +121,7 @@ def _choose_new(
 
 
 class _Order:
-    """Which sharding keys are taken by messages before the one looked at."""
+    """The sharding keys that earlier messages of the queue occupy."""
 
     def __init__(self, key_of: OrderKey | None) -> None:
         self._key_of = key_of

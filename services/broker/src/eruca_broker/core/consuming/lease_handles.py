@@ -20,7 +20,7 @@ _CHECKSUM_SIZE: Final = 4
 
 
 class Handle(msgspec.Struct, frozen=True, array_like=True):
-    """What a handle says."""
+    """The content of a handle."""
 
     broker_name: str
     group: str

@@ -72,13 +72,13 @@ class Session:
 
     @property
     def may_be_static(self) -> bool:
-        """Whether a static member of its client id takes its place; of a holder nobody knows."""
+        """True if a static member of its client id may take its place, or if that is unknown."""
         return self.beat is None or self.beat.is_static
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What a heartbeat that is let in means."""
+    """The effect of an accepted heartbeat."""
 
     is_renewal: bool  # else the client joins
     replaces: Session | None  # an earlier process of a static member, whose place it takes
@@ -93,7 +93,7 @@ class _GroupMembers:
 
 
 class Membership:
-    """Who is in which group on this broker."""
+    """The members of each group on this broker."""
 
     def __init__(self, run: int) -> None:
         """Begin without members; *run* is greater than that of any earlier broker of the store."""
@@ -111,7 +111,7 @@ class Membership:
 
     @property
     def has_changed(self) -> bool:
-        """Whether there was any change since the start."""
+        """True if there was any change since the start."""
         return self._changes > 0
 
     def generation(self, group: str) -> int:

@@ -1,4 +1,4 @@
-"""What a pull lets through: a tag expression or a condition over properties, ready to be applied.
+"""Compiled filters of pulls: a tag expression, or a condition over properties.
 
 Tags are compared in two steps: their hashes in the consume queue, which costs no look at a message,
 and then, by whoever hands a message to a user, the tags themselves. SQL92 filters are decided at
@@ -36,7 +36,7 @@ class MessageFilter:
 
     @property
     def passes_all(self) -> bool:
-        """Whether every message is let through."""
+        """True if every message passes."""
         return self.sql92 is None and self.subscription.tag_codes is None
 
     @property

@@ -1,4 +1,4 @@
-"""When a message that was not consumed is tried again, and when it is given up.
+"""Decide when a message is redelivered, and when it becomes a dead letter.
 
 A message may be sent back as often as its group allows; then it is a dead letter. Before each
 retry there is a delay. Without a policy of the group it is a delay level, two above how often the
@@ -28,7 +28,7 @@ RetryPolicy: TypeAlias = CustomizedDelays | ExponentialDelays | None
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a message that was sent back."""
+    """The decision on a message that was sent back."""
 
     reconsume_times: int  # how often it has been sent back, this time included
     wait: Wait | None  # before it is tried again; None: it is a dead letter

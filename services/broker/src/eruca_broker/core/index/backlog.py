@@ -18,7 +18,7 @@ from eruca_broker.core.properties.found import KEY_DTYPE, KEY_SIZE
 
 
 class KeyEntries(NamedTuple):
-    """What the key index takes: a row for each key, in log order."""
+    """Entries for the key index: a row for each key, in log order."""
 
     hashes: NDArray[np.int32]  # of ``topic#key``
     log_offsets: Int64Array  # of its record

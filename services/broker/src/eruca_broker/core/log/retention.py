@@ -20,7 +20,7 @@ SEGMENTS_PER_ROUND_MAX: Final = 10  # RocketMQ's deleteFileBatchMax
 
 @dataclass(frozen=True, slots=True)
 class RetentionRules:
-    """What is kept, and for how long."""
+    """The rules of retention."""
 
     reserved_hours: float = 72.0  # since a segment was last written to
     delete_hours: frozenset[int] = frozenset({4})  # of the day, local time
@@ -34,7 +34,7 @@ class RetentionRules:
 
 @dataclass(frozen=True, slots=True)
 class RetentionDecision:
-    """What to do now."""
+    """The decision for this moment."""
 
     delete_count: int  # of the oldest segments
     is_refusing: bool  # writes

@@ -28,7 +28,7 @@ _BEHIND_BODY_MAX: Final = 2 * (2 + 0xFFFF)  # bytes of topic and properties, eac
 
 
 class Examined(NamedTuple):
-    """What a stretch of the log was found to hold."""
+    """The result of examining a stretch of the log."""
 
     next_offset: int  # log offset to go on from
     size_needed: int  # bytes that must be there from then on; 0: any number will do

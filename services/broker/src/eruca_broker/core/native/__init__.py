@@ -1,1 +1,1 @@
-"""What is compiled: the loops over records, properties and keys."""
+"""Compiled code: the loops over records, properties and keys."""

@@ -34,7 +34,7 @@ _crc32: Final = _load(isal_zlib.__name__).crc32_gzip_refl
 
 
 class ExpectedRecord(ctypes.Structure):
-    """What every record of a request must say; ``struct expected``."""
+    """The fields that every record of a request must have; ``struct expected``."""
 
     _fields_ = (
         ("topic", c_char_p),

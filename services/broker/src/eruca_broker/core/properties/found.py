@@ -49,7 +49,7 @@ Keys = NDArray[np.void]
 
 
 class FoundProperties:
-    """What has been found in the properties of some records; filled by compiled functions.
+    """Values found in the properties of some records; filled by compiled functions.
 
     Keys are in the records' order, of each the unique id first, then each of KEYS. To which number
     of a record they belong, who fills it decides.
@@ -70,7 +70,7 @@ class FoundProperties:
 
     @property
     def count(self) -> int:
-        """How many records have been read."""
+        """The number of records read."""
         count: int = _COUNTS.unpack_from(self._buffer)[0]
         return count
 
@@ -92,7 +92,7 @@ class FoundProperties:
 
     @property
     def ends(self) -> Int64Array:
-        """Where each record ends."""
+        """The end of each record."""
         ends: Int64Array = self._records["end"].astype(np.int64)
         return ends
 

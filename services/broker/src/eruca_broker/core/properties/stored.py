@@ -33,7 +33,7 @@ class StoredProperties:
 
     @property
     def size(self) -> int:
-        """How many bytes are searched for a property."""
+        """The number of bytes that are searched for a property."""
         return len(self._text)
 
     def get(self, name: str, /) -> str | None:

@@ -1,1 +1,1 @@
-"""What a message is as a record, and what a record becomes: waiting, sent back, shown."""
+"""Convert messages into records, and records into others: delayed, sent back, shown."""

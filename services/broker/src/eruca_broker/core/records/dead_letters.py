@@ -64,7 +64,7 @@ DAMAGED: Final = "damaged"
 
 
 class Origin(NamedTuple):
-    """Where a message was stored when it was sent."""
+    """The place at which a message was stored when it was sent."""
 
     topic: str
     queue_id: int | None  # None: RocketMQ has sent it back, and does not tell

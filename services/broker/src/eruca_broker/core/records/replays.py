@@ -60,7 +60,7 @@ _SHOWN: Final = {
 
 
 class Content(NamedTuple):
-    """What makes a message the same as another, but for its delay."""
+    """The fields that make two messages equal, except for the delay."""
 
     body: bytes
     compression: int

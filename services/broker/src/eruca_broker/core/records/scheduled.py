@@ -65,18 +65,18 @@ _CHECKSUM_ROOM: Final = CHECKSUM_ROOM.encode()
 
 
 class PropertiesTooLargeError(ValueError):
-    """What a record needs besides its own properties finds no room among them."""
+    """The properties that a record needs besides its own ones do not fit."""
 
 
 class Destination(NamedTuple):
-    """Where a waiting message goes."""
+    """The destination of a delayed message."""
 
     topic: str
     queue_id: int
 
 
 class Wait(NamedTuple):
-    """How long a message waits: at a delay level, or until a time."""
+    """The delay of a message: a delay level, or a delivery time."""
 
     level: int = 0  # 1 and more; 0: until ``deliver_at_ms``
     deliver_at_ms: int = 0  # since the epoch

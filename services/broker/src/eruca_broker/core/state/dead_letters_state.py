@@ -1,4 +1,4 @@
-"""Which dead letters have been sent on their way again, and when: part of the broker's state.
+"""Redriven dead letters, with the time of each redrive: part of the broker's state.
 
 A dead letter stays in its topic when it is redriven, for the log forgets nothing; that it was, an
 event says. What retention has deleted is forgotten with the next snapshot.

@@ -32,7 +32,7 @@ class ExponentialDelays(msgspec.Struct, frozen=True, tag="exponential", tag_fiel
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
-    """What a user sets on a group; see :class:`eruca.contract.groups.GroupSettings`."""
+    """A user's settings of a group; see :class:`eruca.contract.groups.GroupSettings`."""
 
     start: str | int = "latest"  # or "earliest", or ms since the epoch
     retry_max_times: int = 16
@@ -73,7 +73,7 @@ class GroupSubscribed(msgspec.Struct, frozen=True, tag="group_subscribed", tag_f
 
 
 class QueueStart(msgspec.Struct, frozen=True, array_like=True):
-    """Where a group begins in one queue."""
+    """The initial offset of a group in one queue."""
 
     queue_id: int
     offset: int
@@ -81,7 +81,7 @@ class QueueStart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TopicStarts(msgspec.Struct, frozen=True, array_like=True):
-    """Where a group begins in queues of one topic; none where the topic is not there yet."""
+    """The initial offsets of a group in queues of one topic; empty if it does not exist yet."""
 
     topic: str
     starts: list[QueueStart]
@@ -200,7 +200,7 @@ class MetTopic(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SnapshotStart(msgspec.Struct, frozen=True, array_like=True):
-    """Where a group began in one queue."""
+    """The initial offset of a group in one queue, in a snapshot."""
 
     topic: str
     queue_id: int
@@ -228,7 +228,7 @@ class OutMember(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GroupPieces(msgspec.Struct, frozen=True):
-    """What a group has many of, or a piece of it where it is much."""
+    """The long lists of a group, or a piece of them if they are too long."""
 
     group: str
     met: list[MetTopic] = []

@@ -1,4 +1,4 @@
-"""What the broker knows of consumer groups: a fold over their control records.
+"""The state of consumer groups: a fold over their control records.
 
 A group exists from the first event that names it until it is deleted; one that only ever committed
 offsets has the default settings. Locks are here, since they must outlive the process; whether their
@@ -48,7 +48,7 @@ _SUBSCRIPTION_SIZE: Final = 512  # characters of a filter that are worth one mor
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a group began in a queue, and why there."""
+    """The initial offset of a group in a queue, with the reason."""
 
     offset: int
     reason: StartReason
@@ -66,7 +66,7 @@ class LockOwner:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Who reads a queue."""
+    """The holder of a queue."""
 
     owner: LockOwner
     token: int  # log offset of the event that made it

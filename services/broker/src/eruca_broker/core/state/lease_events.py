@@ -113,7 +113,7 @@ class UnfinishedMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SnapshotLeases(msgspec.Struct, frozen=True, array_like=True):
-    """What is unfinished in one queue of a group, or a part of it where it is much."""
+    """The unfinished messages in one queue of a group, or a part of them if there are many."""
 
     group: str
     topic: str

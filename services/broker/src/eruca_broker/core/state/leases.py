@@ -69,7 +69,7 @@ class Unfinished(NamedTuple):
 
 
 class HandleState(Enum):
-    """What a handle is worth."""
+    """The validity of a handle."""
 
     VALID = "valid"
     EXPIRED = "expired"  # its time is over, and nobody has been handed the message since
@@ -309,7 +309,7 @@ class Leases:
 
 
 def _is_still_so(known: QueueLeases, event: DeliveriesLeased) -> bool:
-    """Whether *event* was decided upon what is *known*."""
+    """Tell whether *event* was decided for the *known* state."""
     if known.position != event.from_position or event.position < known.position:
         return False
     again = [m for m in event.leased if m.offset in known.unfinished]

@@ -83,23 +83,23 @@ class Topic:
 
     @property
     def is_routable(self) -> bool:
-        """Whether name servers are told of it; one they refuse would keep all others from them."""
+        """True if name servers get it; one that they refuse would block the registration of all."""
         widest = max(self.read_queue_count, self.write_queue_count)
         return not self.is_system and widest <= QUEUE_COUNT_MAX
 
     @property
     def is_readable(self) -> bool:
-        """Whether consumers may read it."""
+        """True if consumers may read it."""
         return self.permission in ("rw", "r")
 
     @property
     def is_writable(self) -> bool:
-        """Whether producers may write to it."""
+        """True if producers may write to it."""
         return self.permission in ("rw", "w")
 
     @property
     def is_system(self) -> bool:
-        """Whether it belongs to the system."""
+        """True if it belongs to the system."""
         return is_system_topic(self.name)
 
     @property

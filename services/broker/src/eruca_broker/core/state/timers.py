@@ -62,7 +62,7 @@ class PendingTimers:
 
     @property
     def held_count(self) -> int:
-        """How many are about to end."""
+        """The number of timers that are about to end."""
         return len(self._held)
 
     def add(self, due_ms: int, timer_id: int) -> None:

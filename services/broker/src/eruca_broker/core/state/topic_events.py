@@ -13,7 +13,7 @@ class OrderConfig(msgspec.Struct, frozen=True):
 
     @property
     def queue_count(self) -> int:
-        """How many queues all brokers have together."""
+        """The number of queues of all brokers together."""
         return sum(count for _, count in self.queues)
 
     def place_of(self, index: int) -> tuple[str, int]:

@@ -70,7 +70,7 @@ class Transactions:
 
     @property
     def pending_count(self) -> int:
-        """How many are neither decided nor parked."""
+        """The number of transactions that are neither decided nor parked."""
         return len(self._live) - self.parked_count
 
     def get(self, transaction_id: str) -> LiveTransaction | None:

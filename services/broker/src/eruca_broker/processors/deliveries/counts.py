@@ -1,10 +1,10 @@
-"""What has become of deliveries, as the metrics tell it."""
+"""Counters of the outcomes of deliveries, for the metrics."""
 
 from __future__ import annotations
 
 
 class DeliveryCounts:
-    """What has become of deliveries since the start."""
+    """The outcomes of deliveries since the start."""
 
     __slots__ = (
         "acked", "dead", "expired_refusals", "extended", "handed_out", "handed_out_again",

@@ -30,7 +30,7 @@ from eruca_broker.processors.topics import Topics
 
 
 class Found(NamedTuple):
-    """What a request is answered, if it does not wait."""
+    """The answer to a request, if it does not wait."""
 
     answer: DeliveryAnswer
     pause_seconds: float | None  # until it is worth looking again; None: until something happens
@@ -48,7 +48,7 @@ class Found(NamedTuple):
 
     @property
     def deliveries(self) -> Sequence[Delivery]:
-        """What is handed out."""
+        """The deliveries of the answer."""
         return self.answer.deliveries
 
 
@@ -62,7 +62,7 @@ class Ask(NamedTuple):
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What is the same of requests that can share one look."""
+        """The key that requests share if one look can serve them."""
         request = self.request
         return (
             request.topic,

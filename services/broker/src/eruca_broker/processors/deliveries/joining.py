@@ -1,4 +1,4 @@
-"""What a group must know of a topic before its messages are handed out: a filter, and a beginning.
+"""Settle a group's filter and initial offsets in a topic before its first delivery.
 
 A group's deliveries of a topic have one filter, like its members; the first use sets it.
 

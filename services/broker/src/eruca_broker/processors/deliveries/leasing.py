@@ -39,7 +39,7 @@ _TURNS_MAX: Final = 10_000  # groups and topics whose turn of queues is remember
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a request asks for."""
+    """The parameters of a request."""
 
     topic: str
     filter: MessageFilter
@@ -49,7 +49,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class LeaseLimits:
-    """How much may be unfinished."""
+    """The limits of unfinished messages."""
 
     per_queue: int  # of one group
     of_all: int  # groups together; beyond it, each has one of a queue
@@ -65,7 +65,7 @@ class Leased(NamedTuple):
 
 
 class QueueChange(NamedTuple):
-    """What a look has come to in one queue."""
+    """The result of a look in one queue."""
 
     event: DeliveriesLeased  # without its dead letters
     dead: list[DeadDelivery]
@@ -73,7 +73,7 @@ class QueueChange(NamedTuple):
 
 @dataclass(slots=True)
 class Handful:
-    """What a look has come to."""
+    """The result of a look."""
 
     changes: list[QueueChange] = field(default_factory=list)
     leased: list[Leased] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Handful:
 
 
 class Scanned(NamedTuple):
-    """How far a request has looked ahead in a queue in vain."""
+    """The offset up to which a request has looked ahead in a queue in vain."""
 
     created_at: int  # of the topic, when it did: a later one of its name has other messages
     position: int  # of the queue, when it did

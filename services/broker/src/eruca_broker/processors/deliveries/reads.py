@@ -28,7 +28,7 @@ _CACHED_QUEUES_MAX: Final = 1_024  # queues whose unfinished messages' sharding 
 
 
 class LookAhead(NamedTuple):
-    """What lies ahead."""
+    """The messages ahead."""
 
     ahead: Ahead
     records: dict[int, Record | Damage]  # by offset, of the messages let through

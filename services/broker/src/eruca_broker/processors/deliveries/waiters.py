@@ -16,7 +16,7 @@ from eruca_chassis.held import HeldPlace
 
 
 class DeliveryWaiters:
-    """Who waits for messages of which topics."""
+    """Requests that wait for messages, by topic."""
 
     def __init__(self, watchers: GroupWatchers) -> None:
         self._watchers = watchers

@@ -27,7 +27,7 @@ class GroupChanges:
 
     @property
     def turn_count(self) -> int:
-        """How many groups are being changed."""
+        """The number of groups that are being changed."""
         return len(self._turns)
 
     @asynccontextmanager

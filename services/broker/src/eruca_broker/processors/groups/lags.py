@@ -1,4 +1,4 @@
-"""How far groups are behind, by topic, and what they have lost: for metrics and for the log.
+"""Measure the lag of groups by topic, and their lost messages, for metrics and for the log.
 
 Thousands of groups may have positions in thousands of queues, so they are gone through in turns of
 the event loop, and what is told is bounded: of groups and topics those that are furthest behind.
@@ -31,7 +31,7 @@ _log = structlog.get_logger()
 
 
 class TopicLag(NamedTuple):
-    """How far a group is behind in the queues of a topic."""
+    """The lag of a group in the queues of a topic."""
 
     group: str
     topic: str
@@ -40,7 +40,7 @@ class TopicLag(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """What a group has not read of a topic when some of it is about to be deleted."""
+    """The unread messages of a group in a topic of which some are about to be deleted."""
 
     lost: int  # messages, before
     stored_at_ms: int | None  # when the oldest was stored; None: it is damaged, or one of many
@@ -51,7 +51,7 @@ UnreadByTopic: TypeAlias = Mapping[str, Mapping[str, Unread]]
 
 
 class GroupLags:
-    """How far the groups of one store are behind.
+    """The lags of the groups of one store.
 
     Attributes:
         latest: As it was when it was measured last, the furthest behind first.

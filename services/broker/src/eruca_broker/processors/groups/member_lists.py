@@ -1,4 +1,4 @@
-"""Who is in a group, put into words once for all who ask at the same time.
+"""Encode the members of a group once for all requests that ask at the same time.
 
 Each change of a group is news to every member that watches it: a thousand members that each were
 told in words of their own would take a million entries. All of them are woken in one turn of the

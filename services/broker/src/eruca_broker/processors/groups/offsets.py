@@ -1,4 +1,4 @@
-"""Where groups stand: lag, commits, resets.
+"""Groups' positions: lag, commits, resets.
 
 A member commits with its locks' tokens; anybody else commits unconditionally, except where a live
 member reads the queue: its next commit would undo that, so there a reset is asked for, which takes

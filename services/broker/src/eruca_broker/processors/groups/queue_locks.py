@@ -63,7 +63,7 @@ class HeldQueue(NamedTuple):
 
 @dataclass(slots=True)
 class _Shares:
-    """Which of the wanted queues can be had."""
+    """The requested queues, by availability."""
 
     free: list[Queue] = field(default_factory=list)
     held: list[Queue] = field(default_factory=list)  # by who asks

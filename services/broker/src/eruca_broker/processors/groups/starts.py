@@ -1,4 +1,4 @@
-"""Where a group begins: settled once, when it first meets a topic, and never again.
+"""Initial offsets of a group: settled once, when it first uses a topic, and never again.
 
 A group meets a topic when its first member that subscribes to it joins, or when it locks a queue of
 it. What is settled then is recorded with its reason:

@@ -17,7 +17,7 @@ MEMBERS: Final[Queue] = ("", 0)  # no topic has an empty name: who waits for the
 
 
 class GroupWatchers:
-    """Who waits for which queues of which group."""
+    """Requests that wait for queues of a group."""
 
     def __init__(self, held: HeldPlaces) -> None:
         self._held = held
@@ -50,7 +50,7 @@ class GroupWatchers:
 
     @property
     def size_max(self) -> int:
-        """How many requests may wait at once."""
+        """The maximum number of waiting requests."""
         return self._held.maximum
 
     def release_all(self) -> None:

@@ -1,4 +1,4 @@
-"""What every processor of groups works with."""
+"""The parts that all processors of groups share."""
 
 from __future__ import annotations
 

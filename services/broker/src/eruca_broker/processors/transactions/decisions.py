@@ -1,4 +1,4 @@
-"""What has been decided about a transaction.
+"""The decisions about transactions.
 
 It is told again to whoever asks for the same, and held against whoever wants the opposite. That
 the checks were used up is a decision, too: a rollback by the limit, which only an operator may
@@ -29,7 +29,7 @@ from eruca_broker.processors.transactions.log import Ended, TransactionLog
 
 
 class Decision(NamedTuple):
-    """What was decided."""
+    """A decision."""
 
     transaction_id: str
     outcome: Outcome
@@ -40,7 +40,7 @@ class Decision(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether not even an operator can decide otherwise."""
+        """True if not even an operator can change it."""
         return self.by != "limit"
 
     def shown(self) -> TransactionDecision:

@@ -1,4 +1,4 @@
-"""What the log says about transactions: their messages, their ends, everything that happened.
+"""Read transactions from the log: their messages, their ends, and all other events.
 
 Of a transaction that is over the broker keeps nothing. Its events have its id for their unique id,
 so the key index finds them, for as long as retention leaves them.
@@ -48,7 +48,7 @@ class Logged(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a transaction ended, and where that stands."""
+    """The end of a transaction, and its place in the log."""
 
     event: TransactionDecided
     log_offset: int

@@ -1,4 +1,4 @@
-"""What every write about a transaction has in common: its turn, its event, what it may find.
+"""The common part of all writes about a transaction: the turn, the event, the possible states.
 
 Each of them is one write: an event and the records that belong to it. It is decided in the
 transaction's turn, upon the state that all events before it have made; so the first decision wins,
@@ -38,7 +38,7 @@ PAST: Final = {"commit": "committed", "rollback": "rolled back"}
 
 @dataclass(slots=True)
 class TransactionCounts:
-    """What has become of transactions since the start."""
+    """The outcomes of transactions since the start."""
 
     begun: int = 0
     decided: Counter[tuple[Outcome, DecidedBy]] = field(default_factory=Counter)
