@@ -19,7 +19,7 @@ COLUMNS_MAX = 100
 HEADLESS = re.compile(
     r"(What|Whatever|Who|Whoever|Whom|Whose|Where|Wherever|Which|How|That|Whether|When|Why)\b"
 )
-DOCSTRINGS_NOT_YET = ("sdk", "spark", "tests")
+DOCSTRINGS_NOT_YET = ("sdk", "tests")
 LINES_NOT_YET = (
     "ARCHITECTURE.md",
     "CHANGELOG.md",

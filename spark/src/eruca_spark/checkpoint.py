@@ -1,4 +1,4 @@
-"""What a checkpoint of Spark says: which query it belongs to, and which rows a batch has.
+"""Read a checkpoint of Spark: the query it belongs to, and the rows of a batch.
 
 Read while a batch is under way: Spark has logged its offset by then, and that of the batch before.
 

@@ -45,7 +45,7 @@ _LOOK_SECONDS: Final = 0.1  # between two looks: less than from one batch to the
 
 @dataclass(slots=True)
 class Exported:
-    """What a run has done."""
+    """The result of a run."""
 
     batches: int = 0
     rows: int = 0

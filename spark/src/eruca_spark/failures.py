@@ -1,4 +1,4 @@
-"""Why a job failed, in a line or two instead of two stack traces.
+"""Explain a failed job in a line or two instead of two stack traces.
 
 What a Python source raises in a worker comes back as text, within a traceback, within the JVM's.
 """

@@ -43,7 +43,7 @@ class LakeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a batch is made of."""
+    """The content of a batch."""
 
     batch: int
     query_id: str  # of the checkpoint it belongs to
@@ -127,12 +127,12 @@ class Lake:
 
     @property
     def checkpoint(self) -> str:
-        """Where Spark keeps how far the export has come."""
+        """The path of Spark's checkpoint, with the progress of the export."""
         return f"{self.root}/{CHECKPOINT}"
 
     @property
     def exists(self) -> bool:
-        """Whether anything has ever been exported here, if only nothing."""
+        """True if there was an export here, even an empty one."""
         return bool(self.files.glob(CHECKPOINT) or self.files.glob("_manifest"))
 
     def manifest(self, batch: int) -> Manifest | None:

@@ -27,7 +27,7 @@ class LakeBusyError(Exception):
 
 
 class LakeFiles(Protocol):
-    """What a lake needs of a file system."""
+    """The operations of a file system that a lake needs."""
 
     def glob(self, pattern: str) -> list[tuple[str, int]]:
         """Return path and size of whatever matches, sorted; folders have size 0."""

@@ -1,4 +1,4 @@
-"""Where a job's messages come from: a lake, or the topics themselves."""
+"""Read a job's messages from a lake, or from the topics themselves."""
 
 from __future__ import annotations
 

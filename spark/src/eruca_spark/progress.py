@@ -1,4 +1,4 @@
-"""How far Spark has come, on the terminal: a bar of the tasks it is at, or of an export's rows."""
+"""Show Spark's progress on the terminal: a bar of its tasks, or of an export's rows."""
 
 from __future__ import annotations
 

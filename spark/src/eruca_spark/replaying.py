@@ -37,7 +37,7 @@ _QUEUE = ("topic", "broker_name", "queue_id")
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay has done."""
+    """The result of a replay."""
 
     sent: int
     skipped: int  # that the topic had already

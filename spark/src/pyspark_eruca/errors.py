@@ -1,4 +1,4 @@
-"""What can be wrong with a source, and the two things that are no errors yet."""
+"""The errors of a source, and two conditions that are not errors yet."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ TRIGGER_ROWS_DEFAULT: Final = 2_000_000  # messages of a micro-batch: what a cra
 
 @dataclass(frozen=True)
 class Options:
-    """What a user has said, checked."""
+    """A user's options, validated."""
 
     urls: tuple[str, ...]  # of query services, one as good as the other
     topics: tuple[str, ...]

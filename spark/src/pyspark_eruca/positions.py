@@ -26,7 +26,7 @@ class Position(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Why a queue cannot be read on at its position, and where it goes on instead."""
+    """The reason why a queue cannot be continued at its position, and the new position."""
 
     reason: str
     offset: int

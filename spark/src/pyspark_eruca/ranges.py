@@ -25,7 +25,7 @@ class Queue(NamedTuple):
 
     @property
     def text(self) -> str:
-        """How an offset names it: ``orders/broker-a/0``."""
+        """The name of the queue in offsets: ``orders/broker-a/0``."""
         return f"{self.topic}/{self.broker_name}/{self.queue_id}"
 
     @classmethod
@@ -51,7 +51,7 @@ class Range(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many messages those are."""
+        """The number of messages."""
         return self.end - self.start
 
     @property
@@ -66,7 +66,7 @@ class Range(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What a plan says of one queue."""
+    """The part of a plan for one queue."""
 
     start: int  # of the messages that were asked for
     end: int

@@ -20,7 +20,7 @@ _ORIGIN_COLUMNS: Final = ("topic", "broker_name", "queue_id", "queue_offset")
 
 
 class ReplayDone(WriterCommitMessage):
-    """What a task has done."""
+    """The result of a task."""
 
     def __init__(self, sent: int, skipped: int, damaged: int) -> None:
         self.sent = sent

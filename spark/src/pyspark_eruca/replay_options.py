@@ -12,7 +12,7 @@ from pyspark_eruca.options import Options
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """What a user has said of a replay, checked."""
+    """A user's options of a replay, validated."""
 
     namesrvs: tuple[str, ...]
     urls: tuple[str, ...]  # of query services, which tell what has been replayed before

@@ -1,4 +1,4 @@
-"""What a topic already has of a replay.
+"""Find the messages of a replay that a topic already has.
 
 A replayed message's id is made of the replay's name and the row's origin, so that the same row,
 replayed again under the same name, is known.

@@ -32,7 +32,7 @@ _SILENT_SECONDS: Final = 2.0  # then it is told once, on stderr, what is being w
 
 
 class Patience:
-    """How long to go on trying: so many seconds without progress, with longer and longer waits."""
+    """Limits retries to some seconds without progress, with longer and longer waits."""
 
     def __init__(self, seconds: float, whom: str) -> None:
         self._seconds = seconds

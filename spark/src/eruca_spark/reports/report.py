@@ -1,4 +1,4 @@
-"""What a report is: tables, and a picture of them; shown, and kept as Parquet and PNG.
+"""Reports: tables, and a picture of them; shown, and saved as Parquet and PNG.
 
 A report's tables are aggregates: small, whatever they were made of.
 """
