@@ -87,7 +87,7 @@ def test_a_log_without_its_end_is_refused_and_left_alone_until_it_is_given_up(
         code, text = forked_to_the_end("eruca_broker", settings(tmp_path))
         refusal = text.splitlines()[-1]
         assert code == START_EXIT_CODE
-        assert f"sound up to {hit.log_offset} " in refusal
+        assert f"valid up to {hit.log_offset} " in refusal
         assert "start once with ERUCA_BROKER_CUT_DAMAGE=true" in refusal
         assert log_files(tmp_path) == before
 
