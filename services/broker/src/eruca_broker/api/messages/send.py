@@ -166,7 +166,7 @@ def _field(name: str, description: str) -> Any:  # noqa: ANN401 - as FastAPI's Q
 
 
 class _Wanted(NamedTuple):
-    """Where messages go: all that their head says."""
+    """The destination of messages, from the head of a request."""
 
     topic: str
     queue_id: int | None  # None: a sharding key selects it, or the queues take turns
