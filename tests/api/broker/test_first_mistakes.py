@@ -112,7 +112,7 @@ async def test_whoever_misnames_a_topic_is_told_what_names_are_made_of(
 
     problem = refused.json()
     assert (refused.status_code, problem["code"]) == (422, "validation-failed")
-    assert problem["detail"] == "topic: 'a b' has a character that is not allowed"
+    assert problem["detail"] == "topic: 'a b' contains a character that is not allowed"
     assert problem["fix"] == "use up to 127 letters, digits, %, |, _ and -"
 
 

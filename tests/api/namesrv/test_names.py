@@ -132,10 +132,10 @@ async def test_an_unknown_topic_is_a_problem_that_says_so(client: httpx.AsyncCli
 @pytest.mark.parametrize(
     ("topic", "fix"),
     [
-        ("%DLQ%billing", "a broker makes it with the group's first dead letter; "
+        ("%DLQ%billing", "a broker creates it with the group's first dead letter; "
          "see eruca dlq list billing"),
-        ("%RETRY%billing", "a broker makes it for a group that consumes; see eruca group list"),
-        ("ERUCA_SYS_EVENTS", "a broker makes topics of the system by itself; "
+        ("%RETRY%billing", "a broker creates it when the group consumes; see eruca group list"),
+        ("ERUCA_SYS_EVENTS", "a broker makes system topics by itself; "
          "see eruca topic list --system"),
     ],
 )  # fmt: skip
@@ -396,7 +396,7 @@ async def test_a_url_that_leads_nowhere_is_refused_with_what_to_write_instead(
     assert refused.json()["errors"] == [
         {
             "pointer": "/body/urls/inside",
-            "detail": '99999 is no port; write one of 1 to 65535; got "http://h:99999"',
+            "detail": 'expected a port from 1 to 65535, found 99999; got "http://h:99999"',
         }
     ]
 

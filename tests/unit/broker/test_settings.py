@@ -11,14 +11,18 @@ from eruca_chassis.settings import SettingsError
 @pytest.mark.parametrize(
     ("variable", "value", "fault"),
     [
-        ("ADVERTISED_URL", "http://h:99999", "'http://h:99999': 99999 is no port"),
-        ("ADVERTISED_URL", "http://[::1", "'http://[::1': write http(s)://HOST"),
-        ("ADVERTISED_URL", "http://h;inside=http://a..b", "'inside=http://a..b': write http(s)"),
+        (
+            "ADVERTISED_URL",
+            "http://h:99999",
+            "'http://h:99999': expected a port from 1 to 65535, found 99999",
+        ),
+        ("ADVERTISED_URL", "http://[::1", "'http://[::1': expected http(s)://HOST"),
+        ("ADVERTISED_URL", "http://h;inside=http://a..b", "'inside=http://a..b': expected http(s)"),
         ("ADVERTISED_URL", "h:1", "'h:1' is not [NAME=]http(s)://HOST:PORT"),
         (
             "NAMESRV_URLS",
             "http://h:1;http://10.0.0.256",
-            "'http://10.0.0.256': 10.0.0.256 is no IP",
+            "'http://10.0.0.256': expected an IP address or a name, found 10.0.0.256",
         ),
     ],
 )

@@ -10,7 +10,11 @@ from eruca_query.settings import QuerySettings
 
 @pytest.mark.parametrize(
     ("url", "fault"),
-    [("http://h:99999", "99999 is no port"), ("here", "write http"), ("http://h/x", "write http")],
+    [
+        ("http://h:99999", "expected a port from 1 to 65535, found 99999"),
+        ("here", "expected http"),
+        ("http://h/x", "expected http"),
+    ],
 )
 def test_a_url_that_leads_nowhere_stops_the_start(
     monkeypatch: pytest.MonkeyPatch, url: str, fault: str
@@ -27,9 +31,12 @@ def test_a_url_that_leads_nowhere_stops_the_start(
 @pytest.mark.parametrize(
     ("urls", "fault"),
     [
-        ("nonsense", "'nonsense': write http(s)://HOST"),
-        ("http://h:1;http://h:99999", "'http://h:99999': 99999 is no port"),
-        ("http://u:p@h:1", "'http://u:p@h:1': write http(s)://HOST"),
+        ("nonsense", "'nonsense': expected http(s)://HOST"),
+        (
+            "http://h:1;http://h:99999",
+            "'http://h:99999': expected a port from 1 to 65535, found 99999",
+        ),
+        ("http://u:p@h:1", "'http://u:p@h:1': expected http(s)://HOST"),
         ("", "contains no URL; expected one such as http://127.0.0.1:9876"),
         (" ; ", "contains no URL; expected one such as http://127.0.0.1:9876"),
     ],

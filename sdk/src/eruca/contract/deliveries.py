@@ -1,13 +1,14 @@
-"""Deliveries: consuming with nothing but HTTP, without a session and without queues.
+"""Deliveries: consume over plain HTTP, without a session and without queues.
 
-A client asks for messages and gets them for a time, each with a **handle**. Until that time is over
-nobody else gets them. Then the client acknowledges, gives up, or asks for more time, and shows the
-handle. Whoever is too late is told so: a handle that has run out is 410, one whose message is done
-or has been handed out anew is 409, and then nothing of the request is done.
+A client receives messages under a lease, each with a **handle**. No other client receives them
+until the lease expires. Before that, the client acknowledges, rejects or extends each message by
+its handle. A handle whose lease has expired is refused with 410. A handle is refused with 409 if
+its message is already acknowledged or has been redelivered since. A request with a refused handle
+changes nothing.
 
-This is RocketMQ's pop consumption. Unlike there a message that comes again keeps its place in its
-queue, a handle stays valid when its time is extended, and order by sharding key holds where the
-group is ordered.
+This is RocketMQ's pop consumption, with three differences: a redelivered message keeps its place in
+its queue, a handle stays valid when its lease is extended, and an ordered group keeps the order of
+each sharding key.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ InvisibleSeconds = Annotated[
         ge=INVISIBLE_SECONDS_MIN,
         le=INVISIBLE_SECONDS_MAX,
         allow_inf_nan=False,
-        description="For so long nobody else gets the messages.",
+        description="Length of the lease: no other client receives the messages before it ends.",
     ),
 ]
 Handle = Annotated[
@@ -48,7 +49,7 @@ Handle = Annotated[
         min_length=1,
         max_length=HANDLE_SIZE_MAX,
         pattern=r"^[A-Za-z0-9_-]+$",
-        description="As it came with the message; opaque.",
+        description="Opaque text that came with the message.",
     ),
 ]
 EmptyBecause = Literal["empty", "throttled", "paused", "blocked"]
@@ -56,7 +57,7 @@ EmptyBecause = Literal["empty", "throttled", "paused", "blocked"]
 
 def _distinct(handles: list[str]) -> list[str]:
     if len(set(handles)) < len(handles):
-        raise ValueError("a handle is in the list twice")
+        raise ValueError("the list contains a handle twice")
     return handles
 
 
@@ -68,57 +69,59 @@ Handles = Annotated[
 
 
 class DeliveryRequest(Request):
-    """Ask for messages."""
+    """Request messages under a lease."""
 
     topic: TopicName
     filter: Annotated[str, Field(max_length=FILTER_SIZE_MAX)] = Field(
-        default="*", description="which of its messages; the same in all requests of a group"
+        default="*", description="selects the topic's messages; the same in all requests of a group"
     )
     filter_type: FilterType = "tag"
     max_count: Annotated[int, Field(ge=1, le=DELIVERY_COUNT_MAX)] = 1
     invisible_seconds: InvisibleSeconds = INVISIBLE_SECONDS_DEFAULT
     wait_seconds: WaitSeconds = Field(
-        default=0, description="where there is nothing: how long to wait for something"
+        default=0, description="how long to wait for a message if there is none now"
     )
     start: Start | None = Field(
-        default=None, description="of a group that this request creates, null: latest"
+        default=None,
+        description="start of a group that this request creates; null: `latest`; ignored for an "
+        "existing group",
     )
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
-    """A message that is the client's for a time."""
+    """A message under a lease."""
 
-    handle: str  # to acknowledge it, give it up, or extend the time
-    attempt: int  # how often it has been handed out, this time included
-    visible_at: InstantText  # from then on others may get it
+    handle: str  # acknowledges or rejects the message, or extends its lease
+    attempt: int  # deliveries of the message so far, this one included
+    visible_at: InstantText  # the lease ends: other clients may receive the message
     message: PulledMessage
 
 
 class DeliveryAnswer(Struct, frozen=True, kw_only=True):
-    """The messages handed out; where there is none, why.
+    """The delivered messages, or the reason why there is none.
 
-    ``empty_because`` is "empty": nothing is there now; "blocked": what is there waits for earlier
-    messages of its sharding key; "throttled": too many messages are unfinished; "paused": the
-    group's consumption is switched off, or all queues are read by members with locks.
+    ``empty_because`` is "empty": there are no messages now; "blocked": the messages wait for
+    earlier ones of their sharding key; "throttled": too many messages are unacknowledged; "paused":
+    the group's consumption is switched off, or members with locks read all queues.
     """
 
     deliveries: list[Delivery]
     empty_because: EmptyBecause | None
-    retry_after_seconds: float | None  # when a message that is unfinished now comes again at last
+    retry_after_seconds: float | None  # until the next unacknowledged message is redelivered
 
 
 class DeliveryAcks(Request):
-    """These messages are done: all of them or, if one handle is refused, none."""
+    """Acknowledge messages: all of them or, if one handle is refused, none."""
 
     handles: Handles
 
 
 class DeliveryNacks(Request):
-    """These messages were not consumed: they come again, or are dead letters. All, or none."""
+    """Reject messages: each is redelivered or becomes a dead letter; all of them or none."""
 
     handles: Handles
     delay_seconds: DelaySeconds | None = Field(
-        default=None, description="before they come again; null: by the group's retry policy"
+        default=None, description="delay before redelivery; null: by the group's retry policy"
     )
     reason: RetryReason = "failed"
     error: Annotated[str, Field(max_length=65_536)] | None = Field(
@@ -127,27 +130,27 @@ class DeliveryNacks(Request):
 
 
 class DeliveryExtension(Request):
-    """More time for these messages, from now on: all of them or, if one is refused, none."""
+    """Extend leases, counted from now: all of them or, if one handle is refused, none."""
 
     handles: Handles
     invisible_seconds: InvisibleSeconds = INVISIBLE_SECONDS_DEFAULT
 
 
 class ExtendedDeliveries(Answer):
-    """How long the messages are the client's now; their handles are as before."""
+    """The new end of the leases; the handles stay the same."""
 
     visible_at: Instant
 
 
 class NackResult(Answer):
-    """What became of a message."""
+    """Outcome of one rejected message."""
 
     outcome: Literal["retry", "dead_letter"]
-    attempts: int = Field(description="how often it has been handed out")
-    visible_at: Instant | None = Field(description="when it comes again; null for a dead letter")
+    attempts: int = Field(description="deliveries of the message so far")
+    visible_at: Instant | None = Field(description="time of the redelivery; null for a dead letter")
 
 
 class NackResults(Answer):
-    """What became of the messages, in the request's order."""
+    """Outcomes of the rejected messages, in the request's order."""
 
     results: list[NackResult]

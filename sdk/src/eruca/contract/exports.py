@@ -1,36 +1,36 @@
-"""Exports: a topic's queues as tables, for lakes and for files.
+"""Exports: read a topic's queues as tables, for lakes and for files.
 
-A **plan** fixes what there is to read: of each queue the offsets from the first one wanted up to
-its high-water mark, all taken at one moment, and split into **partitions** of about equal size
-that can be read independently. Messages never change and queues have no gaps, so reading the same
-range twice gives the same rows, and a stream that broke is resumed by asking for what is missing.
+A **plan** fixes the rows of an export at one moment. For each queue it takes the offsets from the
+requested start up to the high-water mark. It splits them into **partitions** of about equal size,
+which can be read independently. Messages never change and queues have no gaps. So reading a range
+twice gives the same rows, and a client resumes a broken stream by requesting the missing rows.
 
 A **range** is written ``broker-a/0:1000-2500``: broker, queue, first offset, and the offset behind
-the last one. It is limited by retention alone: where that has deleted the beginning of a range, the
-answer is 410 ``range-deleted``, never a range that silently starts later. Ranges of a plan end in
-``@`` and the topic's id, so that a topic that was deleted and created again is noticed, too.
+the last one. If retention has deleted the beginning of a range, the answer is 410
+``range-deleted``; a range never silently starts later. Ranges of a plan end in ``@`` and the topic
+id. A service thus detects a topic that was deleted and created again.
 
-A **position** is where a reader goes on: an offset, and what proves that the queue still holds what
-the reader has read before it. That is the topic's id and the store time of the last message that
-was there, both as a plan told them. Where the id is another one, the topic or the log is. Where the
-first message that was stored after that time lies before the offset, the log was restored from an
-older copy, or cut, and has gone on from there: store times never go back within a queue.
+A **position** says where a reader continues, and proves that the queue still holds what the reader
+has read. It consists of an offset, the topic id, and the store time of the last message before that
+offset, all from a plan. A different id means a different topic or a different log. Store times
+never decrease within a queue. So if the first message stored after that time lies before the
+offset, the log was truncated or restored from an older copy, and has grown again since.
 
-The rows are in the **columns** below. On the wire every Arrow field is nullable, as Spark declares
-columns by default, so that a later version may leave any of them empty; ``nullable`` here promises
-more: a column that is not nullable holds no null in this version of the schema. New versions only
-ever add columns that are nullable, behind the others.
+The rows consist of the **columns** below. On the wire every Arrow field is nullable, as Spark
+declares columns by default, so a later version may leave any of them empty. ``nullable`` here
+promises more: a column that is not nullable holds no null in this version of the schema. New
+versions only append nullable columns.
 
-A **damaged** message ends an export: 410 ``message-damaged``, which names topic, queue, offset and
-log offset. With ``damaged=mark`` it has a row like all others, so that ranges keep one row for each
-offset: ``damage`` says what is wrong, and of all other columns only the message's place is there.
+A **damaged** message ends an export with 410 ``message-damaged``, which names topic, queue, offset
+and log offset. With ``damaged=mark`` it has a row like all others, so a range keeps one row for
+each offset. ``damage`` then describes the fault; only the columns of the message's place are set.
 
 ========================  ====================================================================
-Arrow type                what it is in NDJSON
+Arrow type                in NDJSON
 ========================  ====================================================================
 string, int32, int64      string, number
 timestamp[us, tz=UTC]     RFC 3339 string in UTC, with milliseconds
-binary                    ``{"json": …}`` where it was sent so, ``{"text": …}`` where it is
+binary                    ``{"json": …}`` if it was sent as JSON, ``{"text": …}`` if it is
                           UTF-8, else ``{"base64": …}``
 list<string>              array
 map<string, string>       object
@@ -55,18 +55,18 @@ from eruca.contract.topics import TopicId
 EXPORT_SCHEMA_VERSION: Final = 2
 ARROW_MEDIA_TYPE: Final = "application/vnd.apache.arrow.stream"
 NDJSON_MEDIA_TYPE: Final = "application/x-ndjson"
-EXPORT_ROWS_HEADER: Final = "eruca-export-rows"  # of records: how many a whole answer has
-# Of each Arrow record batch, which never reaches beyond one range; see ExportRange.
+EXPORT_ROWS_HEADER: Final = "eruca-export-rows"  # row count of the whole answer
+# Metadata of each Arrow record batch, which never spans two ranges; see ExportRange.
 BATCH_RANGE_METADATA: Final = b"eruca.range"
 
 ExportCodec = Literal["none", "lz4", "zstd"]
-"""How Arrow compresses the buffers of a batch; readers undo it by themselves."""
+"""Compression of an Arrow batch's buffers; readers decompress by themselves."""
 
 MissingRows = Literal["refuse", "skip"]
-"""Where rows before a queue's first one are asked for: 410, or go on with what is there."""
+"""For requested rows that retention has deleted: answer 410, or skip them."""
 
 DamagedRows = Literal["refuse", "mark"]
-"""Where a message that is asked for is damaged: 410, or a row that says so and goes on."""
+"""For a damaged message: answer 410, or give it a row that names the damage."""
 
 ArrowType = Literal[
     "string",
@@ -87,10 +87,10 @@ class ExportColumn(Answer):
     """A column of an export."""
 
     name: str
-    type: ArrowType = Field(description="Arrow's name of it.")
-    spark_type: str = Field(description="Spark's name of it, as in its DDL.")
-    unit: str | None = Field(description="Null where there is none.")
-    nullable: bool = Field(description="Whether a row may have none.")
+    type: ArrowType = Field(description="Arrow type.")
+    spark_type: str = Field(description="Spark type, as in Spark's DDL.")
+    unit: str | None = Field(description="Unit of the values; null: none.")
+    nullable: bool = Field(description="True if a row may hold null.")
     meaning: str
 
 
@@ -102,24 +102,24 @@ class ExportSchema(Answer):
 
 
 class ExportRange(Answer):
-    """Messages of one queue: from an offset up to, not including, another."""
+    """Messages of one queue: from an offset up to another one, which is excluded."""
 
     broker_name: BrokerName
     queue_id: QueueId
     from_offset: Offset
     to_offset: Offset
     topic_id: TopicId | None = Field(
-        default=None, description="Of the topic whose messages those are; null: of any."
+        default=None, description="Id of the topic that holds the messages; null: any."
     )
 
     @property
     def rows(self) -> int:
-        """How many messages those are."""
+        """Number of messages in the range."""
         return self.to_offset - self.from_offset
 
     @property
     def text(self) -> str:
-        """Its name in a request: ``broker-a/0:1000-2500``, and ``@ID`` where it has a topic id."""
+        """The range in a request: ``broker-a/0:1000-2500``, with ``@ID`` if it has a topic id."""
         place = f"{self.broker_name}/{self.queue_id}:{self.from_offset}-{self.to_offset}"
         return place if self.topic_id is None else f"{place}@{self.topic_id}"
 
@@ -128,19 +128,19 @@ class ExportRange(Answer):
         """Return the range that *text* names.
 
         Raises:
-            ValueError: It names none.
+            ValueError: The text is not a valid range.
         """
         match = _RANGE.match(text)
         if match is None:
             raise ValueError(
-                "a range is written BROKER/QUEUE:FROM-TO, as in broker-a/0:1000-2500, and may end "
-                "in @TOPIC_ID"
+                "expected a range BROKER/QUEUE:FROM-TO, as in broker-a/0:1000-2500, with an "
+                "optional @TOPIC_ID at the end"
             )
         queue_id, from_offset, to_offset = (int(digits) for digits in match.groups()[1:4])
         if queue_id > 2**31 - 1 or to_offset > OFFSET_MAX:
-            raise ValueError("a queue's number has 31 bits, an offset 63")
+            raise ValueError("out of range: a queue id has 31 bits, an offset has 63")
         if from_offset > to_offset:
-            raise ValueError(f"it ends at {to_offset}, before it begins, at {from_offset}")
+            raise ValueError(f"expected FROM <= TO, found {from_offset}-{to_offset}")
         return cls(
             broker_name=match[1],
             queue_id=queue_id,
@@ -151,32 +151,32 @@ class ExportRange(Answer):
 
 
 class ExportQueue(ExportRange):
-    """What a plan takes of one queue, and what the queue held when it was made.
+    """One queue of a plan: the range to read, and the offsets that the queue held.
 
-    The next plan's ``start`` is made of ``to_offset``, ``topic_id`` and ``latest_stored_at``.
+    ``to_offset``, ``topic_id`` and ``latest_stored_at`` make the next plan's ``start``.
     """
 
     broker_started_at: Instant | None = Field(
         default=None,
-        description="While this stays the same, the log was neither restored nor cut.",
+        description="While this stays the same, the log was neither restored nor truncated.",
     )
     latest_stored_at: Instant | None = Field(
-        default=None, description="Of the queue's last message; null: it holds none."
+        default=None, description="Store time of the queue's last message; null: it is empty."
     )
     lost: str | None = Field(
         default=None,
-        description="Why the queue cannot go on at the start that was given, and where it goes on "
-        "instead; null: it can. Only with `missing=skip`, else it is an error.",
+        description="Says why the queue cannot continue at the requested start, and where it "
+        "continues instead; null: it can. Only with `missing=skip`; otherwise it is an error.",
     )
-    min_offset: int = Field(description="Of the first message that retention has left.")
-    max_offset: int = Field(description="Of the next message: the high-water mark.")
+    min_offset: int = Field(description="Offset of the first message that retention has kept.")
+    max_offset: int = Field(description="Offset of the next message: the high-water mark.")
     missing_rows: int = Field(
-        description="How many of the messages asked for retention has deleted; 0 unless skipped."
+        description="Number of requested messages that retention has deleted; 0 unless skipped."
     )
 
 
 class ExportPartition(Answer):
-    """A share of a plan; what one task reads."""
+    """A part of a plan, read by one task."""
 
     index: int
     rows: int
@@ -184,20 +184,20 @@ class ExportPartition(Answer):
 
 
 class ExportPlan(Answer):
-    """What there is to export, fixed at one moment."""
+    """The rows of an export, fixed at one moment."""
 
     topic: str
     schema_version: int
     taken_at: Instant = Field(
-        description="Whatever was acknowledged before is in the plan, as far as it was asked for."
+        description="The plan includes every requested message acknowledged before this time."
     )
     rows: int
     queues: list[ExportQueue]
     partitions: list[ExportPartition]
     incomplete: list[Missing] = Field(
         default=[],
-        description="Brokers that are not in the plan, for no name server knows them with this "
-        "topic now, and that have or had messages of it, as far as the read model can tell.",
+        description="Brokers that the plan lacks: the read model knows messages of the topic on "
+        "them, but no name server lists them with the topic now.",
     )
 
 
@@ -230,78 +230,80 @@ _SPARK_TYPES: Final[dict[ArrowType, str]] = {
 }
 
 EXPORT_COLUMNS: Final = (
-    _column("topic", "string", "The topic it lies in; of a retry or a dead letter, its own."),
-    _column("broker_name", "string", "The broker it lies on."),
-    _column("queue_id", "int32", "The queue it lies in, on that broker."),
+    _column(
+        "topic", "string", "The message's topic; for a retry or a dead letter, its derived topic."
+    ),
+    _column("broker_name", "string", "The broker that stores the message."),
+    _column("queue_id", "int32", "The message's queue on that broker."),
     _column(
         "queue_offset",
         "int64",
-        "Its index in the queue, counted from 0 with no gap.",
+        "Index in the queue, counted from 0 without gaps.",
         unit="messages",
     ),
-    _column("log_offset", "int64", "Where its record begins in the broker's log.", unit="bytes"),
+    _column("log_offset", "int64", "Start of the record in the broker's log.", unit="bytes"),
     _column(
         "stored_at",
         "timestamp[us, tz=UTC]",
-        "When the broker stored it, by the broker's clock; never goes back within a queue.",
+        "Store time by the broker's clock; never decreases within a queue.",
         unit="ms, told in µs",
     ),
     _column(
         "born_at",
         "timestamp[us, tz=UTC]",
-        "When it was made, by the producer's clock; null where that is no date.",
+        "Creation time by the producer's clock; null if that is out of range.",
         unit="ms, told in µs",
         nullable=True,
     ),
     _column(
         "message_id",
         "string",
-        "The unique id its producer gave it; retries and copies keep it.",
+        "The producer's unique id; retries and copies keep it.",
         nullable=True,
     ),
-    _column("offset_message_id", "string", "The id that says where it is stored."),
-    _column("tag", "string", "Its tag.", nullable=True),
-    _column("keys", "list<string>", "Its keys; empty where it has none."),
-    _column("sharding_key", "string", "What decided its queue.", nullable=True),
+    _column("offset_message_id", "string", "The id that encodes the message's place."),
+    _column("tag", "string", "The message's tag.", nullable=True),
+    _column("keys", "list<string>", "The message's keys; empty if there are none."),
+    _column("sharding_key", "string", "The key that selected the queue.", nullable=True),
     _column(
         "body",
         "binary",
-        "What it says, decompressed; as it is stored where sys_flag still has bit 1.",
+        "The body, decompressed; as stored if sys_flag still has bit 1.",
         unit="bytes",
     ),
     _column(
         "properties",
         "map<string, string>",
-        "All properties, the system's too, but for those that are columns: TAGS, KEYS, UNIQ_KEY "
-        "and __SHARDINGKEY.",
+        "All properties, the system's included, except TAGS, KEYS, UNIQ_KEY and __SHARDINGKEY, "
+        "which have their own columns.",
     ),
     _column(
         "reconsume_times",
         "int32",
-        "How often it had been sent back; of a dead letter, the last time included.",
+        "Number of times the message was sent back; for a dead letter, the last time included.",
         unit="times",
     ),
     _column(
         "sys_flag",
         "int32",
-        "RocketMQ's flags; those of a compression that was undone are cleared.",
+        "RocketMQ's flags; the compression flags are cleared if the body was decompressed.",
     ),
     _column("flag", "int32", "The application's number."),
     _column(
         "prepared_offset",
         "int64",
-        "Log offset of the half message that this one decides, else 0.",
+        "Log offset of the half message that this message decides, else 0.",
         unit="bytes",
     ),
-    _column("size", "int32", "Of its record in the log.", unit="bytes"),
+    _column("size", "int32", "Size of the record in the log.", unit="bytes"),
     _column(
         "damage",
         "string",
-        "Fault of a damaged message, which has a row only with damaged=mark; null: it is sound.",
+        "Fault of a damaged message, which has a row only with damaged=mark; null: not damaged.",
         nullable=True,
     ),
 )
-"""Every column of an export, in its order."""
+"""The columns of an export, in their order."""
 
 PLACE_COLUMNS: Final = (
     "topic",
@@ -311,7 +313,7 @@ PLACE_COLUMNS: Final = (
     "log_offset",
     "size",
 )
-"""Columns of a damaged message that are not null, ``damage`` aside."""
+"""Columns that are set in a damaged message's row, besides ``damage``."""
 
 EXPORT_SCHEMA: Final = ExportSchema(
     schema_version=EXPORT_SCHEMA_VERSION, columns=list(EXPORT_COLUMNS)

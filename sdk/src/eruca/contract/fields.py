@@ -1,10 +1,10 @@
-"""Types of fields that several JSON models share, and the bases of all models.
+"""Field types that several JSON models share, and the bases of all models.
 
-Requests forbid unknown fields, so that a misspelt one is an error. They take each value in its own
-type only: "4" and true are no numbers. Offsets are JSON integers of up to 64 bits.
+Requests forbid unknown fields, so a misspelt field is an error. They convert no types: "4" and true
+are not numbers. Offsets are JSON integers of up to 64 bits.
 
-A fault in a request costs the service far more than the bytes that made it. Whatever can hold many
-faults is therefore refused at the first one: objects with too many members, and long lists.
+Reporting a fault costs the service far more than the bytes that caused it. Objects with too many
+members are therefore refused as a whole, and a long list at its first fault.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from eruca.contract.limits import (
 )
 
 OFFSET_MAX = 2**63 - 1
-MEMBER_COUNT_MAX = 64  # members of an object in a request; none has that many fields
+MEMBER_COUNT_MAX = 64  # members of an object in a request; no model has that many fields
 
 
 def _checked_topic(name: str) -> str:
     fault = names.broker_topic_fault(name)
     if fault is not None:
-        raise ValueError(f"not a topic's name: {fault.value.replace('_', ' ')}")
+        raise ValueError(f"not a valid topic name: {fault.value.replace('_', ' ')}")
     return name
 
 
 def with_few_members(value: object) -> object:
-    """Return *value*; raise ValueError if it is an object of too many members."""
+    """Return *value*; raise ValueError if it is an object with too many members."""
     if isinstance(value, dict) and len(value) > MEMBER_COUNT_MAX:
         raise ValueError(f"more than {MEMBER_COUNT_MAX} members")
     return value
 
 
 def _not_a_number(value: object) -> object:
-    # Pydantic would take a bare number for seconds, or milliseconds, since 1970.
+    # Pydantic would read a bare number as seconds, or milliseconds, since 1970.
     if isinstance(value, int | float) or (isinstance(value, str) and value[10:11].upper() != "T"):
-        raise ValueError("a time is written as in 2026-11-21T08:00:00Z")
+        raise ValueError("expected a time as in 2026-11-21T08:00:00Z")
     return value
 
 
@@ -62,7 +62,7 @@ TopicName = Annotated[
         min_length=1,
         max_length=DERIVED_TOPIC_SIZE_MAX,
         pattern=names.NAME_PATTERN,
-        description="Letters, digits, %, |, _ and -; up to 127 of them (255 when derived).",
+        description="Up to 127 letters, digits, %, |, _ and - (255 in a derived topic's name).",
         examples=["flights"],
     ),
     AfterValidator(_checked_topic),
@@ -73,7 +73,7 @@ GroupName = Annotated[
         min_length=1,
         max_length=GROUP_SIZE_MAX,
         pattern=names.NAME_PATTERN,
-        description="Letters, digits, %, |, _ and -; up to 120 of them.",
+        description="Up to 120 letters, digits, %, |, _ and -.",
         examples=["billing"],
     ),
 ]
@@ -82,7 +82,7 @@ BrokerName = Annotated[
     Field(
         min_length=1,
         max_length=127,
-        # Not dots alone, which are another place in a URL's path.
+        # A name of dots alone would be a relative segment of a URL's path.
         pattern=r"^[a-zA-Z0-9_.@-]*[a-zA-Z0-9_@-][a-zA-Z0-9_.@-]*$",
         examples=["broker-a"],
     ),
@@ -91,7 +91,7 @@ ClusterName = Annotated[
     str, Field(min_length=1, max_length=127, pattern=r"^[a-zA-Z0-9_.-]+$", examples=["eruca"])
 ]
 MASTER_ID: Final = 0
-"""The broker id of the master among the brokers of a name."""
+"""The master's id among the brokers of one name."""
 BrokerId = Annotated[int, Field(ge=0, le=2**31 - 1, description="0 is the master.")]
 QueueId = Annotated[int, Field(ge=0, le=QUEUE_ID_MAX)]
 Offset = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
@@ -101,13 +101,13 @@ Permission = Literal["rw", "r", "w", "none"]
 WaitSeconds = Annotated[float, Field(ge=0, le=WAIT_SECONDS_MAX, allow_inf_nan=False)]
 
 
-# Not strict, which would refuse a text that FastAPI has already taken out of the JSON.
+# Strict mode would refuse a text that FastAPI has already taken out of the JSON.
 Moment = Annotated[AwareDatetime, Strict(strict=False), BeforeValidator(_not_a_number)]
-"""RFC 3339 with an offset, and nothing else that could be taken for a time."""
+"""A time in a request: RFC 3339 with an offset; numbers and dates are refused."""
 
 
 class Request(BaseModel):
-    """Base of what clients send: unknown fields are refused, and so is "4" for a number."""
+    """Base of the models that clients send: it refuses unknown fields, and "4" for a number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -118,6 +118,6 @@ class Request(BaseModel):
 
 
 class Answer(BaseModel):
-    """Base of what services send: a client ignores fields it does not know."""
+    """Base of the models that services send: a client ignores unknown fields."""
 
     model_config = ConfigDict(frozen=True)

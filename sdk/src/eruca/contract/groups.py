@@ -1,12 +1,12 @@
 """Consumer groups: their settings, members, locks and positions.
 
-Two things are kept apart. Which member *should* read a queue, every member computes for itself,
-from the topic's route and the member list of the topic's coordinator: the broker with the smallest
-name in the route. Which member *does* read it is decided by a **lock** at the queue's own broker,
-so that views which differ for a moment cause a pause and never two readers.
+Allocation and ownership are separate. Every member computes by itself which queues it *should*
+read, from the topic's route and the member list of the topic's coordinator. The coordinator is the
+broker with the smallest name in the route. A **lock** at the queue's own broker decides which
+member *does* read it. So members whose views differ for a moment cause a pause, never two readers.
 
-A lock belongs to its holder's **session**, which heartbeats renew. Its **token** only grows; with a
-token that is not the queue's latest nothing can be committed, released or sent back.
+A lock belongs to its holder's **session**, which heartbeats renew. Its **token** only grows. The
+broker refuses to commit, release or send back with any token but the queue's latest.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ from eruca.contract.times import Instant
 
 
 def _kind_of_place(value: object) -> str | None:
-    """Tell whether *value* is written as a place's name or as a time; None: neither."""
+    """Return "name" or "time" by the form of *value*; None if it has neither form."""
     if isinstance(value, str) and value in ("earliest", "latest"):
         return "name"
     return "time" if isinstance(value, str | datetime) else None
 
 
 def _kind_of_target(value: object) -> str | None:
-    """Tell whether *value* is written as a place or as an offset; None: neither."""
+    """Return "place" or "offset" by the form of *value*; None if it has neither form."""
     if isinstance(value, dict | ResetToOffset):
         return "offset"
     return "place" if isinstance(value, str | datetime) else None
 
 
 def _one_of(kind_of: Callable[[object], str | None], forms: str) -> Discriminator:
-    """Choose a form by *kind_of*; the error for a value in none of them lists *forms*."""
+    """Select a form by *kind_of*; the error for any other value lists *forms*."""
     return Discriminator(
         kind_of,
         custom_error_type="place",
@@ -82,9 +82,9 @@ ClientId = Annotated[
     Field(
         min_length=1,
         max_length=CLIENT_ID_SIZE_MAX,
-        # Not dots alone, which are another place in a URL's path.
+        # An id of dots alone would be a relative segment of a URL's path.
         pattern=r"^[a-zA-Z0-9_.@#:|%-]*[a-zA-Z0-9_@#:|%-][a-zA-Z0-9_.@#:|%-]*$",
-        description="Names one process (or consumer) of the group.",
+        description="Identifies one process (or consumer) of the group.",
         examples=["10.1.2.3@4711#1"],
     ),
 ]
@@ -94,18 +94,21 @@ Incarnation = Annotated[
         min_length=1,
         max_length=INCARNATION_SIZE_MAX,
         pattern=r"^[a-zA-Z0-9_.-]+$",
-        description="Random; tells two processes with one client id apart.",
+        description="Random text that distinguishes two processes with one client id.",
         examples=["6f1d2c90a4b84ef2"],
     ),
 ]
-Token = Annotated[int, Field(ge=0, le=OFFSET_MAX, description="A lock's; see the answer to it.")]
+Token = Annotated[
+    int,
+    Field(ge=0, le=OFFSET_MAX, description="The lock's token, from the answer that granted it."),
+]
 SubscriptionMode = Literal["shared", "per_member"]
 MessageModel = Literal["clustering", "broadcasting"]
 ConsumeType = Literal["push", "pull"]
 FilterType = Literal["tag", "sql92"]
 StartReason = Literal["earliest", "latest", "time", "added", "since"]
-# One plain string in the OpenAPI document: an alternative of a name and a time, both strings, is
-# a type of its own to code generators, and the one they make for Java does not compile.
+# The OpenAPI document has one plain string. From an alternative of a name and a time, both strings,
+# code generators make a separate type, which does not compile in Java.
 _PLACE_SCHEMA = WithJsonSchema(
     {"type": "string", "pattern": r"^(earliest|latest|[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt _].+)$"}
 )
@@ -118,8 +121,8 @@ Start = Annotated[
     Place,
     Field(
         description=(
-            'Where the group begins in a topic it meets for the first time: "earliest", "latest" '
-            "or a time."
+            'The group\'s start position in a topic that is new to it: "earliest", "latest" or a '
+            "time."
         ),
         examples=["latest", "2026-11-21T08:00:00Z"],
     ),
@@ -132,11 +135,11 @@ DelaySeconds = Annotated[float, Field(ge=0, le=DELAY_SECONDS_MAX, allow_inf_nan=
 
 
 class CustomizedRetryPolicy(Request):
-    """Delays before the first, second … retry; the last one holds for all that follow."""
+    """Delays before the first, second … retry; the last delay applies to all later retries."""
 
     kind: Literal["customized"] = "customized"
     delays_seconds: Annotated[
-        Sequence[DelaySeconds],  # a program may give a tuple; what is kept is a list
+        Sequence[DelaySeconds],  # a program may pass a tuple; the model holds a list
         Field(min_length=1, max_length=RETRY_DELAY_COUNT_MAX),
         AfterValidator(list),
     ]
@@ -155,26 +158,27 @@ RetryPolicy = Annotated[CustomizedRetryPolicy | ExponentialRetryPolicy, Field(di
 
 
 class GroupSettings(Request):
-    """Settings of a group; of an existing one, only the named settings change."""
+    """Settings of a group; for an existing group, only the given settings change."""
 
     start: Start = "latest"
     retry_max_times: Annotated[int, Field(ge=0, le=RETRY_TIMES_MAX)] = Field(
         default=RETRY_TIMES_DEFAULT,
-        description="How often a message is retried before it is a dead letter.",
+        description="Number of retries before a message becomes a dead letter.",
     )
     retry_policy: RetryPolicy | None = Field(
-        default=None, description="null: delay level 3 + how often it has been retried"
+        default=None, description="null: delay level 3 plus the number of retries so far"
     )
     ordered: bool = Field(default=False, description="Members consume each queue in order.")
-    consume_enabled: bool = Field(default=True, description="false: no queue can be locked.")
-    broadcast_enabled: bool = Field(default=True, description="Members may be broadcasting.")
+    consume_enabled: bool = Field(default=True, description="false: members can lock no queue.")
+    broadcast_enabled: bool = Field(default=True, description="true: members may broadcast.")
     subscription_mode: SubscriptionMode = Field(
-        default="shared", description="shared: members whose subscriptions differ are refused"
+        default="shared",
+        description="shared: the broker refuses members whose subscriptions differ",
     )
 
 
 class Subscription(Request):
-    """A topic, and which of its messages."""
+    """A topic, and a filter on its messages."""
 
     topic: TopicName
     filter: Annotated[str, Field(max_length=FILTER_SIZE_MAX)] = "*"
@@ -192,10 +196,12 @@ class GroupConfig(Answer):
     consume_enabled: bool
     broadcast_enabled: bool
     subscription_mode: SubscriptionMode
-    created_at: Instant | None = Field(description="null where it was only ever named by commits")
+    created_at: Instant | None = Field(
+        description="null: the group was never created; only commits name it"
+    )
     subscription_version: int = Field(description="grows with each change of the subscriptions")
     subscriptions: list[Subscription]
-    members: int = Field(description="how many are live here")
+    members: int = Field(description="number of live members on this broker")
     is_system: bool = False
 
 
@@ -232,7 +238,7 @@ class LockToken(Request):
 
 
 class Heartbeat(Request):
-    """A member joins its group, or says that it is still there."""
+    """Join a group, or renew the member's session."""
 
     incarnation: Incarnation
     subscriptions: Annotated[
@@ -246,27 +252,31 @@ class Heartbeat(Request):
         float, Field(ge=SESSION_SECONDS_MIN, le=SESSION_SECONDS_MAX, allow_inf_nan=False)
     ] = Field(
         default=SESSION_SECONDS_DEFAULT,
-        description="not heard from for so long, the member is out and its locks are free",
+        description="the member leaves and its locks are released after so long without a "
+        "heartbeat",
     )
     is_static: bool = Field(
         default=False,
-        description="the client id is this instance's for good: a later process of the same id, "
-        "static like the earlier one, takes over at once",
+        description="the client id belongs to this instance permanently: a later static process "
+        "with the same id takes over at once",
     )
     replaces_subscription_version: Annotated[int, Field(ge=0, le=OFFSET_MAX)] | None = Field(
         default=None,
-        description="cut the group over to these subscriptions, if this is still their version",
+        description="replaces the group's subscriptions with these, if their version is still "
+        "this one",
     )
     start: Start | None = Field(
-        default=None, description="of a group that this heartbeat creates, null: latest"
+        default=None,
+        description="start of a group that this heartbeat creates; null: `latest`; ignored for "
+        "an existing group",
     )
     topics_since: Annotated[dict[TopicName, Moment], BeforeValidator(_few_entries)] = Field(
         default={},
-        description="when the group first met each topic, as the topic's coordinator told: where a "
-        "broker meets the group later and would start at `latest`, it starts there",
+        description="when the group first subscribed to each topic, from the topic's coordinator; "
+        "a broker that learns of the group later starts there instead of at `latest`",
     )
     locks: Annotated[list[LockToken], Field(max_length=LOCK_COUNT_MAX, fail_fast=True)] = Field(
-        default=[], description="what the member believes to hold here"
+        default=[], description="locks that the member believes it holds on this broker"
     )
 
 
@@ -285,11 +295,13 @@ class MemberAnswer(Answer):
     generation: int = Field(description="grows with each change of members or subscriptions")
     subscription_version: int
     session_seconds: float
-    consume_enabled: bool = Field(description="false: consumption is switched off; keep still")
+    consume_enabled: bool = Field(description="false: consumption is switched off; do not read")
     lost_locks: list[QueueRef] = Field(
-        description="of the locks in the heartbeat, those not held by these tokens: stop reading"
+        description="the heartbeat's locks that these tokens no longer hold; stop reading them"
     )
-    topics_since: dict[str, Instant] = Field(description="when the group first met each topic")
+    topics_since: dict[str, Instant] = Field(
+        description="when the group first subscribed to each topic"
+    )
 
 
 class Member(Answer):
@@ -297,7 +309,7 @@ class Member(Answer):
 
     client_id: str
     incarnation: str
-    address: str = Field(description="where its heartbeats come from")
+    address: str = Field(description="source address of its heartbeats")
     message_model: MessageModel
     consume_type: ConsumeType
     is_static: bool
@@ -309,7 +321,7 @@ class Member(Answer):
 
 
 class MemberList(Answer):
-    """Who is in a group, by client id."""
+    """The members of a group, sorted by client id."""
 
     group: str
     generation: int
@@ -331,12 +343,12 @@ def _distinct_queues(queues: Sequence[LockToken | WantedQueue | QueueRelease]) -
     counts = Counter((queue.topic, queue.queue_id) for queue in queues)
     for (topic, queue_id), count in counts.items():
         if count > 1:
-            raise ValueError(f"queue {queue_id} of {topic!r} is in the list {count} times")
+            raise ValueError(f"the list contains queue {queue_id} of {topic!r} {count} times")
     return queues
 
 
 class LockRequest(Request):
-    """A member asks for queues."""
+    """Request locks on queues for a member."""
 
     client_id: ClientId
     incarnation: Incarnation
@@ -346,61 +358,66 @@ class LockRequest(Request):
         AfterValidator(_distinct_queues),
     ]
     wait_seconds: WaitSeconds = Field(
-        default=0, description="where none can be had: how long to wait for the first"
+        default=0, description="how long to wait for a first lock if none is free"
     )
 
 
 class StartPosition(Answer):
-    """Where a group began in a queue, decided once."""
+    """The group's start position in a queue, decided once."""
 
     offset: int
     reason: StartReason = Field(
-        description="`earliest`, `latest`, `time`: as the group's `start` says; `added`: the queue "
-        "or its topic came later than the group; `since`: stored since the group met the topic"
+        description="`earliest`, `latest`, `time`: from the group's `start`; `added`: the queue or "
+        "its topic is newer than the group; `since`: the time of the group's first subscription "
+        "to the topic"
     )
-    at: Instant = Field(description="when that was decided")
+    at: Instant = Field(description="time of the decision")
 
 
 class GrantedLock(Answer):
-    """A queue that is now read by this member alone."""
+    """A lock: from now on, only this member reads the queue."""
 
     topic: str
     queue_id: int
-    token: int = Field(description="to commit, release and send back with")
-    next_offset: int = Field(description="where to read: committed_offset, or where it started")
+    token: int = Field(description="needed to commit, release and send back")
+    next_offset: int = Field(
+        description="offset to read next: committed_offset, or the start position"
+    )
     committed_offset: int | None
     started: StartPosition | None
 
 
 class RefusedLock(Answer):
-    """A queue that somebody else reads."""
+    """A queue that another member reads."""
 
     topic: str
     queue_id: int
     owner: str | None = Field(
-        description="client id; null: messages of it are handed out as deliveries"
+        description="client id of the holder; null: messages of the queue are leased as deliveries"
     )
-    expires_in_seconds: float = Field(description="unless its owner is heard from before")
+    expires_in_seconds: float = Field(
+        description="until the lock expires, unless its owner renews it"
+    )
 
 
 class LockAnswer(Answer):
-    """What was granted, what was not."""
+    """The granted and the refused locks."""
 
     locks: list[GrantedLock]
     refused: list[RefusedLock]
 
 
 class QueueRelease(Request):
-    """A lock to give up, and how far its queue has been consumed."""
+    """A lock to release, with the queue's final offset."""
 
     topic: TopicName
     queue_id: QueueId
     token: Token
-    offset: Offset | None = Field(default=None, description="null: as last committed")
+    offset: Offset | None = Field(default=None, description="null: the last committed offset")
 
 
 class LockRelease(Request):
-    """A member gives queues up: final offsets are committed and locks released as one."""
+    """Release a member's locks and commit the final offsets, atomically."""
 
     client_id: ClientId
     incarnation: Incarnation
@@ -415,31 +432,31 @@ class LockRelease(Request):
 
 
 class OffsetCommit(Request):
-    """A group's new position in one queue: the next offset it will read."""
+    """A group's new position in one queue: the next offset to read."""
 
     topic: TopicName
     queue_id: QueueId
     offset: Offset
-    token: Token | None = Field(default=None, description="the lock's, where a member commits")
+    token: Token | None = Field(default=None, description="the lock's token if a member commits")
 
 
 class OffsetCommits(Request):
-    """Positions to store; all of them or, if one is refused, none."""
+    """Positions to store: all of them or, if one is refused, none."""
 
     offsets: Annotated[list[OffsetCommit], Field(min_length=1, max_length=OFFSET_COUNT_MAX)]
     client_id: ClientId | None = Field(
-        default=None, description="a member's: then each offset needs its lock's token"
+        default=None, description="the member that commits; each offset then needs a lock token"
     )
     incarnation: Incarnation | None = None
 
     @model_validator(mode="after")
     def _names_its_member(self) -> OffsetCommits:
         if (self.client_id is None) != (self.incarnation is None):
-            raise ValueError("client_id and incarnation come together or not at all")
+            raise ValueError("give client_id and incarnation together, or neither")
         if self.client_id is None and any(o.token is not None for o in self.offsets):
-            raise ValueError("a token goes with a client_id")
+            raise ValueError("a token needs a client_id")
         if self.client_id is not None and any(o.token is None for o in self.offsets):
-            raise ValueError("with a client_id each offset needs its lock's token")
+            raise ValueError("with a client_id, each offset needs its lock's token")
         return self
 
 
@@ -449,17 +466,19 @@ class CommittedOffset(Answer):
     topic: str
     queue_id: int
     committed_offset: int | None
-    min_offset: int | None = Field(description="null where the queue is not on this broker")
+    min_offset: int | None = Field(description="null: the queue is not on this broker")
     max_offset: int | None
     lag: int | None = Field(
-        description="messages still to be consumed, from the position or else the start on; null "
-        "while both are unknown"
+        description="messages to consume, from the committed offset or else the start position; "
+        "null: both are unknown"
     )
     oldest_unconsumed_at: Instant | None = Field(
-        default=None, description="when the oldest of them was stored; null where there is none"
+        default=None, description="store time of the oldest of these messages; null: none"
     )
     started: StartPosition | None = None
-    owner: str | None = Field(default=None, description="client id of the member that reads it")
+    owner: str | None = Field(
+        default=None, description="client id of the member that reads the queue"
+    )
 
 
 class GroupOffsets(Answer):
@@ -469,19 +488,19 @@ class GroupOffsets(Answer):
     offsets: list[CommittedOffset]
     lag: int | None = Field(
         default=None,
-        description="of all queues that are on this broker; null when one is unknown",
+        description="total of this broker's queues; null: the lag of one is unknown",
     )
     oldest_unconsumed_at: Instant | None = None
 
 
 class ResetToOffset(Request):
-    """A reset to a number."""
+    """A reset to an offset."""
 
     offset: Offset
 
 
 class OffsetReset(Request):
-    """Where a group shall go on reading a topic."""
+    """Move a group's positions in a topic."""
 
     topic: TopicName
     to: Annotated[
@@ -494,21 +513,21 @@ class OffsetReset(Request):
     queue_ids: Annotated[list[QueueId], Field(min_length=1, max_length=LOCK_COUNT_MAX)] | None = (
         Field(default=None, description="null: every queue of the topic on this broker")
     )
-    dry_run: bool = Field(default=False, description="only tell what would happen")
+    dry_run: bool = Field(default=False, description="report the result and change nothing")
 
 
 class QueueReset(Answer):
     """One queue's part of a reset."""
 
     queue_id: int
-    from_offset: int | None = Field(description="null where the group stood nowhere")
+    from_offset: int | None = Field(description="null: the group had no position")
     to_offset: int
     min_offset: int
     max_offset: int
 
 
 class ResetAnswer(Answer):
-    """What a reset did, or would do."""
+    """Result of a reset, or of its dry run."""
 
     group: str
     topic: str

@@ -1,7 +1,7 @@
-"""The hashes RocketMQ writes to disk and routes by: Java's ``String.hashCode`` and its relatives.
+"""The hashes that RocketMQ stores and routes by: Java's ``String.hashCode`` and its relatives.
 
-Both sides need them: the broker for consume-queue tag codes and the key index, the SDK to pick a
-queue by sharding key and to subscribe by tag.
+The broker needs them for the tag codes of consume queues and for the key index. The SDK needs them
+to select a queue by sharding key and to filter by tag.
 
 Source: ``String.hashCode``, ``IndexFile.indexKeyHashMethod``, ``SelectMessageQueueByHash``.
 """
@@ -24,7 +24,7 @@ def string_hash(text: str) -> int:
     if text.isascii():
         units = text.encode("ascii")
     else:
-        # A lone surrogate is a code unit like any other to Java.
+        # Java treats a lone surrogate like any other code unit.
         units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
     return _signed(_polynomial(units))
 
@@ -35,14 +35,14 @@ def key_hash(topic: str, key: str) -> int:
 
 
 def index_hash(text: str) -> int:
-    """Return ``|hashCode|`` as the index file stores it; the one value without a negation is 0."""
+    """Return ``|hashCode|`` as the index file stores it; 0 if it has no negation."""
     value = abs(string_hash(text))
     return 0 if value == _SIGN else value
 
 
 @lru_cache(maxsize=4096)
 def tags_code(tag: str) -> int:
-    """Return a tag's consume-queue code: its hash, sign-extended; 0 for no tag."""
+    """Return a tag's code in the consume queue: its hash, sign-extended; 0 for no tag."""
     return string_hash(tag)
 
 
@@ -59,7 +59,7 @@ def truncating_remainder(dividend: int, divisor: int) -> int:
 
 
 def queue_of_hash(value: int, queue_count: int) -> int:
-    """Return the queue a hash selects: the magnitude of the truncating remainder."""
+    """Return the queue that a hash selects: the magnitude of the truncating remainder."""
     return abs(truncating_remainder(value, queue_count))
 
 

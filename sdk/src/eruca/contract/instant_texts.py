@@ -1,7 +1,8 @@
-"""How a time is written in answers: RFC 3339, in UTC, to the millisecond.
+"""Write the times of answers: RFC 3339, in UTC, to the millisecond.
 
-As in ``2026-11-22T10:00:00.000Z``: all are of one length, so they sort as texts. Beside
-:mod:`eruca.contract.times`, which needs pydantic; what sends and receives messages does without.
+All such texts have one length, as in ``2026-11-22T10:00:00.000Z``, so they sort as texts. This
+module is separate from :mod:`eruca.contract.times`, which needs pydantic: the modules that send and
+receive messages do not import pydantic.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ INSTANT_SCHEMA: Final[dict[str, Any]] = {
 }
 
 InstantText: TypeAlias = Annotated[str, Meta(extra_json_schema=INSTANT_SCHEMA)]
-"""A time in an answer that is encoded from texts; decoding it checks nothing, for it is ours."""
+"""A time in an answer that holds texts; decoding does not validate it, since a service wrote it."""
 
 
 def instant_text(moment: datetime) -> str:
-    """Return an aware datetime as it is on the wire; what is finer than a millisecond is cut."""
-    assert moment.tzinfo is not None, "a time without a zone is no moment"
+    """Return the text of an aware datetime on the wire, truncated to the millisecond."""
+    assert moment.tzinfo is not None, "expected an aware datetime"
     text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
     return text.removesuffix("+00:00") + "Z"

@@ -1,6 +1,6 @@
-"""Every limit of the wire, with its unit and its reason.
+"""The limits of the wire, each with its unit and its reason.
 
-Checked at the API, asserted in the core. Operational limits (memory, held requests, disk) are
+The API checks them, the core asserts them. Operational limits (memory, held requests, disk) are
 settings of the service that owns them, not part of the contract.
 
 Source: RocketMQ 5.3, ``Validators``, ``TopicValidator``, ``MessageStoreConfig``.
@@ -15,7 +15,7 @@ DERIVED_TOPIC_SIZE_MAX: Final = 255  # characters of a retry or dead-letter topi
 GROUP_SIZE_MAX: Final = 120  # characters, so that its derived topics fit their own limit
 
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024  # bytes of one message's body, and of a batch's bodies
-PROPERTIES_SIZE_MAX: Final = 32_747  # bytes: the length is a signed short; 20 are the checksum's
+PROPERTIES_SIZE_MAX: Final = 32_747  # bytes: a signed short less the checksum's 20
 USER_PROPERTY_COUNT_MAX: Final = 128  # names a user may set on one message
 RECORDS_SIZE_MAX: Final = BODY_SIZE_MAX + 64 * 1024  # bytes of a batch's records, as RocketMQ
 QUEUE_ID_MAX: Final = 2**31 - 1
@@ -30,7 +30,7 @@ QUEUE_COUNT_DEFAULT: Final = 4  # RocketMQ's defaultTopicQueueNums
 PULL_COUNT_MAX: Final = 8_192  # messages in one answer
 PULL_COUNT_DEFAULT: Final = 32  # RocketMQ's pullBatchSize
 PULL_SIZE_MAX: Final = 8 * 1024 * 1024  # bytes of records in one answer
-PULL_SIZE_DEFAULT: Final = 1024 * 1024  # bytes; the first message always comes, however large
+PULL_SIZE_DEFAULT: Final = 1024 * 1024  # bytes; the first message is returned whatever its size
 PULL_QUEUE_COUNT_MAX: Final = 256  # queues in one multi-queue pull
 WAIT_SECONDS_MAX: Final = 30.0  # how long a request may be held
 
@@ -39,21 +39,21 @@ LOG_READ_SIZE_DEFAULT: Final = 1024 * 1024
 
 FILTER_SIZE_MAX: Final = 4_096  # characters of a filter
 KEY_SIZE_MAX: Final = 4_096
-"""Characters of a key, or a tag, when it is sent and when it is looked for.
+"""Characters of a key or a tag, in a send and in a search.
 
-Each may take four bytes, and each byte three characters of a URL: such a URL still fits into the
-64 KiB of a request's head.
+A character takes up to four bytes, and a byte up to three characters of a URL. Such a URL still
+fits into the 64 KiB of a request's head.
 """
-CURSOR_SIZE_MAX: Final = 1_024  # characters of where a page of found messages begins
+CURSOR_SIZE_MAX: Final = 1_024  # characters of a cursor
 
 CLIENT_ID_SIZE_MAX: Final = 255  # characters
-INCARNATION_SIZE_MAX: Final = 64  # characters of what tells two processes of one client id apart
+INCARNATION_SIZE_MAX: Final = 64  # characters
 SUBSCRIPTION_COUNT_MAX: Final = 256  # topics a member may subscribe to
 GROUP_TOPIC_COUNT_MAX: Final = 4_096  # topics a group may ever have subscribed to on one broker
-SESSION_SECONDS_MIN: Final = 3.0  # heartbeats come three times as often
+SESSION_SECONDS_MIN: Final = 3.0  # members send three heartbeats in a session
 SESSION_SECONDS_DEFAULT: Final = 30.0  # a third of it is RocketMQ's heartbeat, every 10 s
 SESSION_SECONDS_MAX: Final = 300.0  # a queue may go unread for so long after a crash
-LOCK_COUNT_MAX: Final = 1_024  # queues in one request for locks, or about them
+LOCK_COUNT_MAX: Final = 1_024  # queues in one request that takes, renews or releases locks
 OFFSET_COUNT_MAX: Final = 1_024  # positions in one commit
 
 RETRY_TIMES_DEFAULT: Final = 16  # RocketMQ's retryMaxTimes
@@ -62,22 +62,22 @@ RETRY_DELAY_COUNT_MAX: Final = 64  # delays a customized retry policy may list
 DELAY_LEVEL_MAX: Final = 18  # RocketMQ's levels, 1 second to 2 hours
 DELAY_SECONDS_MAX: Final = 40 * 86_400.0  # the most a broker may allow; its own limit may be lower
 SEND_BACK_COUNT_MAX: Final = 1_024  # messages in one send-back
-ERROR_TEXT_SIZE_MAX: Final = 1_024  # bytes kept of a handler's error; what is longer is cut
-REDRIVE_COUNT_MAX: Final = 100  # dead letters in one redrive; also bounds what one look takes
+ERROR_TEXT_SIZE_MAX: Final = 1_024  # bytes kept of a handler's error text; the rest is truncated
+REDRIVE_COUNT_MAX: Final = 100  # dead letters in one redrive; also bounds the work of one search
 
 DELIVERY_COUNT_MAX: Final = 32  # messages in one answer of deliveries, RocketMQ's popBatchNums
 INVISIBLE_SECONDS_MIN: Final = 1.0
 INVISIBLE_SECONDS_DEFAULT: Final = 60.0  # RocketMQ's popInvisibleTime
 INVISIBLE_SECONDS_MAX: Final = 12 * 3_600.0  # as RocketMQ's proxy allows
 HANDLE_COUNT_MAX: Final = 1_024  # handles in one request
-HANDLE_SIZE_MAX: Final = 1_024  # characters; with the longest names allowed it is 780 or so
+HANDLE_SIZE_MAX: Final = 1_024  # characters; the longest names allowed need about 780
 
 TRANSACTION_ID_SIZE_MAX: Final = MESSAGE_ID_SIZE_MAX  # characters; it is a unique id
-CHECK_IMMUNITY_SECONDS_MAX: Final = 72 * 3_600.0  # by then RocketMQ would have given up
+CHECK_IMMUNITY_SECONDS_MAX: Final = 72 * 3_600.0  # RocketMQ stops checking after that time
 CHECK_COUNT_MAX: Final = 100  # checks one transaction may have; RocketMQ's default is 15
 CHECKER_SIZE_MAX: Final = 128  # characters of a checker's name, and of a check's id
 CHECKS_TAKEN_MAX: Final = 32  # checks in one answer to a producer
-REASON_SIZE_MAX: Final = 1_024  # characters of why somebody decided
+REASON_SIZE_MAX: Final = 1_024  # characters of a decision's reason
 WEBHOOK_URL_SIZE_MAX: Final = 2_048  # characters
 WEBHOOK_SECRET_SIZE_MIN: Final = 24  # characters; fewer could be guessed
 WEBHOOK_SECRET_SIZE_MAX: Final = 256
@@ -89,24 +89,24 @@ LIST_LIMIT_DEFAULT: Final = 100
 
 KEY_QUERY_COUNT_MAX: Final = 64  # messages one key look-up returns; RocketMQ's maxMsgsNumBatch
 
-ORDERED_BROKER_COUNT_MAX: Final = 10_000  # brokers whose ordered topics are remembered
-ORDER_BROKER_COUNT_MAX: Final = 64  # brokers over which an ordered topic's keys are divided
+ORDERED_BROKER_COUNT_MAX: Final = 10_000  # brokers in the table of ordered topics
+ORDER_BROKER_COUNT_MAX: Final = 64  # brokers over which an ordered topic divides its keys
 BROKER_TOPIC_COUNT_MAX: Final = 100_000  # topics that one broker can register
 
-HEARTBEAT_SECONDS_DEFAULT: Final = 5.0  # from one sign of life at a name server to the next
-REGISTRATION_SECONDS_MAX: Final = 5.0  # for one of them; one that takes longer is given up
+HEARTBEAT_SECONDS_DEFAULT: Final = 5.0  # between two registrations at a name server
+REGISTRATION_SECONDS_MAX: Final = 5.0  # timeout of one registration
 SETTLE_SECONDS_DEFAULT: Final = HEARTBEAT_SECONDS_DEFAULT + REGISTRATION_SECONDS_MAX + 2.0
 """Time after a name server's start in which a broker or a service may still register.
 
-The sign of life before may just have begun, and hang for as long as it may; the next one follows
-after the pause. The rest is for what that one itself takes."""
+A registration may have begun just before the start, and run into its timeout. The next one follows
+a heartbeat later. The rest is for the duration of that registration."""
 
 KV_NAME_SIZE_MAX: Final = 255  # characters of a namespace or key at the name server
 KV_VALUE_SIZE_MAX: Final = 64 * 1024  # characters of a value
 
 EXPORT_PARTITION_ROWS_DEFAULT: Final = 500_000  # messages; a Spark task of fewer is mostly start-up
-EXPORT_ROWS_MAX: Final = 5_000_000  # messages in one answer; a longer stream is resumed more dearly
+EXPORT_ROWS_MAX: Final = 5_000_000  # messages in one answer; resuming a longer stream costs more
 EXPORT_RANGE_COUNT_MAX: Final = 256  # ranges in one request: its URL has to fit
 EXPORT_PARTITION_COUNT_MAX: Final = 10_000  # partitions of one plan
 EXPORT_QUEUE_COUNT_MAX: Final = 16_384  # queues of one plan
-EXPORT_START_SIZE_MAX: Final = 32 * 1024  # characters of a plan's starts
+EXPORT_START_SIZE_MAX: Final = 32 * 1024  # characters of a plan's start positions

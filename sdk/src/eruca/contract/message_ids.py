@@ -1,4 +1,4 @@
-"""Message ids: where a message lies (offset id) and which message it is (unique id).
+"""Message ids: the offset id encodes a message's place, the unique id identifies the message.
 
 ======================  =========  ===================================================
 id                      bytes      layout
@@ -8,7 +8,7 @@ unique id (UNIQ_KEY)    16 or 28   client's address, process id 2, instance 4,
                                    ms since the start of the month 4, counter 2
 ======================  =========  ===================================================
 
-Both are written as upper-case hex and look alike: the text alone does not tell which one it is.
+Both are written in upper-case hex and look alike: a text may be either of them.
 
 Source: RocketMQ 5.3, ``MessageDecoder.createMessageId``, ``MessageClientIDSetter``.
 """
@@ -27,22 +27,22 @@ _MS: Final = timedelta(milliseconds=1)
 
 
 class UndecodableIdError(ValueError):
-    """The text is no message id: not hex, or not 32 or 56 characters long."""
+    """The text is not a message id: not hex, or not 32 or 56 characters long."""
 
 
 class OffsetId(NamedTuple):
-    """What an offset id says."""
+    """The parts of an offset id."""
 
     host: Host
     log_offset: int  # bytes from the start of that broker's log
 
 
 class UniqueId(NamedTuple):
-    """What a unique id says."""
+    """The parts of a unique id."""
 
     address: bytes
     process_id: int  # low 16 bits
-    instance: int  # RocketMQ: hash of the class loader; here: chosen once per client
+    instance: int  # RocketMQ: hash of the class loader; here: random, once per client
     month_ms: int  # low 32 bits of the ms since the start of the month
     counter: int  # low 16 bits
 
@@ -53,7 +53,7 @@ def encode_offset_id(host: Host, log_offset: int) -> str:
 
 
 def decode_offset_id(text: str) -> OffsetId:
-    """Return what an offset id says.
+    """Return the parts of an offset id.
 
     Raises:
         UndecodableIdError: *text* is not 32 or 56 hex digits.
@@ -66,7 +66,7 @@ def decode_offset_id(text: str) -> OffsetId:
 def encode_unique_id(
     address: bytes, process_id: int, instance: int, month_ms: int, counter: int
 ) -> str:
-    """Return a client's id for one message; each number is cut to its field's width."""
+    """Return a client's id for one message; each number is truncated to its field's width."""
     tail = struct.pack(
         ">HIIH",
         process_id & 0xFFFF,
@@ -78,7 +78,7 @@ def encode_unique_id(
 
 
 def decode_unique_id(text: str) -> UniqueId:
-    """Return what a unique id says.
+    """Return the parts of a unique id.
 
     Raises:
         UndecodableIdError: *text* is not 32 or 56 hex digits.
@@ -88,7 +88,7 @@ def decode_unique_id(text: str) -> UniqueId:
 
 
 def month_start_ms(now_ms: int, zone: tzinfo = UTC) -> int:
-    """Return when the month of *now_ms* began in *zone*, in ms since the epoch."""
+    """Return the start of *now_ms*'s month in *zone*, in ms since the epoch."""
     start = _at(now_ms, zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return _ms(start)
 
@@ -99,12 +99,12 @@ def _decode(text: str) -> bytes:
     except ValueError as error:
         raise UndecodableIdError(f"{text!r} is not hexadecimal") from error
     if len(raw) not in (_V4_SIZE, _V6_SIZE) or len(text) != 2 * len(raw):
-        raise UndecodableIdError(f"{text!r} is not 32 or 56 hex digits long")
+        raise UndecodableIdError(f"expected 32 or 56 hex digits, found {text!r}")
     return raw
 
 
 def _at(ms: int, zone: tzinfo) -> datetime:
-    # Added in UTC: a zone's clock jumps, so wall time plus a span is not always the moment meant.
+    # Add in UTC: the zone's clock may jump within the span.
     return (datetime.fromtimestamp(0, UTC) + ms * _MS).astimezone(zone)
 
 

@@ -1,8 +1,8 @@
-"""Names of topics and groups: which are legal, which are the system's, which are derived.
+"""Names of topics and groups: validate them, and recognise system and derived names.
 
 Source: RocketMQ 5.3, ``TopicValidator`` (broker), ``Validators`` (client), ``MixAll``,
-``KeyBuilder``. The broker checks characters before length and lets retry and dead-letter topics
-have 255 characters; the client checks length first and has no such exception.
+``KeyBuilder``. The broker checks characters before length, and allows retry and dead-letter topics
+255 characters. The client checks length first and has no such exception.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eruca.contract.limits import (
 )
 
 NAME_PATTERN: Final = r"^[%|a-zA-Z0-9_-]+$"
-# Of a namespace or key at the name server; dots alone are another place in a URL's path.
+# A namespace or key at the name server; dots alone would be a relative segment of a URL's path.
 KV_NAME_PATTERN: Final = r"^[a-zA-Z0-9_%|@.:-]*[a-zA-Z0-9_%|@:-][a-zA-Z0-9_%|@.:-]*$"
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_TOPIC_PREFIX: Final = "%DLQ%"
@@ -34,10 +34,10 @@ HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 
-# Of the name servers' key-value table: each instance's name, and the URL it is reached at.
+# Namespaces of the name servers' key-value table: from each instance's name to its URL.
 CHECKERS_NAMESPACE: Final = "ERUCA_TXN_CHECKERS"
 QUERY_SERVICES_NAMESPACE: Final = "ERUCA_QUERY_SERVICES"
-ORDERED_TOPICS_NAMESPACE: Final = "ERUCA_ORDERED_TOPICS"  # of brokers, by name: see the name server
+ORDERED_TOPICS_NAMESPACE: Final = "ERUCA_ORDERED_TOPICS"  # by broker name; see the name server
 
 SYSTEM_TOPICS: Final = frozenset(
     {
@@ -55,7 +55,7 @@ SYSTEM_TOPICS: Final = frozenset(
     }
 )
 
-# Made by every RocketMQ broker, or the default names of its clients and tools, which nobody chose.
+# Every RocketMQ broker creates these, or they are the default names of its clients and tools.
 DEFAULT_GROUPS: Final = frozenset(
     {
         "DEFAULT_CONSUMER",
@@ -84,7 +84,7 @@ _LEGAL_KV = re.compile(KV_NAME_PATTERN + r"\Z")
 
 
 class NameFault(StrEnum):
-    """What is wrong with a name."""
+    """The faults of a name."""
 
     BLANK = "blank"
     ILLEGAL_CHARACTER = "illegal_character"
@@ -92,7 +92,7 @@ class NameFault(StrEnum):
 
     @property
     def said(self) -> str:
-        """What to say of the name, behind it."""
+        """The fault as a predicate that follows the name."""
         return _SAID[self]
 
 
@@ -101,34 +101,34 @@ GROUP_NAME_FIX: Final = f"use up to {GROUP_SIZE_MAX} letters, digits, %, |, _ an
 KV_NAME_FIX: Final = f"use up to {KV_NAME_SIZE_MAX} letters, digits, _, %, |, @, ., : and -"
 _SAID: Final = {
     NameFault.BLANK: "is blank",
-    NameFault.ILLEGAL_CHARACTER: "has a character that is not allowed",
+    NameFault.ILLEGAL_CHARACTER: "contains a character that is not allowed",
     NameFault.TOO_LONG: "is too long",
 }
 
 
 def broker_topic_fault(name: str) -> NameFault | None:
-    """Return what a broker finds wrong with a topic's name, or None."""
+    """Return the fault of a topic name by the broker's rules, or None."""
     size_max = DERIVED_TOPIC_SIZE_MAX if is_derived_topic(name) else TOPIC_SIZE_MAX
     return _fault(name, size_max, length_first=False)
 
 
 def broker_group_fault(name: str) -> NameFault | None:
-    """Return what a broker finds wrong with a group's name, or None."""
+    """Return the fault of a group name by the broker's rules, or None."""
     return _fault(name, GROUP_SIZE_MAX, length_first=False)
 
 
 def client_topic_fault(name: str) -> NameFault | None:
-    """Return what a client finds wrong with a topic's name, or None."""
+    """Return the fault of a topic name by the client's rules, or None."""
     return _fault(name, TOPIC_SIZE_MAX, length_first=True)
 
 
 def client_group_fault(name: str) -> NameFault | None:
-    """Return what a client finds wrong with a group's name, or None."""
+    """Return the fault of a group name by the client's rules, or None."""
     return _fault(name, GROUP_SIZE_MAX, length_first=True)
 
 
 def kv_name_fault(name: str) -> NameFault | None:
-    """Return what a name server finds wrong with a namespace or a key, or None."""
+    """Return the fault of a namespace or key by the name server's rules, or None."""
     if not name:
         return NameFault.BLANK
     if not _LEGAL_KV.match(name):
@@ -137,14 +137,15 @@ def kv_name_fault(name: str) -> NameFault | None:
 
 
 def is_system_topic(name: str) -> bool:
-    """Tell whether *name* belongs to the system: clients neither change it nor send to it."""
+    """Return whether *name* is a system topic: clients neither change it nor send to it."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_derived_topic(name: str) -> bool:
-    """Tell whether *name* is a group's retry or dead-letter topic: the broker alone writes there.
+    """Return whether *name* is a group's retry or dead-letter topic.
 
-    Clients may read it. It is not the system's, but follows its group.
+    Only the broker writes to such a topic; clients may read it. It is not a system topic: its
+    settings follow its group.
     """
     return name.startswith((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX))
 
@@ -155,12 +156,12 @@ def group_of_derived(name: str) -> str:
 
 
 def is_system_group(name: str) -> bool:
-    """Tell whether *name* is one of the system's own groups, as RocketMQ does."""
+    """Return whether *name* is a system group by RocketMQ's rule."""
     return name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_reserved_group(name: str) -> bool:
-    """Tell whether *name* is reserved: the system's own, or a default that nobody chose."""
+    """Return whether *name* is reserved: a system group or a default of RocketMQ's tools."""
     return is_system_group(name) or name in DEFAULT_GROUPS
 
 
@@ -170,7 +171,7 @@ def retry_topic(group: str) -> str:
 
 
 def dead_letter_topic(group: str) -> str:
-    """Return the topic that holds what a group gave up on."""
+    """Return the topic that holds a group's dead letters."""
     return DEAD_LETTER_TOPIC_PREFIX + group
 
 
@@ -178,12 +179,12 @@ def _fault(name: str, size_max: int, *, length_first: bool) -> NameFault | None:
     if not name.strip(_JAVA_WHITESPACE):
         return NameFault.BLANK
     illegal = NameFault.ILLEGAL_CHARACTER if not _LEGAL.match(name) else None
-    # Java counts UTF-16 code units; it matters only for which fault is told first.
+    # Java counts UTF-16 code units. This matters only for which fault is reported first.
     size = len(name.encode("utf-16-le", "surrogatepass")) // 2
     too_long = NameFault.TOO_LONG if size > size_max else None
     return (too_long or illegal) if length_first else (illegal or too_long)
 
 
 def is_made_by_system(topic: str) -> bool:
-    """Tell whether no user made *topic*: the system's own, and groups' retries and dead letters."""
+    """Return whether *topic* is a system topic or a group's retry or dead-letter topic."""
     return is_derived_topic(topic) or is_system_topic(topic)

@@ -1,7 +1,7 @@
-"""Message properties: the names RocketMQ gives a meaning, and the text they are stored as.
+"""Message properties: the names that have a meaning in RocketMQ, and the stored text.
 
-Stored as ``name U+0001 value U+0002`` repeated, UTF-8, at most 32 767 bytes. Neither part may
-hold U+0001 or U+0002.
+The text is ``name U+0001 value U+0002``, repeated, in UTF-8, at most 32 767 bytes. Neither name nor
+value may contain U+0001 or U+0002.
 
 Source: RocketMQ 5.3, ``MessageConst``, ``MessageDecoder.messageProperties2String`` and back.
 """
@@ -28,31 +28,31 @@ TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 TIMER_DELETE_UNIQ_KEY: Final = "TIMER_DEL_UNIQKEY"
-RETRY_TOPIC: Final = "RETRY_TOPIC"  # of a retry: the topic the message was sent to
-ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"  # of a retry: the offset id it had there
-DEAD_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"  # the same, of a dead letter
+RETRY_TOPIC: Final = "RETRY_TOPIC"  # in a retry: the topic the message was sent to
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"  # in a retry: the offset id it had there
+DEAD_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"  # the same, in a dead letter
 DEAD_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
-CHECKSUM: Final = "__CRC32#"  # of the whole record, which it ends: see eruca.contract.records
-TRANSACTION_PREPARED: Final = "TRAN_MSG"  # "true" of a half message
+CHECKSUM: Final = "__CRC32#"  # of the whole record, at its end: see eruca.contract.records
+TRANSACTION_PREPARED: Final = "TRAN_MSG"  # "true" in a half message
 PRODUCER_GROUP: Final = "PGROUP"
 TRANSACTION_ID: Final = "__transactionId__"
 CHECK_IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
-PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"  # of a half message stored again
-# Eruca's own: where a message that was sent back lay first, why, and why it is a dead letter.
+PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"  # in a half message stored again
+# Eruca's own: the first place of a message that was sent back, and the reasons.
 ORIGIN_QUEUE_ID: Final = "ERUCA_ORIGIN_QID"
 ORIGIN_OFFSET: Final = "ERUCA_ORIGIN_OFFSET"
 RETRY_REASON: Final = "ERUCA_RETRY_REASON"
 RETRY_ERROR: Final = "ERUCA_RETRY_ERROR"
 DEAD_REASON: Final = "ERUCA_DEAD_REASON"
 DEAD_ERROR: Final = "ERUCA_DEAD_ERROR"
-BODY_FORMAT: Final = "ERUCA_BODY_FORMAT"  # what the body was sent as, where that is not octets …
+BODY_FORMAT: Final = "ERUCA_BODY_FORMAT"  # the body's form in the send, unless it was octets …
 JSON_FORMAT: Final = "json"  # … a JSON value
 
 TRACE_CONTEXT: Final = frozenset(("traceparent", "tracestate"))
-"""What tells in which trace a message was sent, as W3C has it: no part of what it says."""
+"""Properties of the W3C trace context, which are not part of a message's content."""
 
-# What a user may not set: MessageConst's set and the names used internally without being in it.
+# Names that users may not set: MessageConst's set, and internal names that it lacks.
 # fmt: off
 RESERVED: Final = frozenset((
     "TRACE_ON", "MSG_REGION", "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC",
@@ -74,7 +74,7 @@ RESERVED: Final = frozenset((
 
 
 def encode_properties(properties: Mapping[str, str | None]) -> str:
-    """Return the stored text of *properties*, in their order; None values are left out."""
+    """Return the stored text of *properties*, in their order, without None values."""
     return "".join(
         f"{name}{NAME_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
         for name, value in properties.items()
@@ -83,10 +83,10 @@ def encode_properties(properties: Mapping[str, str | None]) -> str:
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """Return the properties in *text*; a later one of the same name wins.
+    """Return the properties in *text*; the last one of a name wins.
 
-    Like RocketMQ's reader, it skips a fragment without a name or without a value. Unlike it, it
-    skips the record's checksum as well: that belongs to the record, and nobody has set it.
+    Like RocketMQ's reader, it skips a fragment without a name or without a value. Unlike that
+    reader, it also skips the record's checksum, which no user has set.
     """
     properties: dict[str, str] = {}
     for fragment in text.split(PROPERTY_SEPARATOR):

@@ -1,16 +1,15 @@
-"""The read side: finding messages, and what befell them.
+"""The read side: find messages and their history.
 
-The query service knows messages from the brokers' logs, which it follows into a **read model**. It
-runs a little behind them, so every answer tells by ``read_model``, broker by broker, how far it has
-come; and whatever may be missing from an answer is named in ``incomplete``, with the reason. What
-the model has not reached yet is looked for at the brokers themselves, so a client finds what it has
-just sent.
+The query service follows the brokers' logs into a **read model**. The model runs a little behind
+the logs. So every answer reports the model's position in each broker's log as ``read_model``, and
+names in ``incomplete`` whatever the answer may lack, with the reason. The service searches the
+brokers themselves for newer messages, so a client finds a message that it has just sent.
 
-Bodies are not in the read model: they come from the broker's log. Where they cannot be had,
-``body`` is null and ``body_missing`` says why.
+The read model has no bodies: they come from the broker's log. If a body is unavailable, ``body`` is
+null and ``body_missing`` has the reason.
 
-A record that was damaged when the model read it is in no answer, for nothing in it is proved. It is
-named in ``incomplete`` (``damaged``) wherever it may belong.
+A record that was damaged when the model read it is in no answer, because none of its fields is
+proved. ``incomplete`` names it (``damaged``) in every answer that it may belong to.
 
 Matches are exact. An empty list without an entry in ``incomplete`` means that there is nothing.
 """
@@ -40,7 +39,7 @@ MessageId = Annotated[
     Field(
         min_length=1,
         max_length=MESSAGE_ID_SIZE_MAX,
-        description="An offset id, or the unique id that the client gave it.",
+        description="An offset id, or the client's unique id.",
         examples=["7F0000010000A1B20000000100000001"],
     ),
 ]
@@ -48,30 +47,30 @@ GroupFilter = Annotated[str, Field(min_length=1, max_length=GROUP_SIZE_MAX, patt
 
 
 class LifeEventKind(StrEnum):
-    """What befalls a message, in about the order in which it can."""
+    """Events in a message's life, in about the order in which they can happen."""
 
     HALF = "half"  # stored as a half message: a transaction has begun
-    HALF_CARRIED = "half_carried"  # … stored again, since its segment was about to be deleted
-    CHECKED = "checked"  # its producer group was asked about it
+    HALF_CARRIED = "half_carried"  # … stored again before retention deleted its segment
+    CHECKED = "checked"  # a checker asked its producer group
     DECIDED = "decided"  # committed or rolled back
-    PARKED = "parked"  # given up; an operator may look at it
-    DELAYED = "delayed"  # stored, and waiting for its delivery
-    RECALLED = "recalled"  # its delivery was called off
-    STORED = "stored"  # in a queue, where consumers get it
-    LEASED = "leased"  # handed out for a time
+    PARKED = "parked"  # rolled back after the last check; an operator may still commit it
+    DELAYED = "delayed"  # stored, and waiting for its delivery time
+    RECALLED = "recalled"  # cancelled before its delivery
+    STORED = "stored"  # in a queue, visible to consumers
+    LEASED = "leased"  # delivered under a lease
     EXTENDED = "lease_extended"
-    ACKED = "acked"  # done, says who it was handed out to
-    NACKED = "nacked"  # given up by who it was handed out to
-    LEASE_EXPIRED = "lease_expired"  # not acknowledged in time, and not handed out again
-    SENT_BACK = "sent_back"  # not consumed; waiting to be tried again
-    RETRY = "retry"  # in the group's retry queue: tried again from here
-    DEAD_LETTER = "dead_letter"  # the group has given up on it
+    ACKED = "acked"  # acknowledged
+    NACKED = "nacked"  # rejected by its client
+    LEASE_EXPIRED = "lease_expired"  # not acknowledged in time, and not redelivered yet
+    SENT_BACK = "sent_back"  # not consumed; waiting for its retry
+    RETRY = "retry"  # in the group's retry queue, visible to consumers
+    DEAD_LETTER = "dead_letter"  # in the group's dead-letter topic
     REDRIVEN = "redriven"  # a dead letter, sent to its topic again
 
 
 BodyMissing = Literal["retention", "broker_unreachable", "not_asked", "damaged"]
-"""Why a body is not there: the log has been deleted as far; its broker is away; nobody asked; its
-record has been damaged since the read model read it, which has the rest from before."""
+"""Reason for a missing body: retention has deleted it; its broker is unreachable; the request did
+not ask for it; its record was damaged after the read model had read it."""
 
 IncompleteReason = Literal[
     "broker_unreachable",
@@ -85,31 +84,31 @@ GroupState = Literal["past", "not_yet", "in_delivery", "done", "filtered", "unkn
 
 
 class ReadModelPosition(Answer):
-    """How far the read model has come in one broker's log."""
+    """The read model's position in one broker's log."""
 
     broker_name: str
     log_offset: int | None = Field(
-        description="everything before it is in the read model; null: nothing has been read yet"
+        description="the read model has everything before this offset; null: nothing yet"
     )
     end_offset: int | None = Field(
-        description="where the log ended when this was asked; null: the broker does not answer"
+        description="end of the log at the time of the request; null: the broker is unreachable"
     )
-    behind_bytes: int | None = Field(description="what lies between the two; null: unknown")
+    behind_bytes: int | None = Field(description="bytes between the two offsets; null: unknown")
     as_of: Instant | None = Field(
-        description="when the last record was stored that is in the read model; null: there is none"
+        description="store time of the read model's last record; null: it has none"
     )
 
 
 class Missing(Answer):
-    """Something an answer may lack."""
+    """A part that the answer may lack."""
 
-    broker_name: str | None = Field(description="null: of any broker")
+    broker_name: str | None = Field(description="null: any broker")
     reason: IncompleteReason
     detail: str
 
 
 class StoredMessage(Answer):
-    """A message, and where it lies."""
+    """A message and its place."""
 
     message_id: str | None = Field(description="the unique id")
     offset_message_id: str
@@ -129,41 +128,44 @@ class WholeMessage(StoredMessage):
     """A message with its body."""
 
     body: dict[str, Any] | None = Field(
-        description="as a pull returns it: `json`, `text` or `base64`; null: see `body_missing`",
+        description="in the form of a pull: `json`, `text` or `base64`; null: see `body_missing`",
         examples=[{"text": "paid"}],
     )
     body_missing: BodyMissing | None
-    properties: dict[str, str] | None = Field(description="the user's own; null with the body")
+    properties: dict[str, str] | None = Field(
+        description="the user's properties; null if the body is missing"
+    )
     sharding_key: str | None
     reconsume_times: int | None
     flag: int | None
     system_properties: dict[str, Any] | None
 
     def octets(self) -> bytes:
-        """Return the body as it was sent; one that was sent as JSON as a text of that value.
+        """Return the body's bytes as sent; for a JSON body, the text of its value.
 
         Raises:
-            RecordNotFoundError: Retention has deleted it.
-            MessageDamagedError: Its record is damaged.
-            SearchIncompleteError: Its broker does not answer.
-            NotAcceptableError: It is compressed, and the broker could not undo it.
+            RecordNotFoundError: Retention has deleted the body.
+            MessageDamagedError: The record is damaged.
+            SearchIncompleteError: The broker is unreachable.
+            NotAcceptableError: The body is compressed, and the broker cannot decompress it.
         """
         where = f"the body of {self.offset_message_id}"
         if self.body_missing == "retention":
             raise RecordNotFoundError(
-                f"{where} is not there any more", fix="nothing brings back what retention deleted"
+                f"retention has deleted {where}", fix="none: deleted messages cannot be restored"
             )
         if self.body_missing == "damaged":
             raise MessageDamagedError(
                 f"{where} is damaged, at log offset {self.log_offset} of {self.broker_name}",
-                fix="restore its log's file from a backup, and repeat",
+                fix="restore its log file from a backup, then retry",
             )
         if self.body is None:
-            raise SearchIncompleteError(f"{where} is not known now: {self.broker_name} is away")
+            raise SearchIncompleteError(f"{where} is missing: {self.broker_name} is unreachable")
         if "compression" in self.body:
             raise NotAcceptableError(
-                f"{where} is compressed ({self.body['compression']}), which the broker cannot undo",
-                fix="take it as JSON; body.compression says how it is to be undone",
+                f"{where} is compressed ({self.body['compression']}), and the broker cannot "
+                "decompress it",
+                fix="request JSON, and decompress the body as body.compression says",
             )
         if "json" in self.body:
             return msgspec.json.encode(self.body["json"])
@@ -174,20 +176,20 @@ class WholeMessage(StoredMessage):
 
 
 class MessageFound(Answer):
-    """A message that was looked for by an id."""
+    """A message found by its id."""
 
     message: WholeMessage
     also_stored: list[StoredMessage] = Field(
-        description="further places with this unique id, oldest first: the half message, where it "
-        f"waited, retries, dead letters, or the same sent twice; {LIST_LIMIT_MAX} at most, then "
-        "`incomplete` says that there are more"
+        description="other messages with this unique id, oldest first: half message, scheduled "
+        f"message, retries, dead letters or a duplicate send; at most {LIST_LIMIT_MAX}: "
+        "`incomplete` then says that there are more"
     )
     read_model: list[ReadModelPosition]
     incomplete: list[Missing]
 
 
 class MessagePage(Answer):
-    """Messages, the newest first."""
+    """A page of messages, newest first."""
 
     messages: list[WholeMessage]
     next_cursor: str | None = Field(description="null: there are no more")
@@ -196,48 +198,50 @@ class MessagePage(Answer):
 
 
 class LifeEvent(Answer):
-    """Something that befell a message."""
+    """An event in a message's life."""
 
     at: Instant
     kind: LifeEventKind
     broker_name: str
-    log_offset: int = Field(description="of the record that tells it")
-    topic: str | None = Field(description="where the message lay then")
+    log_offset: int = Field(description="log offset of the event's record")
+    topic: str | None = Field(description="the message's topic at that time")
     queue_id: int | None
     queue_offset: int | None
     detail: dict[str, Any] = Field(
-        description="what there is to say about it, such as `group`, `attempt` and `reason`"
+        description="details of the event, such as `group`, `attempt` and `reason`"
     )
 
 
 class GroupProgress(Answer):
-    """Where a consumer group stands with a message.
+    """A consumer group's progress with a message.
 
-    ``past``: its position is behind the message; ``done``: it says that it is done with it;
-    ``in_delivery``: it is handed out, and its time is not over; ``not_yet``: its position is before
-    it, or it is to be handed out again; ``filtered``: it does not want it; ``unknown``: see
-    ``detail``. A position tells where a group reads, not what it did.
+    ``past``: the group's position is behind the message; ``done``: the group has acknowledged it;
+    ``in_delivery``: it is under a lease; ``not_yet``: the position is before it, or it will be
+    redelivered; ``filtered``: the group's filter excludes it; ``unknown``: see ``detail``. A
+    position says where a group reads, not which messages it has processed.
     """
 
     group: str
     broker_name: str
     topic: str
     queue_id: int
-    queue_offset: int = Field(description="the message's")
+    queue_offset: int = Field(description="offset of the message")
     next_offset: int | None = Field(description="the group's position in the queue")
     state: GroupState
-    since: Instant | None = Field(description="since when it is so; null: not known")
+    since: Instant | None = Field(description="start of the state; null: unknown")
     detail: str | None
 
 
 class Timeline(Answer):
-    """A message's life, as far as it is known."""
+    """The known history of a message."""
 
     message_id: str | None
-    places: list[StoredMessage] = Field(description="where it lies or lay, the oldest first")
+    places: list[StoredMessage] = Field(
+        description="present and former places of the message, oldest first"
+    )
     events: list[LifeEvent] = Field(
-        description=f"in the order in which they happened; {LIST_LIMIT_MAX} at most, then "
-        "`incomplete` says that there are more"
+        description=f"events in the order of their times; at most {LIST_LIMIT_MAX}: `incomplete` "
+        "then says that there are more"
     )
     groups: list[GroupProgress]
     read_model: list[ReadModelPosition]
@@ -248,50 +252,54 @@ class Timeline(Answer):
 
 
 class Rebuild(Answer):
-    """A read model that is being made anew; the old one answers meanwhile."""
+    """A rebuild of a read model; the old model answers until it is complete."""
 
     requested_at: Instant | None
-    from_offset: int | None = Field(description="null: it has not begun yet")
+    from_offset: int | None = Field(description="null: the rebuild has not begun")
     log_offset: int | None
     end_offset: int | None
 
 
 class FollowedLog(Answer):
-    """How far one broker's log has been read, by whichever instance follows it."""
+    """Progress in one broker's log, whichever instance follows it."""
 
     broker_name: str
     log_offset: int | None = Field(description="null: nothing has been read yet")
-    end_offset: int | None = Field(description="where the log ended when it was read last")
+    end_offset: int | None = Field(description="end of the log at the last read")
     behind_bytes: int | None
     as_of: Instant | None
-    read_at: Instant | None = Field(description="when it was read last")
-    followed_by: str | None = Field(description="the instance; null: nobody does")
+    read_at: Instant | None = Field(description="time of the last read")
+    followed_by: str | None = Field(description="the instance that follows the log; null: none")
     rows: int
-    oldest_stored_at: Instant | None = Field(description="what is older has been deleted")
-    gaps: int = Field(description="stretches that were deleted before they had been read")
+    oldest_stored_at: Instant | None = Field(
+        description="store time of the oldest row; older rows have been deleted"
+    )
+    gaps: int = Field(description="stretches of the log that were deleted before they were read")
     rebuild: Rebuild | None
 
 
 class QueryStatus(Answer):
-    """Who a query service is and how it is doing."""
+    """Identity and health of a query service."""
 
     version: str
     name: str
     started_at: Instant
-    brokers: list[str] = Field(description="whose logs this instance follows")
-    faults: dict[str, str] = Field(description="what cannot be followed just now, and why")
+    brokers: list[str] = Field(description="brokers whose logs this instance follows")
+    faults: dict[str, str] = Field(
+        description="brokers whose logs it cannot follow now, each with the reason"
+    )
     followed: list[FollowedLog]
 
 
 class RebuildRequest(Request):
-    """Make the read model anew from the logs."""
+    """Rebuild the read model from the logs."""
 
     brokers: Annotated[list[BrokerName], Field(max_length=1_000, fail_fast=True)] | None = Field(
-        default=None, description="of these; null: of all"
+        default=None, description="brokers to rebuild; null: all"
     )
 
 
 class RebuildBegun(Answer):
-    """Which brokers' logs are read anew; see the status for how far that has come."""
+    """The brokers whose read model is being rebuilt; the status shows the progress."""
 
     brokers: list[str]

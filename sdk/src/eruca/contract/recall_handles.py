@@ -1,10 +1,10 @@
-"""Recall handles: which waiting message a recall means, on which broker and for which topic.
+"""Recall handles: identify a scheduled message, its broker and its topic in one text.
 
-A message's id is unique within its topic at best: clients choose ids and idempotency keys. So a
-recall names the broker, the topic, the delivery time and the id. A handle is all four in one text.
+A message id is at best unique within its topic, because clients choose ids and idempotency keys. So
+a handle holds the broker, the topic, the delivery time and the id.
 
-Source: RocketMQ 5.3, ``RecallMessageHandle.HandleV1``, whose form this is. There the time is a
-millisecond later than the delivery time.
+Source: RocketMQ 5.3, ``RecallMessageHandle.HandleV1``, which has the same form. RocketMQ's time is
+one millisecond after the delivery time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _VERSION: Final = "v1"
 
 
 class MalformedRecallHandleError(ValueError):
-    """The text is no recall handle."""
+    """The text is not a recall handle."""
 
 
 class RecallHandle(NamedTuple):
-    """The four things that a recall handle names."""
+    """The parts of a recall handle."""
 
     topic: str  # of the delivery
     broker_name: str
@@ -31,7 +31,7 @@ class RecallHandle(NamedTuple):
     message_id: str  # the unique id
 
     def is_of(self, topic: str, deliver_at_ms: int) -> bool:
-        """Tell whether it names this topic and delivery time."""
+        """Return whether the handle names this topic and delivery time."""
         return (self.topic, self.deliver_at_ms) == (topic, deliver_at_ms)
 
 
@@ -43,17 +43,17 @@ def encode_recall_handle(handle: RecallHandle) -> str:
             handle.topic,
             handle.broker_name,
             str(handle.deliver_at_ms),
-            handle.message_id,  # the last one: it may hold spaces
+            handle.message_id,  # last, because it may contain spaces
         )
     )
     return urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
-    """Return what a recall handle names.
+    """Return the parts of a recall handle.
 
     Raises:
-        MalformedRecallHandleError: *text* is no handle, or not all of one.
+        MalformedRecallHandleError: *text* is not a whole handle.
     """
     try:
         padded = text + "=" * (-len(text) % 4)

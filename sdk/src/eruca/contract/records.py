@@ -1,9 +1,9 @@
-"""The commit log's record, byte by byte: what is on disk, in a batch on the wire, and in a pull.
+"""The commit log's record, byte by byte: the same on disk, in a batch, and in a pull.
 
 Layout, big-endian (the two hosts are 4 + 4 bytes, or 16 + 4 where SYSFLAG says IPv6)::
 
     TOTALSIZE       i32   the whole record, this field included
-    MAGICCODE       u32   V1, or V2 where the topic's length takes two bytes
+    MAGICCODE       u32   V1, or V2 if the topic's length takes two bytes
     BODYCRC         i32   CRC-32 of the stored body, 31 bits
     QUEUEID         i32
     FLAG            i32   the application's
@@ -15,16 +15,16 @@ Layout, big-endian (the two hosts are 4 + 4 bytes, or 16 + 4 where SYSFLAG says 
     STORETIMESTAMP  i64   ms since the epoch, the broker's clock
     STOREHOST       8 | 20
     RECONSUMETIMES  i32
-    PREPAREDOFFSET  i64   log offset of the half message this one decides
+    PREPAREDOFFSET  i64   log offset of the half message that this one decides
     BODY            i32 length, bytes
     TOPIC           u8 (V1) or i16 (V2) length, bytes
     PROPERTIES      i16 length, bytes (see eruca.contract.properties)
 
 The last 20 bytes of the properties are the record's *checksum*, RocketMQ's property ``__CRC32#``:
-CRC-32, 31 bits, of all that precedes it. The broker writes it into every record, once offsets and
-store time are in theirs. Records that RocketMQ has written end in it where that was configured so
-(``enabledAppendPropCRC``); of the others only the body is covered, by BODYCRC. In the text
-``name U+0001 value U+0002`` its value is ten digits, the lowest first.
+CRC-32, 31 bits, of all preceding bytes. The broker writes it into every record, after the offsets
+and the store time. RocketMQ writes it only if it is so configured (``enabledAppendPropCRC``); its
+other records protect only the body, by BODYCRC. In the text ``name U+0001 value U+0002`` the value
+is ten digits, the lowest first.
 
 A segment ends with a *blank* record: TOTALSIZE = the bytes left, then the blank magic.
 
@@ -60,18 +60,18 @@ BODY_CRC_MASK: Final = 0x7FFF_FFFF
 
 _CHECKSUM_DIGITS: Final = 10
 CHECKSUM_ROOM: Final = f"{CHECKSUM}{NAME_SEPARATOR}{'0' * _CHECKSUM_DIGITS}{PROPERTY_SEPARATOR}"
-"""End of a record's properties as long as its checksum is still to be written."""
+"""End of a record's properties before its checksum is written."""
 
 _CHECKSUM_FORM: Final = CHECKSUM_ROOM.encode()
 CHECKSUM_SIZE: Final = len(_CHECKSUM_FORM)  # bytes
 _CHECKSUM_DIGITS_AT: Final = len(CHECKSUM) + 1
-_CHECKSUM_WRONG_MAX: Final = 4  # bytes: what differs in more from a checksum's form is none
+_CHECKSUM_WRONG_MAX: Final = 4  # bytes: a text with more differences is not a checksum
 
 Buffer = bytes | bytearray | memoryview
 
 
 class DamagedRecordError(ValueError):
-    """The bytes at an offset are not a whole, sound record."""
+    """The bytes at an offset are not a complete, undamaged record."""
 
 
 class SysFlag(IntFlag):
@@ -105,12 +105,12 @@ class Host(NamedTuple):
         """Return the host of a literal IPv4 or IPv6 address.
 
         Raises:
-            ValueError: It is a name; or an address with a zone, which a record has no room for,
-                and which is any text.
+            ValueError: *ip* is a name, or has a zone. A zone is any text, and a record has no
+                room for it.
         """
         address = ip_address(ip).packed
         if "%" in ip:
-            raise ValueError(f"{ip!r} has a zone, and an address in a record has none")
+            raise ValueError(f"expected an address without a zone, found {ip!r}")
         return cls(address, port)
 
     @classmethod
@@ -118,11 +118,11 @@ class Host(NamedTuple):
         """Return the host of ``IP:port``, an IPv6 address with or without brackets.
 
         Raises:
-            ValueError: *text* is nothing of the kind.
+            ValueError: *text* is not of this form.
         """
         ip, _, port = text.rpartition(":")
         if not (port.isascii() and port.isdigit() and int(port) <= PORT_MAX):
-            raise ValueError(f"{text!r} does not end in a port")
+            raise ValueError(f"expected IP:PORT, found {text!r}")
         return cls.parse(ip[1:-1] if ip.startswith("[") and ip.endswith("]") else ip, int(port))
 
     @property
@@ -137,11 +137,11 @@ class Host(NamedTuple):
 
     @property
     def is_v6(self) -> bool:
-        """Whether the address takes 16 bytes."""
+        """True if the address takes 16 bytes."""
         return len(self.address) == IPV6_HOST_SIZE - 4
 
     def encode(self) -> bytes:
-        """Return the 8 or 20 bytes a record holds."""
+        """Return the host's 8 or 20 bytes in a record."""
         return self.address + struct.pack(">i", self.port)
 
 
@@ -149,7 +149,7 @@ NO_HOST: Final = Host(bytes(4), 0)
 
 
 class RecordLayout:
-    """Where the fields lie that come after the first host; all else is at a fixed place."""
+    """Positions of the fields after the first host; all other fields have fixed positions."""
 
     QUEUE_ID: Final = 12
     QUEUE_OFFSET: Final = 20
@@ -186,13 +186,13 @@ RECORD_SIZE_MIN: Final = LAYOUT_V4.body + 1 + 2  # empty body, topic and propert
 
 
 def layout_of(sys_flag: int) -> RecordLayout:
-    """Return the layout that a record with this SYSFLAG has."""
+    """Return the layout of a record with this SYSFLAG."""
     return _LAYOUTS[sys_flag & HOST_BITS]
 
 
 @dataclass(slots=True)
 class Record:
-    """One record's fields. Offsets count bytes (log) or messages (queue); timestamps are ms."""
+    """The fields of a record; offsets in bytes (log) or messages (queue), timestamps in ms."""
 
     topic: str
     body: bytes
@@ -224,8 +224,8 @@ def body_crc(body: Buffer) -> int:
 def encode_record(record: Record, *, with_checksum: bool = False) -> bytes:
     """Return the bytes of *record*.
 
-    The host bits of its ``sys_flag`` are set from its hosts, and V2 is used for a topic of more
-    than 127 bytes. *with_checksum* appends the checksum of the whole to its properties.
+    Its hosts determine the host bits of its ``sys_flag``. A topic of more than 127 bytes gets the
+    V2 layout. *with_checksum* appends the whole record's checksum to the properties.
 
     Raises:
         ValueError: Topic or properties do not fit their length fields.
@@ -234,7 +234,7 @@ def encode_record(record: Record, *, with_checksum: bool = False) -> bytes:
     text = _closed(record.properties) if with_checksum else record.properties
     properties = text.encode("utf-8", "surrogatepass")
     is_v2 = len(topic) > V1_TOPIC_SIZE_MAX
-    # Plain numbers: a SysFlag made of a negative number would lose bits it has no names for.
+    # Plain numbers: a SysFlag made from a negative number would lose its unnamed bits.
     sys_flag = record.sys_flag & ~HOST_BITS
     sys_flag |= int(SysFlag.BORN_HOST_V6) if record.born_host.is_v6 else 0
     sys_flag |= int(SysFlag.STORE_HOST_V6) if record.store_host.is_v6 else 0
@@ -271,27 +271,27 @@ def encode_record(record: Record, *, with_checksum: bool = False) -> bytes:
 
 
 def encode_unstamped(record: Record) -> bytes:
-    """Return the bytes of *record* with room for its checksum, as a broker is to stamp it."""
+    """Return the bytes of *record* with room for the checksum that the broker stamps."""
     return encode_record(replace(record, properties=_closed(record.properties) + CHECKSUM_ROOM))
 
 
 def _closed(properties: str) -> str:
-    """Return *properties* with the last separator, without which nothing can follow them."""
+    """Return *properties* with a separator at the end, so that another property can follow."""
     is_open = properties and not properties.endswith(PROPERTY_SEPARATOR)
     return properties + PROPERTY_SEPARATOR if is_open else properties
 
 
 def encode_blank(size: int) -> bytes:
-    """Return the eight bytes that mark the *size* bytes left of a segment as unused."""
+    """Return the eight bytes that mark the last *size* bytes of a segment as unused."""
     assert size >= BLANK_SIZE_MIN, size
     return struct.pack(">iI", size, MAGIC_BLANK)
 
 
 def decode_record(buffer: Buffer, start: int = 0, *, check_crc: bool = True) -> Record:
-    """Return the record at *start*; its ``size`` leads to the next one.
+    """Return the record at *start*; the next one starts ``size`` bytes later.
 
     Raises:
-        DamagedRecordError: No whole, sound record of a known version is there.
+        DamagedRecordError: There is no complete, undamaged record of a known version.
     """
     view = memoryview(buffer)
     available = len(view) - start
@@ -301,7 +301,7 @@ def decode_record(buffer: Buffer, start: int = 0, *, check_crc: bool = True) -> 
     if magic not in (MAGIC_V1, MAGIC_V2):
         raise DamagedRecordError(f"unknown magic {magic:#010x}")
     if not RECORD_SIZE_MIN <= size <= available:
-        raise DamagedRecordError(f"size {size} does not fit into the {available} bytes there")
+        raise DamagedRecordError(f"size {size} does not fit into the {available} bytes left")
     (raw_flag,) = struct.unpack_from(">i", view, start + RecordLayout.SYS_FLAG)
     layout = layout_of(raw_flag)
     topic_head_size = 2 if magic == MAGIC_V2 else 1
@@ -334,7 +334,7 @@ def decode_record(buffer: Buffer, start: int = 0, *, check_crc: bool = True) -> 
     try:
         properties = raw_properties.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
-        # A producer's slip, not damage: the message can be read, and must not stop recovery.
+        # The producer's error, not damage: the message is readable and must not stop recovery.
         properties = raw_properties.decode("utf-8", "replace")
     return Record(
         topic=topic,
@@ -357,10 +357,10 @@ def decode_record(buffer: Buffer, start: int = 0, *, check_crc: bool = True) -> 
 
 
 def checksum_fault(encoded: Buffer) -> str | None:
-    """Return what is wrong with the checksum that ends a record; None if it is right, or none.
+    """Return the fault of a record's checksum; None if it is right or absent.
 
-    Bytes that are nearly of a checksum's form are a damaged one. Else one changed byte of it would
-    turn a record whose checksum is wrong into a record without one.
+    Bytes that almost have a checksum's form count as a damaged checksum. Otherwise one changed byte
+    in it would turn a record with a wrong checksum into a record without one.
     """
     assert len(encoded) >= CHECKSUM_SIZE
     found = bytes(encoded[-CHECKSUM_SIZE:])
@@ -373,7 +373,7 @@ def checksum_fault(encoded: Buffer) -> str | None:
 
 
 def _wrong_bytes(found: bytes) -> int:
-    """Return how many bytes of *found* cannot be those of a checksum at their place."""
+    """Return how many bytes of *found* differ from a checksum's form."""
     digits = slice(_CHECKSUM_DIGITS_AT, _CHECKSUM_DIGITS_AT + _CHECKSUM_DIGITS)
     wrong = sum(not 0x30 <= byte <= 0x39 for byte in found[digits])
     form = _CHECKSUM_FORM[: digits.start] + _CHECKSUM_FORM[digits.stop :]

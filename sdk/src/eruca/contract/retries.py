@@ -1,9 +1,9 @@
-"""What happens to messages later: retries, dead letters, delayed messages.
+"""Retries, dead letters and scheduled messages.
 
-A member sends back what it could not consume. The broker delivers it again, through the group's
-retry topic and after a delay, until it has failed often enough to become a **dead letter**: a
-message of the group's dead-letter topic that says where it came from and why it is there. Dead
-letters can be looked at and **redriven**: sent to their topic of origin as if they were new.
+A member sends back each message that it failed to consume. The broker redelivers the message after
+a delay, through the group's retry topic. When its retries are used up, it becomes a **dead
+letter**: a message of the group's dead-letter topic, with its origin and the reason. An operator
+can inspect dead letters and **redrive** them: send them to their topic of origin as new messages.
 """
 
 from __future__ import annotations
@@ -28,22 +28,25 @@ RetryReason = Annotated[
         min_length=1,
         max_length=64,
         pattern=r"^[a-z][a-z0-9_]*$",
-        description="Why it was not consumed, in a word.",
+        description="The reason of the failure, in one word.",
         examples=["failed", "timed_out"],
     ),
 ]
 
 
 class SendBack(Request):
-    """A message that was not consumed: deliver it again later."""
+    """A message that was not consumed: schedule its redelivery."""
 
-    topic: TopicName = Field(description="of the queue it was read from: may be the retry topic")
+    topic: TopicName = Field(
+        description="topic of the queue it was read from; may be the retry topic"
+    )
     queue_id: QueueId
     queue_offset: Offset
     token: Token
     delay_level: Annotated[int, Field(ge=-1, le=18)] | None = Field(
         default=None,
-        description="RocketMQ's: -1 is a dead letter at once; null or 0: by the group's policy",
+        description="RocketMQ's delay level; -1: dead letter at once; null or 0: by the group's "
+        "retry policy",
     )
     delay_seconds: (
         Annotated[float, Field(ge=0, le=DELAY_SECONDS_MAX, allow_inf_nan=False)] | None
@@ -53,23 +56,23 @@ class SendBack(Request):
         default=None, description="the error's text; 1 KiB of it is kept"
     )
     retry_max_times: Annotated[int, Field(ge=0, le=RETRY_TIMES_MAX)] | None = Field(
-        default=None, description="instead of the group's"
+        default=None, description="overrides the group's setting"
     )
     attempts: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = Field(
         default=None,
-        description="how often it was handed to a handler, for a dead letter to tell; null: once "
-        "more than it had been sent back",
+        description="number of calls of a handler with it, for a dead letter's `attempts`; null: "
+        "one more than its send-backs so far",
     )
 
     @model_validator(mode="after")
     def _has_one_delay(self) -> SendBack:
         if self.delay_level is not None and self.delay_seconds is not None:
-            raise ValueError("delay_level and delay_seconds exclude each other")
+            raise ValueError("give delay_level or delay_seconds, not both")
         return self
 
 
 class SendBacks(Request):
-    """Messages sent back together: all of them or none, durable on return."""
+    """Send messages back together: all of them or none, durable on return."""
 
     client_id: ClientId
     incarnation: Incarnation
@@ -79,15 +82,15 @@ class SendBacks(Request):
 
 
 class SendBackResult(Answer):
-    """What became of one message."""
+    """Outcome of one message."""
 
     outcome: Literal["retry", "dead_letter"]
-    reconsume_times: int = Field(description="how often it has been sent back, this time included")
+    reconsume_times: int = Field(description="number of send-backs so far, this one included")
     deliver_at: Instant | None = Field(description="null for a dead letter")
 
 
 class SendBackResults(Answer):
-    """What became of the messages, in the request's order."""
+    """Outcomes of the messages, in the request's order."""
 
     results: list[SendBackResult]
 
@@ -96,52 +99,56 @@ class SendBackResults(Answer):
 
 
 class DeadLetter(Answer):
-    """A message a group gave up on.
+    """A message whose retries are used up.
 
-    One that is damaged says so in ``damage``, and has id and size alone: all else is null, but for
-    ``redriven_at``.
+    A damaged dead letter has its fault in ``damage``. Then only ``dead_letter_id``, ``size`` and
+    ``redriven_at`` are set; all other fields are null.
     """
 
-    dead_letter_id: int = Field(description="its offset in the dead-letter topic's queue")
+    dead_letter_id: int = Field(description="offset in the dead-letter topic's queue")
     origin_topic: str | None
     origin_queue_id: int | None
     origin_offset: int | None
     message_id: str | None = Field(description="the unique id")
     reason: str | None
-    attempts: int | None = Field(description="how often it was handed to a member")
+    attempts: int | None = Field(description="number of deliveries to members")
     last_error: str | None
     dead_at: Instant | None
     redriven_at: Instant | None
     size: int = Field(description="bytes in the log")
-    damage: str | None = Field(default=None, description="what is wrong with it; null: nothing")
+    damage: str | None = Field(
+        default=None, description="the fault of a damaged dead letter; null: not damaged"
+    )
 
 
 class DeadLetterDetail(DeadLetter):
     """A dead letter with its message."""
 
-    message: dict[str, Any] = Field(description="as a pull returns it")
+    message: dict[str, Any] = Field(description="the message in the form of a pull")
 
 
 class DeadLetterList(Answer):
     """A page of dead letters, oldest first."""
 
     dead_letters: list[DeadLetter]
-    min_offset: int = Field(default=0, description="the first id that is still there")
+    min_offset: int = Field(default=0, description="the first id that retention has kept")
     max_offset: int = Field(
         default=0,
-        description="the list ends before this id: what is dead later is not in it; the same on "
-        "each page",
+        description="the list ends before this id, which is the same on each page; later dead "
+        "letters are not in it",
     )
     next_cursor: str | None = None
 
 
 class DeadLetterFilter(Request):
-    """Which dead letters; what is null does not matter."""
+    """Select dead letters; null fields select all."""
 
     topic: TopicName | None = Field(default=None, description="the topic of origin")
     reason: RetryReason | None = None
-    from_: Moment | None = Field(default=None, alias="from", description="dead then or later")
-    to: Moment | None = Field(default=None, description="dead before then")
+    from_: Moment | None = Field(
+        default=None, alias="from", description="dead at this time or later"
+    )
+    to: Moment | None = Field(default=None, description="dead before this time")
     message_ids: (
         Annotated[
             list[Annotated[str, Field(min_length=1, max_length=255)]],
@@ -152,7 +159,7 @@ class DeadLetterFilter(Request):
 
 
 class Redrive(Request):
-    """Send dead letters to their topics of origin: these, or those that a filter finds."""
+    """Send dead letters to their topics of origin, selected by ids or by a filter."""
 
     ids: (
         Annotated[list[Offset], Field(min_length=1, max_length=REDRIVE_COUNT_MAX, fail_fast=True)]
@@ -160,12 +167,12 @@ class Redrive(Request):
     ) = Field(default=None, description="dead letter ids")
     filter: DeadLetterFilter | None = None
     cursor: Annotated[str, Field(max_length=512)] | None = Field(
-        default=None, description="`next_cursor` of the answer before; with a filter"
+        default=None, description="`next_cursor` of the previous answer; only with a filter"
     )
     before_id: Offset | None = Field(
         default=None,
-        description="only those with smaller ids, such as a list's `max_offset`; null: those that "
-        "are dead at the first request without a cursor; with a filter",
+        description="upper bound of the ids, such as a list's `max_offset`; null: all dead letters "
+        "at the time of the first request; only with a filter",
     )
     limit: Annotated[int, Field(ge=1, le=REDRIVE_COUNT_MAX)] = REDRIVE_COUNT_MAX
     dry_run: bool = False
@@ -175,19 +182,19 @@ class Redrive(Request):
         if (self.ids is None) == (self.filter is None):
             raise ValueError("give either ids or a filter")
         if self.cursor is not None and self.filter is None:
-            raise ValueError("a cursor goes with a filter")
+            raise ValueError("a cursor needs a filter")
         if self.before_id is not None and self.filter is None:
-            raise ValueError("before_id goes with a filter")
+            raise ValueError("before_id needs a filter")
         return self
 
 
 class RedriveOutcome(Answer):
-    """What became of one dead letter."""
+    """Outcome of one dead letter."""
 
     dead_letter_id: int
     outcome: Literal["redriven", "skipped", "not_found"]
-    topic: str | None = Field(description="where it was sent to, or would be")
-    detail: str | None = Field(default=None, description="why it was skipped")
+    topic: str | None = Field(description="the topic that it was, or would be, sent to")
+    detail: str | None = Field(default=None, description="reason why it was skipped")
 
 
 class RedriveAnswer(Answer):
@@ -195,7 +202,7 @@ class RedriveAnswer(Answer):
 
     outcomes: list[RedriveOutcome]
     looked_at_count: int = Field(
-        default=0, description="dead letters that this request looked at, matching or not"
+        default=0, description="dead letters that this request examined, matching or not"
     )
     next_cursor: str | None = None
     dry_run: bool = False
@@ -205,11 +212,11 @@ class RedriveAnswer(Answer):
 
 
 class ScheduledMessage(Answer):
-    """A message that waits for its delivery."""
+    """A message that waits for its delivery time."""
 
     message_id: str | None = Field(description="the unique id")
     recall_handle: str | None = Field(
-        default=None, description="names it to `recallScheduled`; null for a retry"
+        default=None, description="identifies it in `recallScheduled`; null for a retry"
     )
     topic: str
     queue_id: int
@@ -220,11 +227,11 @@ class ScheduledMessage(Answer):
 
 
 class DamagedScheduled(Answer):
-    """A message that waits for its delivery and is damaged: it will be dropped then."""
+    """A damaged scheduled message: the broker drops it at its delivery time."""
 
     log_offset: int
     deliver_at: Instant
-    reason: str = Field(description="what is wrong with it")
+    reason: str = Field(description="the fault")
 
 
 class ScheduledList(Answer):
@@ -232,6 +239,6 @@ class ScheduledList(Answer):
 
     scheduled: list[ScheduledMessage]
     damaged: list[DamagedScheduled] = Field(
-        default=[], description="those of which only the time is known, whatever their topic"
+        default=[], description="damaged messages of any topic: only their time is known"
     )
     next_cursor: str | None = None

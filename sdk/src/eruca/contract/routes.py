@@ -29,7 +29,7 @@ from eruca.contract.times import Instant
 from eruca.contract.topics import TopicConfig
 from eruca.contract.urls import URL_PATTERN, checked_url
 
-SETTLING_HEADER = "eruca-settling"  # of a route: brokers may be missing for so many seconds
+SETTLING_HEADER = "eruca-settling"  # seconds in which the route may still lack brokers
 
 
 def _checked_host(text: str) -> str:
@@ -38,7 +38,7 @@ def _checked_host(text: str) -> str:
 
 
 class BrokerRegistration(Request):
-    """What a broker tells a name server; ``topics`` null is a light heartbeat."""
+    """Register a broker, or renew its registration; a heartbeat omits ``topics``."""
 
     cluster: ClusterName
     urls: Annotated[
@@ -46,7 +46,7 @@ class BrokerRegistration(Request):
             Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")],
             Annotated[
                 str,
-                # Not as Field's pattern, which would refuse first, and only by showing itself.
+                # Field's own pattern would refuse first, and its error would only show the pattern.
                 Field(max_length=2048, json_schema_extra={"pattern": URL_PATTERN}),
                 AfterValidator(checked_url),
             ],
@@ -55,14 +55,15 @@ class BrokerRegistration(Request):
     ] = Field(
         min_length=1,
         max_length=16,
-        description="Where clients reach it, by network; `default` for all others",
+        description="The broker's URL by network; `default` is for all other networks",
         examples=[{"default": "http://127.0.0.1:10911"}],
     )
     store_host: Annotated[str, Field(max_length=64), AfterValidator(_checked_host)] = Field(
-        description="IP:port that is written into its records", examples=["127.0.0.1:10911"]
+        description="IP:port that the broker writes into its records",
+        examples=["127.0.0.1:10911"],
     )
     data_version: Annotated[int, Field(ge=0, le=OFFSET_MAX)] = Field(
-        description="grows with each change of its topics"
+        description="grows with each change of the broker's topics"
     )
     topics: (
         Annotated[list[TopicConfig], Field(max_length=BROKER_TOPIC_COUNT_MAX, fail_fast=True)]
@@ -72,27 +73,29 @@ class BrokerRegistration(Request):
     ordered_topics: dict[BrokerName, str] | None = Field(
         default=None,
         max_length=ORDERED_BROKER_COUNT_MAX,
-        description="what name servers have said of other brokers' ordered topics, for one that "
-        "has just started",
+        description="other brokers' ordered topics as name servers reported them, for a name "
+        "server that has just started",
     )
     ordered_topics_digest: Annotated[str, Field(max_length=64)] | None = Field(
-        default=None, description="the one that came with what this name server said last"
+        default=None, description="digest from this name server's last `ordered_topics`"
     )
 
 
 class RegistrationResult(Answer):
-    """What the name server knows after a registration."""
+    """Answer to a registration."""
 
     broker_name: str
     broker_id: int
-    needs_topics: bool = Field(description="the version differs: register again, with topics")
+    needs_topics: bool = Field(description="true: the version differs; register with `topics`")
     order_topics: dict[str, str] = Field(description="the KV namespace ORDER_TOPIC_CONFIG")
     ordered_topics: dict[str, str] | None = Field(
         default=None,
-        description="the KV namespace ERUCA_ORDERED_TOPICS, to be kept for name servers that "
-        "start; null: as the broker has it, or not whole yet",
+        description="the KV namespace ERUCA_ORDERED_TOPICS, which the broker keeps for name "
+        "servers that restart; null: unchanged, or not complete yet",
     )
-    ordered_topics_digest: str | None = Field(default=None, description="of `ordered_topics`")
+    ordered_topics_digest: str | None = Field(
+        default=None, description="digest of `ordered_topics`"
+    )
 
 
 class BrokerAddress(Answer):
@@ -107,7 +110,7 @@ class BrokerAddress(Answer):
 
 
 class BrokerGroup(Answer):
-    """A broker name and the processes that serve it: id 0 is the master."""
+    """The broker processes of one name; id 0 is the master."""
 
     cluster: str
     broker_name: str
@@ -115,7 +118,7 @@ class BrokerGroup(Answer):
 
 
 class BrokerList(Answer):
-    """Every live broker."""
+    """The live brokers."""
 
     brokers: list[BrokerGroup]
 
@@ -127,7 +130,7 @@ class ClusterList(Answer):
 
 
 class TopicNames(Answer):
-    """A page of the topics some live broker has."""
+    """A page of the topics that live brokers have."""
 
     topics: list[str]
     next_cursor: str | None = None
@@ -143,7 +146,7 @@ class QueueData(Answer):
 
 
 class RouteBroker(Answer):
-    """Where a broker name is reached: URLs by broker id, then by network."""
+    """URLs of the brokers of one name, by broker id, then by network."""
 
     cluster: str
     broker_name: str
@@ -152,16 +155,16 @@ class RouteBroker(Answer):
 
 
 class TopicRoute(Answer):
-    """Which queues a topic has where; sorted by broker name."""
+    """A topic's queues and their brokers, sorted by broker name."""
 
     topic: str
     queues: list[QueueData]
     brokers: list[RouteBroker]
     order_config: str | None = Field(
         default=None,
-        description="Of an ordered topic: over which queues sharding keys are divided, "
-        "`broker:queues` for each broker, whether it is there or not, parted by `;`. Empty: its "
-        "brokers are away, and have said only that it is ordered.",
+        description="For an ordered topic, the queues that its sharding keys are divided over: "
+        "`broker:queues` for each broker, live or not, separated by `;`. Empty: the topic is "
+        "ordered, its brokers are unreachable, and the name server knows no more.",
         examples=["broker-a:4;broker-b:4"],
     )
 
@@ -181,7 +184,7 @@ class KvEntry(Answer):
 
 
 class KvNamespace(Answer):
-    """A namespace of the key-value table; without entries where there is no such namespace."""
+    """A namespace of the key-value table; a missing namespace has no entries."""
 
     namespace: str
     entries: dict[str, str]

@@ -13,35 +13,35 @@ from eruca.contract.times import Instant
 
 
 class ProjectionStatus(Answer):
-    """How far a projection of the log has come."""
+    """Progress of a projection of the log."""
 
     name: str
-    log_offset: int = Field(description="everything before it has been read")
+    log_offset: int = Field(description="the projection has read everything before this offset")
     behind_bytes: int
     failure: str | None = Field(
         default=None,
-        description="why it lacks what it is behind, where that could not be written: the log goes "
-        "on, and it is tried again; or what was found damaged: a restart makes that anew",
+        description="reason why the projection is behind: a write failed, and the broker retries "
+        "it while the log goes on; or the projection is damaged, and a restart rebuilds it",
     )
 
 
 class LogStatus(Answer):
-    """What the log holds."""
+    """Extent of the log."""
 
     log_id: str | None = Field(
         default=None,
-        description="Tells this log from any other that this broker has or had; null: the broker "
-        "is of a version that does not tell.",
+        description="Distinguishes this log from any other log of this broker; null: the broker's "
+        "version does not report it.",
     )
     min_offset: int
-    max_offset: int = Field(description="where the next record goes")
-    flushed_offset: int = Field(description="everything before it survives power loss")
+    max_offset: int = Field(description="offset of the next record")
+    flushed_offset: int = Field(description="all bytes before this offset survive power loss")
     segment_size: int
     segment_count: int
 
 
 class BrokerStatus(Answer):
-    """Who a broker is and how it is doing."""
+    """Identity and health of a broker."""
 
     cluster: str
     broker_name: str
@@ -52,12 +52,12 @@ class BrokerStatus(Answer):
     started_at: Instant
     now: Instant | None = Field(
         default=None,
-        description="by the broker's clock, which the times in its log are by; null: it is of a "
-        "version that does not tell",
+        description="time of the broker's clock, which also stamps its log; null: the broker's "
+        "version does not report it",
     )
     flush_mode: Literal["sync", "async"]
     is_writable: bool
-    refusal: str | None = Field(description="why writes are refused, else null")
+    refusal: str | None = Field(description="reason for refusing writes; null: none")
     disk_used_ratio: float
     log: LogStatus
     projections: list[ProjectionStatus]
@@ -72,12 +72,12 @@ class BrokerStatus(Answer):
 
 
 class NamesrvStatus(Answer):
-    """Who a name server is and what it knows."""
+    """Identity and health of a name server."""
 
     version: str
     started_at: Instant
     settling_seconds: float = Field(
-        description="brokers may be missing for so long, for it has just started; 0: not any more"
+        description="time in which brokers may still be missing after the start; 0: over"
     )
     brokers: int
     topics: int

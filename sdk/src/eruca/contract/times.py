@@ -1,6 +1,6 @@
-"""Times in answers: datetimes to programs, and texts of one length on the wire.
+"""Times in answers: datetimes in programs, texts of one length on the wire.
 
-Requests may name a moment in any zone and to any digit; see :data:`eruca.contract.fields.Moment`.
+A request's time may have any zone and any precision; see :data:`eruca.contract.fields.Moment`.
 """
 
 from __future__ import annotations
@@ -16,4 +16,4 @@ Instant = Annotated[
     PlainSerializer(instant_text, return_type=str, when_used="json"),
     WithJsonSchema(INSTANT_SCHEMA),
 ]
-"""A time of every model's, written as :func:`eruca.contract.instant_texts.instant_text` does."""
+"""A time in an answer, in the form of :func:`eruca.contract.instant_texts.instant_text`."""

@@ -1,4 +1,4 @@
-"""JSON models of topics and their queues, as brokers serve them."""
+"""JSON models of a broker's topics and their queues."""
 
 from __future__ import annotations
 
@@ -29,57 +29,57 @@ from eruca.contract.times import Instant
 
 
 class OrderConfig(Request):
-    """Over which queues, on all of its brokers, an ordered topic's sharding keys are divided.
+    """The queues, on all brokers, that an ordered topic divides its sharding keys over.
 
-    Each broker of the topic holds it whole, so that it is known while some of them are away. Where
-    they differ, as after a change that one of them missed, the highest version is meant.
+    Each broker of the topic holds the whole config, so it is known while some brokers are down. If
+    the brokers' configs differ because one missed a change, the highest version is valid.
     """
 
     version: Annotated[int, Field(ge=1, le=OFFSET_MAX)] = Field(
-        description="Counts up with each change."
+        description="Grows with each change."
     )
     queues: Annotated[
         dict[BrokerName, QueueCount],
         Field(min_length=1, max_length=ORDER_BROKER_COUNT_MAX),
         BeforeValidator(with_few_members),
     ] = Field(
-        description="How many queues each broker has, from queue 0 on.",
+        description="Number of queues on each broker, from queue 0 on.",
         examples=[{"broker-a": 4, "broker-b": 4}],
     )
 
     @property
     def text(self) -> str:
-        """As RocketMQ writes it, and routes have it: ``broker-a:4;broker-b:4``."""
+        """The config as RocketMQ and routes write it: ``broker-a:4;broker-b:4``."""
         return ";".join(
             f"{broker_name}:{count}" for broker_name, count in sorted(self.queues.items())
         )
 
 
 class TopicSettings(Request):
-    """Settings of a topic; of an existing one, only the named settings change."""
+    """Settings of a topic; for an existing topic, only the given settings change."""
 
     read_queue_count: QueueCount = Field(
         default=QUEUE_COUNT_DEFAULT,
-        description="a new topic has as many as it has to write to, and no fewer than 4",
+        description="default for a new topic: `write_queue_count`, but at least 4",
     )
     write_queue_count: QueueCount = Field(
         default=QUEUE_COUNT_DEFAULT,
-        description="no more than `read_queue_count`, or messages would be out of reach",
+        description="at most `read_queue_count`; consumers do not read queues beyond that",
     )
     permission: Permission = "rw"
     ordered: bool = Field(
         default=False,
-        description="Whether a sharding key keeps its queue while that queue's broker is away: "
-        "`order_config` says over which queues keys are divided.",
+        description="true: a sharding key keeps its queue while that queue's broker is down; "
+        "`order_config` lists the queues that keys are divided over.",
     )
     order_config: OrderConfig | None = Field(
         default=None,
-        description="Of an ordered topic. null leaves the one that is there; where there is none, "
-        "keys are divided over the queues of the brokers that live.",
+        description="Only for an ordered topic. null keeps the current config; without a config, "
+        "keys are divided over the queues of the live brokers.",
     )
 
     def with_fitting_counts(self) -> TopicSettings:
-        """Return a new topic's settings: a count that is not named fits the one that is."""
+        """Return a new topic's settings, with a missing count derived from the given one."""
         named = self.model_fields_set
         if "read_queue_count" not in named:
             fitting = {"read_queue_count": max(self.read_queue_count, self.write_queue_count)}
@@ -95,12 +95,12 @@ class TopicSettings(Request):
         cls, value: OrderConfig | None, info: ValidationInfo
     ) -> OrderConfig | None:
         if value is not None and not info.data.get("ordered", True):
-            raise ValueError("only an ordered topic has one: set ordered to true")
+            raise ValueError("only an ordered topic has an order config: set ordered to true")
         return value
 
 
 class TopicConfig(Answer):
-    """A topic as one broker holds it, and as it registers it."""
+    """A topic as one broker holds and registers it."""
 
     model_config = ConfigDict(strict=True)
 
@@ -121,17 +121,19 @@ class TopicList(Answer):
 
 
 class QueueOffsets(Answer):
-    """What a queue holds: offsets from ``min_offset`` up to, not including, ``max_offset``."""
+    """The offsets that a queue holds: from ``min_offset`` up to ``max_offset``, exclusive."""
 
     queue_id: int
     min_offset: int
     max_offset: int
-    earliest_stored_at: Instant | None = Field(description="Of the first message still there.")
-    latest_stored_at: Instant | None = Field(description="Of the last message.")
+    earliest_stored_at: Instant | None = Field(
+        description="Store time of the first message that retention has kept."
+    )
+    latest_stored_at: Instant | None = Field(description="Store time of the last message.")
 
 
 TopicId = Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]+-[0-9]+$")]
-"""A log's id, and where in that log the topic was created."""
+"""A log's id, and the offset in that log at which the topic was created."""
 
 
 class TopicQueues(Answer):
@@ -140,19 +142,20 @@ class TopicQueues(Answer):
     topic: str
     topic_id: str | None = Field(
         default=None,
-        description="Tells this topic from an earlier or later one of its name, and from one in "
-        "another log; null: the broker is of a version that does not tell. Offsets under one id "
-        "are never those of other messages, unless the log was restored from an older copy.",
+        description="Distinguishes this topic from an earlier or later topic of the same name, and "
+        "from one in another log; null: the broker's version does not report it. An offset under "
+        "one id never means another message, unless the log was restored from an older copy.",
     )
     broker_started_at: Instant | None = Field(
         default=None,
-        description="A log can only have been restored or cut while its broker was not running.",
+        description="Start of the broker; only before it can the log have been restored or "
+        "truncated.",
     )
     queues: list[QueueOffsets]
 
 
 class OffsetByTime(Answer):
-    """The offset a time leads to."""
+    """The offset that a time maps to."""
 
     topic: str
     queue_id: int

@@ -1,18 +1,18 @@
-"""Transactions in the log: the control records that a follower of it reads.
+"""Transactions in the log: the control records that a follower of the log reads.
 
-Each stands in the events' topic, with the transaction's id as its unique id, so that the key index
-finds all of a transaction. Those with a ``group_size`` are followed by records that belong to them,
-in one write: all of it is in the log, or nothing. In this order::
+Each record is in the events topic. Its unique id is the transaction's id, so the key index finds
+all records of a transaction. After a record with a ``group_size`` come the records that belong to
+it, in the same write: the log has all of them or none. They are, in this order::
 
     transaction_begun     the half message
     transaction_checked   nothing
     transaction_decided   for a commit the message itself; an op message, unless it was parked
     transaction_parked    the half message for the operator; an op message
-    transaction_carried   what was carried forward, once more: the half message and an op message
-                          for the old one; or the parked message
+    transaction_carried   the records carried forward: the half message and an op message for the
+                          old one; or the parked message
 
-What is pending at any place of the log follows from these records alone, from the log's first
-segment on: retention carries forward what would be lost, before it deletes anything.
+These records alone, read from the log's first segment on, determine the pending transactions at any
+offset. Retention carries forward the records that are still needed before it deletes a segment.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class TransactionBegun(msgspec.Struct, frozen=True, tag="transaction_begun", tag
 
     transaction_id: str
     producer_group: str
-    topic: str  # where the message goes, if it is committed
+    topic: str  # the message's topic after a commit
     queue_id: int
     begun_at: int  # ms since the epoch
-    immunity_ms: int | None  # since begun_at; no check before; None: as the checker is set
+    immunity_ms: int | None  # no check before begun_at + immunity_ms; None: the checker's setting
     group_size: int  # bytes
 
 
 class TransactionChecked(msgspec.Struct, frozen=True, tag="transaction_checked", tag_field="event"):
-    """A check was granted to a checker: it asks the producer group now."""
+    """A check was granted to a checker, which now asks the producer group."""
 
     transaction_id: str
     number: int  # 1, 2, 3 …
@@ -47,7 +47,7 @@ class TransactionChecked(msgspec.Struct, frozen=True, tag="transaction_checked",
 
 
 class TransactionDecided(msgspec.Struct, frozen=True, tag="transaction_decided", tag_field="event"):
-    """It was committed or rolled back, for good; by itself this tells of the transaction."""
+    """The transaction was finally committed or rolled back; the event is self-contained."""
 
     transaction_id: str
     outcome: Outcome
@@ -57,18 +57,18 @@ class TransactionDecided(msgspec.Struct, frozen=True, tag="transaction_decided",
     topic: str
     queue_id: int
     begun_at: int  # ms since the epoch
-    checks: int  # how many there were
+    checks: int  # number of checks so far
     group_size: int  # bytes
     reason: str | None = None
-    check_number: int | None = None  # which check was answered by it
+    check_number: int | None = None  # the check that the decision answers
     was_parked: bool = False
 
 
 class TransactionParked(msgspec.Struct, frozen=True, tag="transaction_parked", tag_field="event"):
-    """It was rolled back since its checks were used up, and waits for an operator."""
+    """The checks were used up: the transaction was rolled back, and an operator may commit it."""
 
     transaction_id: str
-    checks: int  # how many there were
+    checks: int  # number of checks so far
     checker: str
     parked_at: int  # ms since the epoch
     group_size: int  # bytes
@@ -76,17 +76,17 @@ class TransactionParked(msgspec.Struct, frozen=True, tag="transaction_parked", t
 
 
 class TransactionCarried(msgspec.Struct, frozen=True, tag="transaction_carried", tag_field="event"):
-    """It lives on, stored again before retention deleted what it was made of."""
+    """The transaction was stored again before retention deleted its records."""
 
     transaction_id: str
     producer_group: str
     topic: str
     queue_id: int
     begun_at: int  # ms since the epoch
-    begun_offset: int  # log offset of its first record, where there may be nothing any more
+    begun_offset: int  # log offset of its first record, which retention may have deleted
     immunity_ms: int | None
     checks: int
-    checked_at: int | None  # the last time; ms since the epoch
+    checked_at: int | None  # time of the last check; ms since the epoch
     parked_at: int | None  # None: pending
     carried_at: int  # ms since the epoch
     group_size: int  # bytes
@@ -116,7 +116,7 @@ def decode_transaction_event(body: bytes) -> TransactionEvent:
     """Return the event of a control record with one of the ``TRANSACTION_TAGS``.
 
     Raises:
-        ValueError: The body is none.
+        ValueError: The body is not such an event.
     """
     try:
         return _DECODER.decode(body)

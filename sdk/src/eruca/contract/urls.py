@@ -1,4 +1,4 @@
-"""Where a service is reached, as it tells others: URLs of a server, and nothing behind it."""
+"""Validate the URLs at which services announce themselves: a server, without a path."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from eruca.contract.records import PORT_MAX
 
-# A name is one that a resolver could be asked for; others' alphabets are written as xn--….
+# A resolvable name; a name in another alphabet is written as xn--….
 URL_PATTERN: Final = (
     r"^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?)"
     r"(?::([0-9]{1,5}))?$"
@@ -18,27 +18,27 @@ _NAME_SIZE_MAX: Final = 254  # characters of a name in the DNS, with a dot at it
 
 
 def checked_url(url: str) -> str:
-    """Return *url* if it is one that somebody could connect to.
+    """Return *url* if a client could connect to it.
 
     Raises:
-        ValueError: It is not; the text says how to write one, and does not repeat it.
+        ValueError: The URL is invalid; the text describes a valid one and does not repeat it.
     """
     match = _URL.fullmatch(url)
     if match is None:
         raise ValueError(
-            "write http(s)://HOST or http(s)://HOST:PORT; HOST is a name, an IPv4 address, or an "
-            "IPv6 address in brackets"
+            "expected http(s)://HOST or http(s)://HOST:PORT; HOST is a name, an IPv4 address, or "
+            "an IPv6 address in brackets"
         )
     host, port = match.groups()
     if port is not None and not 1 <= int(port) <= PORT_MAX:
-        raise ValueError(f"{port} is no port; write one of 1 to {PORT_MAX}")
+        raise ValueError(f"expected a port from 1 to {PORT_MAX}, found {port}")
     try:
         if host.startswith("["):
             IPv6Address(host[1:-1])
-        elif host.replace(".", "").isdigit():  # no name: resolvers take it for an address
+        elif host.replace(".", "").isdigit():  # resolvers read such a name as an address
             IPv4Address(host)
     except AddressValueError:
-        raise ValueError(f"{host} is no IP address; write one, or a name") from None
+        raise ValueError(f"expected an IP address or a name, found {host}") from None
     if len(host) > _NAME_SIZE_MAX:
         raise ValueError(f"a name has at most {_NAME_SIZE_MAX} characters")
     return url

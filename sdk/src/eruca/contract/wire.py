@@ -1,7 +1,7 @@
 """``application/vnd.eruca.records``: batches of log records on the wire.
 
-Both directions carry the log's own bytes behind a small preamble, so that neither side touches a
-message to move it. Big-endian, sizes in bytes.
+Both directions carry the log's own bytes behind a small preamble, so neither side touches single
+messages. Numbers are big-endian, sizes in bytes.
 
 A batch (request body of ``POST …/queues/{queue_id}/records``)::
 
@@ -14,9 +14,9 @@ A batch (request body of ``POST …/queues/{queue_id}/records``)::
 
 The producer leaves QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP and STOREHOST zero; the broker
 stamps them. BORNHOST is zero as well: the broker stamps the peer's address. The store host's
-family (SYSFLAG) must be the broker's, which the topic's route tells. Properties end in the 20 bytes
-``__CRC32#`` U+0001 ``0000000000`` U+0002: the room into which the broker writes the checksum of the
-whole record, once it is stamped. A batch with a record that does not leave it is refused (400).
+family (SYSFLAG) must be the broker's, which the topic's route contains. Properties end in the 20
+bytes ``__CRC32#`` U+0001 ``0000000000`` U+0002. After stamping the record, the broker writes the
+whole record's checksum there. It refuses (400) a batch with a record that lacks this room.
 
 A pull (answer of one queue)::
 
@@ -25,18 +25,17 @@ A pull (answer of one queue)::
     size     u32
     status   u32  index into PullStatus
     next     i64  queue offset to pull from next
-    min      i64  first queue offset that is still there
-    max      i64  queue offset the next message will get
+    min      i64  first queue offset that retention has kept
+    max      i64  queue offset of the next message to be stored
     sizes    u32[count]
     records  size bytes
 
-A pull ends before a message that is damaged. One that begins at it has status ``damaged`` and a
-count of 0; the message's offset is *next* - 1, and instead of records *size* bytes of UTF-8 say
-where it lies and what is wrong with it.
+A pull ends before a damaged message. A pull that begins at one has status ``damaged`` and a count
+of 0. The message's offset is *next* - 1. Instead of records, *size* bytes of UTF-8 give its place
+and its fault.
 
 A pull of many queues: ``b"ERM1"``, u32 section count, then per section u32 index into the
-request's list of queues and u32 size of the pull block that follows. Only queues with something to
-say are in it.
+request's list of queues and u32 size of the pull block that follows. It omits queues without news.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ JSON_MEDIA_TYPE: Final = "application/json"
 RECORDS_MEDIA_TYPE: Final = "application/vnd.eruca.records"
 LOG_MEDIA_TYPE: Final = "application/vnd.eruca.log"
 OCTETS_MEDIA_TYPE: Final = "application/octet-stream"  # one message's body, as it is
-NEXT_OFFSET_HEADER: Final = "eruca-next-offset"  # of the log feed: where to read on
+NEXT_OFFSET_HEADER: Final = "eruca-next-offset"  # of the log feed: the next offset to read
 DAMAGED_OFFSETS_HEADER: Final = "eruca-damaged-offsets"  # … of its damaged records: "17,42"
 MIN_OFFSET_HEADER: Final = "eruca-min-offset"
 MAX_OFFSET_HEADER: Final = "eruca-max-offset"
@@ -72,21 +71,21 @@ BATCH_BODY_SIZE_MAX: Final = BATCH_PREAMBLE.size + 4 * BATCH_COUNT_MAX + RECORDS
 
 
 class MalformedRecordsError(ValueError):
-    """A body of the records media type does not hold what its preamble says."""
+    """A body of the records media type does not match its preamble."""
 
 
 class PullStatus(StrEnum):
-    """How a pull ended; every status but FOUND comes without messages.
+    """Status of a pull; every status but FOUND comes without messages.
 
-    The order of the members is the wire's: the preamble holds the index.
+    The order of the members is part of the wire format: the preamble holds the index.
     """
 
     FOUND = "found"
     NO_NEW_MESSAGE = "no_new_message"  # at the end of the queue; the only status that is held
     NO_MATCHED_MESSAGE = "no_matched_message"  # the filter passed nothing up to next
-    OFFSET_TOO_SMALL = "offset_too_small"  # retention has deleted it; next is the first one there
+    OFFSET_TOO_SMALL = "offset_too_small"  # retention has deleted it; next is the first one kept
     OFFSET_TOO_LARGE = "offset_too_large"  # beyond the end; next is the end
-    DAMAGED = "damaged"  # the message before next cannot be handed out; it is not what was stored
+    DAMAGED = "damaged"  # the message before next is damaged
 
 
 _STATUSES: Final = tuple(PullStatus)
@@ -94,19 +93,19 @@ _STATUS_INDEX: Final = {status: index for index, status in enumerate(_STATUSES)}
 
 
 class PulledRecords(NamedTuple):
-    """One queue's part of a pull, decoded no further than its preamble."""
+    """One queue's part of a pull, with only the preamble decoded."""
 
     status: PullStatus
     next_offset: int
     min_offset: int
     max_offset: int
     sizes: Sequence[int]  # bytes of each record
-    records: memoryview  # the records, back to back; of one that is damaged, what is wrong with it
+    records: memoryview  # the records, back to back; for status DAMAGED, the fault
     start: int  # of the records in the answer
 
     @property
     def damage(self) -> str:
-        """Fault of the message that the status ``damaged`` is about."""
+        """The damaged message's fault, if the status is ``damaged``."""
         assert self.status is PullStatus.DAMAGED
         return str(self.records, "utf-8", "replace")
 
@@ -119,20 +118,22 @@ def encode_batch(records: Sequence[bytes]) -> bytes:
 
 
 def batch_extent(body: Buffer) -> tuple[int, int]:
-    """Return a batch's message count and where its records start.
+    """Return a batch's message count and the start of its records.
 
     Raises:
-        MalformedRecordsError: The preamble is cut short, foreign, beyond a limit, or does not
-            account for every byte of *body*.
+        MalformedRecordsError: The preamble is truncated, of another format, beyond a limit, or
+            does not account for every byte of *body*.
     """
     total = len(body)
     if total < BATCH_PREAMBLE.size:
         raise MalformedRecordsError(f"{total} bytes are too few for a batch's preamble")
     magic, count, size, reserved = BATCH_PREAMBLE.unpack_from(body)
     if magic != BATCH_MAGIC or reserved:
-        raise MalformedRecordsError(f"the body starts with {magic!r}, not with {BATCH_MAGIC!r}")
+        raise MalformedRecordsError(
+            f"expected {BATCH_MAGIC!r} and reserved 0, found {magic!r} and {reserved}"
+        )
     if not 1 <= count <= BATCH_COUNT_MAX:
-        raise MalformedRecordsError(f"a batch holds 1 to {BATCH_COUNT_MAX} messages, not {count}")
+        raise MalformedRecordsError(f"expected 1 to {BATCH_COUNT_MAX} messages, found {count}")
     start = BATCH_PREAMBLE.size + 4 * count
     if start + size != total or size < count * RECORD_SIZE_MIN:
         raise MalformedRecordsError(
@@ -142,7 +143,7 @@ def batch_extent(body: Buffer) -> tuple[int, int]:
 
 
 def batch_sizes(body: Buffer, count: int) -> tuple[int, ...]:
-    """Return the sizes column of a batch whose extent is known."""
+    """Return the records' sizes in a batch that :func:`batch_extent` has accepted."""
     return _column(count).unpack_from(body, BATCH_PREAMBLE.size)
 
 
@@ -155,7 +156,7 @@ def encode_pull_head(
     sizes: bytes = b"",
     records_size: int = 0,
 ) -> bytes:
-    """Return what precedes the records of one queue; *sizes* is the column, already big-endian."""
+    """Return one queue's preamble and sizes; *sizes* is already big-endian."""
     head = PULL_PREAMBLE.pack(
         PULL_MAGIC,
         len(sizes) // 4,
@@ -169,10 +170,10 @@ def encode_pull_head(
 
 
 def decode_pull(body: Buffer, at: int = 0) -> PulledRecords:
-    """Return one queue's answer, which lies in *body* from *at* on.
+    """Return one queue's answer, which starts at *at* in *body*.
 
     Raises:
-        MalformedRecordsError: The body is cut short or not a pull.
+        MalformedRecordsError: The body is truncated or not a pull.
     """
     view = memoryview(body)[at:]
     if len(view) < PULL_PREAMBLE.size:
@@ -180,7 +181,7 @@ def decode_pull(body: Buffer, at: int = 0) -> PulledRecords:
     magic, count, size, status, following, lowest, highest = PULL_PREAMBLE.unpack_from(view)
     start = PULL_PREAMBLE.size + 4 * count
     if magic != PULL_MAGIC or status >= len(_STATUSES) or start + size != len(view):
-        raise MalformedRecordsError("the body is not a whole pull")
+        raise MalformedRecordsError("the body is not a complete pull")
     sizes = struct.unpack_from(f">{count}I", view, PULL_PREAMBLE.size)
     if sum(sizes) != size and _STATUSES[status] is not PullStatus.DAMAGED:
         raise MalformedRecordsError("the sizes do not add up to the records")
@@ -190,7 +191,7 @@ def decode_pull(body: Buffer, at: int = 0) -> PulledRecords:
 
 
 def encode_multi_pull_heads(blocks: Iterable[tuple[int, int]]) -> tuple[bytes, list[bytes]]:
-    """Return the preamble, and for each (queue index, block size) what precedes its block."""
+    """Return the preamble, and the head of the block of each (queue index, block size)."""
     heads = [MULTI_PULL_SECTION.pack(index, size) for index, size in blocks]
     return MULTI_PULL_PREAMBLE.pack(MULTI_PULL_MAGIC, len(heads)), heads
 
@@ -199,19 +200,19 @@ def decode_multi_pull(body: Buffer) -> list[tuple[int, PulledRecords]]:
     """Return (index into the request's queues, its answer) for each section.
 
     Raises:
-        MalformedRecordsError: The body is cut short or not a pull of many queues.
+        MalformedRecordsError: The body is truncated or not a pull of many queues.
     """
     view = memoryview(body)
     if len(view) < MULTI_PULL_PREAMBLE.size:
         raise MalformedRecordsError("too few bytes for a multi-queue pull")
     magic, count = MULTI_PULL_PREAMBLE.unpack_from(view)
     if magic != MULTI_PULL_MAGIC:
-        raise MalformedRecordsError(f"the body starts with {magic!r}, not {MULTI_PULL_MAGIC!r}")
+        raise MalformedRecordsError(f"expected {MULTI_PULL_MAGIC!r}, found {magic!r}")
     sections = []
     position = MULTI_PULL_PREAMBLE.size
     for _ in range(count):
         if position + MULTI_PULL_SECTION.size > len(view):
-            raise MalformedRecordsError("a section is cut short")
+            raise MalformedRecordsError("a section is truncated")
         index, size = MULTI_PULL_SECTION.unpack_from(view, position)
         position += MULTI_PULL_SECTION.size
         sections.append((index, decode_pull(view[: position + size], position)))
@@ -227,5 +228,5 @@ def _column(count: int) -> struct.Struct:
 
 
 def record_starts(sizes: Sequence[int]) -> list[int]:
-    """Return where each record starts among the records, from their sizes."""
+    """Return the start of each record among the records, from their sizes."""
     return list(accumulate(sizes[:-1], initial=0)) if sizes else []

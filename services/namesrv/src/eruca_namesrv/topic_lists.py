@@ -35,7 +35,7 @@ def _faults(topics: Sequence[TopicConfig]) -> Iterator[tuple[int, str, str]]:
     for index, config in enumerate(topics):
         fault = broker_topic_fault(config.topic)
         if fault is not None:
-            yield index, "topic", f"not a topic's name: {fault.value.replace('_', ' ')}"
+            yield index, "topic", f"not a valid topic name: {fault.value.replace('_', ' ')}"
         elif config.topic in seen:
             yield index, "topic", f"{config.topic} is listed twice"
         seen.add(config.topic)

@@ -88,4 +88,4 @@ def test_system_groups_are_known_by_their_prefix() -> None:
 
 @pytest.mark.parametrize("fault", NameFault)
 def test_what_is_wrong_with_a_name_can_be_said(fault: NameFault) -> None:
-    assert fault.said.startswith(("is ", "has "))
+    assert fault.said.startswith(("is ", "contains "))

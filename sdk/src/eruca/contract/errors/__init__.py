@@ -1,4 +1,4 @@
-"""One tree of errors for both ends: services raise them, the SDK raises the same class again.
+"""One tree of errors for both ends: a service raises an error, the SDK raises the same class.
 
 Over HTTP an error is an RFC 9457 problem document (``application/problem+json``)::
 
@@ -8,14 +8,14 @@ Over HTTP an error is an RFC 9457 problem document (``application/problem+json``
     detail      what happened here, with the names and values involved
     code        stable, kebab-case; what programs branch on
     request_id  to find it in the service's log
-    retryable   whether the same request may succeed later, unchanged
-    fix         what the caller can do about it; null where the detail says it by itself
+    retryable   true if the same request may succeed later, unchanged
+    fix         an instruction to the caller; null if the detail already says what to do
     errors      [{"pointer", "detail"}] for each field that failed validation, else absent
 
 The tree::
 
     ErucaError
-    ├── RequestError              the request is wrong; repeating it is useless     4xx, 501, 505
+    ├── RequestError              the request is invalid; a retry fails as well     4xx, 501, 505
     │   ├── ValidationError           422 validation-failed
     │   │   └── FilterSyntaxError         filter-syntax
     │   ├── IdempotencyKeyReusedError 422 idempotency-key-reused
@@ -91,11 +91,11 @@ The tree::
 One module holds each branch::
 
     base.py       the root, and the way through the tree
-    requests.py   the request is wrong            not_found.py  … for it names what is not there
-    refusals.py   it is not allowed now           service.py    the fault is the service's
+    requests.py   the request is invalid          not_found.py  it names something missing
+    refusals.py   it is not allowed now           service.py    the service is at fault
     client.py     the SDK's own                   problems.py   documents become errors again
 
-Whoever raises or catches an error imports it from here.
+Import errors from this package, not from its modules.
 
 Source: RFC 9457; RocketMQ 5.3, ``ResponseCode``, ``ClientErrorCode``.
 """

@@ -1,4 +1,4 @@
-"""The root of the tree of errors, and the way through it."""
+"""The root of the tree of errors, and helpers that build and walk it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 
 class ErucaError(Exception):
-    """Anything Eruca reports. Subclasses fix ``code``, ``status``, ``title`` and ``default_fix``.
+    """Base of every error of Eruca.
 
-    A subclass has no ``default_fix`` where only the detail can say what to do about it.
+    Subclasses set ``code``, ``status``, ``title`` and ``default_fix``. A subclass has no
+    ``default_fix`` if only the detail can say what to do.
     """
 
     code: ClassVar[str] = "error"
@@ -37,9 +38,9 @@ class ErucaError(Exception):
 
     @classmethod
     def extension_members(cls, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a document of this kind holds beyond others, as the arguments it is made of.
+        """Return the constructor's extra arguments from a problem document of this class.
 
-        A subclass that has such arguments says so here and in :meth:`problem`, the way back.
+        A subclass with extra arguments overrides this method and its inverse, :meth:`problem`.
         """
         return {}
 
@@ -63,8 +64,8 @@ class ErucaError(Exception):
         return f"{self.detail} ({self.fix})" if self.fix else self.detail
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # As it is, for other processes: an exception is made anew from its arguments otherwise,
-        # and those that are given by name are not among them.
+        # Pickling rebuilds an exception from its positional arguments. Keyword arguments would be
+        # lost on the way to another process, so the attributes are copied instead.
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
@@ -74,9 +75,9 @@ def errors_at(
     """Return ``errors`` for entries of a request's list.
 
     Args:
-        pointer: To the list.
-        details: What is wrong, by the entries' numbers.
-        member: ``/name`` of what is wrong within each entry; empty: the entry is.
+        pointer: JSON pointer to the list.
+        details: The fault of each invalid entry, by its index.
+        member: ``/name`` of the invalid member of each entry; empty: the whole entry is invalid.
     """
     return [
         {"pointer": f"{pointer}/{index}{member}", "detail": detail}

@@ -1,4 +1,4 @@
-"""Raised by the SDK itself, never sent: the client could not do it."""
+"""Errors that the SDK raises itself; they are never sent."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from eruca.contract.errors.base import ErucaError
 
 
 class ClientError(ErucaError):
-    """Raised by the SDK itself; never crosses the wire."""
+    """Base of the errors that the SDK raises itself; they never cross the wire."""
 
     code = "client"
-    title = "The client could not do this"
+    title = "The client failed"
 
 
 class NameServersUnreachableError(ClientError):
@@ -23,7 +23,7 @@ class NameServersUnreachableError(ClientError):
 
 
 class NoRouteError(ClientError):
-    """No live broker has the topic, or none that may be used this way."""
+    """No live broker has the topic, or its permission rules out this use."""
 
     code = "no-route"
     title = "No broker serves the topic"
@@ -31,7 +31,7 @@ class NoRouteError(ClientError):
 
 
 class TransportError(ClientError):
-    """The connection failed or the answer could not be read; it is unknown what the server did."""
+    """The connection failed or the answer is unreadable; the server may have done the work."""
 
     code = "transport"
     title = "The connection failed"
@@ -39,7 +39,7 @@ class TransportError(ClientError):
 
 
 class TimeoutExpiredError(ClientError):
-    """The deadline passed before an answer came; it is unknown what the server did."""
+    """The request timed out before an answer came; the server may have done the work."""
 
     code = "timeout"
     title = "The deadline passed"
@@ -54,7 +54,7 @@ class ClosedError(ClientError):
 
 
 class SendFailedError(ClientError):
-    """Every attempt to send failed; ``attempts`` says where and how, oldest first."""
+    """Every attempt to send failed; ``attempts`` lists broker and error, oldest first."""
 
     code = "send-failed"
     title = "The message could not be sent"
@@ -66,10 +66,10 @@ class SendFailedError(ClientError):
 
 
 class PartialSendError(SendFailedError):
-    """Of several batches some were stored and some were not; each batch is whole or absent.
+    """Some batches were stored and some were not; each batch is stored whole or not at all.
 
-    ``outcomes`` has one entry for each message, in the order they were given: the ``SendResult``
-    of a stored one, the error of one that was not.
+    ``outcomes`` has one entry for each message, in the order of the call: the ``SendResult`` of a
+    stored message, the error of any other.
     """
 
     code = "partly-sent"
@@ -87,19 +87,19 @@ class PartialSendError(SendFailedError):
 
     @property
     def failed_indexes(self) -> list[int]:
-        """Which of the messages were not sent."""
+        """Indexes of the messages that were not sent."""
         return [i for i, outcome in enumerate(self.outcomes) if isinstance(outcome, ErucaError)]
 
 
 class DamagedMessageError(ClientError):
-    """A message is not what its producer sent, or its body cannot be unpacked."""
+    """A message differs from the one its producer sent, or its body cannot be decompressed."""
 
     code = "damaged-message"
     title = "The message is damaged"
 
 
 class OffsetOutOfRangeError(ClientError):
-    """A consumer's position is before the first or after the last message of its queue."""
+    """A consumer's position is outside the offsets that its queue holds."""
 
     code = "offset-out-of-range"
     title = "The queue holds nothing at this offset"
@@ -113,7 +113,7 @@ class OffsetOutOfRangeError(ClientError):
 
 
 class NoCommittedOffsetError(ClientError):
-    """A consumer was told to start where its group stands, and the group stands nowhere yet."""
+    """A consumer is to start at its group's committed offset, and there is none yet."""
 
     code = "no-committed-offset"
     title = "The group has no committed offset in this queue"

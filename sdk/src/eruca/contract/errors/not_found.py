@@ -1,4 +1,4 @@
-"""What the request names is not there (404)."""
+"""Errors of a request that names something missing (404)."""
 
 from __future__ import annotations
 
@@ -11,43 +11,44 @@ from eruca.contract.names import (
 
 
 class NotFoundError(RequestError):
-    """Nothing is there."""
+    """The path or the resource does not exist."""
 
     code = "not-found"
     status = 404
-    title = "There is nothing at this path"
-    default_fix = "check the URL; /docs lists the paths there are"
+    title = "Nothing found at this path"
+    default_fix = "check the URL; /docs lists the valid paths"
 
 
 class TopicNotFoundError(NotFoundError):
-    """The topic does not exist, and is not created by sending to it."""
+    """The topic does not exist, and sending to it does not create it."""
 
     code = "topic-not-found"
     title = "The topic does not exist"
 
     @staticmethod
     def fix_of(topic: str) -> str:
-        """Return how to come by a topic of this name."""
+        """Return the fix for a missing topic of this name."""
         if is_system_topic(topic):
-            return "a broker makes topics of the system by itself; see eruca topic list --system"
+            return "a broker makes system topics by itself; see eruca topic list --system"
         if topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
             group = topic.removeprefix(DEAD_LETTER_TOPIC_PREFIX)
             return (
-                f"a broker makes it with the group's first dead letter; see eruca dlq list {group}"
+                "a broker creates it with the group's first dead letter; "
+                f"see eruca dlq list {group}"
             )
         if topic.startswith(RETRY_TOPIC_PREFIX):
-            return "a broker makes it for a group that consumes; see eruca group list"
+            return "a broker creates it when the group consumes; see eruca group list"
         return f"create it: eruca topic create {topic}, or PUT /v1/topics/{topic}"
 
     default_fix = fix_of("NAME")
 
 
 class QueueNotFoundError(NotFoundError):
-    """The topic has no queue of this number here."""
+    """The topic has no queue with this id on this broker."""
 
     code = "queue-not-found"
     title = "The topic has no such queue on this broker"
-    default_fix = "see the queues there are: eruca topic show NAME, or GET /v1/topics/NAME/queues"
+    default_fix = "list the queues: eruca topic show NAME, or GET /v1/topics/NAME/queues"
 
 
 class GroupNotFoundError(NotFoundError):
@@ -59,46 +60,48 @@ class GroupNotFoundError(NotFoundError):
 
 
 class MemberNotFoundError(NotFoundError):
-    """The client is no member of the group here: it never joined, left, or its session is over."""
+    """The client never joined the group, has left it, or its session has expired."""
 
     code = "member-not-found"
     title = "The client is not a member of the group"
-    default_fix = "join: PUT /v1/groups/GROUP/members/CLIENT_ID; locks held before are gone"
+    default_fix = "join: PUT /v1/groups/GROUP/members/CLIENT_ID; earlier locks are released"
 
 
 class DeadLetterNotFoundError(NotFoundError):
-    """The group has no such dead letter here, or retention has deleted it."""
+    """The group has no such dead letter on this broker, or retention has deleted it."""
 
     code = "dead-letter-not-found"
-    title = "There is no such dead letter"
-    default_fix = "see those there are: eruca dlq list GROUP, or GET /v1/groups/GROUP/dead-letters"
+    title = "The dead letter does not exist"
+    default_fix = (
+        "list the dead letters: eruca dlq list GROUP, or GET /v1/groups/GROUP/dead-letters"
+    )
 
 
 class ScheduledNotFoundError(NotFoundError):
-    """No message of this recall handle waits for its delivery here."""
+    """This broker has no scheduled message with this recall handle."""
 
     code = "scheduled-not-found"
-    title = "There is no such scheduled message"
+    title = "The scheduled message does not exist"
     default_fix = (
-        "give the recall_handle of the receipt; see messages that wait, with their handles: "
+        "use the recall_handle of the receipt; list scheduled messages with their handles: "
         "eruca scheduled list, or GET /v1/scheduled"
     )
 
 
 class TransactionNotFoundError(NotFoundError):
-    """No transaction of this id was begun here, or retention has deleted what was decided."""
+    """This broker knows no such transaction, or retention has deleted a decided one."""
 
     code = "transaction-not-found"
-    title = "There is no such transaction"
-    default_fix = "ask the broker that the receipt of the half message names"
+    title = "The transaction does not exist"
+    default_fix = "send the request to the broker that the half message's receipt names"
 
 
 class CheckNotFoundError(NotFoundError):
-    """No such check is open: it was answered, or its time is over."""
+    """No such check is open: it is answered, or has expired."""
 
     code = "check-not-found"
-    title = "There is no such check"
-    default_fix = "drop the answer; if the transaction is still open, it is checked again"
+    title = "The check does not exist"
+    default_fix = "drop the answer; the checker retries while the transaction is undecided"
 
 
 class WebhookNotFoundError(NotFoundError):
@@ -113,31 +116,31 @@ class RecordNotFoundError(NotFoundError):
     """No record starts at this log offset, or retention has deleted it."""
 
     code = "record-not-found"
-    title = "There is no record at this log offset"
+    title = "No record starts at this log offset"
     default_fix = (
-        "use an offset that a receipt, an offset id or the log feed told; older ones may be gone"
+        "use an offset from a receipt, an offset id or the log feed; retention deletes older ones"
     )
 
 
 class MessageNotFoundError(NotFoundError):
-    """No broker has stored a message of this id; every log has been looked through."""
+    """No broker holds a message with this id; every log was searched."""
 
     code = "message-not-found"
-    title = "There is no message of this id"
-    default_fix = "compare it with what sending returned; what is older than the retention is gone"
+    title = "No message has this id"
+    default_fix = "compare the id with the send's receipt; retention deletes older messages"
 
 
 class BrokerNotFoundError(NotFoundError):
-    """No broker of this name and id is registered."""
+    """No broker with this name and id is registered."""
 
     code = "broker-not-found"
     title = "The broker is not registered"
-    default_fix = "see those there are: eruca status, or GET /v1/brokers of a name server"
+    default_fix = "list the brokers: eruca status, or GET /v1/brokers of a name server"
 
 
 class KeyNotFoundError(NotFoundError):
     """The name server's key-value table has no such entry."""
 
     code = "key-not-found"
-    title = "There is no such key"
-    default_fix = "see the keys there are: GET /v1/kv/NAMESPACE"
+    title = "The key does not exist"
+    default_fix = "list the keys: GET /v1/kv/NAMESPACE"

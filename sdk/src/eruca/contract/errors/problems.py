@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457), read: whatever one tells of becomes an error of the tree again."""
+"""Turn problem documents (RFC 9457) back into errors of the tree."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _BY_CODE: Final = {ErucaError.code: ErucaError} | {
 def error_of_problem(
     document: Mapping[str, Any], status: int, *, retry_after_seconds: float | None = None
 ) -> ErucaError:
-    """Return the error a problem document tells of; for an unknown code the nearest kind.
+    """Return the error of a problem document; for an unknown code, the nearest class.
 
-    The document may come from a proxy and hold anything: what is not of its type is left out.
+    A proxy may have made the document: members of an unexpected type are ignored.
     """
     code = document.get("code")
     kind = _BY_CODE.get(code) if isinstance(code, str) else None

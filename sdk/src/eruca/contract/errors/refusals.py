@@ -1,4 +1,4 @@
-"""The request is understood, and not allowed in this state (403, 409, 410)."""
+"""Errors of a valid request that the current state does not allow (403, 409, 410, 421)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eruca.contract.errors.base import ErucaError
 
 
 class RefusedError(ErucaError):
-    """Understood, and not allowed in this state."""
+    """The request is valid, and the current state does not allow it."""
 
     code = "refused"
     status = 409
@@ -17,32 +17,32 @@ class RefusedError(ErucaError):
 
 
 class PermissionDeniedError(RefusedError):
-    """The topic's or broker's permission forbids it."""
+    """A permission of the topic, the group or the broker forbids the request."""
 
     code = "permission-denied"
     status = 403
-    title = "The permission does not allow it"
+    title = "The permission does not allow the request"
     default_fix = (
-        "change the topic's or the group's settings, which the detail names, or use another one"
+        "change the setting of the topic or group that the detail names, or use another one"
     )
 
 
 class SystemTopicError(RefusedError):
-    """The topic belongs to the system."""
+    """The topic is a system topic: only the broker writes to it."""
 
     code = "system-topic-protected"
     status = 403
-    title = "The topic belongs to the system"
-    default_fix = "use a topic of your own; system topics are written by the broker alone"
+    title = "The topic is a system topic"
+    default_fix = "use a topic of your own; only the broker writes to system topics"
 
 
 class DerivedTopicError(SystemTopicError):
-    """The topic holds a group's retries or dead letters: the broker alone writes there."""
+    """The topic holds a group's retries or dead letters: only the broker writes to it."""
 
     code = "derived-topic-protected"
     title = "The topic belongs to a consumer group"
     default_fix = (
-        "send to the topic that the group consumes; to send dead letters once more: "
+        "send to the topic that the group consumes; to redrive dead letters: "
         "eruca dlq redrive GROUP"
     )
 
@@ -50,51 +50,51 @@ class DerivedTopicError(SystemTopicError):
     def of(cls, topic: str) -> Self:
         """Return the error of sending to *topic*, or of changing it."""
         return cls(
-            f"topic {topic!r} belongs to a consumer group: the broker alone writes there, and it "
-            "follows its group"
+            f"topic {topic!r} belongs to a consumer group: only the broker writes to it and "
+            "changes its settings"
         )
 
 
 class CrossSiteError(RefusedError):
-    """A browser sent it for a page of a site that may not call the service."""
+    """A browser sent the request for a page of a site that may not call the service."""
 
     code = "cross-site"
     status = 403
     title = "Pages of other sites may not call the service"
-    default_fix = "call it from a program; or name the site in the service's explorer_origins"
+    default_fix = "call it from a program; or add the site to the setting explorer_origins"
 
 
 class UnknownHostError(RefusedError):
-    """The request's Host is neither an address nor a name that the service knows as its own."""
+    """The request's Host is neither an IP address nor an allowed name of the service."""
 
     code = "unknown-host"
     status = 421
-    title = "The host is no name of this service"
-    default_fix = "use its IP address; or add the name to the service's setting allowed_hosts"
+    title = "The host is not a name of this service"
+    default_fix = "use the service's IP address; or add the name to the setting allowed_hosts"
 
 
 class ConflictError(RefusedError):
-    """The state has changed, or already is otherwise."""
+    """The request conflicts with the current state."""
 
     code = "conflict"
     status = 409
     title = "The request conflicts with the current state"
-    default_fix = "look at what there is now, and decide anew"
+    default_fix = "read the current state, then decide again"
 
 
 class SubscriptionConflictError(ConflictError):
-    """The group subscribes to something else; the detail names the members and the difference."""
+    """The group has other subscriptions; the detail names the members and the difference."""
 
     code = "subscription-conflict"
     title = "The group has other subscriptions"
     default_fix = (
-        "let all members of the group subscribe alike; or set the group's subscription_mode to "
-        "per_member; or cut over: send replaces_subscription_version"
+        "give all members of the group the same subscriptions; or set the group's "
+        "subscription_mode to per_member; or cut over: send replaces_subscription_version"
     )
 
 
 class ClientIdInUseError(ConflictError):
-    """Another process is a member under this client id, or has taken it over."""
+    """Another process uses this client id, or has taken it over."""
 
     code = "client-id-in-use"
     title = "The client id belongs to another process"
@@ -102,27 +102,27 @@ class ClientIdInUseError(ConflictError):
 
 
 class StaleLockError(ConflictError):
-    """The queue is not locked by this token any more; nothing has been changed."""
+    """The token's lock on the queue is no longer held; nothing has been changed."""
 
     code = "stale-lock"
-    title = "The lock is not held any more"
-    default_fix = "stop reading the queue; lock it again, and read on where the answer says"
+    title = "The lock is no longer held"
+    default_fix = "stop reading the queue; lock it again, and continue at the answer's next_offset"
 
 
 class AlreadyDeliveredError(ConflictError):
     """The scheduled message has been delivered: it cannot be recalled."""
 
     code = "already-delivered"
-    title = "The message has been delivered already"
-    default_fix = "tell its consumers by a further message, if they are not to act on it"
+    title = "The message has already been delivered"
+    default_fix = "send another message that tells the consumers to ignore it"
 
 
 class AlreadyDecidedError(ConflictError):
-    """The transaction was decided otherwise; ``decision`` says what, when and by whom."""
+    """The transaction has the opposite decision; ``decision`` holds it, with time and author."""
 
     code = "already-decided"
-    title = "The transaction has been decided otherwise"
-    default_fix = "take it as decided: `decision` says what, when and by whom"
+    title = "The transaction already has the opposite decision"
+    default_fix = "accept the decision; see `decision` for its outcome, time and author"
 
     def __init__(
         self,
@@ -145,81 +145,81 @@ class AlreadyDecidedError(ConflictError):
 
     @classmethod
     def extension_members(cls, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what was decided, if the document says it."""
+        """Return the decision, if the document contains it."""
         decision = document.get("decision")
         return {"decision": decision if isinstance(decision, dict) else None}
 
     def problem(self, request_id: str | None = None) -> dict[str, Any]:
-        """Return the problem document, with what was decided."""
+        """Return the problem document, with the decision."""
         document = super().problem(request_id)
         return document | {"decision": self.decision} if self.decision else document
 
 
 class CheckOutOfTurnError(ConflictError):
-    """The transaction's checks are not where the request says; nothing has been changed."""
+    """The number of checks differs from the request's; nothing has been changed."""
 
     code = "check-out-of-turn"
-    title = "It is not the turn of this check"
-    default_fix = "read the transaction, or the log, and go on from there"
+    title = "The check number is out of turn"
+    default_fix = "read the transaction or the log, and continue with its next check number"
 
 
 class OtherProducerGroupError(ConflictError):
-    """The transaction was begun by another producer group."""
+    """Another producer group began the transaction."""
 
     code = "other-producer-group"
     title = "The transaction belongs to another producer group"
-    default_fix = "name the producer group that began it"
+    default_fix = "use the producer group that began it"
 
 
 class TransactionIdInUseError(ConflictError):
-    """A transaction of this id has been begun with another message."""
+    """Another message has already begun a transaction with this id."""
 
     code = "transaction-id-in-use"
     title = "The id belongs to another transaction"
-    default_fix = "give each message an id of its own, or none"
+    default_fix = "give each message its own message_id, or omit it"
 
 
 class StaleHandleError(ConflictError):
-    """The delivery has been handed out anew since: this handle is not the latest."""
+    """The message was redelivered with a newer handle, or is already acknowledged."""
 
     code = "stale-handle"
     title = "The handle has been superseded"
-    default_fix = "drop the handle; a message that is not done comes again, with another one"
+    default_fix = "drop the handle; an unacknowledged message is redelivered with a new handle"
 
 
 class ExpiredHandleError(RefusedError):
-    """The delivery's time is over; the message is, or will be, handed out again."""
+    """The delivery's lease has expired; the message is redelivered."""
 
     code = "expired-handle"
     status = 410
     title = "The delivery has expired"
     default_fix = (
-        "receive again: the message comes with another handle; ask for more time, or extend it"
+        "receive again: the message comes with a new handle; request a longer lease, or extend it"
     )
 
 
 class MisdirectedError(RefusedError):
-    """The message belongs to another broker, by its sharding key and the topic's order config."""
+    """The topic's order config assigns the sharding key to a queue on another broker."""
 
     code = "misdirected"
     status = 421
-    title = "Another broker's queue"
-    default_fix = "send it to that broker: GET /v1/topics/NAME/route of a name server has its URL"
+    title = "The sharding key belongs to another broker's queue"
+    default_fix = "send it to that broker; GET /v1/topics/NAME/route of a name server has its URL"
 
 
 class MessageDamagedError(RefusedError):
-    """A message that was asked for is damaged; ``errors`` points at its offset."""
+    """A requested message is damaged; ``errors`` points at its offset."""
 
     code = "message-damaged"
     status = 410
     title = "The message is damaged"
-    default_fix = "read around it; or restore its log's file from a backup, and repeat"
+    default_fix = "skip its offset; or restore its log file from a backup and retry"
 
 
 class RangeDeletedError(RefusedError):
-    """Retention has deleted messages that were asked for; ``errors`` points at each queue's."""
+    """Retention has deleted requested messages; ``errors`` points at each queue's."""
 
     code = "range-deleted"
     status = 410
     title = "Messages of the range have been deleted"
-    default_fix = "plan anew, from the first offsets that are left: missing=skip"
+    default_fix = "make a new plan that starts at the first remaining offsets: missing=skip"

@@ -1,4 +1,4 @@
-"""The request is wrong: repeating it unchanged is useless (4xx)."""
+"""Errors of an invalid request: a retry of it fails as well (4xx, 501, 505)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from eruca.contract.errors.base import ErucaError
 
 
 class RequestError(ErucaError):
-    """The request is wrong: repeating it unchanged is useless."""
+    """The request is invalid; an unchanged retry fails as well."""
 
     code = "bad-request"
     status = 400
-    title = "The request is wrong"
+    title = "The request is invalid"
 
 
 class ValidationError(RequestError):
@@ -25,15 +25,15 @@ class ValidationError(RequestError):
 
     @classmethod
     def at(cls, pointer: str, detail: str, *, fix: str | None = None) -> Self:
-        """Return the error of one value: *pointer* is its place in the request."""
+        """Return the error of one value; *pointer* is its JSON pointer in the request."""
         return cls(f"{pointer}: {detail}", errors=[{"pointer": pointer, "detail": detail}], fix=fix)
 
 
 class FilterSyntaxError(ValidationError):
-    """A filter cannot be understood; ``position`` and ``excerpt`` show where."""
+    """A filter is not valid; ``position`` and ``excerpt`` show the place."""
 
     code = "filter-syntax"
-    title = "The filter is not understood"
+    title = "The filter is not valid"
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class FilterSyntaxError(ValidationError):
             request_id=request_id,
             retry_after_seconds=retry_after_seconds,
         )
-        self.position = position  # of the first character that is wrong, from 0
-        self.excerpt = excerpt  # what stands there
+        self.position = position  # index of the first invalid character, from 0
+        self.excerpt = excerpt  # the text at that position
 
     @classmethod
     def extension_members(cls, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return where the filter is wrong, as far as the document says it."""
+        """Return position and excerpt, if the document contains them."""
         position, excerpt = document.get("position"), document.get("excerpt")
         return {
             "position": position if isinstance(position, int) else None,
@@ -66,36 +66,36 @@ class FilterSyntaxError(ValidationError):
         }
 
     def problem(self, request_id: str | None = None) -> dict[str, Any]:
-        """Return the problem document, with where the filter is wrong."""
+        """Return the problem document, with position and excerpt."""
         where = {"position": self.position, "excerpt": self.excerpt}
         return super().problem(request_id) | {k: v for k, v in where.items() if v is not None}
 
 
 class IdempotencyKeyReusedError(RequestError):
-    """Something else was sent under this idempotency key; that stands, and this is not stored."""
+    """Another request already used this idempotency key; this request is not stored."""
 
     code = "idempotency-key-reused"
     status = 422
-    title = "Something else was sent under this idempotency key"
-    default_fix = "send it under another Idempotency-Key to store it as well"
+    title = "Another request already used this idempotency key"
+    default_fix = "use another Idempotency-Key to store this request as well"
 
 
 class MalformedBodyError(RequestError):
-    """The body is not JSON, or not of the shape the operation takes."""
+    """The body is not JSON, or not of the shape that the operation expects."""
 
     code = "malformed-body"
     status = 400
-    title = "The body could not be read"
+    title = "The body is unreadable"
     default_fix = "send one JSON value, in UTF-8"
 
 
 class MalformedBatchError(RequestError):
-    """A body of the records media type is not a sound batch; nothing of it was stored."""
+    """A body of the records media type is not a valid batch; none of it was stored."""
 
     code = "malformed-records"
     status = 400
-    title = "The batch of records is not sound"
-    default_fix = "lay the records out as the detail says, and send the batch again"
+    title = "The batch of records is not valid"
+    default_fix = "correct the record layout that the detail names, then send the batch again"
 
 
 class TooLargeError(RequestError):
@@ -104,16 +104,16 @@ class TooLargeError(RequestError):
     code = "too-large"
     status = 413
     title = "The message or batch is too large"
-    default_fix = "make it smaller, or send less at a time; the detail names the limit"
+    default_fix = "send a smaller message or batch; the detail names the limit"
 
 
 class UnsupportedMediaTypeError(RequestError):
-    """The operation does not take this Content-Type."""
+    """The operation does not support this Content-Type."""
 
     code = "unsupported-media-type"
     status = 415
     title = "The content type is not supported here"
-    default_fix = "set the header Content-Type to what the operation takes; see /docs"
+    default_fix = "set the header Content-Type to one that the operation supports; see /docs"
 
 
 class NotAcceptableError(RequestError):
@@ -122,7 +122,7 @@ class NotAcceptableError(RequestError):
     code = "not-acceptable"
     status = 406
     title = "The requested answer format is not supported here"
-    default_fix = "set the header Accept to what the operation answers with; see /docs"
+    default_fix = "set the header Accept to one that the operation supports; see /docs"
 
 
 class MethodNotAllowedError(RequestError):
@@ -131,38 +131,38 @@ class MethodNotAllowedError(RequestError):
     code = "method-not-allowed"
     status = 405
     title = "The method is not allowed here"
-    default_fix = "use a method that the path takes; see /docs"
+    default_fix = "use a method that the path supports; see /docs"
 
 
 class UnknownMethodError(RequestError):
-    """The request's method is one that no path of any service takes."""
+    """No path of any service supports the request's method."""
 
     code = "method-unknown"
     status = 501
     title = "The method is not implemented"
-    default_fix = "use a method that OpenAPI names, in capital letters; see /docs"
+    default_fix = "use a method that the OpenAPI document names, in capital letters; see /docs"
 
 
 class ExpectationError(RequestError):
-    """The request expects something else of the service than to be told to go on."""
+    """The request's Expect header is not 100-continue."""
 
     code = "expectation-failed"
     status = 417
     title = "The expectation cannot be met"
-    default_fix = "leave out the header Expect, or send Expect: 100-continue"
+    default_fix = "omit the header Expect, or send Expect: 100-continue"
 
 
 class TargetTooLongError(RequestError):
-    """The request's path and query are longer than any that means something."""
+    """The request's path and query exceed their limit."""
 
     code = "target-too-long"
     status = 414
     title = "The request's URL is too long"
-    default_fix = "ask for less at a time, or say it in the body where the operation has one"
+    default_fix = "request less at a time, or use the body if the operation has one"
 
 
 class HeadTooLargeError(RequestError):
-    """The request's headers, its trailers, or what frames its chunks exceed their limit."""
+    """The request's headers, its trailers or its chunk framing exceed their limit."""
 
     code = "head-too-large"
     status = 431
@@ -171,18 +171,18 @@ class HeadTooLargeError(RequestError):
 
 
 class TransferCodingError(RequestError):
-    """The body comes in a transfer coding that no service undoes."""
+    """The body has a transfer coding that no service decodes."""
 
     code = "transfer-coding-unsupported"
     status = 501
     title = "The transfer coding is not implemented"
-    default_fix = "send the body as it is, with Content-Length or Transfer-Encoding: chunked"
+    default_fix = "send the body unencoded, with Content-Length or Transfer-Encoding: chunked"
 
 
 class HttpVersionError(RequestError):
-    """The request is of another version of HTTP than 1.1 and 1.0."""
+    """The request's HTTP version is neither 1.1 nor 1.0."""
 
     code = "http-version-unsupported"
     status = 505
-    title = "The version of HTTP is not supported"
+    title = "The HTTP version is not supported"
     default_fix = "speak HTTP/1.1"

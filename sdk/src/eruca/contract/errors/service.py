@@ -1,4 +1,4 @@
-"""The service cannot now, which passes (408, 429, 503), or it has a defect (500)."""
+"""Errors of the service: temporary ones (408, 429, 503), and defects (500)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class UnavailableError(ErucaError):
 
     code = "unavailable"
     status = 503
-    title = "The service cannot do this now"
+    title = "The service is temporarily unavailable"
     retryable = True
-    default_fix = "wait a moment, then repeat"
+    default_fix = "wait a moment, then retry"
 
 
 class OverloadedError(UnavailableError):
@@ -21,32 +21,32 @@ class OverloadedError(UnavailableError):
     code = "overloaded"
     status = 429
     title = "Too much work is in progress"
-    default_fix = "wait a moment, then repeat; or add brokers"
+    default_fix = "wait a moment, then retry; or add brokers"
 
 
 class RequestTimeoutError(UnavailableError):
-    """The request did not arrive in time; nothing of it was carried out."""
+    """The request did not arrive in time; the service did nothing."""
 
     code = "request-timeout"
     status = 408
     title = "The request did not arrive in time"
-    default_fix = "send the request at once and without pauses; the detail names the limit"
+    default_fix = "send the whole request without pauses; the detail names the limit"
 
 
 class NotReadyError(UnavailableError):
-    """The service is starting or stopping, or cannot do its work."""
+    """The service is starting or shutting down, or cannot do its work."""
 
     code = "not-ready"
     title = "The service is not ready"
-    default_fix = "wait a moment, then repeat; or use another instance"
+    default_fix = "wait a moment, then retry; or use another instance"
 
 
 class NameServerSettlingError(UnavailableError):
-    """The name server has just started, and not every broker has had the time to register."""
+    """The name server has just started, and some brokers may not have registered yet."""
 
     code = "name-server-settling"
-    title = "The name server has just started and may not know everything yet"
-    default_fix = "wait a moment, then repeat; or ask another name server"
+    title = "The name server has just started; some brokers may not have registered yet"
+    default_fix = "wait a moment, then retry; or use another name server"
 
 
 class DiskFullError(UnavailableError):
@@ -58,19 +58,19 @@ class DiskFullError(UnavailableError):
 
 
 class DatabaseUnavailableError(UnavailableError):
-    """The service's PostgreSQL is not there; it goes on when that is back."""
+    """The service's PostgreSQL is unreachable; the service resumes when it is back."""
 
     code = "database-unavailable"
-    title = "The database does not answer"
-    default_fix = "start it, or set DATABASE_URL to one that runs; work goes on when it is back"
+    title = "The database is unreachable"
+    default_fix = "start it, or set DATABASE_URL to a running one; the service then resumes"
 
 
 class BrokerUnreachableError(UnavailableError):
-    """A broker that this needs does not answer the service; the detail names it."""
+    """The service cannot reach a broker that it needs; the detail names it."""
 
     code = "broker-unreachable"
-    title = "A broker does not answer"
-    default_fix = "wait a moment, then repeat; or start the broker"
+    title = "A broker is unreachable"
+    default_fix = "wait a moment, then retry; or start the broker"
 
 
 class SearchIncompleteError(UnavailableError):
@@ -79,17 +79,17 @@ class SearchIncompleteError(UnavailableError):
     code = "search-incomplete"
     title = "It was not found, and not everything could be searched"
     default_fix = (
-        "repeat it once the brokers that the detail names answer; one that was taken away for "
-        "good: eruca query forget"
+        "retry when the brokers that the detail names are reachable; for a broker that was "
+        "removed for good: eruca query forget"
     )
 
 
 class StoreFailedError(UnavailableError):
-    """The store has stopped accepting writes after an I/O error; the detail says which."""
+    """The store has stopped accepting writes after an I/O error; the detail names it."""
 
     code = "store-failed"
     title = "The broker's store has failed"
-    default_fix = "mend the disk, then restart the broker; what was acknowledged is kept"
+    default_fix = "repair the disk, then restart the broker; acknowledged messages are kept"
 
 
 class InternalError(ErucaError):
@@ -98,4 +98,4 @@ class InternalError(ErucaError):
     code = "internal"
     status = 500
     title = "The service has a defect"
-    default_fix = "report it with the request_id, under which the service's log has the details"
+    default_fix = "report it with the request_id; the service's log has the details under it"

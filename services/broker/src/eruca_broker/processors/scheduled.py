@@ -122,7 +122,7 @@ class Scheduled:
         if len(self._store.timers) + count > self._timers_max:
             raise OverloadedError(
                 f"timers_max is reached: {self._timers_max} messages wait for their delivery",
-                fix="wait a moment, then repeat; or raise ERUCA_BROKER_TIMERS_MAX",
+                fix="wait a moment, then retry; or raise ERUCA_BROKER_TIMERS_MAX",
                 retry_after_seconds=_RETRY_AFTER_SECONDS,
             )
 

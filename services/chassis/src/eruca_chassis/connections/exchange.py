@@ -464,7 +464,7 @@ def defect() -> InternalError:
     """Return the error that a client gets for an unexpected exception."""
     return InternalError(
         "the service met an unexpected error",
-        fix="report it with the request_id, under which the service's log has the details",
+        fix="report it with the request_id; the service's log has the details under it",
     )
 
 

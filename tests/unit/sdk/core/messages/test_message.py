@@ -222,7 +222,7 @@ def test_a_message_to_a_topic_of_the_system_is_refused_as_the_broker_refuses_it(
 
 @pytest.mark.parametrize("prefix", ["%RETRY%", "%DLQ%"])
 def test_nobody_sends_to_what_follows_a_group(prefix: str) -> None:
-    with pytest.raises(DerivedTopicError, match="the broker alone writes there"):
+    with pytest.raises(DerivedTopicError, match="only the broker writes to it"):
         Message(f"{prefix}billing", b"x")
 
 

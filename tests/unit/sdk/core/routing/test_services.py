@@ -19,7 +19,7 @@ def test_a_program_is_heard_before_the_environment_and_both_may_say_nothing() ->
 def test_an_error_says_who_named_what_is_no_url() -> None:
     with pytest.raises(ValidationError, match="ERUCA_QUERY_URLS: 'here' is not the URL of a query"):
         QUERY_SERVICE.given({"ERUCA_QUERY_URLS": "here"})
-    with pytest.raises(ValidationError, match="99999 is no port"):
+    with pytest.raises(ValidationError, match="expected a port from 1 to 65535, found 99999"):
         QUERY_SERVICE.given({"ERUCA_QUERY_URLS": "http://h:99999"})
     with pytest.raises(
         ValidationError, match="--query: no URL of a query service is given"

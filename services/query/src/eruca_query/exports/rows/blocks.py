@@ -65,7 +65,7 @@ def decode_block(body: bytes) -> PulledBlock:
     magic, count, size, status, _, lowest, highest = PULL_PREAMBLE.unpack_from(body)
     start = PULL_PREAMBLE.size + 4 * count
     if magic != PULL_MAGIC or status >= len(_STATUSES) or start + size != len(body):
-        raise MalformedRecordsError("the body is not a whole pull")
+        raise MalformedRecordsError("the body is not a complete pull")
     sizes = np.frombuffer(body, ">u4", count, PULL_PREAMBLE.size).astype(np.int64)
     if int(sizes.sum()) != size and _STATUSES[status] is not PullStatus.DAMAGED:
         raise MalformedRecordsError("the sizes do not add up to the records")
