@@ -53,6 +53,58 @@ async def received(client: eruca.AsyncClient) -> str:
         return delivery.message.text()
 
 
+async def sent(client: eruca.AsyncClient) -> str:
+    async with client.producer(send_timeout=PATIENCE_SECONDS) as producer:
+        result = await producer.send(eruca.Message("orders", "order 18"))
+        return result.queue.broker_name
+
+
+async def half_sent(client: eruca.AsyncClient) -> str:
+    async with (
+        client.transaction_producer(
+            "checkout", check=lambda _: "commit", send_timeout=PATIENCE_SECONDS
+        ) as producer,
+        producer.transaction(eruca.Message("orders", "order 19")) as transaction,
+    ):
+        return transaction.half.queue.broker_name
+
+
+@pytest.mark.parametrize("away", ["stop_one"], indirect=True)
+async def test_a_producer_that_starts_meanwhile_sends_once_the_broker_is_back(
+    away: LocalCluster,
+) -> None:
+    async with eruca.AsyncClient(away.namesrv_urls) as client:
+        starting = [asyncio.ensure_future(way(client)) for way in (sent, half_sent)]
+        _, waiting = await asyncio.wait(starting, timeout=2)
+        assert len(waiting) == len(starting)
+        await away.restart(BROKER)
+
+        assert await asyncio.gather(*starting) == [BROKER] * len(starting)
+
+
+async def test_whatever_cannot_wait_until_the_broker_is_back_may_be_repeated(
+    away: LocalCluster,
+) -> None:
+    async with (
+        eruca.AsyncClient(away.namesrv_urls) as client,
+        client.simple_consumer("couriers", "orders", start="earliest") as consumer,
+        client.producer(send_timeout=0.5) as producer,
+    ):
+        for attempt in (
+            lambda: consumer.receive(wait=0),
+            lambda: consumer.receive(wait=1.2),
+            lambda: producer.send(eruca.Message("orders", "order 18")),
+            lambda: client.admin.queues("orders"),
+        ):
+            with pytest.raises(eruca.ErucaError) as raised:
+                await attempt()
+            assert raised.value.retryable, raised.value
+        await away.restart(BROKER)
+
+        [delivery] = await consumer.receive(wait=PATIENCE_SECONDS)
+        assert delivery.message.text() == "order 17"
+
+
 async def test_a_consumer_that_starts_meanwhile_gets_its_messages_once_the_broker_is_back(
     away: LocalCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from eruca.contract.errors import NameServerSettlingError as NameServerSettlingError
     from eruca.contract.errors import NameServersUnreachableError as NameServersUnreachableError
     from eruca.contract.errors import NoCommittedOffsetError as NoCommittedOffsetError
+    from eruca.contract.errors import NoLiveBrokerError as NoLiveBrokerError
     from eruca.contract.errors import NoRouteError as NoRouteError
     from eruca.contract.errors import NotFoundError as NotFoundError
     from eruca.contract.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
@@ -172,6 +173,7 @@ _ERRORS: Final = (
     "NameServerSettlingError",
     "NameServersUnreachableError",
     "NoCommittedOffsetError",
+    "NoLiveBrokerError",
     "NoRouteError",
     "NotFoundError",
     "OffsetOutOfRangeError",
@@ -370,6 +372,7 @@ __all__ = [
     "NameServersUnreachableError",
     "NamesrvStatus",
     "NoCommittedOffsetError",
+    "NoLiveBrokerError",
     "NoRouteError",
     "NotFoundError",
     "OffsetOutOfRangeError",

@@ -73,6 +73,12 @@ async def register(
     assert answer.status_code == 200, answer.text
 
 
+def assert_nobody_knows(answer: httpx.Response) -> None:
+    assert (answer.status_code, answer.json()["code"]) == (503, "no-live-broker")
+    assert answer.json()["retryable"] is True
+    assert int(answer.headers["retry-after"]) >= 1
+
+
 async def held(client: httpx.AsyncClient, count: int) -> None:
     """Return once the name server holds that many requests."""
     while (await client.get("/v1/status")).json()["held_requests"] != count:
@@ -149,14 +155,59 @@ async def test_nobody_is_told_to_create_what_a_broker_makes_by_itself(
     assert (refused.json()["code"], refused.json()["fix"]) == ("topic-not-found", fix)
 
 
-async def test_where_no_broker_lives_nobody_is_told_to_create_a_topic(
+@pytest.mark.parametrize("path", ["/v1/topics", "/v1/topics/flights/route"])
+async def test_without_a_live_broker_it_is_unknown_which_topics_exist(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    refused = await client.get(path)
+
+    assert_nobody_knows(refused)
+    assert "start a broker" in refused.json()["fix"]
+
+
+async def test_the_topics_of_the_only_broker_are_unknown_and_not_missing_while_it_restarts(
+    client: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    route = "/v1/topics/flights/route"
+    for away in ("stopped", "expired"):
+        await register(client, expiry_seconds=20)
+        known = await client.get(route)
+        assert known.status_code == 200
+        if away == "stopped":
+            await client.delete("/v1/brokers/broker-a/0")
+        else:
+            clock.advance(21)
+
+        assert_nobody_knows(await client.get(route))
+        assert (await client.get("/v1/brokers")).json() == {"brokers": []}
+
+
+async def test_brokers_that_have_not_told_their_topics_make_none_missing(
     client: httpx.AsyncClient,
 ) -> None:
-    refused = await client.get("/v1/topics/flights/route")
+    without = registration()
+    del without["topics"]
+    await client.put("/v1/brokers/broker-a/0", json=without)
+    replica = without | {"store_host": "10.0.0.2:10911"}
+    await client.put("/v1/brokers/broker-a/1", json=replica)
 
-    assert (refused.status_code, refused.json()["code"]) == (404, "topic-not-found")
-    assert refused.json()["detail"].startswith("no live broker is registered here")
-    assert "create" not in refused.json()["fix"]
+    assert_nobody_knows(await client.get("/v1/topics/flights/route"))
+
+
+@pytest.mark.parametrize(("topic", "status"), [("flights", 200), ("trains", 404)])
+async def test_who_knew_a_route_waits_for_a_broker_to_hear_whether_the_topic_is_gone(
+    client: httpx.AsyncClient, topic: str, status: int
+) -> None:
+    asking = asyncio.create_task(
+        client.get(
+            f"/v1/topics/{topic}/route?wait_seconds={LONG}", headers={"if-none-match": '"x"'}
+        )
+    )
+    await held(client, 1)
+
+    await register(client)
+
+    assert (await asking).status_code == status
 
 
 async def test_a_known_route_is_not_sent_again(client: httpx.AsyncClient) -> None:
@@ -224,6 +275,7 @@ async def test_a_held_request_for_an_unknown_topic_is_answered_when_it_appears(
 
 async def test_a_held_request_hears_that_its_topic_is_gone(client: httpx.AsyncClient) -> None:
     await register(client)
+    await register(client, "broker-b", topics=(), host="10.0.0.2:10911")
     etag = (await client.get("/v1/topics/flights/route")).headers["etag"]
     known = {"if-none-match": etag}
     wait = {"wait_seconds": LONG}
@@ -290,7 +342,7 @@ async def test_expiry_is_exact_on_every_read_and_wakes_who_waits(
         answer = await client.get(path)
         assert "broker-a" not in answer.text
         assert '"flights"' not in answer.text
-    assert (await request).status_code == 404
+    assert_nobody_knows(await request)
 
 
 async def test_the_expiry_loop_wakes_who_waits_when_nobody_asks(
@@ -310,7 +362,7 @@ async def test_the_expiry_loop_wakes_who_waits_when_nobody_asks(
 
     await app.state.name_server.expiry_step()
 
-    assert (await request).status_code == 404
+    assert_nobody_knows(await request)
 
 
 async def test_held_requests_are_capped_by_name(client: httpx.AsyncClient) -> None:

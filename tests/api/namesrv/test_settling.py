@@ -262,6 +262,7 @@ async def test_an_ordered_topic_is_remembered_over_a_restart_until_that_is_over(
         await register(client, "broker-b", "orders", ordered=version)
     async with just_started(clock, **kept) as client:
         clock.advance(SETTLE_SECONDS_DEFAULT)
+        await register(client, "broker-c")
         remembered = await client.get("/v1/topics/orders/route")
         await end(client)  # type: ignore[misc]
         forgotten = await client.get("/v1/topics/orders/route")
@@ -301,6 +302,7 @@ async def test_an_entry_that_is_not_a_brokers_says_nothing_of_any_topic(
     clock: ManualClock,
 ) -> None:
     async with just_started(clock, expected_brokers="") as client:
+        await register(client, "broker-a")
         for value in ("x", "[]", '{"orders": 1}', json.dumps({"orders": ["a", "b"]})):
             put = await client.put(
                 f"/v1/kv/{ORDERED_TOPICS_NAMESPACE}/broker-b", json={"value": value}

@@ -116,6 +116,7 @@ class AsyncSimpleConsumer:
 
         Raises:
             TopicNotFoundError: A topic does not exist.
+            NoLiveBrokerError: No broker has been there while waiting.
             SubscriptionConflictError: The group consumes the topic with another filter.
             RequestError, RefusedError: A broker will not have it, and repeating it is useless.
             ErucaError: No broker answered while waiting.
@@ -270,6 +271,7 @@ class AsyncSimpleConsumer:
 
         Raises:
             TopicNotFoundError: A topic does not exist.
+            NoLiveBrokerError: None has come in that time.
             NoRouteError: No live broker has any of them.
         """
         targets: list[_Target] = []

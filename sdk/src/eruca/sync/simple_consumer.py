@@ -52,6 +52,7 @@ class SimpleConsumer:
 
         Raises:
             TopicNotFoundError: A topic does not exist.
+            NoLiveBrokerError: No broker has been there while waiting.
             SubscriptionConflictError: The group consumes the topic with another filter.
             RequestError, RefusedError: A broker will not have it, and repeating it is useless.
             ErucaError: No broker answered while waiting.

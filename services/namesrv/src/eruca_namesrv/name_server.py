@@ -10,6 +10,10 @@ so an unknown topic may exist all the same. Until every broker has had time to r
 look-ups that find nothing raise :class:`NameServerSettlingError`, which is safe to retry. A route
 that is found is marked as perhaps partial. Settling ends after ``settle_seconds``, or as soon as
 all expected brokers have registered, if their names are set.
+
+Without a single live broker nobody knows which topics exist, however long ago the name server has
+started: the only broker may be restarting. Look-ups and lists of topics then raise
+:class:`NoLiveBrokerError`, which is safe to retry, too. Lists of brokers are empty: that is known.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from eruca.contract.errors import (
     ErucaError,
     KeyNotFoundError,
     NameServerSettlingError,
+    NoLiveBrokerError,
     NotReadyError,
     TopicNotFoundError,
 )
@@ -56,7 +61,7 @@ from eruca_namesrv.ordered_topics import OrderedTopics
 from eruca_namesrv.route_table import LiveBroker, RouteTable
 
 EXPIRY_SCAN_SECONDS: Final = 5.0  # RocketMQ's scanNotActiveBrokerInterval
-RETRY_SECONDS: Final = 1.0  # while settling: a broker may register at any moment
+RETRY_SECONDS: Final = 1.0  # while topics are not known: a broker may register at any moment
 ANNOUNCED: Final = frozenset({CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE})
 """Namespaces of the key-value table in which services announce their addresses repeatedly."""
 
@@ -145,6 +150,7 @@ class NameServer:
         """Store a broker's registration or heartbeat."""
         is_settling = self.settling_seconds > 0  # read first: this broker may be the last expected
         self.expire()
+        knew_topics = self.table.knows_topics
         registered = self.table.register(
             broker_name,
             broker_id,
@@ -162,6 +168,8 @@ class NameServer:
         if broker_id == MASTER_ID and not registered.needs_topics:
             self._has_registered(broker_name)
         self._changed(registered.changed_topics)
+        if self.table.knows_topics and not knew_topics:
+            self._wake_all()
         if broker_id == MASTER_ID and registration.topics is not None:
             await self._remember_ordered(broker_name, registration.topics)
         if is_settling and registration.ordered_topics:
@@ -186,8 +194,12 @@ class NameServer:
         if self._awaited_brokers and broker_name in self._awaited_brokers:
             self._awaited_brokers.remove(broker_name)
             if not self._awaited_brokers:
-                for places in self._watchers.values():
-                    self._waking.wake(places)  # an unknown topic is now certainly missing
+                self._wake_all()
+
+    def _wake_all(self) -> None:
+        """Wake every request for a route: an unknown topic may now be certainly missing."""
+        for places in self._watchers.values():
+            self._waking.wake(places)
 
     async def _remember_ordered(self, broker_name: str, topics: Iterable[TopicConfig]) -> None:
         await self._kept_ordered(broker_name, self._ordered.remember(broker_name, topics))
@@ -234,6 +246,7 @@ class NameServer:
         Raises:
             TopicNotFoundError: No live broker has the topic.
             NameServerSettlingError: No broker has registered the topic yet.
+            NoLiveBrokerError: No broker is there that could have it.
             OverloadedError: Too many requests are held.
             NotReadyError: The name server shut down while the request was held.
         """
@@ -246,7 +259,7 @@ class NameServer:
 
     def _is_news(self, route: RenderedRoute | None, known_etags: frozenset[str]) -> bool:
         if route is None:
-            return bool(known_etags) and not self.settling_seconds
+            return bool(known_etags) and self.table.knows_topics and not self.settling_seconds
         return not is_known(route.etag, known_etags)
 
     def _unknown(self, topic: str) -> ErucaError:
@@ -254,21 +267,23 @@ class NameServer:
             return _settling(
                 f"topic {topic} may be on a broker that has not registered yet", seconds
             )
-        if self.table.broker_count:
-            text, fix = f"no live broker has topic {topic}", TopicNotFoundError.fix_of(topic)
-        else:  # without a broker no topic is known and none can be created
-            text = f"no live broker is registered here, so none with topic {topic}"
-            fix = "start a broker with this name server in its ERUCA_BROKER_NAMESRV_URLS"
-        return TopicNotFoundError(text, fix=fix)
+        if not self.table.knows_topics:
+            return _no_live_broker(f"whether topic {topic} exists")
+        return TopicNotFoundError(
+            f"no live broker has topic {topic}", fix=TopicNotFoundError.fix_of(topic)
+        )
 
     def topic_names(self, after: str | None, limit: int) -> tuple[list[str], bool]:
         """Return up to *limit* topics that sort after a name, and whether there are more.
 
         Raises:
             NameServerSettlingError: Some brokers may not have registered their topics yet.
+            NoLiveBrokerError: No broker is there that could have any.
         """
         self.require_settled()
         self.expire()
+        if not self.table.knows_topics:
+            raise _no_live_broker("which topics exist")
         if self._sorted_topics is None:
             self._sorted_topics = sorted(self.table.topics())
         start = 0 if after is None else bisect_right(self._sorted_topics, after)
@@ -351,7 +366,8 @@ class NameServer:
         seconds: float,
         receive: Receive,
     ) -> RenderedRoute | None:
-        if known is None and known_etags:  # hold it only until the topic's absence is certain
+        if known is None and known_etags and self.table.knows_topics:
+            # Hold it only until the topic's absence is certain.
             seconds = min(seconds, self.settling_seconds)
         deadline = self._clock.monotonic() + seconds
         with self.held.place() as place:
@@ -407,6 +423,13 @@ def _settling(text: str, seconds: float) -> NameServerSettlingError:
     return NameServerSettlingError(
         f"the name server has just started: {text}, for {seconds:.1f} s more",
         retry_after_seconds=min(seconds, RETRY_SECONDS),
+    )
+
+
+def _no_live_broker(what: str) -> NoLiveBrokerError:
+    return NoLiveBrokerError(
+        f"no live broker has registered its topics here, so it is unknown {what}",
+        retry_after_seconds=RETRY_SECONDS,
     )
 
 

@@ -218,6 +218,11 @@ class RouteTable:
             order_config=max(orders)[1] if orders else None,
         )
 
+    @property
+    def knows_topics(self) -> bool:
+        """Tell whether the topics of any live broker are known; otherwise none can be missing."""
+        return any(group.topics_version is not None for group in self._groups.values())
+
     def topics(self) -> Collection[str]:
         """Return the topics of all live brokers, unordered."""
         return self._names_by_topic.keys()

@@ -5,6 +5,10 @@ them is up, and losing the others costs it nothing but the time of one failed re
 just started and cannot know yet (:class:`NameServerSettlingError`) counts as one that does not
 answer. Where no other one knows, all are asked again until the request's time is over.
 
+One without any live broker (:class:`NoLiveBrokerError`) cannot know topics and counts so, too. But
+where no other one knows, the request fails at once: brokers take longer to come than a request has.
+Callers that can wait, wait.
+
 Source: RocketMQ 5.3, ``NettyRemotingClient.getAndCreateNameserverChannel``.
 """
 
@@ -26,6 +30,7 @@ from eruca.contract.errors import (
     ErucaError,
     NameServerSettlingError,
     NameServersUnreachableError,
+    NoLiveBrokerError,
     NotFoundError,
     TimeoutExpiredError,
     TransportError,
@@ -99,6 +104,7 @@ class NameServers:
         Raises:
             NameServersUnreachableError: None did; the detail says how each failed.
             NameServerSettlingError: None did, and one of them does not know yet.
+            NoLiveBrokerError: None did, and one of them knows no broker.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -137,6 +143,7 @@ class NameServers:
         loop = asyncio.get_running_loop()
         failures = []
         settling: NameServerSettlingError | None = None
+        brokerless: NoLiveBrokerError | None = None
         for tries_left in range(len(self._urls), 0, -1):
             url = self.current_url
             share = max((deadline - loop.time()) / tries_left, _SHARE_SECONDS_MIN)
@@ -158,6 +165,8 @@ class NameServers:
                     return answer
                 if isinstance(error, NameServerSettlingError):
                     settling, self._has_answered = error, True
+                elif isinstance(error, NoLiveBrokerError):
+                    brokerless, self._has_answered = error, True
             except (TransportError, TimeoutExpiredError) as transport_error:
                 error = transport_error
                 if isinstance(error, TimeoutExpiredError) and not self._has_answered:
@@ -169,6 +178,8 @@ class NameServers:
                 self.rotate()
         if settling is not None:
             raise settling
+        if brokerless is not None:
+            raise brokerless
         raise NameServersUnreachableError(
             f"no name server answered {method} {target}: {'; '.join(failures)}",
             fix="check ERUCA_NAMESRV_URLS, and that a name server runs there",

@@ -18,6 +18,9 @@ gets a route to all live masters then, with the queues a new topic has; a broker
 create topics answers with the "not found" that the name servers gave. And a consumer that begins
 looks for its topics for a moment: brokers tell the name servers of a new one once it is there.
 
+While no broker is live at all, nobody knows whether a topic exists. Producers wait up to their
+deadline, consumers as long as a restart takes, or as their caller waits.
+
 Source: RocketMQ 5.3, ``MQClientInstance.updateTopicRouteInfoFromNameServer``.
 """
 
@@ -38,6 +41,7 @@ from eruca.contract.errors import (
     ClosedError,
     ErucaError,
     NameServerSettlingError,
+    NoLiveBrokerError,
     NoRouteError,
     TopicNotFoundError,
     TransportError,
@@ -121,6 +125,7 @@ class Routes:
             NoRouteError: It exists, but no live broker takes messages of it.
             NameServersUnreachableError: No name server answered.
             NameServerSettlingError: One has just started and does not know it yet; nor do others.
+            NoLiveBrokerError: No broker is there that could have it.
         """
         try:
             view = (await self._cached(topic)).publish
@@ -151,28 +156,24 @@ class Routes:
         While no broker at all is registered they may be restarting: they are waited for.
 
         Raises:
-            TopicNotFoundError: For a moment no name server has known it; or for so many
-                *patience_seconds*, where no broker is registered.
+            TopicNotFoundError: For a moment no name server has known it.
+            NoLiveBrokerError: For *patience_seconds* no broker has been there.
             NameServersUnreachableError: No name server answered.
         """
         loop = asyncio.get_running_loop()
         look_until = loop.time() + NEW_TOPIC_SECONDS
         give_up_at = loop.time() + patience_seconds
-        was_alone = False
         while True:
             try:
                 return await self.subscribe_view(topic)
-            except TopicNotFoundError:
+            except NoLiveBrokerError:
                 now = loop.time()
-                if now >= look_until:
-                    if now >= give_up_at:
-                        raise
-                    is_alone = not await self._has_brokers()
-                    if not (is_alone or was_alone):
-                        raise
-                    # One that has come meanwhile gets the time that a new topic gets.
-                    was_alone = is_alone
-                    look_until = now + NEW_TOPIC_SECONDS
+                if now >= give_up_at:
+                    raise
+                look_until = now + NEW_TOPIC_SECONDS  # a broker that comes has all of that time
+            except TopicNotFoundError:
+                if loop.time() >= look_until:
+                    raise
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def consumers_view(self, topic: str, *, waits: bool) -> SubscribeView | None:
@@ -180,13 +181,14 @@ class Routes:
 
         Raises:
             TopicNotFoundError: For a moment no name server has known it, and it does not wait.
+            NoLiveBrokerError: No broker has come as long as a restart takes; it does not wait.
             NameServersUnreachableError: No name server answered.
         """
         try:
             if waits:
                 return await self.subscribe_view(topic)
             return await self.subscribe_view_of_new(topic)
-        except (TopicNotFoundError, NameServerSettlingError) as error:
+        except (TopicNotFoundError, NameServerSettlingError, NoLiveBrokerError) as error:
             if waits:
                 return None
             if _WAIT_NOTE not in getattr(error, "__notes__", ()):  # others may wait for this fetch
@@ -299,13 +301,6 @@ class Routes:
                 return view
             self._name_servers.rotate()  # it may have started just now; perhaps the next one knows
         raise error
-
-    async def _has_brokers(self) -> bool:
-        """Tell whether a name server knows any live broker; raises as the views do."""
-        answer = await self._name_servers.request("GET", "/v1/brokers", timeout=self._timeout)
-        if answer.status != 200:
-            raise problem_error(answer, "list of brokers")
-        return bool(parsed(BrokerList, answer, "list of brokers").brokers)
 
     async def _fetch(self, topic: str, *, is_whole: bool = False) -> None:
         """Fetch a route; those who want the same one wait for the same request."""

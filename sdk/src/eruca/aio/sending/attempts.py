@@ -11,9 +11,10 @@ import asyncio
 import random
 import time
 from collections.abc import Collection, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from eruca.aio.cluster.name_servers import SETTLING_PAUSE_SECONDS
+from eruca.aio.cluster.name_servers import SETTLING_PAUSE_SECONDS, SETTLING_PAUSE_SECONDS_MAX
 from eruca.aio.http.transport import ConnectTimeoutError, NotConnectedError
 from eruca.contract.errors import (
     ClosedError,
@@ -21,6 +22,7 @@ from eruca.contract.errors import (
     ErucaError,
     NameServerSettlingError,
     NameServersUnreachableError,
+    NoLiveBrokerError,
     NoRouteError,
     NotReadyError,
     OverloadedError,
@@ -31,6 +33,7 @@ from eruca.contract.errors import (
     TimeoutExpiredError,
     TopicNotFoundError,
 )
+from eruca.core.pauses import doubled
 from eruca.core.retry_policy import (
     Patience,
     Retry,
@@ -61,12 +64,14 @@ _NOT_STORED: Final = (
     NoRouteError,
     NameServersUnreachableError,
     NameServerSettlingError,
+    NoLiveBrokerError,
     *NOT_TAKEN,
 )
 _ROUTE_ERRORS: Final = (
     NoRouteError,
     NameServersUnreachableError,
     NameServerSettlingError,
+    NoLiveBrokerError,
     ClosedError,
 )
 _PLACE_ERRORS: Final = (TopicNotFoundError, QueueNotFoundError, PermissionDeniedError)
@@ -142,7 +147,7 @@ class Attempts:
 async def view_before(routes: Routes, topic: str, deadline: float) -> PublishView:
     """Return where messages of *topic* may go, at once where that is known.
 
-    A name server that has just started is waited for up to the deadline.
+    A name server that has just started, and a first live broker, are waited for up to the deadline.
 
     Raises:
         TimeoutExpiredError: The deadline has passed, or passes before a name server tells.
@@ -151,14 +156,22 @@ async def view_before(routes: Routes, topic: str, deadline: float) -> PublishVie
     view = routes.cached_publish_view(topic)
     if view is not None and view.queues:
         return view
+    brokerless: NoLiveBrokerError | None = None
     try:
         async with asyncio.timeout(remaining_seconds(deadline)):
-            while True:
+            for attempt in count():
                 try:
                     return await routes.publish_view(topic)
                 except NameServerSettlingError:
-                    await asyncio.sleep(SETTLING_PAUSE_SECONDS)
+                    brokerless = None
+                except NoLiveBrokerError as error:
+                    brokerless = error
+                pause = doubled(SETTLING_PAUSE_SECONDS, attempt, SETTLING_PAUSE_SECONDS_MAX)
+                await asyncio.sleep(pause)
+        raise AssertionError("count() does not end")
     except TimeoutError:
+        if brokerless is not None:
+            raise brokerless from None
         if (settling := routes.settling) is not None:
             raise NameServerSettlingError(
                 settling.detail,

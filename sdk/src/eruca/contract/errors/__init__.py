@@ -70,6 +70,7 @@ The tree::
     │   ├── RequestTimeoutError       408 request-timeout
     │   ├── NotReadyError             503 not-ready
     │   ├── NameServerSettlingError   503 name-server-settling
+    │   ├── NoLiveBrokerError         503 no-live-broker
     │   ├── DiskFullError             503 disk-full
     │   ├── DatabaseUnavailableError  503 database-unavailable
     │   ├── BrokerUnreachableError    503 broker-unreachable
@@ -179,6 +180,7 @@ from eruca.contract.errors.service import (
     DiskFullError,
     InternalError,
     NameServerSettlingError,
+    NoLiveBrokerError,
     NotReadyError,
     OverloadedError,
     RequestTimeoutError,
@@ -225,6 +227,7 @@ __all__ = [
     "NameServerSettlingError",
     "NameServersUnreachableError",
     "NoCommittedOffsetError",
+    "NoLiveBrokerError",
     "NoRouteError",
     "NotAcceptableError",
     "NotFoundError",

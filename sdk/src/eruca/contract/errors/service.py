@@ -49,6 +49,17 @@ class NameServerSettlingError(UnavailableError):
     default_fix = "wait a moment, then retry; or use another name server"
 
 
+class NoLiveBrokerError(UnavailableError):
+    """No broker has registered its topics, so nobody knows whether a topic exists."""
+
+    code = "no-live-broker"
+    title = "No live broker is registered at the name server"
+    default_fix = (
+        "wait if a broker is restarting; otherwise start a broker with this name server in its "
+        "ERUCA_BROKER_NAMESRV_URLS"
+    )
+
+
 class DiskFullError(UnavailableError):
     """The disk is too full to accept writes."""
 

@@ -10,6 +10,7 @@ from fastapi.responses import Response
 
 from eruca.contract.errors import (
     NameServerSettlingError,
+    NoLiveBrokerError,
     OverloadedError,
     TopicNotFoundError,
 )
@@ -42,7 +43,7 @@ _ROUTE_HEADERS: Final[dict[str, Any]] = {
     "",
     operation_id="listTopics",
     summary="List the topics of all live brokers",
-    responses=answer(examples.TOPICS) | problems(NameServerSettlingError),
+    responses=answer(examples.TOPICS) | problems(NameServerSettlingError, NoLiveBrokerError),
 )
 async def list_topics(
     names: Names,
@@ -50,7 +51,10 @@ async def list_topics(
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> TopicNames:
-    """Return topics by name, one page at a time. Continue with `next_cursor` until it is null."""
+    """Return topics by name, one page at a time. Continue with `next_cursor` until it is null.
+
+    While no broker is live it is unknown which topics exist: that is 503, not an empty list.
+    """
     topics, has_more = names.topic_names(decode_cursor(cursor), limit)
     return TopicNames(topics=topics, next_cursor=encode_cursor(topics[-1]) if has_more else None)
 
@@ -66,7 +70,7 @@ async def list_topics(
             "description": "The route still has the ETag of If-None-Match",
             "headers": _ETAG_HEADER,
         },
-        **problems(TopicNotFoundError, OverloadedError, NameServerSettlingError),
+        **problems(TopicNotFoundError, OverloadedError, NameServerSettlingError, NoLiveBrokerError),
     },
 )
 async def get_route(
@@ -91,7 +95,7 @@ async def get_route(
 
     An ordered topic whose brokers are all away has a route with its order config and no queues.
     After the name server starts, an unknown topic is 503 instead of 404 until every broker has had
-    time to register.
+    time to register. While no broker is live at all, an unknown topic is 503, too.
     """
     if require_settled:
         names.require_settled()

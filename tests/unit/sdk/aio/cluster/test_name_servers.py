@@ -204,3 +204,19 @@ async def test_not_to_know_yet_is_no_answer_and_may_be_repeated_when_time_is_up(
 
     assert raised.value.retryable
     assert servers.settling is not None
+
+
+async def test_where_no_broker_lives_each_is_asked_once_and_the_error_may_be_repeated() -> None:
+    brokerless = problem_answer(eruca.NoLiveBrokerError("no live broker"))
+
+    async def answer(request: Request) -> HttpResponse:
+        if request.url == "http://n1":
+            raise eruca.TransportError("nobody there")
+        return brokerless
+
+    transport = ScriptedTransport(answer)
+    with pytest.raises(eruca.NoLiveBrokerError, match="start a broker") as raised:
+        await NameServers(URLS, transport).request("GET", "/", timeout=60)
+
+    assert raised.value.retryable
+    assert len(transport.requests) == len(URLS)
