@@ -1,6 +1,6 @@
 """The writer: the one place where the log grows.
 
-An append goes through four states; each has one cause and one effect::
+An append goes through the stages of :data:`.log.appended.APPEND`; each has one cause::
 
     accepted    append()          offsets are fixed, the batch is stamped; it is not visible yet
     written     end of the tick   one pwritev per segment for all batches of the tick, and one
@@ -50,7 +50,7 @@ from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.core.batches.batch import Batch
 from eruca_broker.core.state.events import Event, TopicDeleted
 from eruca_broker.store.files.refusals import failed_flush, refusal_of, renewed, stuck_flush
-from eruca_broker.store.log.appended import Appended, Done, GroupDone
+from eruca_broker.store.log.appended import Act, Appended, Done, GroupDone, move
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log.receipts import Receipt, receipt_to, receipts_to
 from eruca_broker.store.log.segment import Segment
@@ -296,6 +296,7 @@ class Writer:
             self.refusal = refusal_of(error, "the log could not be written")
             self._take_back(accepted, self.refusal)
             return
+        move(accepted, Act.WRITE)
         self._before_write.clear()
         self._written_timestamp = accepted[-1].store_timestamp
         if self._is_sync:
@@ -410,9 +411,11 @@ class Writer:
         for key, offset in self._before_write.items():
             self._next_offsets[key] = offset
         self._before_write.clear()
+        move(accepted, Act.WRITE_FAILED)
         self._fail(accepted, refusal)
 
     def _publish(self, published: list[Appended]) -> None:
+        move(published, Act.PUBLISH if self._is_sync else Act.PUBLISH_UNFLUSHED)
         shortage = self._projections.feed(published, self._visible_offset())
         if shortage is not None:
             self.refusal = shortage
@@ -441,7 +444,9 @@ class Writer:
         if self._flush is None:
             target, timestamp = self._log.written_offset, self._written_timestamp
             self._flush_began_at = time.monotonic()
+            assert not self._flushing
             self._flushing, self._written = self._written, []
+            move(self._flushing, Act.FLUSH)
             segments = self._log.segments_between(self.flushed_offset, target)
             self._flush = self._loop.run_in_executor(self._flusher, _flush_all, segments)
             self._flush.add_done_callback(partial(self._flushed, target, timestamp))
@@ -455,15 +460,18 @@ class Writer:
         if isinstance(error, OSError):
             self._flush_failed = True
             self.refusal = failed_flush(error)
-            failed = self._flushing + self._written
+            failing = self._flushing, self._written
             self._flushing, self._written = [], []
-            self._fail(failed, self.refusal)
+            for failed in failing:
+                move(failed, Act.FLUSH_FAILED)
+                self._fail(failed, self.refusal)
             self.write()  # … refuses batches accepted meanwhile
             return
         if error is not None:
             raise error
         self.flushed_offset, self.flushed_timestamp = target, timestamp
         flushed, self._flushing = self._flushing, []
+        move(flushed, Act.FLUSHED)
         if flushed:
             self._publish(flushed)
         self.write()

@@ -5,12 +5,7 @@ renew that. Whoever holds locks when the broker starts is a **holder**: it has a
 begins with the broker's start, so that nobody takes a queue from a reader who is still there; it
 becomes a member again by its next heartbeat.
 
-::
-
-                 joins                     heartbeat
-    (nobody) ───────────► member ◄──────────────────── holder ◄── (locks found at the start)
-        ▲                   │ leaves; session over         │ session over
-        └───────────────────┴──────────────────────────────┘
+:data:`MEMBERSHIP` is the table of a client's states.
 
 A group's **generation** grows with each change of what its members are to agree on, also from one
 run of the broker to the next: it is the number of the run, then a count of changes.
@@ -31,16 +26,54 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Final
 
 from eruca.contract.errors import ClientIdInUseError, SubscriptionConflictError
 from eruca_broker.core.state.group_events import Subscribed
 from eruca_broker.core.state.group_state import Group, LockOwner
+from eruca_chassis.machines import Machine
 
 CHANGES_PER_RUN: Final = 1_000_000_000  # more than a run can have
 SILENT_MAX: Final = 64  # static members of a group that are remembered as silent, the latest ones
 _NAMED_MEMBERS_MAX: Final = 5  # members an error names
 _NAMED_TOPICS_MAX: Final = 5  # differences an error names
+
+
+class Standing(StrEnum):
+    """The state of a client in a group."""
+
+    ABSENT = "absent"
+    HOLDER = "holder"  # owns locks that were found at the start; not heard from since
+    MEMBER = "member"
+    SILENT = "silent"  # a static member, perhaps, whose session is over: who it was is kept
+
+
+class Cause(StrEnum):
+    """What changes the state of a client."""
+
+    FOUND = "lock found at the start"
+    BEAT = "heartbeat"  # that was let in: it joins, renews, or takes over from another process
+    LEFT = "left"
+    EXPIRED = "session over"
+    STATIC_EXPIRED = "session over, perhaps static"
+    FORGOTTEN = "forgotten"  # more than SILENT_MAX of the group came after it
+
+
+MEMBERSHIP: Final = Machine(
+    (Standing.ABSENT, Cause.FOUND, Standing.HOLDER),
+    (Standing.ABSENT, Cause.BEAT, Standing.MEMBER),
+    (Standing.HOLDER, Cause.BEAT, Standing.MEMBER),
+    (Standing.HOLDER, Cause.LEFT, Standing.ABSENT),
+    # Whether its client id is static nobody knows, so who it was is kept.
+    (Standing.HOLDER, Cause.STATIC_EXPIRED, Standing.SILENT),
+    (Standing.MEMBER, Cause.BEAT, Standing.MEMBER),
+    (Standing.MEMBER, Cause.LEFT, Standing.ABSENT),
+    (Standing.MEMBER, Cause.EXPIRED, Standing.ABSENT),
+    (Standing.MEMBER, Cause.STATIC_EXPIRED, Standing.SILENT),
+    (Standing.SILENT, Cause.BEAT, Standing.MEMBER),
+    (Standing.SILENT, Cause.FORGOTTEN, Standing.ABSENT),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +101,12 @@ class Session:
     session_seconds: float
     beat: Beat | None  # the last one; None: a holder, not a member
     joined_at_ms: int = 0
-    seen_at_ms: int = 0
+    seen_at_ms: int = 0  # not before it joined
+
+    @property
+    def standing(self) -> Standing:
+        """The state of the client while this session lasts."""
+        return Standing.HOLDER if self.beat is None else Standing.MEMBER
 
     @property
     def may_be_static(self) -> bool:
@@ -88,8 +126,15 @@ class Admission:
 @dataclass(slots=True)
 class _GroupMembers:
     generation: int
-    sessions: dict[str, Session] = field(default_factory=dict)  # by client id
-    silent: dict[str, Session] = field(default_factory=dict)  # static, and over; by client id
+    # By client id; nobody is in both.
+    sessions: dict[str, Session] = field(default_factory=dict)
+    silent: dict[str, Session] = field(default_factory=dict)  # those that were over last come last
+
+    def standing(self, client_id: str) -> Standing:
+        session = self.sessions.get(client_id)
+        if session is not None:
+            return session.standing
+        return Standing.SILENT if client_id in self.silent else Standing.ABSENT
 
 
 class Membership:
@@ -97,6 +142,7 @@ class Membership:
 
     def __init__(self, run: int) -> None:
         """Begin without members; *run* is greater than that of any earlier broker of the store."""
+        assert run >= 0
         self._run_generation = run * CHANGES_PER_RUN
         self._first_generation = self._run_generation  # of groups not in the table
         self._changes = 0
@@ -123,6 +169,7 @@ class Membership:
         """Begin a new generation of the group."""
         self._changes += 1
         generation = self._run_generation + self._changes
+        assert generation < self._run_generation + CHANGES_PER_RUN, "the next run's generations"
         known = self._groups.get(group)
         if known is None:
             self._groups[group] = _GroupMembers(generation)
@@ -159,12 +206,13 @@ class Membership:
 
     def hold(self, group: str, owner: LockOwner, now: float) -> None:
         """Give the owner of a lock, found at the start, a session."""
-        sessions = self._groups.setdefault(group, _GroupMembers(self._first_generation)).sessions
-        if owner.client_id not in sessions:
+        known = self._known(group)
+        if known.standing(owner.client_id) is Standing.ABSENT:  # else one lock more of its own
             deadline = now + owner.session_seconds
-            sessions[owner.client_id] = Session(
+            session = Session(
                 owner.client_id, owner.incarnation, deadline, owner.session_seconds, None
             )
+            self._move(known, Cause.FOUND, session)
             self._watch(group, owner.client_id, deadline)
 
     def admit(self, group: Group, beat: Beat, now: float) -> Admission:
@@ -203,9 +251,9 @@ class Membership:
 
     def heard(self, group: str, beat: Beat, *, now: float, now_ms: int) -> Session:
         """Note a heartbeat that was let in; a new generation begins where it changes anything."""
-        known = self._groups.setdefault(group, _GroupMembers(self._first_generation))
+        known = self._known(group)
         before = known.sessions.get(beat.client_id)
-        is_member = before is not None and before.beat is not None
+        is_member = before is not None and before.standing is Standing.MEMBER
         is_same = before is not None and before.incarnation == beat.incarnation
         session = Session(
             beat.client_id,
@@ -216,10 +264,8 @@ class Membership:
             before.joined_at_ms if before is not None and is_member and is_same else now_ms,
             now_ms,
         )
-        known.sessions[beat.client_id] = session
-        known.silent.pop(beat.client_id, None)
+        self._move(known, Cause.BEAT, session)
         self._watch(group, beat.client_id, session.deadline)
-        self._member_count += not is_member
         if not is_member or not is_same or _differs(before, beat):
             self.changed(group)
         return session
@@ -227,20 +273,15 @@ class Membership:
     def expire(self, group: str, client_id: str) -> None:
         """End a session that is over, as :meth:`remove` does; remember whose it was."""
         session = self._sessions(group).get(client_id)
-        self.remove(group, client_id)
-        if session is not None and session.may_be_static:
-            silent = self._groups[group].silent
-            silent.pop(client_id, None)  # the latest come last
-            silent[client_id] = session
-            while len(silent) > SILENT_MAX:
-                del silent[next(iter(silent))]
+        if session is not None:
+            cause = Cause.STATIC_EXPIRED if session.may_be_static else Cause.EXPIRED
+            self._end(group, cause, session)
 
     def remove(self, group: str, client_id: str) -> None:
         """End a session; of a member, a new generation begins."""
-        session = self._sessions(group).pop(client_id, None)
-        if session is not None and session.beat is not None:
-            self._member_count -= 1
-            self.changed(group)
+        session = self._sessions(group).get(client_id)
+        if session is not None:
+            self._end(group, Cause.LEFT, session)
 
     def due(self, now: float) -> list[tuple[str, str]]:
         """Return group and client id of sessions that are over; they stay until removed."""
@@ -264,6 +305,37 @@ class Membership:
     def _sessions(self, group: str) -> dict[str, Session]:
         known = self._groups.get(group)
         return {} if known is None else known.sessions
+
+    def _known(self, group: str) -> _GroupMembers:
+        known = self._groups.get(group)
+        if known is None:
+            known = self._groups[group] = _GroupMembers(self._first_generation)
+        return known
+
+    def _end(self, group: str, cause: Cause, session: Session) -> None:
+        self._move(self._groups[group], cause, session)
+        if session.standing is Standing.MEMBER:
+            self.changed(group)
+
+    def _move(self, known: _GroupMembers, cause: Cause, session: Session) -> None:
+        """Put the client of *session*, its last one, where the table says."""
+        client_id = session.client_id
+        before = known.standing(client_id)
+        after = MEMBERSHIP.step(before, cause)
+        if before is Standing.SILENT:
+            del known.silent[client_id]
+        if after is Standing.SILENT:
+            del known.sessions[client_id]
+            known.silent[client_id] = session
+            if len(known.silent) > SILENT_MAX:
+                self._move(known, Cause.FORGOTTEN, next(iter(known.silent.values())))
+        elif after is Standing.ABSENT:
+            known.sessions.pop(client_id, None)
+        else:
+            known.sessions[client_id] = session
+        self._member_count += (after is Standing.MEMBER) - (before is Standing.MEMBER)
+        assert known.standing(client_id) is after, "a session does not say what it is"
+        assert self._member_count >= 0
 
     def _watch(self, group: str, client_id: str, deadline: float) -> None:
         # A renewal moves nothing in the heap: the entry is put off once its time has come.

@@ -5,13 +5,14 @@ offsets has the default settings. Locks are here, since they must outlive the pr
 holders still live is decided elsewhere (:mod:`eruca_broker.core.consuming.membership`).
 
 A lock's token is the log offset of the event that made it, so each of a queue's tokens is greater
-than all before.
+than all before. :data:`QUEUE_LOCK` is the table of a lock's states.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final, TypeAlias
 
 from eruca_broker.core.state.group_events import (
@@ -39,11 +40,48 @@ from eruca_broker.core.state.group_events import (
     Subscribed,
 )
 from eruca_broker.core.state.snapshots import SnapshotItem, pieces
+from eruca_chassis.machines import Machine
 
 Queue: TypeAlias = tuple[str, int]  # topic, queue id
 REPLACED_MAX: Final = 64  # processes of a group that are remembered as replaced, the latest ones
 DEFAULT_SETTINGS: Final = GroupSettings()
 _SUBSCRIPTION_SIZE: Final = 512  # characters of a filter that are worth one more snapshot item
+
+
+class Hold(StrEnum):
+    """The state of a queue, for one group."""
+
+    FREE = "free"
+    HELD = "held"  # by a process whose session lasts
+    ABANDONED = "abandoned"  # its owner's session is over, and the log does not say so yet
+
+
+class LockChange(StrEnum):
+    """What changes the state of a queue; the last two are not in the log."""
+
+    GRANTED = "granted"
+    RELEASED = "released"  # by its owner, who also may leave, or because its session was over
+    REPLACED = "owner replaced"  # by a later process of the same static member
+    RESET = "group reset"
+    DELETED = "topic deleted"
+    SESSION_OVER = "session over"
+    REJOINED = "owner back"  # the same process, before anybody else got the queue
+
+
+QUEUE_LOCK: Final = Machine(
+    (Hold.FREE, LockChange.GRANTED, Hold.HELD),
+    (Hold.HELD, LockChange.RELEASED, Hold.FREE),
+    (Hold.HELD, LockChange.REPLACED, Hold.HELD),
+    (Hold.HELD, LockChange.RESET, Hold.HELD),
+    (Hold.HELD, LockChange.DELETED, Hold.FREE),
+    (Hold.HELD, LockChange.SESSION_OVER, Hold.ABANDONED),
+    (Hold.ABANDONED, LockChange.GRANTED, Hold.HELD),
+    (Hold.ABANDONED, LockChange.RELEASED, Hold.FREE),
+    (Hold.ABANDONED, LockChange.REPLACED, Hold.HELD),
+    (Hold.ABANDONED, LockChange.RESET, Hold.ABANDONED),
+    (Hold.ABANDONED, LockChange.DELETED, Hold.FREE),
+    (Hold.ABANDONED, LockChange.REJOINED, Hold.HELD),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +108,13 @@ class Lock:
 
     owner: LockOwner
     token: int  # log offset of the event that made it
+
+
+def hold_of(lock: Lock | None, *, is_live: bool) -> Hold:
+    """Return the state of a queue, by its lock and whether the session of its owner lasts."""
+    if lock is None:
+        return Hold.FREE
+    return Hold.HELD if is_live else Hold.ABANDONED
 
 
 @dataclass(slots=True)
@@ -137,7 +182,7 @@ class Groups(dict[str, Group]):
             case LocksGranted():
                 owner = LockOwner(event.client_id, event.incarnation, event.session_seconds)
                 for queue in event.queues:
-                    group.locks[queue.topic, queue.queue_id] = Lock(owner, log_offset)
+                    _lock(group, (queue.topic, queue.queue_id), Lock(owner, log_offset))
             case LocksReleased():
                 for queue in event.queues:
                     group.locks.pop((queue.topic, queue.queue_id), None)
@@ -194,6 +239,12 @@ class Groups(dict[str, Group]):
         return group
 
 
+def _lock(group: Group, queue: Queue, lock: Lock) -> None:
+    before = group.locks.get(queue)
+    assert before is None or before.token <= lock.token, "an older token would be the latest"
+    group.locks[queue] = lock
+
+
 def _commit(group: Group, commits: Sequence[CommittedOffset]) -> None:
     for commit in commits:
         group.offsets[commit.topic, commit.queue_id] = commit.offset
@@ -212,13 +263,13 @@ def _renew(group: Group, commits: Sequence[CommittedOffset], token: int) -> None
     for commit in commits:
         queue = (commit.topic, commit.queue_id)
         if queue in group.locks:
-            group.locks[queue] = Lock(group.locks[queue].owner, token)
+            _lock(group, queue, Lock(group.locks[queue].owner, token))
 
 
 def _replace(group: Group, event: MemberReplaced, log_offset: int) -> None:
     owner = LockOwner(event.client_id, event.successor, event.session_seconds)
     for queue in list(group.locks_of(event.client_id)):
-        group.locks[queue] = Lock(owner, log_offset)
+        _lock(group, queue, Lock(owner, log_offset))
     group.replaced[event.client_id, event.incarnation] = None
     while len(group.replaced) > REPLACED_MAX:
         del group.replaced[next(iter(group.replaced))]

@@ -1,15 +1,8 @@
 """Leases: which messages a group has been handed and not finished; a fold over control records.
 
 A queue is read by deliveries from its **position** on: everything before it has been handed out,
-passed over, or parked. What of that is not done is **unfinished**::
-
-                leased                      acked, or dead-lettered
-    (ahead) ───────────────► leased ─────────────────────────────────► finished, forgotten
-       │                      │  ▲
-       │ parked         nacked│  │ leased again: attempt + 1, another fence
-       ▼                      ▼  │
-    parked ─────────────► waiting / expired
-             leased
+passed over, or parked. What of that is not done is **unfinished**. :data:`DELIVERY` is the table of
+a message's states.
 
 An unfinished message has one record: attempt (how often it has been handed out), fence (log offset
 of the event that leased it last, 0 while nobody has it) and the time from which it may be handed
@@ -33,8 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import NamedTuple, TypeAlias
+from enum import Enum, StrEnum
+from typing import Final, NamedTuple, TypeAlias
 
 from eruca_broker.core.state.group_events import (
     GroupDeleted,
@@ -55,9 +48,50 @@ from eruca_broker.core.state.lease_events import (
     SnapshotLeases,
     UnfinishedMessage,
 )
+from eruca_chassis.machines import Machine
 
 Queue: TypeAlias = tuple[str, int]  # topic, queue id
 Positions: TypeAlias = dict[Queue, int]  # a group's committed offsets, by queue
+
+
+class Delivery(StrEnum):
+    """The state of a message in its queue, for one group."""
+
+    AHEAD = "ahead"  # at or behind the position
+    PARKED = "parked"  # overtaken, and never handed out
+    LEASED = "leased"  # a client has a handle to it, whose time may be over
+    WAITING = "waiting"  # handed out before, and returned
+    FINISHED = "finished"  # no record of it is left
+
+
+class Move(StrEnum):
+    """What an event does with a message."""
+
+    LEASED = "leased"  # attempt + 1, and another fence
+    PARKED = "overtaken"
+    PASSED = "passed over"  # the filter holds it back
+    EXTENDED = "extended"
+    ACKED = "acknowledged"
+    NACKED = "nacked"
+    RETURNED_LAST = "nacked for the last time"  # a dead letter follows
+    DROPPED = "dropped"  # retention deleted it, or its last attempt timed out: a dead letter
+
+
+DELIVERY: Final = Machine(
+    (Delivery.AHEAD, Move.LEASED, Delivery.LEASED),
+    (Delivery.AHEAD, Move.PARKED, Delivery.PARKED),
+    (Delivery.AHEAD, Move.PASSED, Delivery.FINISHED),
+    (Delivery.PARKED, Move.LEASED, Delivery.LEASED),
+    (Delivery.PARKED, Move.DROPPED, Delivery.FINISHED),
+    (Delivery.LEASED, Move.LEASED, Delivery.LEASED),  # once its time is over
+    (Delivery.LEASED, Move.EXTENDED, Delivery.LEASED),
+    (Delivery.LEASED, Move.ACKED, Delivery.FINISHED),
+    (Delivery.LEASED, Move.NACKED, Delivery.WAITING),
+    (Delivery.LEASED, Move.RETURNED_LAST, Delivery.FINISHED),
+    (Delivery.LEASED, Move.DROPPED, Delivery.FINISHED),
+    (Delivery.WAITING, Move.LEASED, Delivery.LEASED),
+    (Delivery.WAITING, Move.DROPPED, Delivery.FINISHED),
+)
 
 
 class Unfinished(NamedTuple):
@@ -66,6 +100,13 @@ class Unfinished(NamedTuple):
     attempt: int  # how often it has been handed out; 0: parked
     fence: int  # of the last lease; 0: nobody has it
     due_at: int  # ms since the epoch: from then on it may be handed out (again)
+
+    @property
+    def state(self) -> Delivery:
+        """The state, as the table names it."""
+        if self.fence > 0:
+            return Delivery.LEASED
+        return Delivery.WAITING if self.attempt > 0 else Delivery.PARKED
 
 
 class HandleState(Enum):
@@ -88,6 +129,13 @@ class QueueLeases:
         """The first offset that is not done."""
         return next(iter(self.unfinished), self.position)
 
+    def state_of(self, offset: int) -> Delivery:
+        """Return the state of the message at *offset*."""
+        record = self.unfinished.get(offset)
+        if record is not None:
+            return record.state
+        return Delivery.AHEAD if offset >= self.position else Delivery.FINISHED
+
     def judge(self, offset: int, fence: int, now_ms: int) -> HandleState:
         """Return what a handle with this offset and fence is worth now."""
         lease = self.unfinished.get(offset)
@@ -109,6 +157,9 @@ class QueueLeases:
     def copy(self) -> QueueLeases:
         """Return a copy that changes by itself."""
         return QueueLeases(self.position, dict(self.unfinished))
+
+
+_Named: TypeAlias = Sequence[tuple[str, int, HeldLease]] | Sequence[tuple[str, int, NackedLease]]
 
 
 class Leases:
@@ -178,39 +229,39 @@ class Leases:
 
     def ack(self, event: DeliveriesAcked, positions: Positions) -> bool:
         """Finish messages; False: a lease was not held any more, and nothing has changed."""
-        named = [
+        acked = [
             (part.topic, part.queue_id, lease) for part in event.queues for lease in part.leases
         ]
-        if not self._are_held(event.group, named):
+        if not self._are_held(event.group, (acked, Move.ACKED)):
             return False
-        for topic, queue_id, lease in named:
+        for topic, queue_id, lease in acked:
             self._finish(event.group, (topic, queue_id), lease.offset, positions)
         return True
 
     def extend(self, event: DeliveriesExtended) -> bool:
         """Set how long leases last; False: one was not held any more, and nothing has changed."""
-        named = [
+        extended = [
             (part.topic, part.queue_id, lease) for part in event.queues for lease in part.leases
         ]
-        if not self._are_held(event.group, named):
+        if not self._are_held(event.group, (extended, Move.EXTENDED)):
             return False
-        for topic, queue_id, lease in named:
+        for topic, queue_id, lease in extended:
             unfinished = self._queues[event.group][topic, queue_id].unfinished
             held = unfinished[lease.offset]
             unfinished[lease.offset] = held._replace(due_at=event.visible_at)
         return True
 
     def nack(self, event: DeliveriesNacked, positions: Positions) -> bool:
-        """Give leases up; False: one was not held any more, and nothing has changed."""
-        given_up = [
+        """Return messages; False: a lease was not held any more, and nothing has changed."""
+        returned = [
             (part.topic, part.queue_id, one) for part in event.queues for one in part.leases
         ]
         finished = [
             (part.topic, part.queue_id, one) for part in event.queues for one in part.finished
         ]
-        if not self._are_held(event.group, [*given_up, *finished]):
+        if not self._are_held(event.group, (returned, Move.NACKED), (finished, Move.RETURNED_LAST)):
             return False
-        for topic, queue_id, nack in given_up:
+        for topic, queue_id, nack in returned:
             unfinished = self._queues[event.group][topic, queue_id].unfinished
             held = unfinished[nack.offset]
             unfinished[nack.offset] = Unfinished(held.attempt, 0, nack.due_at)
@@ -281,16 +332,18 @@ class Leases:
 
     # --- Inside -----------------------------------------------------------------------------------
 
-    def _are_held(
-        self, group: str, named: Sequence[tuple[str, int, HeldLease | NackedLease]]
-    ) -> bool:
-        for topic, queue_id, lease in named:
-            known = self.of_queue(group, (topic, queue_id))
-            held = known.unfinished.get(lease.offset) if known is not None else None
-            if held is None or lease.fence <= 0 or held.fence != lease.fence:
-                return False
-        distinct = {(topic, queue_id, lease.offset) for topic, queue_id, lease in named}
-        return len(distinct) == len(named)
+    def _are_held(self, group: str, *moved: tuple[_Named, Move]) -> bool:
+        """Whether each lease is its message's latest, and its move is possible."""
+        distinct: set[tuple[str, int, int]] = set()
+        for named, move in moved:
+            for topic, queue_id, lease in named:
+                known = self.of_queue(group, (topic, queue_id))
+                if known is None or DELIVERY.after(known.state_of(lease.offset), move) is None:
+                    return False
+                if known.unfinished[lease.offset].fence != lease.fence:
+                    return False
+                distinct.add((topic, queue_id, lease.offset))
+        return len(distinct) == sum(len(named) for named, _ in moved)
 
     def _finish(self, group: str, queue: Queue, offset: int, positions: Positions) -> None:
         known = self._queues[group][queue]
@@ -301,8 +354,14 @@ class Leases:
     def _settle(self, group: str, queue: Queue, positions: Positions) -> None:
         """Note where the group stands now; a queue with nothing unfinished needs no record."""
         queues = self._queues[group]
-        positions[queue] = queues[queue].committed_offset
-        if not queues[queue].unfinished:
+        known = queues[queue]
+        committed_offset = known.committed_offset
+        last = next(reversed(known.unfinished), None)
+        assert last is None or committed_offset <= last < known.position, "not in order of offset"
+        assert positions.get(queue, 0) <= committed_offset, "no delivery moves a group back"
+        assert self.unfinished_count >= len(known.unfinished)
+        positions[queue] = committed_offset
+        if not known.unfinished:
             del queues[queue]
             if not queues:
                 del self._queues[group]
@@ -312,12 +371,18 @@ def _is_still_so(known: QueueLeases, event: DeliveriesLeased) -> bool:
     """Tell whether *event* was decided for the *known* state."""
     if known.position != event.from_position or event.position < known.position:
         return False
-    again = [m for m in event.leased if m.offset in known.unfinished]
-    fresh = [m.offset for m in event.leased if m.offset not in known.unfinished] + event.parked
+    leased = [message.offset for message in event.leased]
+    again = [message for message in event.leased if message.offset in known.unfinished]
+    moved = [*leased, *event.parked, *event.finished]
     return (
-        all(known.unfinished[m.offset].attempt == m.attempt - 1 for m in again)
-        and all(event.from_position <= offset < event.position for offset in fresh)
-        and all(offset in known.unfinished for offset in event.finished)
-        and len({*fresh, *(m.offset for m in again), *event.finished})
-        == len(event.leased) + len(event.parked) + len(event.finished)
+        _can(known, leased, Move.LEASED)
+        and _can(known, event.parked, Move.PARKED)
+        and _can(known, event.finished, Move.DROPPED)
+        and all(known.unfinished[m.offset].attempt == m.attempt - 1 for m in again)
+        and all(offset < event.position for offset in (*leased, *event.parked))
+        and len(set(moved)) == len(moved)
     )
+
+
+def _can(known: QueueLeases, offsets: Sequence[int], move: Move) -> bool:
+    return all(DELIVERY.after(known.state_of(offset), move) for offset in offsets)

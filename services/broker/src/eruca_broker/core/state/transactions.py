@@ -1,15 +1,6 @@
 """Transactions that are not over: the fold that knows which are pending, and which are parked.
 
-A transaction is a machine whose states are told by events alone::
-
-                 begun             checked (n + 1)
-    (none) ──────────────► pending ───────────┐
-                           │ │ ▲ └────────────┘
-         decided: commit   │ │ └─ carried: stored again, all else as it was
-         or rollback       │ └──── parked: its checks are used up
-                           ▼         ▼
-                        (over) ◄── parked ─── carried: stored again
-                          decided: by an operator
+A transaction is a machine, and :data:`TRANSACTION` is its table: events alone change its state.
 
 What is over is not kept: its last event is in the log, and found there by the transaction's id. An
 event that does not fit the state changes nothing, so the fold is total; the broker records none of
@@ -21,9 +12,12 @@ Each takes about 300 bytes, its id included.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from sys import intern
+from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from eruca.contract.transaction_events import (
     TransactionBegun,
@@ -32,6 +26,41 @@ from eruca.contract.transaction_events import (
     TransactionDecided,
     TransactionEvent,
     TransactionParked,
+)
+from eruca_chassis.machines import Machine
+
+
+class Standing(StrEnum):
+    """The state of a transaction, as far as the fold knows it."""
+
+    NOT_LIVE = "not live"  # not begun, or over
+    PENDING = "pending"
+    PARKED = "parked"
+
+
+class Step(StrEnum):
+    """A kind of event, as the table distinguishes them."""
+
+    BEGUN = "begun"
+    CHECKED = "checked"
+    DECIDED = "decided"  # by the producer, a check or an operator
+    PARKED = "parked"
+    CARRIED = "carried"
+    PARKED_CARRIED = "parked one carried"
+    PARKED_DECIDED = "parked one decided"  # by an operator
+
+
+TRANSACTION: Final = Machine(
+    (Standing.NOT_LIVE, Step.BEGUN, Standing.PENDING),
+    # Of these two the beginning is no longer in the log that is folded.
+    (Standing.NOT_LIVE, Step.CARRIED, Standing.PENDING),
+    (Standing.NOT_LIVE, Step.PARKED_CARRIED, Standing.PARKED),
+    (Standing.PENDING, Step.CHECKED, Standing.PENDING),
+    (Standing.PENDING, Step.CARRIED, Standing.PENDING),
+    (Standing.PENDING, Step.DECIDED, Standing.NOT_LIVE),
+    (Standing.PENDING, Step.PARKED, Standing.PARKED),
+    (Standing.PARKED, Step.PARKED_CARRIED, Standing.PARKED),
+    (Standing.PARKED, Step.PARKED_DECIDED, Standing.NOT_LIVE),
 )
 
 
@@ -80,23 +109,32 @@ class Transactions:
     def apply(self, event: TransactionEvent, log_offset: int) -> None:
         """Fold the event recorded at *log_offset*."""
         live = self._live.get(event.transaction_id)
+        standing = TRANSACTION.after(standing_of(live), _step_of(event))
+        if standing is None:
+            return
+        after: LiveTransaction | None
         match event:
             case TransactionBegun():
-                if live is None:
-                    self._put(_begun(event, log_offset))
+                after = _begun(event, log_offset)
             case TransactionChecked():
-                if live and live.parked_at is None and event.number == live.checks + 1:
-                    self._replace(live, checks=event.number, checked_at=event.checked_at)
+                assert live is not None
+                if event.number != live.checks + 1:
+                    return
+                after = replace(live, checks=event.number, checked_at=event.checked_at)
             case TransactionDecided():
-                if live is not None and event.was_parked == (live.parked_at is not None):
-                    del self._live[event.transaction_id]
-                    self.parked_count -= event.was_parked
+                after = None
             case TransactionParked():
-                if live is not None and live.parked_at is None:
-                    self._replace(live, parked_at=event.parked_at, offset=log_offset)
-                    self.parked_count += 1
+                assert live is not None
+                after = replace(live, parked_at=event.parked_at, offset=log_offset)
             case TransactionCarried():
-                self._carry(event, log_offset)
+                # What was carried lies further on; all else is as it was.
+                after = (
+                    _carried(event, log_offset)
+                    if live is None
+                    else replace(live, offset=log_offset)
+                )
+        assert standing_of(after) is standing
+        self._become(event.transaction_id, after)
 
     def oldest_offset(self) -> int | None:
         """Return the log offset from which on the log is needed; None where none of it is."""
@@ -115,33 +153,61 @@ class Transactions:
         return copied
 
     def load(self, live: LiveTransaction) -> None:
-        """Take over a transaction from a snapshot."""
-        self._put(live)
+        """Take over a transaction from a snapshot, which names each once."""
+        assert live.transaction_id not in self._live
+        self._become(live.transaction_id, live)
 
     def forget(self, transaction_id: str) -> None:
         """Drop a pending transaction that RocketMQ has ended."""
-        del self._live[transaction_id]
+        assert standing_of(self._live[transaction_id]) is Standing.PENDING
+        self._become(transaction_id, None)
 
     def move(self, transaction_id: str, offset: int) -> None:
         """Note that RocketMQ has stored a transaction's half message again, at *offset*."""
-        self._replace(self._live[transaction_id], offset=offset)
+        live = self._live[transaction_id]
+        assert standing_of(live) is Standing.PENDING  # RocketMQ knows no parked ones
+        assert offset > live.offset, "what is stored again lies further on"
+        self._become(transaction_id, replace(live, offset=offset))
 
-    def _put(self, live: LiveTransaction) -> None:
-        shared = msgspec.structs.replace(
-            live, producer_group=intern(live.producer_group), topic=intern(live.topic)
+    def _become(self, transaction_id: str, after: LiveTransaction | None) -> None:
+        """Keep a transaction as it is now, or none where it is over."""
+        before = (
+            self._live.pop(transaction_id, None)
+            if after is None
+            else self._live.get(transaction_id)
         )
-        self._live[live.transaction_id] = shared
-        self.parked_count += live.parked_at is not None
+        if after is not None:
+            assert after.begun_offset <= after.offset, "a message is stored again only further on"
+            self._live[transaction_id] = after if before else _shared(after)
+        was_parked = standing_of(before) is Standing.PARKED
+        self.parked_count += (standing_of(after) is Standing.PARKED) - was_parked
+        assert 0 <= self.parked_count <= len(self._live)
 
-    def _replace(self, live: LiveTransaction, **changes: object) -> None:
-        self._live[live.transaction_id] = msgspec.structs.replace(live, **changes)
 
-    def _carry(self, event: TransactionCarried, log_offset: int) -> None:
-        known = self._live.get(event.transaction_id)
-        if known is not None:
-            self._replace(known, offset=log_offset)
-        else:
-            self._put(_carried(event, log_offset))
+def standing_of(live: LiveTransaction | None) -> Standing:
+    """Return the state of a transaction; None is one that the fold does not know."""
+    if live is None:
+        return Standing.NOT_LIVE
+    return Standing.PENDING if live.parked_at is None else Standing.PARKED
+
+
+def _step_of(event: TransactionEvent) -> Step:
+    match event:
+        case TransactionBegun():
+            return Step.BEGUN
+        case TransactionChecked():
+            return Step.CHECKED
+        case TransactionDecided():
+            return Step.PARKED_DECIDED if event.was_parked else Step.DECIDED
+        case TransactionParked():
+            return Step.PARKED
+        case TransactionCarried():
+            return Step.CARRIED if event.parked_at is None else Step.PARKED_CARRIED
+
+
+def _shared(live: LiveTransaction) -> LiveTransaction:
+    """Return the same with names that many transactions share in memory once."""
+    return replace(live, producer_group=intern(live.producer_group), topic=intern(live.topic))
 
 
 def _begun(event: TransactionBegun, log_offset: int) -> LiveTransaction:

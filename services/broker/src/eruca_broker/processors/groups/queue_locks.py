@@ -39,7 +39,15 @@ from eruca_broker.core.state.group_events import (
     LocksReleased,
     QueueKey,
 )
-from eruca_broker.core.state.group_state import Group, Lock, Queue
+from eruca_broker.core.state.group_state import (
+    QUEUE_LOCK,
+    Group,
+    Hold,
+    Lock,
+    LockChange,
+    Queue,
+    hold_of,
+)
 from eruca_broker.processors.groups.groups import Groups
 from eruca_broker.processors.groups.members import Members
 from eruca_broker.processors.groups.starts import Starts
@@ -179,7 +187,7 @@ class QueueLocks:
     def live_owner(self, group: Group, queue: Queue) -> str | None:
         """Return the client id of the member that reads a queue, or None."""
         lock = group.locks.get(queue)
-        if lock is None or not self._is_live(group, lock):
+        if lock is None or self._hold(group, lock) is not Hold.HELD:
             return None
         return lock.owner.client_id
 
@@ -229,13 +237,14 @@ class QueueLocks:
         now = self._work.clock.monotonic()
         for queue in queues:
             lock = group.locks.get(queue)
-            owner = None
-            if lock is not None and self._is_live(group, lock):
+            if QUEUE_LOCK.after(self._hold(group, lock), LockChange.GRANTED) is None:
+                assert lock is not None
                 owner = self._work.membership.session(group.name, lock.owner.client_id, now)
-            if owner is not None and owner.client_id == session.client_id:
-                shares.held.append(queue)
-            elif owner is not None:
-                shares.refused[queue] = _refused(queue, owner.client_id, owner.deadline - now)
+                assert owner is not None
+                if owner.client_id == session.client_id:
+                    shares.held.append(queue)
+                else:
+                    shares.refused[queue] = _refused(queue, owner.client_id, owner.deadline - now)
             elif (seconds := self._delivered_for(group, queue)) is not None:
                 shares.refused[queue] = _refused(queue, None, seconds)
             else:
@@ -261,8 +270,10 @@ class QueueLocks:
         until = None if leases is None else leases.held_until(now_ms)
         return None if until is None else (until - now_ms) / 1_000
 
-    def _is_live(self, group: Group, lock: Lock) -> bool:
-        return self._work.membership.is_live(group.name, lock.owner, self._work.clock.monotonic())
+    def _hold(self, group: Group, lock: Lock | None) -> Hold:
+        now = self._work.clock.monotonic()
+        is_live = lock is not None and self._work.membership.is_live(group.name, lock.owner, now)
+        return hold_of(lock, is_live=is_live)
 
     def _fault(
         self, group: Group, client_id: str, incarnation: str, queue: HeldQueue, now: float

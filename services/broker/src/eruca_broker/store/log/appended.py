@@ -7,13 +7,52 @@ so it holds no future, and nothing is copied from it on the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from enum import StrEnum
+from typing import Final, TypeAlias
 
 from eruca.contract.errors import ErucaError
 from eruca_broker.core.batches.batch import Batch
 from eruca_broker.core.state.events import Event
+from eruca_chassis.machines import Machine
+
+
+class Stage(StrEnum):
+    """The stage of a batch on its way."""
+
+    ACCEPTED = "accepted"
+    WRITTEN = "written"
+    FLUSHING = "flushing"
+    DURABLE = "durable"
+    PUBLISHED = "published"
+    TAKEN_BACK = "taken back"
+    FAILED = "failed"
+
+
+class Act(StrEnum):
+    """What moves batches from one stage to the next."""
+
+    WRITE = "write"
+    WRITE_FAILED = "write failed"
+    FLUSH = "flush begins"
+    FLUSHED = "flushed"
+    FLUSH_FAILED = "flush failed"
+    PUBLISH = "dispatch"
+    PUBLISH_UNFLUSHED = "dispatch unflushed"  # async mode
+
+
+APPEND: Final = Machine(
+    (Stage.ACCEPTED, Act.WRITE, Stage.WRITTEN),
+    (Stage.ACCEPTED, Act.WRITE_FAILED, Stage.TAKEN_BACK),
+    (Stage.WRITTEN, Act.FLUSH, Stage.FLUSHING),
+    (Stage.WRITTEN, Act.FLUSH_FAILED, Stage.FAILED),
+    (Stage.WRITTEN, Act.PUBLISH_UNFLUSHED, Stage.PUBLISHED),
+    (Stage.FLUSHING, Act.FLUSHED, Stage.DURABLE),
+    (Stage.FLUSHING, Act.FLUSH_FAILED, Stage.FAILED),
+    (Stage.DURABLE, Act.PUBLISH, Stage.PUBLISHED),
+)
+_SETTLED: Final = frozenset({Stage.PUBLISHED, Stage.TAKEN_BACK, Stage.FAILED})
 
 
 @dataclass(slots=True, eq=False)
@@ -27,6 +66,7 @@ class Appended:
     entries: bytearray  # for its consume queue
     done: Done | None = None
     event: Event | None = None  # the content of a control record
+    stage: Stage = Stage.ACCEPTED
 
     def settle(self, outcome: Appended | ErucaError) -> None:
         """Report the outcome to the caller that appended it, once.
@@ -34,9 +74,20 @@ class Appended:
         The callback is then dropped. A group's callback refers to its batches: they would keep each
         other, with their records, until the garbage collector runs.
         """
+        assert self.stage in _SETTLED, f"settled while {self.stage}"
         done, self.done = self.done, None
         if done is not None:
             done(outcome)
+
+
+def move(batches: Sequence[Appended], act: Act) -> None:
+    """Move *batches*, which are all in one stage, to the next one."""
+    if not batches:
+        return
+    stage = APPEND.step(batches[0].stage, act)
+    assert batches[0].stage is batches[-1].stage, "batches of two stages are moved together"
+    for appended in batches:
+        appended.stage = stage
 
 
 GroupDone: TypeAlias = Callable[[list[Appended] | ErucaError], None]
