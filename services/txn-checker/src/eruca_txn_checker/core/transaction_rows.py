@@ -6,13 +6,14 @@ stretch of the log may be read twice.
 An id can be used again once its broker's log no longer holds the decision. An event with another
 beginning than the decided transaction's belongs to a new transaction, whose row starts empty.
 
-The states are the broker's: pending, parked, committed, rolled back. ``due_ms`` is when a pending
-transaction is due, by the rules at the time the row was written.
+The states are the broker's, and :data:`TRANSACTION_ROW` is their table. ``due_ms`` is when a
+pending transaction is due, by the rules at the time the row was written.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, Final
 
 from eruca.contract.transaction_events import (
@@ -24,10 +25,52 @@ from eruca.contract.transaction_events import (
     TransactionParked,
 )
 from eruca.contract.transactions import DecidedBy, TransactionDetail, TransactionState
+from eruca_chassis.machines import Machine
 from eruca_txn_checker.core.check_rules import CheckRules, due_ms
 from eruca_txn_checker.core.moments import ms_of
 
 _STATES: Final[dict[str, TransactionState]] = {"commit": "committed", "rollback": "rolled_back"}
+
+
+class Known(StrEnum):
+    """The state of a transaction; but for the first, the value of a row's ``state``."""
+
+    UNKNOWN = "unknown"  # no row yet, or that of an earlier transaction with this id
+    PENDING = "pending"
+    PARKED = "parked"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled_back"
+
+
+class Told(StrEnum):
+    """A kind of event in the log, as the table distinguishes them."""
+
+    BEGUN = "begun"
+    CHECKED = "checked"
+    PARKED = "parked"
+    COMMIT = "decided: commit"
+    ROLLBACK = "decided: rollback"
+    CARRIED = "carried"
+    PARKED_CARRIED = "parked one carried"
+
+
+TRANSACTION_ROW: Final = Machine(
+    (Known.UNKNOWN, Told.BEGUN, Known.PENDING),
+    # Of these four the beginning is no longer in the log.
+    (Known.UNKNOWN, Told.CARRIED, Known.PENDING),
+    (Known.UNKNOWN, Told.PARKED_CARRIED, Known.PARKED),
+    (Known.UNKNOWN, Told.COMMIT, Known.COMMITTED),
+    (Known.UNKNOWN, Told.ROLLBACK, Known.ROLLED_BACK),
+    (Known.PENDING, Told.CHECKED, Known.PENDING),
+    (Known.PENDING, Told.CARRIED, Known.PENDING),
+    (Known.PENDING, Told.PARKED, Known.PARKED),
+    (Known.PENDING, Told.COMMIT, Known.COMMITTED),
+    (Known.PENDING, Told.ROLLBACK, Known.ROLLED_BACK),
+    (Known.PARKED, Told.PARKED_CARRIED, Known.PARKED),
+    (Known.PARKED, Told.COMMIT, Known.COMMITTED),
+    (Known.PARKED, Told.ROLLBACK, Known.ROLLED_BACK),
+)
+_OPEN: Final = frozenset({Known.PENDING, Known.PARKED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +117,29 @@ def folded(
         return row
     if row is not None and _is_used_again(row, event):
         row = None
+    known = TRANSACTION_ROW.after(_known(row), _told(event))
+    if known is None:
+        return row
     match event:
         case TransactionBegun():
-            return row if row is not None else _begun(event, broker_name, next_offset, rules)
+            after = _begun(event, broker_name, next_offset, rules)
         case TransactionChecked():
-            return row if row is None else _checked(row, event, rules)
+            assert row is not None
+            if event.number != row.checks + 1:
+                return row
+            after = _checked(row, event, rules)
         case TransactionParked():
-            return row if row is None else _parked(row, event, next_offset)
+            assert row is not None
+            after = _parked(row, event, next_offset)
         case TransactionDecided():
-            return _decided(row, event, broker_name)
+            after = _decided(row, event, broker_name)
+        case TransactionCarried() if row is not None:
+            after = replace(row, half_offset=next_offset)
         case TransactionCarried():
-            return _carried(row, event, broker_name, next_offset, rules)
+            after = _carried(event, broker_name, next_offset, rules)
+    assert _known(after) is known
+    assert (after.due_ms is not None) == (known is Known.PENDING), "only a pending one is due"
+    return after
 
 
 def row_of(detail: TransactionDetail, *, rules: CheckRules) -> TransactionRow:
@@ -115,6 +170,24 @@ def row_of(detail: TransactionDetail, *, rules: CheckRules) -> TransactionRow:
     )
 
 
+def _known(row: TransactionRow | None) -> Known:
+    return Known.UNKNOWN if row is None else Known(row.state)
+
+
+def _told(event: TransactionEvent) -> Told:
+    match event:
+        case TransactionBegun():
+            return Told.BEGUN
+        case TransactionChecked():
+            return Told.CHECKED
+        case TransactionParked():
+            return Told.PARKED
+        case TransactionDecided():
+            return Told.COMMIT if event.outcome == "commit" else Told.ROLLBACK
+        case TransactionCarried():
+            return Told.CARRIED if event.parked_at is None else Told.PARKED_CARRIED
+
+
 def _was_folded(row: TransactionRow, next_offset: int) -> bool:
     """Return whether an event lies before the half message, which only moves forward."""
     return row.half_offset is not None and next_offset <= row.half_offset
@@ -125,7 +198,7 @@ def _is_used_again(row: TransactionRow, event: TransactionEvent) -> bool:
 
     It comes later in the log, but its time may be earlier if the broker's clock was set back.
     """
-    if row.state in ("pending", "parked") or row.decided_ms is None:
+    if _known(row) in _OPEN or row.decided_ms is None:
         return False
     match event:
         case TransactionBegun() | TransactionDecided() | TransactionCarried():
@@ -156,8 +229,6 @@ def _begun(
 
 
 def _checked(row: TransactionRow, event: TransactionChecked, rules: CheckRules) -> TransactionRow:
-    if row.state != "pending" or event.number != row.checks + 1:
-        return row
     due = due_ms(
         row.begun_ms,
         own_immunity_ms=row.immunity_ms,
@@ -168,8 +239,6 @@ def _checked(row: TransactionRow, event: TransactionChecked, rules: CheckRules) 
 
 
 def _parked(row: TransactionRow, event: TransactionParked, next_offset: int) -> TransactionRow:
-    if row.state != "pending":
-        return row
     return replace(
         row,
         state="parked",
@@ -185,8 +254,6 @@ def _parked(row: TransactionRow, event: TransactionParked, next_offset: int) -> 
 def _decided(
     row: TransactionRow | None, event: TransactionDecided, broker_name: str
 ) -> TransactionRow:
-    if row is not None and row.state not in ("pending", "parked"):
-        return row
     known: dict[str, Any] = {
         "state": _STATES[event.outcome],
         "due_ms": None,
@@ -214,15 +281,11 @@ def _decided(
 
 
 def _carried(
-    row: TransactionRow | None,
     event: TransactionCarried,
     broker_name: str,
     next_offset: int,
     rules: CheckRules,
 ) -> TransactionRow:
-    if row is not None:
-        is_over = row.state not in ("pending", "parked")
-        return row if is_over else replace(row, half_offset=next_offset)
     is_parked = event.parked_at is not None
     due = due_ms(
         event.begun_at,
