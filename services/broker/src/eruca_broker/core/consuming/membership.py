@@ -50,7 +50,7 @@ class Standing(StrEnum):
 
 
 class Cause(StrEnum):
-    """What changes the state of a client."""
+    """An event that changes the state of a client."""
 
     FOUND = "lock found at the start"
     BEAT = "heartbeat"  # that was let in: it joins, renews, or takes over from another process

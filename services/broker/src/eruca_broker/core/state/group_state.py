@@ -57,7 +57,7 @@ class Hold(StrEnum):
 
 
 class LockChange(StrEnum):
-    """What changes the state of a queue; the last two are not in the log."""
+    """An event that changes the state of a queue; the last two are not in the log."""
 
     GRANTED = "granted"
     RELEASED = "released"  # by its owner, who also may leave, or because its session was over

@@ -65,7 +65,7 @@ class Delivery(StrEnum):
 
 
 class Move(StrEnum):
-    """What an event does with a message."""
+    """The effect of an event on a message."""
 
     LEASED = "leased"  # attempt + 1, and another fence
     PARKED = "overtaken"
@@ -333,7 +333,7 @@ class Leases:
     # --- Inside -----------------------------------------------------------------------------------
 
     def _are_held(self, group: str, *moved: tuple[_Named, Move]) -> bool:
-        """Whether each lease is its message's latest, and its move is possible."""
+        """Tell whether each lease is its message's latest, and its move is possible."""
         distinct: set[tuple[str, int, int]] = set()
         for named, move in moved:
             for topic, queue_id, lease in named:

@@ -31,7 +31,7 @@ class Stage(StrEnum):
 
 
 class Act(StrEnum):
-    """What moves batches from one stage to the next."""
+    """An act that moves batches from one stage to the next."""
 
     WRITE = "write"
     WRITE_FAILED = "write failed"
