@@ -27,7 +27,7 @@ func roundTrip(ctx context.Context, url string) error {
 		return err
 	}
 	queues := 1
-	topic, err := client.PutTopicWithResponse(ctx, name, broker.TopicSettings{WriteQueueCount: &queues, ReadQueueCount: &queues})
+	topic, err := client.PutTopicWithResponse(ctx, name, nil, broker.TopicSettings{WriteQueueCount: &queues, ReadQueueCount: &queues})
 	if err != nil || topic.JSON200 == nil && topic.JSON201 == nil {
 		return fmt.Errorf("topic: %v %s", err, topic.Body)
 	}

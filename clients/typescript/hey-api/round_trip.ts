@@ -15,7 +15,7 @@ async function roundTrip(): Promise<string | null> {
     ...group, body: { topic: name, start: "earliest", wait_seconds: 20 },
   });
   const [delivery] = data.deliveries;
-  if (delivery?.message.body.text !== "sent from TypeScript") {
+  if (delivery?.message.body?.text !== "sent from TypeScript") {
     throw new Error(`received ${JSON.stringify(delivery)}`);
   }
   await ackDeliveries({ ...group, body: { handles: [delivery.handle] } });

@@ -24,7 +24,7 @@ async function roundTrip(): Promise<string | null> {
     ...group, body: { topic: name, start: "earliest", wait_seconds: 20 },
   }));
   const [delivery] = deliveries;
-  if (delivery?.message.body.text !== "sent from TypeScript") {
+  if (delivery?.message.body?.text !== "sent from TypeScript") {
     throw new Error(`received ${JSON.stringify(delivery)}`);
   }
   told("acknowledge", await client.POST("/v1/groups/{group}/deliveries:ack", {

@@ -22,7 +22,8 @@ public final class RoundTrip {
         ApiClient client = new ApiClient().setBasePath(arguments[0]);
         String topic = "clients-java";
         String group = "clients-java";
-        new TopicsApi(client).putTopic(topic, new TopicSettings().writeQueueCount(1).readQueueCount(1));
+        TopicSettings settings = new TopicSettings().writeQueueCount(1).readQueueCount(1);
+        new TopicsApi(client).putTopic(topic, settings, null);
         NewMessage message = new NewMessage().body(new Body().text("sent from Java")).tag("java");
         new MessagesApi(client)
                 .sendMessages(
