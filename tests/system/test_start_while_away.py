@@ -54,7 +54,7 @@ async def received(client: eruca.AsyncClient) -> str:
 
 
 async def sent(client: eruca.AsyncClient) -> str:
-    async with client.producer(send_timeout=PATIENCE_SECONDS) as producer:
+    async with client.producer(send_timeout_seconds=PATIENCE_SECONDS) as producer:
         result = await producer.send(eruca.Message("orders", "order 18"))
         return result.queue.broker_name
 
@@ -62,7 +62,7 @@ async def sent(client: eruca.AsyncClient) -> str:
 async def half_sent(client: eruca.AsyncClient) -> str:
     async with (
         client.transaction_producer(
-            "checkout", check=lambda _: "commit", send_timeout=PATIENCE_SECONDS
+            "checkout", check=lambda _: "commit", send_timeout_seconds=PATIENCE_SECONDS
         ) as producer,
         producer.transaction(eruca.Message("orders", "order 19")) as transaction,
     ):
@@ -88,7 +88,7 @@ async def test_whatever_cannot_wait_until_the_broker_is_back_may_be_repeated(
     async with (
         eruca.AsyncClient(away.namesrv_urls) as client,
         client.simple_consumer("couriers", "orders", start="earliest") as consumer,
-        client.producer(send_timeout=0.5) as producer,
+        client.producer(send_timeout_seconds=0.5) as producer,
     ):
         for attempt in (
             lambda: consumer.receive(wait=0),
