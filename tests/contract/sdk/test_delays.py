@@ -8,6 +8,7 @@ import pytest
 
 import eruca
 from eruca.contract.errors import AlreadyDeliveredError, ScheduledNotFoundError
+from eruca.contract.properties import BODY_FORMAT
 from support.received import received
 
 pytestmark = pytest.mark.anyio
@@ -32,6 +33,27 @@ async def test_a_delayed_message_comes_when_it_is_due(
     assert stored_at["sooner"] >= sooner.deliver_at
     assert stored_at["later"] >= later.deliver_at
     assert now.deliver_at is None
+
+
+async def test_a_json_message_stays_json_on_every_way_in(
+    client: eruca.AsyncClient, topic: str
+) -> None:
+    value = {"order": 17}
+    messages = [eruca.Message.json(topic, value, delay_seconds=delay) for delay in (None, 0.1)]
+    async with (
+        client.producer() as producer,
+        client.transaction_producer(topic, check=lambda _: "commit") as transactions,
+    ):
+        for message in messages:
+            await producer.send(message)
+        await producer.send_many(messages)
+        for message in messages:
+            async with transactions.transaction(message):
+                pass
+
+    came = await received(client, topic, 6)
+    assert [m.body for m in came] == [b'{"order":17}'] * 6
+    assert [m.system_properties.get(BODY_FORMAT) for m in came] == ["json"] * 6
 
 
 async def test_a_delayed_message_comes_again_until_it_is_finished(

@@ -1,7 +1,8 @@
 """Messages as JSON: the form in which those go that are delivered later, and half messages.
 
 The hot form, records, has no room for what a broker does with a message before it is delivered.
-Bodies go as base64, whose size is known beforehand.
+Bodies go as base64, whose size is known beforehand. A body that was made of a JSON value goes as
+that value: so the broker knows that it is JSON, and so do its readers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def json_batch(messages: Sequence[Message], message_ids: Sequence[str]) -> bytes
 def new_message(message: Message, message_id: str) -> NewMessage:
     """Return *message* as the JSON contract has it, under that id."""
     return NewMessage(
-        body=Body(base64=b64encode(message.body).decode("ascii")),
+        body=_body(message),
         tag=message.tag,
         keys=list(message.keys),
         properties=message.properties,
@@ -38,3 +39,9 @@ def new_message(message: Message, message_id: str) -> NewMessage:
         delay_seconds=message.delay_seconds,
         delay_level=message.delay_level,
     )
+
+
+def _body(message: Message) -> Body:
+    if message.is_json:
+        return Body(json=msgspec.Raw(message.body))
+    return Body(base64=b64encode(message.body).decode("ascii"))

@@ -261,6 +261,11 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         return dict(_given_properties(self) or {})
 
     @property
+    def is_json(self) -> bool:
+        """Whether the body was made of a JSON value, by :meth:`json`."""
+        return self._is_json
+
+    @property
     def is_delayed(self) -> bool:
         """Whether it is to be delivered later than it is stored."""
         return self._text is not None and self._text.is_delayed
