@@ -148,7 +148,8 @@ async def until_begun(*consumers: eruca.AsyncPushConsumer) -> None:
     def has_begun(consumer: eruca.AsyncPushConsumer) -> bool:
         running = consumer._running
         assert running is not None
-        return all(held.is_begun for held in running._held.values())
+        held = running._held.values()
+        return bool(held) and all(queue.is_begun for queue in held)
 
     await until(lambda: all(map(has_begun, consumers)))
 
