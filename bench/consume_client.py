@@ -74,7 +74,7 @@ async def _pull(client: eruca.AsyncClient, group: str, count: int) -> dict[str, 
         group, topics=[TOPIC], start="earliest", prefetch_count_max=_PREFETCH
     ) as consumer:
         while not counted.done.is_set():
-            for message in await consumer.poll(2_048, wait=60):
+            for message in await consumer.poll(2_048, wait_seconds=60):
                 counted.add(message)
             await asyncio.sleep(0)  # let ``done`` be set
     return counted.result()

@@ -61,7 +61,7 @@ async def _work(consumer: eruca.AsyncSimpleConsumer, count: int, *, until: float
     """Receive and acknowledge; return the number of messages."""
     done = 0
     while time.perf_counter() < until:
-        deliveries = await consumer.receive(count, wait=1)
+        deliveries = await consumer.receive(count, wait_seconds=1)
         assert deliveries, "there are not enough messages"
         await consumer.ack(deliveries)
         done += len(deliveries)

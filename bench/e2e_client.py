@@ -54,7 +54,7 @@ def _batch() -> list[eruca.Message]:
 async def _warm_producer(client: eruca.AsyncClient) -> AsyncIterator[eruca.AsyncProducer]:
     async with client.producer() as producer:
         for _ in range(WARM_UP // BATCH):
-            await producer.send_many(_batch(), timeout=_WARM_UP_SECONDS)
+            await producer.send_many(_batch(), timeout_seconds=_WARM_UP_SECONDS)
         _say_ready()
         await asyncio.to_thread(sys.stdin.readline)
         yield producer
@@ -131,7 +131,7 @@ async def _consume(client: eruca.AsyncClient) -> dict[str, float]:
     cpu_before: float | None = None
     async with client.pull_consumer(topics=[TOPIC], prefetch_count_max=20_000) as consumer:
         while messages := await consumer.poll(
-            2_048, wait=_QUIET_SECONDS if total > WARM_UP else 60
+            2_048, wait_seconds=_QUIET_SECONDS if total > WARM_UP else 60
         ):
             total += len(messages)
             size += sum([len(message.body) for message in messages])

@@ -100,7 +100,7 @@ async def _collect(client: eruca.AsyncClient, calls: Calls, progress: Progress) 
     async with client.pull_consumer(topics=TOPIC) as consumer:
         while True:
             wait = _STALLED_SECONDS if left > 0 else _QUIET_SECONDS
-            messages = await consumer.poll(wait=wait)
+            messages = await consumer.poll(wait_seconds=wait)
             for message in messages:
                 calls.note(int(message.text()), message.stored_at)
             if not messages:

@@ -72,7 +72,7 @@ async def _run(console: Console, limit: int | None, kept: Path | None) -> int:
         LocalCluster(
             brokers=2, txn_checkers=1, queries=1, data_dir=kept, settings=SETTINGS
         ) as cluster,
-        eruca.AsyncClient(cluster.namesrv_urls, timeout=ANSWER_SECONDS) as client,
+        eruca.AsyncClient(cluster.namesrv_urls, timeout_seconds=ANSWER_SECONDS) as client,
     ):
         console.print(f"running: {', '.join(service.url for service in cluster.plan.services)}")
         faults = await _fly(console, client, cluster.namesrv_urls[0], path, count)

@@ -119,7 +119,7 @@ async def pull_flights(
     timing = Timing()
     started_at = time.perf_counter()
     while ledger.received < ledger.sent:
-        messages = await consumer.poll(2_000, wait=_STALLED_SECONDS)
+        messages = await consumer.poll(2_000, wait_seconds=_STALLED_SECONDS)
         if not messages:
             break  # the ledger reports the missing ones
         for message in messages:
@@ -170,7 +170,7 @@ async def fly_live(
 
     async def consume(consumer: eruca.AsyncPullConsumer) -> None:
         while timing.messages < len(departures):
-            messages = await consumer.poll(wait=_STALLED_SECONDS)
+            messages = await consumer.poll(wait_seconds=_STALLED_SECONDS)
             now = time.perf_counter()
             if not messages:
                 return
@@ -182,7 +182,7 @@ async def fly_live(
         client.pull_consumer(topics=LIVE_TOPIC) as consumer,
         client.producer() as producer,
     ):
-        await consumer.poll(wait=0)
+        await consumer.poll(wait_seconds=0)
         consuming = asyncio.create_task(consume(consumer))
         started_at = time.perf_counter()
         for number, flight in enumerate(departures, 1):

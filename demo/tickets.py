@@ -130,7 +130,7 @@ async def _collect(client: eruca.AsyncClient, sales: Sales, progress: Progress) 
     async with client.pull_consumer(topics=TOPIC) as consumer:
         while time.perf_counter() - moved_at < _STALLED_SECONDS:
             undecided = await _undecided(client)
-            messages = await consumer.poll(wait=_LOOK_SECONDS)
+            messages = await consumer.poll(wait_seconds=_LOOK_SECONDS)
             for message in messages:
                 sales.delivered[int(message.text())] += 1
             if messages:

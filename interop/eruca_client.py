@@ -42,7 +42,7 @@ class ErucaClient:
 
     def __enter__(self) -> Self:
         with ExitStack() as opening:
-            self._sdk = opening.enter_context(eruca.Client(self._name_server, timeout=30))
+            self._sdk = opening.enter_context(eruca.Client(self._name_server, timeout_seconds=30))
             self._producer = opening.enter_context(self._sdk.producer(send_timeout_seconds=30))
             self._http = opening.enter_context(httpx.Client(base_url=self._broker, timeout=30))
             self._open = opening.pop_all()

@@ -80,7 +80,7 @@ def compare(client: eruca.Client, database_url: str) -> int:
         client.pull_consumer(topics=TOPIC, start="earliest") as consumer,
     ):
         while any(consumer.lag().values()):
-            delivered += [message.json()["order_id"] for message in consumer.poll(wait=10)]
+            delivered += [message.json()["order_id"] for message in consumer.poll(wait_seconds=10)]
     with psycopg.connect(database_url) as connection:
         stored = {row[0] for row in connection.execute("SELECT order_id FROM orders")}
     say(f"{len(stored)} orders, {len(delivered)} messages")

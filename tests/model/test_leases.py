@@ -134,7 +134,7 @@ class Deliveries(RuleBasedStateMachine):
             choice.position,
             self.now + seconds,
             [LeasedMessage(*one) for one in choice.leased],
-            choice.parked,
+            choice.overtaken,
             [*choice.dead, *choice.gone],
         )
         passed_over = set(range(queue.position, choice.position)) - set(offsets)

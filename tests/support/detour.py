@@ -49,5 +49,5 @@ def client_by(ways: Mapping[str, str], namesrv_urls: list[str]) -> eruca.AsyncCl
         namesrv_urls,
         hot_transport=Detour(Http1Transport(), ways),
         transport=Detour(Http1Transport(), ways),
-        timeout=3,
+        timeout_seconds=3,
     )

@@ -104,7 +104,7 @@ def export_app(settings: QuerySettings, holders: Holders | None = None) -> Servi
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
         async with (
-            AsyncClient(settings.namesrv_urls, timeout=TIMEOUT_SECONDS) as client,
+            AsyncClient(settings.namesrv_urls, timeout_seconds=TIMEOUT_SECONDS) as client,
             exports_of(app, client, settings, find_missing) as app.state.exports,
         ):
             app.readiness.ready()

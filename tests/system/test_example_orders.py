@@ -129,7 +129,7 @@ def told(client: eruca.Client, count: int) -> list[str]:
     """Return whose orders the warehouse was told of, *count* of them, and no more."""
     customers: list[str] = []
     with client.pull_consumer(topics=TOPIC, start="earliest") as consumer:
-        while messages := consumer.poll(wait=20 if len(customers) < count else 1):
+        while messages := consumer.poll(wait_seconds=20 if len(customers) < count else 1):
             customers += [message.json()["customer"] for message in messages]
     return customers
 

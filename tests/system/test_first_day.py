@@ -148,7 +148,7 @@ def test_a_start_that_an_existing_group_does_not_use_is_said_with_the_command_th
     import eruca
     with eruca.Client("{url}") as client:
         with client.pull_consumer("ledger", topics="orders") as consumer:
-            print(len(consumer.poll(wait=10)))
+            print(len(consumer.poll(wait_seconds=10)))
     """
     with running(first) as process:
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
@@ -164,8 +164,8 @@ def test_a_start_that_an_existing_group_does_not_use_is_said_with_the_command_th
     import eruca
     with eruca.Client("{url}") as client:
         with client.simple_consumer("ledger", "orders", start="earliest") as consumer:
-            consumer.receive(wait=0)
-            consumer.receive(wait=0)
+            consumer.receive(wait_seconds=0)
+            consumer.receive(wait_seconds=0)
     """
     with running(pop) as process:
         _, err = process.communicate(timeout=PATIENCE_SECONDS)

@@ -47,7 +47,7 @@ async def test_every_service_is_reached_over_both_networks_and_where_it_says(
     async with eruca.AsyncClient(namesrv) as client, client.producer() as producer:
         for number in range(3):
             await producer.send(eruca.Message("orders", str(number)))
-        [message] = await client.pull_consumer(topics="orders").poll(max_count=1, wait=20)
+        [message] = await client.pull_consumer(topics="orders").poll(count_max=1, wait_seconds=20)
         texts = [f"in a batch, {number}" for number in range(3)]
         batch = [
             eruca.Message("batches", text, message_id=f"id-{text[-1]}", sharding_key="one queue")

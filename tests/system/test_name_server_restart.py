@@ -55,7 +55,7 @@ async def send(
 ) -> eruca.SendResult:
     """Send by a client that knows nothing yet."""
     async with (
-        eruca.AsyncClient(cluster.namesrv_urls, timeout=60) as client,
+        eruca.AsyncClient(cluster.namesrv_urls, timeout_seconds=60) as client,
         client.producer(send_timeout_seconds=within) as producer,
     ):
         return await producer.send(eruca.Message(topic, text, sharding_key="k1"))
@@ -63,7 +63,7 @@ async def send(
 
 async def order_at_b(cluster: LocalCluster) -> eruca.SendResult:
     """Make an ordered topic on broker-b alone, and send a message."""
-    async with eruca.AsyncClient(cluster.namesrv_urls, timeout=60) as client:
+    async with eruca.AsyncClient(cluster.namesrv_urls, timeout_seconds=60) as client:
         await client.admin.create_topic("orders", ordered=True, broker_name="broker-b")
     return await send(cluster, "1", within=60)
 
@@ -191,7 +191,7 @@ async def test_a_new_client_finds_topics_and_brokers_whatever_the_moment(
     first = await order_at_b(cluster)
     await cluster.restart(NAMESRV)
 
-    async with eruca.AsyncClient(cluster.namesrv_urls, timeout=60) as client:
+    async with eruca.AsyncClient(cluster.namesrv_urls, timeout_seconds=60) as client:
         topics, brokers, sent = await asyncio.gather(
             client.admin.list_topics(), client.admin.brokers(), send(cluster, "2", within=60)
         )

@@ -38,7 +38,7 @@ async def pull_all(client: eruca.AsyncClient, topic: str) -> list[eruca.Received
     messages: list[eruca.ReceivedMessage] = []
     async with client.pull_consumer(topics=topic) as consumer:
         while len(messages) < count:
-            batch = await consumer.poll(wait=20)
+            batch = await consumer.poll(wait_seconds=20)
             assert batch
             messages += batch
     return messages
@@ -119,7 +119,7 @@ async def test_keys_of_an_ordered_topic_wait_for_their_broker_and_go_elsewhere_i
                 (eruca.NoRouteError, eruca.SendFailedError, eruca.TimeoutExpiredError),
                 match="broker-b",
             ):
-                await producer.send(keyed(at_b), timeout=0.5)
+                await producer.send(keyed(at_b), timeout_seconds=0.5)
             await late.admin.change_topic("orders", {}, without=["broker-b"])
             assert (await producer.send(keyed(at_b))).queue.broker_name == "broker-a"
 
@@ -134,7 +134,7 @@ async def test_a_broker_that_hangs_while_its_ordered_topic_is_changed_keeps_its_
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     try:
-        async with eruca.AsyncClient(cluster.namesrv_urls, timeout=5) as other:
+        async with eruca.AsyncClient(cluster.namesrv_urls, timeout_seconds=5) as other:
             changed = await other.admin.change_topic("orders", {"broker-a": more})
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -160,13 +160,13 @@ async def test_a_consumer_reads_from_the_others_while_a_broker_is_down_and_then_
     seen: list[str | None] = []
 
     async with client.pull_consumer("readers", topics="orders", prefetch_count_max=10) as consumer:
-        seen += [m.message_id for m in await consumer.poll(max_count=5, wait=20)]
+        seen += [m.message_id for m in await consumer.poll(count_max=5, wait_seconds=20)]
         await cluster.kill("broker-a")
         while not of_b <= set(seen):
-            seen += [m.message_id for m in await consumer.poll(wait=20)]
+            seen += [m.message_id for m in await consumer.poll(wait_seconds=20)]
         await cluster.restart("broker-a")
         while not of_a <= set(seen):
-            seen += [m.message_id for m in await consumer.poll(wait=30)]
+            seen += [m.message_id for m in await consumer.poll(wait_seconds=30)]
         assert consumer.failures == {}
 
     assert set(Counter(seen).values()) == {1}
@@ -177,12 +177,12 @@ async def test_a_consumer_of_which_every_broker_is_down_says_so(
 ) -> None:
     await client.admin.create_topic("orders", queue_count=1)
     async with client.pull_consumer(topics="orders") as consumer:
-        assert await consumer.poll(wait=0.1) == []
+        assert await consumer.poll(wait_seconds=0.1) == []
         await cluster.kill("broker-a")
         await cluster.kill("broker-b")
 
         with pytest.raises(eruca.TransportError):
-            await consumer.poll(wait=3)
+            await consumer.poll(wait_seconds=3)
         assert set(consumer.failures) == {"broker-a", "broker-b"}
 
 
@@ -207,12 +207,12 @@ async def test_without_any_name_server_what_is_known_is_used_and_what_is_not_is_
     await client.admin.create_topic("orders", queue_count=1)
     async with client.producer() as producer, client.pull_consumer(topics="orders") as consumer:
         await producer.send(eruca.Message("orders", "before"))
-        assert len(await consumer.poll(wait=20)) == 1
+        assert len(await consumer.poll(wait_seconds=20)) == 1
         for name in ("namesrv-1", "namesrv-2"):
             await cluster.kill(name)
 
         await producer.send(eruca.Message("orders", "after"))
-        assert [m.text() for m in await consumer.poll(wait=20)] == ["after"]
+        assert [m.text() for m in await consumer.poll(wait_seconds=20)] == ["after"]
         with pytest.raises(eruca.NameServersUnreachableError):
             await producer.send(eruca.Message("unknown", "x"))
 

@@ -43,13 +43,13 @@ async def pushed(client: eruca.AsyncClient) -> str:
 
 async def pulled(client: eruca.AsyncClient) -> str:
     async with client.pull_consumer("ledger", topics="orders") as consumer:
-        [message] = await consumer.poll(wait=PATIENCE_SECONDS)
+        [message] = await consumer.poll(wait_seconds=PATIENCE_SECONDS)
         return message.text()
 
 
 async def received(client: eruca.AsyncClient) -> str:
     async with client.simple_consumer("couriers", "orders", start="earliest") as consumer:
-        [delivery] = await consumer.receive(wait=PATIENCE_SECONDS)
+        [delivery] = await consumer.receive(wait_seconds=PATIENCE_SECONDS)
         return delivery.message.text()
 
 
@@ -91,8 +91,8 @@ async def test_whatever_cannot_wait_until_the_broker_is_back_may_be_repeated(
         client.producer(send_timeout_seconds=0.5) as producer,
     ):
         for attempt in (
-            lambda: consumer.receive(wait=0),
-            lambda: consumer.receive(wait=1.2),
+            lambda: consumer.receive(wait_seconds=0),
+            lambda: consumer.receive(wait_seconds=1.2),
             lambda: producer.send(eruca.Message("orders", "order 18")),
             lambda: client.admin.queues("orders"),
         ):
@@ -101,7 +101,7 @@ async def test_whatever_cannot_wait_until_the_broker_is_back_may_be_repeated(
             assert raised.value.retryable, raised.value
         await away.restart(BROKER)
 
-        [delivery] = await consumer.receive(wait=PATIENCE_SECONDS)
+        [delivery] = await consumer.receive(wait_seconds=PATIENCE_SECONDS)
         assert delivery.message.text() == "order 17"
 
 

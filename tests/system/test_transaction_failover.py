@@ -103,5 +103,5 @@ async def everything(client: eruca.AsyncClient) -> Counter[str]:
     delivered: Counter[str] = Counter()
     async with client.pull_consumer(topics=TOPIC) as consumer:
         while delivered.total() < left:
-            delivered.update(message.text() for message in await consumer.poll(wait=20))
+            delivered.update(message.text() for message in await consumer.poll(wait_seconds=20))
     return delivered

@@ -65,7 +65,7 @@ async def test_a_delayed_message_comes_again_until_it_is_finished(
 
     deliveries: list[eruca.Delivery] = []
     for invisible_seconds in (1, 1, 60):
-        deliveries += await consumer.receive(wait=20, invisible_seconds=invisible_seconds)
+        deliveries += await consumer.receive(wait_seconds=20, invisible_seconds=invisible_seconds)
     await consumer.ack(deliveries[-1])
 
     assert [(d.message.message_id, d.attempt) for d in deliveries] == [
@@ -73,7 +73,7 @@ async def test_a_delayed_message_comes_again_until_it_is_finished(
     ]
     assert sent.deliver_at is not None
     assert deliveries[0].message.stored_at >= sent.deliver_at
-    assert await consumer.receive(wait=0) == []
+    assert await consumer.receive(wait_seconds=0) == []
 
 
 async def test_a_time_that_has_passed_delays_nothing(client: eruca.AsyncClient, topic: str) -> None:

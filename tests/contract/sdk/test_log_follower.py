@@ -99,7 +99,7 @@ async def test_blocks_follow_each_other_without_a_gap(
 ) -> None:
     sent = await send(client, topic, 50)
     async with client.log_follower("broker-a", from_offset=sent[0].log_offset) as follower:
-        first = await follower.read_block(max_bytes=1)
+        first = await follower.read_block(bytes_max=1)
         rest = await follower.read_block()
 
         assert first.from_offset == sent[0].log_offset

@@ -324,7 +324,7 @@ async def test_sends_do_not_wait_for_consumers_of_the_same_client(
     """Each of them has a request that its broker holds, on a connection of its own."""
     queue = eruca.MessageQueue(topic, "broker-a", 0)
     consumers = [client.pull_consumer(queues=[queue]) for _ in range(CONNECTIONS_MAX)]
-    polls = [asyncio.create_task(consumer.poll(wait=20)) for consumer in consumers]
+    polls = [asyncio.create_task(consumer.poll(wait_seconds=20)) for consumer in consumers]
     await until_told(
         lambda: client.admin.broker_status("broker-a"),
         lambda status: status.held_requests >= CONNECTIONS_MAX,

@@ -30,7 +30,7 @@ def numbers(start: int, end: int) -> list[str]:
 async def poll_all(consumer: eruca.AsyncPullConsumer, count: int) -> list[eruca.ReceivedMessage]:
     messages: list[eruca.ReceivedMessage] = []
     while len(messages) < count:
-        batch = await consumer.poll(max_count=50, wait=20)
+        batch = await consumer.poll(count_max=50, wait_seconds=20)
         assert batch, f"only {len(messages)} of {count} came"
         messages += batch
     return messages
@@ -54,8 +54,8 @@ async def test_a_poll_waits_for_what_is_sent_meanwhile(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     async with client.pull_consumer(topics=topic) as consumer:
-        assert await consumer.poll(wait=0.05) == []
-        waiting = asyncio.create_task(consumer.poll(wait=20))
+        assert await consumer.poll(wait_seconds=0.05) == []
+        waiting = asyncio.create_task(consumer.poll(wait_seconds=20))
         await asyncio.sleep(0)
         await send(client, topic, "now")
 
@@ -64,7 +64,7 @@ async def test_a_poll_waits_for_what_is_sent_meanwhile(
 
 async def test_a_poll_may_wait_for_ever(client: eruca.AsyncClient, topic: str) -> None:
     async with client.pull_consumer(topics=topic) as consumer:
-        waiting = asyncio.create_task(consumer.poll(wait=math.inf))
+        waiting = asyncio.create_task(consumer.poll(wait_seconds=math.inf))
         await stays(lambda: not waiting.done())
         await send(client, topic, "now")
 
@@ -77,7 +77,7 @@ async def test_a_poll_gives_no_more_than_asked_for_and_keeps_the_rest(
     await send(client, topic, *numbers(0, 20))
 
     async with client.pull_consumer(topics=topic) as consumer:
-        sizes = [len(await consumer.poll(max_count=3, wait=20)) for _ in range(4)]
+        sizes = [len(await consumer.poll(count_max=3, wait_seconds=20)) for _ in range(4)]
 
     assert all(1 <= size <= 3 for size in sizes)
 
@@ -116,7 +116,7 @@ async def test_batches_come_without_empty_ones(client: eruca.AsyncClient, topic:
     count = 0
 
     async with client.pull_consumer(topics=topic) as consumer:
-        async for batch in consumer.batches(max_count=10, wait=0.01):
+        async for batch in consumer.batches(count_max=10, wait_seconds=0.01):
             assert 1 <= len(batch) <= 10
             count += len(batch)
             if count == 30:
@@ -147,7 +147,7 @@ async def test_a_filter_lets_its_tags_through_and_no_others(
 
     async with client.pull_consumer(topics=topic, filter="Aa || C") as consumer:
         messages = await poll_all(consumer, 20)
-        assert await consumer.poll(wait=0.05) == []
+        assert await consumer.poll(wait_seconds=0.05) == []
         lag = await consumer.lag()
 
     assert {m.tag for m in messages} == {"Aa", "C"}
@@ -165,7 +165,7 @@ async def test_a_condition_over_properties_lets_through_what_meets_it(
     dear = eruca.sql("price > 20")
     async with client.pull_consumer("g", topics=topic, filter={topic: dear}) as consumer:
         messages = await poll_all(consumer, 2)
-        assert await consumer.poll(wait=0.05) == []
+        assert await consumer.poll(wait_seconds=0.05) == []
 
     assert sorted(m.text() for m in messages) == ["21", "30"]
 
@@ -203,9 +203,9 @@ async def test_a_consumer_without_a_group_starts_where_it_is_told(
     async with client.pull_consumer(topics=topic, start=middle) as by_time:
         assert sorted(int(m.text()) for m in await poll_all(by_time, 10)) == list(range(10, 20))
     async with client.pull_consumer(topics=topic, start="latest") as from_now:
-        assert await from_now.poll(wait=0.05) == []
+        assert await from_now.poll(wait_seconds=0.05) == []
         await send(client, topic, "new")
-        assert [m.text() for m in await from_now.poll(wait=20)] == ["new"]
+        assert [m.text() for m in await from_now.poll(wait_seconds=20)] == ["new"]
 
 
 async def test_a_group_goes_on_where_it_stands_whatever_the_start_says(
@@ -254,11 +254,11 @@ async def test_a_group_that_must_have_a_position_is_not_started_without(
 ) -> None:
     async with client.pull_consumer(name, topics=topic, start="committed") as consumer:
         with pytest.raises(eruca.NoCommittedOffsetError, match=f"group {name} has no"):
-            await consumer.poll(wait=20)
+            await consumer.poll(wait_seconds=20)
 
         await consumer.seek_to_beginning()
         await send(client, topic, "x")
-        assert len(await consumer.poll(wait=20)) == 1
+        assert len(await consumer.poll(wait_seconds=20)) == 1
 
 
 async def test_named_queues_are_read_and_no_others(client: eruca.AsyncClient, topic: str) -> None:
@@ -278,7 +278,7 @@ async def test_a_topic_that_does_not_exist_is_an_error(
 ) -> None:
     async with client.pull_consumer(topics=name) as consumer:
         with pytest.raises(eruca.TopicNotFoundError):
-            await consumer.poll(wait=20)
+            await consumer.poll(wait_seconds=20)
 
 
 async def test_a_topic_that_is_deleted_holds_up_no_other(
@@ -344,14 +344,14 @@ async def test_a_topic_that_is_deleted_keeps_no_other_from_being_committed(
 
         async with asyncio.timeout(PATIENCE_SECONDS):
             while await consumer.committed(queue) != 1:
-                await consumer.poll(wait=0.05)
+                await consumer.poll(wait_seconds=0.05)
 
 
 async def test_a_topic_that_does_not_exist_can_be_waited_for(
     client: eruca.AsyncClient, name: str
 ) -> None:
     async with client.pull_consumer(topics=name, start="latest", wait_for_topics=True) as consumer:
-        waiting = asyncio.create_task(consumer.poll(wait=30))
+        waiting = asyncio.create_task(consumer.poll(wait_seconds=30))
         await asyncio.sleep(0)
         await client.admin.create_topic(name, queue_count=1)
         await send(client, name, "x")
@@ -363,15 +363,15 @@ async def test_queues_that_are_added_are_read_from_their_beginning(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     async with client.pull_consumer(topics=topic, start="latest") as consumer:
-        assert await consumer.poll(wait=0.05) == []
+        assert await consumer.poll(wait_seconds=0.05) == []
         await client.admin.create_topic(topic, queue_count=3)
         async with client.producer() as producer:
             queue = eruca.MessageQueue(topic, "broker-b", 2)
             await producer.send(eruca.Message(topic, "x"), queue=queue)
 
-        assert [m.queue for m in await consumer.poll(wait=20)] == [queue]
+        assert [m.queue for m in await consumer.poll(wait_seconds=20)] == [queue]
         while len(await consumer.assignment()) < 6:  # the other broker may register later
-            assert await consumer.poll(wait=0.05) == []
+            assert await consumer.poll(wait_seconds=0.05) == []
 
 
 # Seeking.
@@ -396,14 +396,14 @@ async def test_seeking_reads_on_at_an_offset_a_time_the_begin_or_the_end(
 
         await consumer.seek_to_beginning()
         assert await consumer.position(queue) == 0
-        assert [m.text() for m in await consumer.poll(max_count=2, wait=20)] == ["0", "1"]
+        assert [m.text() for m in await consumer.poll(count_max=2, wait_seconds=20)] == ["0", "1"]
 
         await consumer.seek_to_time(results[5].stored_at, queue)
         assert await consumer.position(queue) <= 5
 
         await consumer.seek_to_end()
         assert await consumer.position(queue) == 10
-        assert await consumer.poll(wait=0.05) == []
+        assert await consumer.poll(wait_seconds=0.05) == []
         assert await consumer.offset_by_time(queue, datetime.now(UTC)) == 10
 
 
@@ -415,7 +415,7 @@ async def test_a_seek_while_waiting_is_heeded_at_once(
         await producer.send(eruca.Message(topic, "x"), queue=queue)
 
     async with client.pull_consumer(queues=[queue], start="latest") as consumer:
-        waiting = asyncio.create_task(consumer.poll(wait=20))
+        waiting = asyncio.create_task(consumer.poll(wait_seconds=20))
         assert await consumer.position(queue) == 1
         await consumer.seek(queue, 0)
 
@@ -437,12 +437,12 @@ async def test_a_position_outside_of_the_queue_is_an_error_unless_told_otherwise
             return
         await strict.seek(queue, offset)
         with pytest.raises(eruca.OffsetOutOfRangeError, match="ends at 1, before offset 50"):
-            await strict.poll(wait=20)
+            await strict.poll(wait_seconds=20)
         await strict.seek_to_beginning()
-        assert len(await strict.poll(wait=20)) == 1
+        assert len(await strict.poll(wait_seconds=20)) == 1
     async with client.pull_consumer(queues=[queue], on_offset_out_of_range="earliest") as easy:
         await easy.seek(queue, offset)
-        assert [m.text() for m in await easy.poll(wait=20)] == ["x"]
+        assert [m.text() for m in await easy.poll(wait_seconds=20)] == ["x"]
 
 
 async def test_a_queue_that_is_not_read_cannot_be_sought(
@@ -467,11 +467,11 @@ async def test_a_paused_queue_hands_nothing_out_until_it_is_resumed(
 
     async with client.pull_consumer(topics=topic) as consumer:
         await consumer.pause(paused)
-        assert [m.queue for m in await consumer.poll(wait=20)] == [other]
-        assert await consumer.poll(wait=0.1) == []
+        assert [m.queue for m in await consumer.poll(wait_seconds=20)] == [other]
+        assert await consumer.poll(wait_seconds=0.1) == []
 
         await consumer.resume(paused)
-        assert [m.queue for m in await consumer.poll(wait=20)] == [paused]
+        assert [m.queue for m in await consumer.poll(wait_seconds=20)] == [paused]
 
 
 async def test_a_pause_while_iterating_keeps_back_what_has_not_been_handed_out(
@@ -502,12 +502,12 @@ async def test_a_paused_queue_takes_no_room_of_the_others(
         await producer.send_many([eruca.Message(topic, "x")] * 9, queue=paused)
 
         async with client.pull_consumer(queues=[paused, other], prefetch_bytes_max=1) as consumer:
-            await consumer.poll(max_count=1, wait=20)
+            await consumer.poll(count_max=1, wait_seconds=20)
             await until(lambda: consumer._assignment.flow(paused).count)
             await consumer.pause(paused)
             await producer.send(eruca.Message(topic, "y"), queue=other)
 
-            assert [m.text() for m in await consumer.poll(wait=5)] == ["y"]
+            assert [m.text() for m in await consumer.poll(wait_seconds=5)] == ["y"]
 
 
 async def test_a_paused_queue_can_be_read_elsewhere_later(
@@ -521,7 +521,7 @@ async def test_a_paused_queue_can_be_read_elsewhere_later(
         await consumer.pause(queue)
         await consumer.seek_to_end(queue)
         assert await consumer.position(queue) == 9
-        assert await consumer.poll(wait=0.1) == []
+        assert await consumer.poll(wait_seconds=0.1) == []
 
 
 async def test_everything_can_be_paused_at_once(client: eruca.AsyncClient, topic: str) -> None:
@@ -529,7 +529,7 @@ async def test_everything_can_be_paused_at_once(client: eruca.AsyncClient, topic
 
     async with client.pull_consumer(topics=topic) as consumer:
         await consumer.pause()
-        assert await consumer.poll(wait=0.1) == []
+        assert await consumer.poll(wait_seconds=0.1) == []
         await consumer.resume()
         await poll_all(consumer, 10)
 
@@ -549,7 +549,7 @@ async def test_a_commit_covers_what_was_handed_out_and_not_what_was_fetched_ahea
     await send(client, topic, *numbers(0, 100))
 
     async with client.pull_consumer(name, topics=topic, commit_seconds=None) as consumer:
-        handed_out = len(await consumer.poll(max_count=30, wait=20))
+        handed_out = len(await consumer.poll(count_max=30, wait_seconds=20))
         assert await committed(client, name, topic) == 0
         await consumer.commit()
         assert await committed(client, name, topic) == handed_out
@@ -583,7 +583,7 @@ async def test_the_automatic_commit_covers_what_was_handed_out_before_the_last_p
     async with client.pull_consumer(name, topics=topic, commit_seconds=0) as consumer:
         for _ in range(3):
             before = handed_out
-            handed_out += len(await consumer.poll(max_count=10, wait=20))
+            handed_out += len(await consumer.poll(count_max=10, wait_seconds=20))
             # It is due in each poll; the last poll committed what was done when it began.
             assert await committed(client, name, topic) == before
 
@@ -595,7 +595,7 @@ async def test_the_automatic_commit_goes_on_while_a_poll_waits(
 
     async with client.pull_consumer(name, topics=topic, commit_seconds=0.05) as consumer:
         await poll_all(consumer, 10)
-        assert await consumer.poll(wait=0.3) == []
+        assert await consumer.poll(wait_seconds=0.3) == []
 
         assert await committed(client, name, topic) == 10
 
@@ -606,7 +606,7 @@ async def test_leaving_the_context_commits_everything_handed_out(
     await send(client, topic, *numbers(0, 50))
 
     async with client.pull_consumer(name, topics=topic) as consumer:
-        handed_out = len(await consumer.poll(max_count=20, wait=20))
+        handed_out = len(await consumer.poll(count_max=20, wait_seconds=20))
 
     assert await committed(client, name, topic) == handed_out
 
@@ -648,7 +648,7 @@ async def test_an_exception_takes_back_nothing_that_was_committed_by_hand(
     async def consume() -> None:
         nonlocal handled
         async with client.pull_consumer(name, topics=topic) as consumer:
-            messages = await consumer.poll(max_count=20, wait=20)
+            messages = await consumer.poll(count_max=20, wait_seconds=20)
             if by_offsets:
                 first = messages[0]
                 handled = 1

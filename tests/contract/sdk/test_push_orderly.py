@@ -215,7 +215,7 @@ async def test_a_rollback_brings_everything_uncommitted_back(
     assert await committed(client, topic, topic) == 3
 
 
-async def test_a_poison_message_parks_its_key_and_no_other(
+async def test_a_poison_message_blocks_its_key_and_no_other(
     client: eruca.AsyncClient, name: str
 ) -> None:
     await client.admin.create_topic(name, queue_count=1)
@@ -225,7 +225,7 @@ async def test_a_poison_message_parks_its_key_and_no_other(
         name,
         start="earliest",
         ordered=True,
-        retries=eruca.Retries(on_poison="park_key", suspend_seconds=0.02),
+        retries=eruca.Retries(on_poison="block_key", suspend_seconds=0.02),
     )
 
     @consumer.on(name)

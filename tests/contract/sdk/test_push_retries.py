@@ -339,7 +339,7 @@ async def test_in_an_ordered_batch_only_what_is_exhausted_dies(
     assert len(seen) >= 2
 
 
-async def test_a_poison_message_of_a_parked_key_dies_and_its_key_goes_on(
+async def test_a_poison_message_of_a_blocked_key_dies_and_its_key_goes_on(
     client: eruca.AsyncClient, name: str
 ) -> None:
     await client.admin.create_topic(name, queue_count=1)
@@ -348,7 +348,7 @@ async def test_a_poison_message_of_a_parked_key_dies_and_its_key_goes_on(
         name,
         start="earliest",
         ordered=True,
-        retries=eruca.Retries(on_poison="park_key", count_max=1, suspend_seconds=0.02),
+        retries=eruca.Retries(on_poison="block_key", count_max=1, suspend_seconds=0.02),
     )
 
     @consumer.on(name)

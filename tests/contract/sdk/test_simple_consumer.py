@@ -45,7 +45,7 @@ async def test_every_message_of_every_broker_comes_once(
 
     assert Counter(one.message.text() for one in got) == Counter(map(str, range(200)))
     assert {one.broker_name for one in got} == {"broker-a", "broker-b"}
-    assert await consumer.receive(wait=0) == []
+    assert await consumer.receive(wait_seconds=0) == []
     with pytest.raises(eruca.StaleHandleError):
         await consumer.ack(got[0])
 
@@ -65,7 +65,7 @@ async def test_a_message_comes_as_other_consumers_get_it(
     async with client.producer() as producer:
         result = await producer.send(sent)
     async with client.pull_consumer(topics=topic) as puller:
-        [pulled] = await puller.poll(wait=20)
+        [pulled] = await puller.poll(wait_seconds=20)
 
     [one] = await client.simple_consumer(topic, topic, start="earliest").receive()
 
@@ -104,7 +104,7 @@ async def test_what_is_not_finished_in_time_comes_again(
     consumer = client.simple_consumer(topic, topic, start="earliest", invisible_seconds=1)
 
     [first] = await consumer.receive()
-    [second] = await consumer.receive(wait=20, invisible_seconds=60)
+    [second] = await consumer.receive(wait_seconds=20, invisible_seconds=60)
 
     assert second.attempt == 2
     assert (await consumer.extend(second)) > second.visible_at
@@ -121,12 +121,12 @@ async def test_a_message_may_be_finished_at_its_third_attempt(
 
     attempts = []
     for invisible_seconds in (1, 1, 60):
-        [one] = await consumer.receive(wait=20, invisible_seconds=invisible_seconds)
+        [one] = await consumer.receive(wait_seconds=20, invisible_seconds=invisible_seconds)
         attempts.append(one.attempt)
     await consumer.ack(one)
 
     assert attempts == [1, 2, 3]
-    assert await consumer.receive(wait=0) == []
+    assert await consumer.receive(wait_seconds=0) == []
 
 
 async def test_of_a_batch_only_what_was_not_finished_comes_again(
@@ -138,11 +138,11 @@ async def test_of_a_batch_only_what_was_not_finished_comes_again(
     got = await received(consumer, 20)
     await consumer.ack(got[1:])
     await consumer.extend(got[0], invisible_seconds=1)
-    [again] = await consumer.receive(wait=20)
+    [again] = await consumer.receive(wait_seconds=20)
     await consumer.ack(again)
 
     assert (again.message.message_id, again.attempt) == (got[0].message.message_id, 2)
-    assert await consumer.receive(wait=0) == []
+    assert await consumer.receive(wait_seconds=0) == []
 
 
 async def test_in_an_ordered_group_each_key_comes_in_order_also_after_a_failure(
@@ -180,11 +180,11 @@ async def test_a_message_is_kept_while_it_is_handled_and_then_finished(
 
     async with consumer.handling(one) as handling:
         # Others ask for longer than the message would be kept without being extended.
-        assert await consumer.receive(wait=kept + 1) == []
+        assert await consumer.receive(wait_seconds=kept + 1) == []
         assert not handling.is_lost
         assert handling.message.text() == "0"
 
-    assert await consumer.receive(wait=0) == []
+    assert await consumer.receive(wait_seconds=0) == []
     with pytest.raises(eruca.StaleHandleError):
         await consumer.ack(one)
 
@@ -263,7 +263,7 @@ async def test_what_was_finished_in_the_block_is_not_finished_again(
 
 async def test_who_waits_gets_what_is_sent_then(client: eruca.AsyncClient, topic: str) -> None:
     consumer = client.simple_consumer(topic, topic, start="earliest")
-    waiting = asyncio.create_task(consumer.receive(wait=20))
+    waiting = asyncio.create_task(consumer.receive(wait_seconds=20))
     await until(lambda: consumer._turn >= 2)
 
     await send(client, topic, 1)
@@ -297,7 +297,7 @@ async def test_another_filter_than_the_groups_is_refused(
     await client.simple_consumer(topic, topic, start="earliest").receive()
 
     with pytest.raises(eruca.SubscriptionConflictError):
-        await client.simple_consumer(topic, topic, filter="UA").receive(wait=0)
+        await client.simple_consumer(topic, topic, filter="UA").receive(wait_seconds=0)
 
 
 async def test_several_topics_are_received_in_turn(client: eruca.AsyncClient, name: str) -> None:
@@ -317,7 +317,7 @@ async def test_a_topic_that_does_not_exist_is_said_to_be_missing(
     client: eruca.AsyncClient, name: str
 ) -> None:
     with pytest.raises(eruca.TopicNotFoundError):
-        await client.simple_consumer(name, name).receive(wait=0)
+        await client.simple_consumer(name, name).receive(wait_seconds=0)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ async def test_batches_and_logs_are_iterated_over(cluster: InProcessCluster, nam
             with client.producer() as producer:
                 producer.send_many([eruca.Message(name, str(n)) for n in range(30)])
             count = 0
-            for batch in client.pull_consumer(topics=name).batches(max_count=10, wait=20):
+            for batch in client.pull_consumer(topics=name).batches(count_max=10, wait_seconds=20):
                 count += len(batch)
                 if count == 30:
                     break
@@ -105,7 +105,7 @@ async def test_errors_are_the_same_classes(cluster: InProcessCluster, name: str)
     def run(namesrv_urls: list[str]) -> None:
         with eruca.Client(namesrv_urls) as client:
             with pytest.raises(eruca.TopicNotFoundError):
-                client.pull_consumer(topics=name).poll(wait=20)
+                client.pull_consumer(topics=name).poll(wait_seconds=20)
             queue = eruca.MessageQueue(name, "broker-a", 77)
             future = client.producer().submit(eruca.Message(name, "x"), queue=queue)
             with pytest.raises(eruca.NotFoundError):
@@ -146,7 +146,7 @@ async def test_a_client_that_was_never_used_closes_without_a_thread() -> None:
 
 FORKED = """
 import os, signal, eruca
-client = eruca.Client("http://127.0.0.1:1", timeout=1)
+client = eruca.Client("http://127.0.0.1:1", timeout_seconds=1)
 try:
     client.admin.list_topics()
 except eruca.ErucaError:
@@ -185,7 +185,7 @@ async def test_a_child_process_is_told_to_make_a_client_of_its_own() -> None:
 
 LEFT_OPEN = """
 import eruca
-client = eruca.Client("http://127.0.0.1:1", timeout=1)
+client = eruca.Client("http://127.0.0.1:1", timeout_seconds=1)
 try:
     client.admin.list_topics()
 except eruca.NameServersUnreachableError:

@@ -53,14 +53,14 @@ async def test_committed_messages_are_finished_one_by_one_like_any_other(
             eruca.Message(topic, "done", sharding_key="k"), lambda _half: "commit"
         )
 
-    [first] = await consumer.receive(wait=15)
+    [first] = await consumer.receive(wait_seconds=15)
     await consumer.nack(first, delay_seconds=0)
-    [again] = await consumer.receive(wait=15)
+    [again] = await consumer.receive(wait_seconds=15)
     await consumer.ack(again)
 
     assert first.message.text() == again.message.text() == "done"
     assert (again.message.message_id, again.attempt) == (done.transaction_id, 2)
-    assert await consumer.receive(wait=0) == []
+    assert await consumer.receive(wait_seconds=0) == []
 
 
 async def test_a_committed_message_lies_where_the_receipt_says(

@@ -174,12 +174,12 @@ def test_a_delivery_that_nobody_acknowledged_comes_again(
 ) -> None:
     send(client, eruca.Message("t", "x"))
     with client.simple_consumer("g", "t", start="earliest") as consumer:
-        [first] = consumer.receive(wait=WAIT_SECONDS)
-        assert consumer.receive(wait=0) == []
+        [first] = consumer.receive(wait_seconds=WAIT_SECONDS)
+        assert consumer.receive(wait_seconds=0) == []
 
         broker.advance(DAY)
 
-        [second] = consumer.receive(wait=0)
+        [second] = consumer.receive(wait_seconds=0)
         assert (first.attempt, second.attempt) == (1, 2)
 
 
@@ -191,8 +191,8 @@ def test_who_waits_for_a_delivery_has_it_when_the_clock_is_set_forward(
         client.simple_consumer("g", "t", start="earliest") as consumer,
         ThreadPoolExecutor() as threads,
     ):
-        consumer.receive(wait=WAIT_SECONDS, invisible_seconds=DAY / 2)
-        waiting = threads.submit(consumer.receive, wait=WAIT_SECONDS)
+        consumer.receive(wait_seconds=WAIT_SECONDS, invisible_seconds=DAY / 2)
+        waiting = threads.submit(consumer.receive, wait_seconds=WAIT_SECONDS)
         while not waiting.done():  # it may not have begun to wait at the first time
             broker.advance(DAY)
 

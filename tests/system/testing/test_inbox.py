@@ -139,10 +139,10 @@ def test_a_delivery_that_was_not_acknowledged_is_skipped(client: World, books: B
     broker, sdk = client
     with sdk.producer() as producer, sdk.simple_consumer(GROUP, TOPIC, start="earliest") as jobs:
         producer.send(eruca.Message(TOPIC, "order 17"))
-        [lost] = jobs.receive(wait=PATIENCE_SECONDS)
+        [lost] = jobs.receive(wait_seconds=PATIENCE_SECONDS)
         books.handle(lost.message)
         broker.advance(lost.invisible_seconds)
-        [again] = jobs.receive(wait=PATIENCE_SECONDS)
+        [again] = jobs.receive(wait_seconds=PATIENCE_SECONDS)
         with jobs.handling(again) as handling:
             books.handle(handling.message)
 
@@ -156,7 +156,7 @@ def test_a_queue_that_is_read_again_runs_what_was_forgotten(client: World, books
         producer.send_many([eruca.Message(TOPIC, f"order {number}") for number in range(3)])
     for _ in range(2):
         with sdk.pull_consumer(topics=TOPIC, start="earliest") as consumer:
-            for message in consumer.poll(wait=PATIENCE_SECONDS):
+            for message in consumer.poll(wait_seconds=PATIENCE_SECONDS):
                 books.handle(message)
                 last = message
         with closing(books.connect()) as connection, connection:

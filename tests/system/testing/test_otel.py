@@ -151,7 +151,7 @@ def test_a_half_message_and_a_polled_one_keep_the_trace(client: eruca.Client, sp
             pass
         producer.send_in_transaction(eruca.Message(TOPIC, "function"), lambda half: "commit")
     with client.pull_consumer(topics=TOPIC, start="earliest") as consumer:
-        for message in consumer.poll(wait=PATIENCE_SECONDS):
+        for message in consumer.poll(wait_seconds=PATIENCE_SECONDS):
             with otel.processing(message, tracer_provider=spans.provider):
                 pass
 
@@ -166,7 +166,7 @@ def test_a_handling_block_that_raises_is_an_error(client: eruca.Client, spans: S
         client.simple_consumer("billing", TOPIC, start="earliest") as consumer,
     ):
         producer.send(eruca.Message(TOPIC, "order 17"))
-        [delivery] = consumer.receive(wait=PATIENCE_SECONDS)
+        [delivery] = consumer.receive(wait_seconds=PATIENCE_SECONDS)
         with pytest.raises(ValueError, match="declined"):  # noqa: PT012, SIM117
             with consumer.handling(delivery) as handling:
                 assert handling.message == delivery.message
@@ -211,7 +211,7 @@ async def test_the_same_with_async(broker: InMemoryBroker, spans: Spans) -> None
                 await (await producer.submit(eruca.Message(TOPIC, "2")))
                 await producer.send_oneway(eruca.Message(TOPIC, "3"))
         async with client.simple_consumer("billing", TOPIC, start="earliest") as consumer:
-            for delivery in await consumer.receive(4, wait=PATIENCE_SECONDS):
+            for delivery in await consumer.receive(4, wait_seconds=PATIENCE_SECONDS):
                 async with consumer.handling(delivery):
                     assert trace.get_current_span().is_recording()
         ended = asyncio.Event()

@@ -129,7 +129,7 @@ async def refusing(_: Request) -> HttpResponse:
 async def client() -> AsyncIterator[eruca.AsyncClient]:
     transport = ScriptedTransport(refusing)
     client = eruca.AsyncClient(
-        "http://127.0.0.1:1", timeout=0.01, hot_transport=transport, transport=transport
+        "http://127.0.0.1:1", timeout_seconds=0.01, hot_transport=transport, transport=transport
     )
     yield client
     await client.close(drain=False)

@@ -84,7 +84,7 @@ class AsyncClient:
             ``ERUCA_NAMESRV_URLS``, else ``http://127.0.0.1:9876``.
         network: Which of a broker's addresses to use, where it has several. By default
             ``ERUCA_NETWORK``, else ``default``.
-        timeout: Seconds for a request that has no time-out of its own. By default
+        timeout_seconds: The time for a request that has no time-out of its own. By default
             ``ERUCA_TIMEOUT_SECONDS``, else 3.
         ssl_context: For ``https://`` URLs; by default the system's authorities are trusted.
         hot_transport: Carries sends and pulls; by default the SDK's own HTTP/1.1 client.
@@ -99,13 +99,13 @@ class AsyncClient:
         namesrv_urls: str | Iterable[str] | None = None,
         *,
         network: str | None = None,
-        timeout: float | None = None,
+        timeout_seconds: float | None = None,
         ssl_context: ssl.SSLContext | None = None,
         hot_transport: HttpTransport | None = None,
         transport: HttpTransport | None = None,
     ) -> None:
         settings = ClientSettings.resolve(
-            os.environ, namesrv_urls=namesrv_urls, network=network, timeout=timeout
+            os.environ, namesrv_urls=namesrv_urls, network=network, timeout_seconds=timeout_seconds
         )
         self._context = ClientContext(
             settings,

@@ -72,18 +72,18 @@ class AsyncLogFollower:
         broker_name: str,
         *,
         from_offset: int | Literal["earliest", "latest"] = "earliest",
-        max_bytes: int = LOG_READ_SIZE_DEFAULT,
+        bytes_max: int = LOG_READ_SIZE_DEFAULT,
     ) -> None:
         if isinstance(from_offset, str):
             if from_offset not in ("earliest", "latest"):
                 raise ValidationError(f"from_offset: {from_offset!r} is no place in a log")
         else:
             check_count("from_offset", from_offset, 0)
-        check_count("max_bytes", max_bytes, 1, LOG_READ_SIZE_MAX)
+        check_count("bytes_max", bytes_max, 1, LOG_READ_SIZE_MAX)
         self._context = context
         self._broker_name = broker_name
         self._start = from_offset
-        self._max_bytes = max_bytes
+        self._bytes_max = bytes_max
         self._fetch_from: int | None = from_offset if isinstance(from_offset, int) else None
         self._ready: deque[LogRecord] = deque()
         self._end: int | None = None
@@ -122,32 +122,34 @@ class AsyncLogFollower:
                 raise StopAsyncIteration
         return record
 
-    async def read(self, wait: float = 0.0) -> list[LogRecord]:
+    async def read(self, wait_seconds: float = 0.0) -> list[LogRecord]:
         """Return the next records, up to a megabyte or so of them; none where there are none.
 
         Unlike iterating it does not wait for a broker that is away, but raises.
 
         Args:
-            wait: Seconds to wait at the end of the log, up to 30.
+            wait_seconds: The time to wait at the end of the log, up to 30 s.
         """
         if not self._ready:
-            await self._fetch(wait)
+            await self._fetch(wait_seconds)
         records = list(self._ready)
         self._ready.clear()
         return records
 
-    async def read_block(self, wait: float = 0.0, *, max_bytes: int | None = None) -> LogBlock:
+    async def read_block(
+        self, wait_seconds: float = 0.0, *, bytes_max: int | None = None
+    ) -> LogBlock:
         """Return the next records undivided, for those who read thousands of them in one step.
 
         Like ``read`` it does not wait for a broker that is away, but raises. That the block's bytes
         are sound records is for its reader to find out.
 
         Args:
-            wait: Seconds to wait at the end of the log, up to 30.
-            max_bytes: About how many bytes to read, up to 8 MiB; one record always comes.
+            wait_seconds: The time to wait at the end of the log, up to 30 s.
+            bytes_max: About how many bytes to read, up to 8 MiB; one record always comes.
         """
         assert not self._ready, "records that were read one by one are handed out one by one"
-        return await self._fetch_block(wait, max_bytes or self._max_bytes)
+        return await self._fetch_block(wait_seconds, bytes_max or self._bytes_max)
 
     async def close(self) -> None:
         """Read no more."""
@@ -190,8 +192,8 @@ class AsyncLogFollower:
             self._outages.answered(self._broker_name)
         return True
 
-    async def _fetch(self, wait: float) -> None:
-        block = await self._fetch_block(wait, self._max_bytes)
+    async def _fetch(self, wait_seconds: float) -> None:
+        block = await self._fetch_block(wait_seconds, self._bytes_max)
         try:
             self._ready.extend(block.records())
         except DamagedRecordError as error:
@@ -202,7 +204,7 @@ class AsyncLogFollower:
                 f"log: {error}"
             ) from error
 
-    async def _fetch_block(self, wait: float, max_bytes: int) -> LogBlock:
+    async def _fetch_block(self, wait_seconds: float, bytes_max: int) -> LogBlock:
         if self._is_closed:
             raise ClosedError("the follower is closed")
         url = await self._broker_url()
@@ -213,12 +215,12 @@ class AsyncLogFollower:
         target = target_of(
             "/v1/log",
             from_offset=begin,
-            max_bytes=max_bytes,
-            wait_seconds=wait or None,
+            max_bytes=bytes_max,
+            wait_seconds=wait_seconds or None,
         )
         try:
             answer = await self._context.held_transport.request(
-                "GET", url, target, headers=_HEADERS, timeout=wait + ANSWER_SECONDS
+                "GET", url, target, headers=_HEADERS, timeout=wait_seconds + ANSWER_SECONDS
             )
             if answer.status != 200:
                 raise problem_error(answer, f"GET {url}{target}")

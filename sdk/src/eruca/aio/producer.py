@@ -85,7 +85,7 @@ class AsyncProducer:
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         selector_arg: SelectorArgument = None,
-        timeout: float | None = None,
+        timeout_seconds: float | None = None,
     ) -> SendResult:
         """Store *message* and return where.
 
@@ -97,7 +97,7 @@ class AsyncProducer:
             queue: Where it must go; else its sharding key decides, else the producer.
             selector: Picks the queue from the topic's, by *selector_arg*.
             selector_arg: What the selector goes by.
-            timeout: Seconds for all attempts together; by default the producer's.
+            timeout_seconds: The time for all attempts together; by default the producer's.
 
         Raises:
             SendFailedError: Every attempt failed; it is unknown whether one of them stored it.
@@ -109,8 +109,8 @@ class AsyncProducer:
         """
         if message.__class__ is not Message:
             check_argument("message", message, Message)
-        if timeout is not None:
-            return await self._send_within(timeout, message, queue, selector, selector_arg)
+        if timeout_seconds is not None:
+            return await self._send_within(timeout_seconds, message, queue, selector, selector_arg)
         if queue is None and selector is None and message.sharding_key is None:
             # The way of most messages, and kept short for that.
             lane = self._topic_lanes.get(message.topic)
@@ -164,7 +164,7 @@ class AsyncProducer:
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         selector_arg: SelectorArgument = None,
-        timeout: float | None = None,
+        timeout_seconds: float | None = None,
     ) -> SendResults:
         """Store *messages* and return where, in their order.
 
@@ -179,14 +179,18 @@ class AsyncProducer:
             queue: Where all of them must go.
             selector: Picks the queue of all of them, by *selector_arg*.
             selector_arg: What the selector goes by.
-            timeout: Seconds for all attempts of one batch, from when it is first tried; by default
-                the producer's. Where none is stored for as long, the rest fails untried.
+            timeout_seconds: The time for all attempts of one batch, from when it is first tried; by
+                default the producer's. Where none is stored for as long, the rest fails untried.
 
         Raises:
             PartialSendError: Some batches were stored and others not; says which messages.
             ErucaError: There was but one batch, or none was stored: as :meth:`send`.
         """
-        seconds = self._timeout if timeout is None else checked_seconds(timeout, "timeout")
+        seconds = (
+            self._timeout
+            if timeout_seconds is None
+            else checked_seconds(timeout_seconds, "timeout_seconds")
+        )
         parts = await self._parted(messages, queue, selector, selector_arg, seconds)
         bulk = BulkSend(seconds)
         futures: list[asyncio.Future[Stored]] = []
@@ -222,11 +226,11 @@ class AsyncProducer:
             outcomes += [refusal] * (len(parts) - len(futures))
         return results_in_order(parts, outcomes)
 
-    async def flush(self, timeout: float | None = None) -> None:
+    async def flush(self, timeout_seconds: float | None = None) -> None:
         """Wait until everything submitted so far has been stored or has failed.
 
         Raises:
-            TimeoutExpiredError: It takes longer than *timeout* seconds.
+            TimeoutExpiredError: It takes longer than *timeout_seconds*.
         """
         loop = asyncio.get_running_loop()
         finished = []
@@ -236,20 +240,22 @@ class AsyncProducer:
                     batch.finished = loop.create_future()
                 finished.append(batch.finished)
         if finished:
-            _, pending = await asyncio.wait(finished, timeout=timeout)
+            _, pending = await asyncio.wait(finished, timeout=timeout_seconds)
             if pending:
-                raise TimeoutExpiredError(f"{len(pending)} batches were not sent in {timeout} s")
+                raise TimeoutExpiredError(
+                    f"{len(pending)} batches were not sent in {timeout_seconds} s"
+                )
 
-    async def close(self, *, drain: bool = True, timeout: float | None = None) -> None:
+    async def close(self, *, drain: bool = True, timeout_seconds: float | None = None) -> None:
         """Take no more messages; send what is here first, unless *drain* is false.
 
-        What cannot be sent within *timeout* seconds, by default the producer's time-out for a
+        What cannot be sent within *timeout_seconds*, by default the producer's time-out for a
         send, fails with ClosedError, which says so where it may have been stored all the same.
         """
         self._buffer.close()
         if drain:
             try:
-                await self.flush(self._timeout if timeout is None else timeout)
+                await self.flush(self._timeout if timeout_seconds is None else timeout_seconds)
             except TimeoutExpiredError as late:
                 _logger.warning("the producer was closed before everything was sent: %s", late)
         unsent = ClosedError("the producer was closed before the message was sent")
@@ -326,14 +332,16 @@ class AsyncProducer:
 
     async def _send_within(
         self,
-        timeout: float,
+        timeout_seconds: float,
         message: Message,
         queue: MessageQueue | None,
         selector: QueueSelector | None,
         selector_arg: SelectorArgument,
     ) -> SendResult:
         _check_target(message, queue, selector)
-        deadline = asyncio.get_running_loop().time() + checked_seconds(timeout, "timeout")
+        deadline = asyncio.get_running_loop().time() + checked_seconds(
+            timeout_seconds, "timeout_seconds"
+        )
         try:
             async with asyncio.timeout_at(deadline):
                 future = await self._submit(
@@ -342,7 +350,8 @@ class AsyncProducer:
                 return await future
         except TimeoutError:
             raise TimeoutExpiredError(
-                f"no acknowledgement within {timeout:.3g} s; the message may have been stored"
+                f"no acknowledgement within {timeout_seconds:.3g} s;"
+                " the message may have been stored"
             ) from None
 
     async def _parted(

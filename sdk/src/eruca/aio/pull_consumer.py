@@ -100,14 +100,15 @@ class AsyncPullConsumer:
         return sorted(flow.queue for flow in self._assignment.flows)
 
     async def poll(
-        self, max_count: int = POLL_COUNT_DEFAULT, wait: float = POLL_SECONDS_DEFAULT
+        self, count_max: int = POLL_COUNT_DEFAULT, wait_seconds: float = POLL_SECONDS_DEFAULT
     ) -> list[ReceivedMessage]:
-        """Return the next messages, those of one queue in order; none if *wait* seconds bring none.
+        """Return the next messages, those of one queue in order; none if *wait_seconds* bring none.
 
         Args:
-            max_count: How many at most.
-            wait: Seconds to wait for the first; 0 for only what is held ready. The first call
-                waits up to 30 seconds longer while no broker is registered: it may be restarting.
+            count_max: How many at most.
+            wait_seconds: The time to wait for the first; 0 for only what is held ready. The first
+                call waits up to 30 seconds longer while no broker is registered: it may be
+                restarting.
 
         Raises:
             TopicNotFoundError: A topic does not exist.
@@ -116,18 +117,18 @@ class AsyncPullConsumer:
             RequestError, RefusedError: A broker will not have it, and repeating it is useless.
             ErucaError: No broker answered while waiting.
         """
-        check_count("max_count", max_count, 1)
-        check_wait(wait)
-        await self._take_next(max_count, wait)
+        check_count("count_max", count_max, 1)
+        check_wait(wait_seconds)
+        await self._take_next(count_max, wait_seconds)
         return self._batch.hand_out_all()
 
     async def batches(
-        self, max_count: int = POLL_COUNT_DEFAULT, wait: float = POLL_SECONDS_DEFAULT
+        self, count_max: int = POLL_COUNT_DEFAULT, wait_seconds: float = POLL_SECONDS_DEFAULT
     ) -> AsyncIterator[list[ReceivedMessage]]:
         """Iterate over what :meth:`poll` returns, without empty lists, until closed."""
         while not self._is_closed:
             try:
-                messages = await self.poll(max_count, wait)
+                messages = await self.poll(count_max, wait_seconds)
             except ClosedError:
                 if not self._is_closed:
                     raise
@@ -326,10 +327,10 @@ class AsyncPullConsumer:
             self._is_filling = False
         return True
 
-    async def _take_next(self, max_count: int, wait: float) -> None:
+    async def _take_next(self, count_max: int, wait_seconds: float) -> None:
         """Take the next batch; what was handed out before counts as done."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait
+        deadline = loop.time() + wait_seconds
         assignment = self._assignment
         assignment.give_back(self._batch.unread)
         self._batch.replace([])
@@ -339,7 +340,7 @@ class AsyncPullConsumer:
             assignment.raise_fault()
             if self._commit_is_due():
                 await self._auto_commit()  # first: where messages keep coming, no poll ever waits
-            messages = assignment.take(max_count)
+            messages = assignment.take(count_max)
             if messages:
                 self._batch.replace(messages)
                 return

@@ -102,16 +102,16 @@ class AsyncSimpleConsumer:
 
     async def receive(
         self,
-        max_count: int = RECEIVE_COUNT_DEFAULT,
-        wait: float = RECEIVE_SECONDS_DEFAULT,
+        count_max: int = RECEIVE_COUNT_DEFAULT,
+        wait_seconds: float = RECEIVE_SECONDS_DEFAULT,
         *,
         invisible_seconds: float | None = None,
     ) -> list[Delivery]:
-        """Return messages that are this consumer's for a time; none if *wait* seconds bring none.
+        """Return messages that are this consumer's for a time; none if *wait_seconds* bring none.
 
         Args:
-            max_count: How many at most, up to 32.
-            wait: Seconds to wait for the first.
+            count_max: How many at most, up to 32.
+            wait_seconds: The time to wait for the first.
             invisible_seconds: For how long; by default as the consumer was made with.
 
         Raises:
@@ -122,19 +122,19 @@ class AsyncSimpleConsumer:
             ErucaError: No broker answered while waiting.
         """
         self._check_usable()
-        check_count("max_count", max_count, 1, DELIVERY_COUNT_MAX)
-        check_wait(wait)
+        check_count("count_max", count_max, 1, DELIVERY_COUNT_MAX)
+        check_wait(wait_seconds)
         seconds = self._settings.invisible_seconds
         if invisible_seconds is not None:
             check_invisible(invisible_seconds)
             seconds = invisible_seconds
         loop = asyncio.get_running_loop()
-        rounds: ReceiveRounds[_Target] = ReceiveRounds(loop.time() + wait, self._failures)
+        rounds: ReceiveRounds[_Target] = ReceiveRounds(loop.time() + wait_seconds, self._failures)
         while True:
-            targets = await self._targets(wait)
+            targets = await self._targets(wait_seconds)
             await self._warn_of_unused_start(targets)
             self._failures.keep_only(targets)
-            found = await self._ask_in_turn(targets, rounds, max_count, seconds)
+            found = await self._ask_in_turn(targets, rounds, count_max, seconds)
             if found:
                 return found
             pause = rounds.pause(targets, loop.time())
@@ -264,10 +264,10 @@ class AsyncSimpleConsumer:
             )
         return self._api_made
 
-    async def _targets(self, wait: float) -> list[_Target]:
+    async def _targets(self, wait_seconds: float) -> list[_Target]:
         """Return the brokers to ask, for each topic, the next one in turn first.
 
-        While none is registered at all, one is waited for up to *wait* seconds.
+        While none is registered at all, one is waited for up to *wait_seconds*.
 
         Raises:
             TopicNotFoundError: A topic does not exist.
@@ -276,7 +276,9 @@ class AsyncSimpleConsumer:
         """
         targets: list[_Target] = []
         for topic in self._settings.subscriptions:
-            view = await self._context.routes.subscribe_view_of_new(topic, patience_seconds=wait)
+            view = await self._context.routes.subscribe_view_of_new(
+                topic, patience_seconds=wait_seconds
+            )
             names = dict.fromkeys(queue.broker_name for queue in view.queues)
             targets += [_Target(topic, name) for name in names]
         if not targets:
@@ -307,7 +309,7 @@ class AsyncSimpleConsumer:
         self,
         targets: Sequence[_Target],
         rounds: ReceiveRounds[_Target],
-        max_count: int,
+        count_max: int,
         invisible_seconds: float,
     ) -> list[Delivery]:
         """Ask one broker after the other until one has messages; return what it has."""
@@ -318,7 +320,7 @@ class AsyncSimpleConsumer:
                 continue
             hold = rounds.hold(len(targets), begun)
             try:
-                found = await self._ask(target, max_count, invisible_seconds, hold)
+                found = await self._ask(target, count_max, invisible_seconds, hold)
             except _PASSING_ERRORS as error:
                 self._note(target, error)
                 self._failures.failed(target, error, loop.time())
@@ -332,7 +334,7 @@ class AsyncSimpleConsumer:
         return []
 
     async def _ask(
-        self, target: _Target, max_count: int, invisible_seconds: float, hold: float
+        self, target: _Target, count_max: int, invisible_seconds: float, hold: float
     ) -> list[Delivery]:
         from eruca.contract.deliveries import DeliveryRequest  # pydantic: loaded when first needed
         from eruca.core.consuming.delivery import delivery_of
@@ -343,7 +345,7 @@ class AsyncSimpleConsumer:
             topic=target.topic,
             filter=subscription.expression,
             filter_type=filter_type(subscription),
-            max_count=max_count,
+            max_count=count_max,
             invisible_seconds=invisible_seconds,
             wait_seconds=hold,
             start=self._settings.start,

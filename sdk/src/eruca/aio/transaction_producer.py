@@ -246,7 +246,7 @@ class AsyncTransactionProducer:
         selector_arg: SelectorArgument = None,
         check_immunity_seconds: float | None = None,
         on_error: OnError = "unknown",
-        timeout: float | None = None,
+        timeout_seconds: float | None = None,
     ) -> TransactionResult:
         """Store a half message, call *execute*, and do as that says.
 
@@ -263,7 +263,7 @@ class AsyncTransactionProducer:
             check_immunity_seconds: For how long nobody is asked what became of it; by default as
                 the checker is set. Should be longer than the local work takes.
             on_error: What it means that *execute* raises; the error is raised again in any case.
-            timeout: Seconds to store the half message; by default the producer's.
+            timeout_seconds: The time to store the half message; by default the producer's.
 
         Raises:
             SendFailedError: The half message could not be stored.
@@ -279,7 +279,7 @@ class AsyncTransactionProducer:
             selector_arg=selector_arg,
             check_immunity_seconds=check_immunity_seconds,
             on_error=on_error,
-            timeout=timeout,
+            timeout_seconds=timeout_seconds,
         ) as transaction:
             verdict = verdict_of(await self._calls.call(execute, transaction.half))
             await transaction.conclude(verdict)
@@ -294,7 +294,7 @@ class AsyncTransactionProducer:
         selector_arg: SelectorArgument = None,
         check_immunity_seconds: float | None = None,
         on_error: OnError = "unknown",
-        timeout: float | None = None,
+        timeout_seconds: float | None = None,
     ) -> AsyncTransaction:
         """Return a transaction, to be entered: the block is the local work, and commits at its end.
 
@@ -305,8 +305,8 @@ class AsyncTransactionProducer:
         assert self._decisions is not None
         book, sender = self._book, self._sender
         seconds = self._settings.send_timeout_seconds
-        if timeout is not None:
-            seconds = checked_seconds(timeout, "timeout")
+        if timeout_seconds is not None:
+            seconds = checked_seconds(timeout_seconds, "timeout_seconds")
         immunity = checked_immunity(check_immunity_seconds)
         wanted = partial(
             _wanted_queue, message, queue=queue, selector=selector, selector_arg=selector_arg

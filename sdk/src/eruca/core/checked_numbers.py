@@ -37,7 +37,7 @@ def check_above_zero(name: str, value: float) -> None:
         raise ValidationError(f"{name}: {value!r} is not above 0", fix=f"give {name} above 0")
 
 
-def check_wait(value: float, name: str = "wait") -> None:
+def check_wait(value: float, name: str = "wait_seconds") -> None:
     """Raise ValidationError for what is no number of seconds to wait; for ever is one."""
     if not (isinstance(value, Real) and value >= 0):
         raise ValidationError(

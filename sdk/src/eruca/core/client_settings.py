@@ -41,7 +41,7 @@ class ClientSettings:
         *,
         namesrv_urls: str | Iterable[str] | None = None,
         network: str | None = None,
-        timeout: float | None = None,
+        timeout_seconds: float | None = None,
     ) -> ClientSettings:
         """Return the settings: what is given, else the environment's, else the defaults.
 
@@ -53,7 +53,7 @@ class ClientSettings:
         if urls is None:
             urls = environment.get("ERUCA_NAMESRV_URLS") or NAMESRV_URLS_DEFAULT
             source = "ERUCA_NAMESRV_URLS"
-        seconds, seconds_source = timeout, "timeout"
+        seconds, seconds_source = timeout_seconds, "timeout_seconds"
         if seconds is None:
             text = environment.get("ERUCA_TIMEOUT_SECONDS") or str(TIMEOUT_SECONDS_DEFAULT)
             seconds, seconds_source = _number(text), "ERUCA_TIMEOUT_SECONDS"

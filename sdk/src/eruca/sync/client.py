@@ -69,7 +69,7 @@ class Client:
             ``ERUCA_NAMESRV_URLS``, else ``http://127.0.0.1:9876``.
         network: Which of a broker's addresses to use, where it has several. By default
             ``ERUCA_NETWORK``, else ``default``.
-        timeout: Seconds for a request that has no time-out of its own. By default
+        timeout_seconds: The time for a request that has no time-out of its own. By default
             ``ERUCA_TIMEOUT_SECONDS``, else 3.
         ssl_context: For ``https://`` URLs; by default the system's authorities are trusted.
         hot_transport: Carries sends and pulls; by default the SDK's own HTTP/1.1 client.
@@ -84,7 +84,7 @@ class Client:
         namesrv_urls: str | Iterable[str] | None = None,
         *,
         network: str | None = None,
-        timeout: float | None = None,
+        timeout_seconds: float | None = None,
         ssl_context: ssl.SSLContext | None = None,
         hot_transport: HttpTransport | None = None,
         transport: HttpTransport | None = None,
@@ -92,7 +92,7 @@ class Client:
         self._twin = AsyncClient(
             namesrv_urls,
             network=network,
-            timeout=timeout,
+            timeout_seconds=timeout_seconds,
             ssl_context=ssl_context,
             hot_transport=hot_transport,
             transport=transport,

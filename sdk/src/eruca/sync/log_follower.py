@@ -49,27 +49,27 @@ class LogFollower:
                 raise StopIteration
         return item
 
-    def read(self, wait: float = 0.0) -> list[LogRecord]:
+    def read(self, wait_seconds: float = 0.0) -> list[LogRecord]:
         """Return the next records, up to a megabyte or so of them; none where there are none.
 
         Unlike iterating it does not wait for a broker that is away, but raises.
 
         Args:
-            wait: Seconds to wait at the end of the log, up to 30.
+            wait_seconds: The time to wait at the end of the log, up to 30 s.
         """
-        return self._portal.call(self._twin.read, wait)
+        return self._portal.call(self._twin.read, wait_seconds)
 
-    def read_block(self, wait: float = 0.0, *, max_bytes: int | None = None) -> LogBlock:
+    def read_block(self, wait_seconds: float = 0.0, *, bytes_max: int | None = None) -> LogBlock:
         """Return the next records undivided, for those who read thousands of them in one step.
 
         Like ``read`` it does not wait for a broker that is away, but raises. That the block's bytes
         are sound records is for its reader to find out.
 
         Args:
-            wait: Seconds to wait at the end of the log, up to 30.
-            max_bytes: About how many bytes to read, up to 8 MiB; one record always comes.
+            wait_seconds: The time to wait at the end of the log, up to 30 s.
+            bytes_max: About how many bytes to read, up to 8 MiB; one record always comes.
         """
-        return self._portal.call(self._twin.read_block, wait, max_bytes=max_bytes)
+        return self._portal.call(self._twin.read_block, wait_seconds, bytes_max=bytes_max)
 
     def close(self) -> None:
         """Read no more."""

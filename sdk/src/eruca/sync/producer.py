@@ -45,7 +45,7 @@ class Producer:
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         selector_arg: SelectorArgument = None,
-        timeout: float | None = None,
+        timeout_seconds: float | None = None,
     ) -> SendResult:
         """Store *message* and return where.
 
@@ -57,7 +57,7 @@ class Producer:
             queue: Where it must go; else its sharding key decides, else the producer.
             selector: Picks the queue from the topic's, by *selector_arg*.
             selector_arg: What the selector goes by.
-            timeout: Seconds for all attempts together; by default the producer's.
+            timeout_seconds: The time for all attempts together; by default the producer's.
 
         Raises:
             SendFailedError: Every attempt failed; it is unknown whether one of them stored it.
@@ -73,7 +73,7 @@ class Producer:
             queue=queue,
             selector=selector,
             selector_arg=selector_arg,
-            timeout=timeout,
+            timeout_seconds=timeout_seconds,
         )
 
     def submit(
@@ -120,7 +120,7 @@ class Producer:
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         selector_arg: SelectorArgument = None,
-        timeout: float | None = None,
+        timeout_seconds: float | None = None,
     ) -> SendResults:
         """Store *messages* and return where, in their order.
 
@@ -135,8 +135,8 @@ class Producer:
             queue: Where all of them must go.
             selector: Picks the queue of all of them, by *selector_arg*.
             selector_arg: What the selector goes by.
-            timeout: Seconds for all attempts of one batch, from when it is first tried; by default
-                the producer's. Where none is stored for as long, the rest fails untried.
+            timeout_seconds: The time for all attempts of one batch, from when it is first tried; by
+                default the producer's. Where none is stored for as long, the rest fails untried.
 
         Raises:
             PartialSendError: Some batches were stored and others not; says which messages.
@@ -148,24 +148,24 @@ class Producer:
             queue=queue,
             selector=selector,
             selector_arg=selector_arg,
-            timeout=timeout,
+            timeout_seconds=timeout_seconds,
         )
 
-    def flush(self, timeout: float | None = None) -> None:
+    def flush(self, timeout_seconds: float | None = None) -> None:
         """Wait until everything submitted so far has been stored or has failed.
 
         Raises:
-            TimeoutExpiredError: It takes longer than *timeout* seconds.
+            TimeoutExpiredError: It takes longer than *timeout_seconds*.
         """
-        self._portal.call(self._twin.flush, timeout)
+        self._portal.call(self._twin.flush, timeout_seconds)
 
-    def close(self, *, drain: bool = True, timeout: float | None = None) -> None:
+    def close(self, *, drain: bool = True, timeout_seconds: float | None = None) -> None:
         """Take no more messages; send what is here first, unless *drain* is false.
 
-        What cannot be sent within *timeout* seconds, by default the producer's time-out for a
+        What cannot be sent within *timeout_seconds*, by default the producer's time-out for a
         send, fails with ClosedError, which says so where it may have been stored all the same.
         """
-        self._portal.leave(self._twin.close, drain=drain, timeout=timeout)
+        self._portal.leave(self._twin.close, drain=drain, timeout_seconds=timeout_seconds)
 
     def broker_health(self) -> tuple[BrokerHealth, ...]:
         """Return how the brokers stand with this producer, best first.

@@ -48,14 +48,15 @@ class PullConsumer:
         return self._portal.call(self._twin.assignment)
 
     def poll(
-        self, max_count: int = POLL_COUNT_DEFAULT, wait: float = POLL_SECONDS_DEFAULT
+        self, count_max: int = POLL_COUNT_DEFAULT, wait_seconds: float = POLL_SECONDS_DEFAULT
     ) -> list[ReceivedMessage]:
-        """Return the next messages, those of one queue in order; none if *wait* seconds bring none.
+        """Return the next messages, those of one queue in order; none if *wait_seconds* bring none.
 
         Args:
-            max_count: How many at most.
-            wait: Seconds to wait for the first; 0 for only what is held ready. The first call
-                waits up to 30 seconds longer while no broker is registered: it may be restarting.
+            count_max: How many at most.
+            wait_seconds: The time to wait for the first; 0 for only what is held ready. The first
+                call waits up to 30 seconds longer while no broker is registered: it may be
+                restarting.
 
         Raises:
             TopicNotFoundError: A topic does not exist.
@@ -64,13 +65,13 @@ class PullConsumer:
             RequestError, RefusedError: A broker will not have it, and repeating it is useless.
             ErucaError: No broker answered while waiting.
         """
-        return self._portal.call(self._twin.poll, max_count, wait)
+        return self._portal.call(self._twin.poll, count_max, wait_seconds)
 
     def batches(
-        self, max_count: int = POLL_COUNT_DEFAULT, wait: float = POLL_SECONDS_DEFAULT
+        self, count_max: int = POLL_COUNT_DEFAULT, wait_seconds: float = POLL_SECONDS_DEFAULT
     ) -> Iterator[list[ReceivedMessage]]:
         """Iterate over what :meth:`poll` returns, without empty lists, until closed."""
-        return self._portal.iterate(self._twin.batches(max_count, wait))
+        return self._portal.iterate(self._twin.batches(count_max, wait_seconds))
 
     def __iter__(self) -> Self:
         return self

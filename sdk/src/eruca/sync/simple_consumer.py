@@ -38,16 +38,16 @@ class SimpleConsumer:
 
     def receive(
         self,
-        max_count: int = RECEIVE_COUNT_DEFAULT,
-        wait: float = RECEIVE_SECONDS_DEFAULT,
+        count_max: int = RECEIVE_COUNT_DEFAULT,
+        wait_seconds: float = RECEIVE_SECONDS_DEFAULT,
         *,
         invisible_seconds: float | None = None,
     ) -> list[Delivery]:
-        """Return messages that are this consumer's for a time; none if *wait* seconds bring none.
+        """Return messages that are this consumer's for a time; none if *wait_seconds* bring none.
 
         Args:
-            max_count: How many at most, up to 32.
-            wait: Seconds to wait for the first.
+            count_max: How many at most, up to 32.
+            wait_seconds: The time to wait for the first.
             invisible_seconds: For how long; by default as the consumer was made with.
 
         Raises:
@@ -58,7 +58,7 @@ class SimpleConsumer:
             ErucaError: No broker answered while waiting.
         """
         return self._portal.call(
-            self._twin.receive, max_count, wait, invisible_seconds=invisible_seconds
+            self._twin.receive, count_max, wait_seconds, invisible_seconds=invisible_seconds
         )
 
     def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:

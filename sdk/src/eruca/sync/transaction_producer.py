@@ -133,7 +133,7 @@ class TransactionProducer:
         selector_arg: SelectorArgument = None,
         check_immunity_seconds: float | None = None,
         on_error: OnError = "unknown",
-        timeout: float | None = None,
+        timeout_seconds: float | None = None,
     ) -> TransactionResult:
         """Store a half message, call *execute*, and do as that says.
 
@@ -150,7 +150,7 @@ class TransactionProducer:
             check_immunity_seconds: For how long nobody is asked what became of it; by default as
                 the checker is set. Should be longer than the local work takes.
             on_error: What it means that *execute* raises; the error is raised again in any case.
-            timeout: Seconds to store the half message; by default the producer's.
+            timeout_seconds: The time to store the half message; by default the producer's.
 
         Raises:
             SendFailedError: The half message could not be stored.
@@ -166,7 +166,7 @@ class TransactionProducer:
             selector_arg=selector_arg,
             check_immunity_seconds=check_immunity_seconds,
             on_error=on_error,
-            timeout=timeout,
+            timeout_seconds=timeout_seconds,
         ) as transaction:
             verdict = verdict_of(execute(transaction.half))
             transaction.conclude(verdict)
@@ -181,7 +181,7 @@ class TransactionProducer:
         selector_arg: SelectorArgument = None,
         check_immunity_seconds: float | None = None,
         on_error: OnError = "unknown",
-        timeout: float | None = None,
+        timeout_seconds: float | None = None,
     ) -> Transaction:
         """Return a transaction, to be entered: the block is the local work, and commits at its end.
 
@@ -197,7 +197,7 @@ class TransactionProducer:
                 selector_arg=selector_arg,
                 check_immunity_seconds=check_immunity_seconds,
                 on_error=on_error,
-                timeout=timeout,
+                timeout_seconds=timeout_seconds,
             ),
         )
 

@@ -204,7 +204,7 @@ async def instance_of(
             AsyncClient(
                 settings.namesrv_urls,
                 network=settings.network,
-                timeout=TIMEOUT_SECONDS_DEFAULT,  # not the one for clients of this environment
+                timeout_seconds=TIMEOUT_SECONDS_DEFAULT,  # not the environment's, for clients
             )
         )
         yield Instance(settings, kind, clock, database=database, client=client, postgres=postgres)

@@ -231,7 +231,7 @@ class LogProjector:
             self.broker_name, from_offset=last.log_offset
         ) as follower:
             try:
-                return await follower.read_block(max_bytes=last.size)
+                return await follower.read_block(bytes_max=last.size)
             except RecordNotFoundError:
                 status = await self._client.admin.broker_status(self.broker_name)
                 if last.log_offset < status.log.min_offset:
@@ -284,7 +284,7 @@ class LogProjector:
         return asyncio.create_task(self._read_next(follower), name=name)
 
     async def _read_next(self, follower: AsyncLogFollower) -> _Prepared[Any]:
-        block = await follower.read_block(HOLD_SECONDS, max_bytes=self._read_size)
+        block = await follower.read_block(HOLD_SECONDS, bytes_max=self._read_size)
         if not _is_news(block):
             return _Prepared(block, None)
         try:

@@ -35,7 +35,7 @@ async def test_name_servers_that_say_nothing_are_waited_for_once_and_not_by_each
     clock = ManualClock()
     async with (
         silent_name_server(asked) as url,
-        eruca.AsyncClient(url, timeout=0.1) as client,
+        eruca.AsyncClient(url, timeout_seconds=0.1) as client,
     ):
         directory = BrokerDirectory(client, clock)
         answers = await asyncio.gather(*(directory.brokers() for _ in range(5)))

@@ -107,11 +107,13 @@ async def test_a_value_that_the_key_value_table_cannot_have_is_refused(value: An
 
 OF_NUMBER: dict[str, Callable[[eruca.AsyncClient, Any], Awaitable[object]]] = {
     "per_second": lambda client, n: client.admin.groups.redrive("billing", per_second=n),
-    "max_count": lambda client, n: client.pull_consumer(topics="orders").poll(n),
-    "wait": lambda client, n: client.pull_consumer(topics="orders").poll(wait=n),
+    "count_max": lambda client, n: client.pull_consumer(topics="orders").poll(n),
+    "wait_seconds": lambda client, n: client.pull_consumer(topics="orders").poll(wait_seconds=n),
     "offset": lambda client, n: client.pull_consumer(topics="orders").seek(QUEUE, n),
     "offsets": lambda client, n: client.pull_consumer("g", topics="orders").commit({QUEUE: n}),
-    "wait for deliveries": lambda client, n: client.simple_consumer("g", "orders").receive(wait=n),
+    "wait_seconds for deliveries": lambda client, n: client.simple_consumer("g", "orders").receive(
+        wait_seconds=n
+    ),
 }
 
 

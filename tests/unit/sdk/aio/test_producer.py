@@ -234,7 +234,7 @@ async def test_a_flush_that_takes_too_long_says_so() -> None:
         producer = client.producer()
         sent = await producer.submit(message())
         with pytest.raises(eruca.TimeoutExpiredError):
-            await producer.flush(timeout=0.01)
+            await producer.flush(timeout_seconds=0.01)
         await producer.close(drain=False)
         assert isinstance(sent.exception(), eruca.ClosedError)
 
@@ -482,14 +482,14 @@ async def test_a_timeout_of_its_own_ends_a_send_and_says_that_nothing_is_known()
     async with client:
         producer = client.producer()
         with pytest.raises(eruca.TimeoutExpiredError, match="may have been stored"):
-            await producer.send(message(), timeout=0.02)
+            await producer.send(message(), timeout_seconds=0.02)
         await producer.close(drain=False)
 
 
 async def test_a_long_timeout_of_its_own_gives_attempts_more_time() -> None:
     client, hot = client_of(storing)
     async with client, client.producer(send_timeout_seconds=0.5) as producer:
-        await producer.send(message(), timeout=60)
+        await producer.send(message(), timeout_seconds=60)
 
     assert hot.requests[0].timeout > 20
 
@@ -863,7 +863,7 @@ async def test_a_route_that_does_not_come_is_not_awaited_beyond_the_deadline() -
         "http://namesrv",
         hot_transport=ScriptedTransport(broker),
         transport=ScriptedTransport(name_server),
-        timeout=600,
+        timeout_seconds=600,
     )
     async with client, client.producer(send_timeout_seconds=0.05) as producer:
         with pytest.raises(eruca.SendFailedError, match="moved"):
@@ -879,7 +879,9 @@ async def test_no_name_server_at_all_is_an_error_within_the_deadline(
         await asyncio.Event().wait()
         raise AssertionError
 
-    client = eruca.AsyncClient("http://namesrv", transport=ScriptedTransport(silent), timeout=600)
+    client = eruca.AsyncClient(
+        "http://namesrv", transport=ScriptedTransport(silent), timeout_seconds=600
+    )
     sent = eruca.Message("orders", "x", sharding_key=sharding_key)
     async with client, client.producer(send_timeout_seconds=0.05) as producer:
         with pytest.raises(eruca.TimeoutExpiredError, match="route of orders"):

@@ -182,7 +182,7 @@ def hot(queues: Queues) -> ScriptedTransport:
 async def client(queues: Queues, hot: ScriptedTransport) -> AsyncIterator[eruca.AsyncClient]:
     rest = ScriptedTransport(queues.rest)
     async with eruca.AsyncClient(
-        "http://namesrv", timeout=0.5, hot_transport=hot, transport=rest
+        "http://namesrv", timeout_seconds=0.5, hot_transport=hot, transport=rest
     ) as client:
         yield client
 
@@ -216,7 +216,7 @@ async def test_a_queue_with_room_does_not_wait_for_a_request_that_is_held(
         queues.store(0, *map(str, range(10)))
         seen: list[str] = []
         while len(seen) < 10:
-            seen += texts(await consumer.poll(max_count=1, wait=20))
+            seen += texts(await consumer.poll(count_max=1, wait_seconds=20))
 
     assert seen == [str(number) for number in range(10)]
 
@@ -231,7 +231,7 @@ async def test_a_queue_that_was_paused_from_the_beginning_waits_for_no_request_o
         queues.stored["a", 0] = [b"0"]  # without waking the request, which is held for the other
 
         await consumer.resume(paused)
-        messages = await consumer.poll(wait=20)
+        messages = await consumer.poll(wait_seconds=20)
 
         assert (texts(messages), queues.held) == (["0"], 1)
 
@@ -243,7 +243,7 @@ async def test_no_more_is_held_ready_than_allowed(
     queues.store(1, *map(str, range(1_000)))
 
     async with client.pull_consumer(topics="orders", prefetch_count_max=10) as consumer:
-        await consumer.poll(max_count=1, wait=20)
+        await consumer.poll(count_max=1, wait_seconds=20)
         for _ in range(50):
             await asyncio.sleep(0)
         fetched = sum(flow.count for flow in consumer._assignment.flows)
@@ -261,7 +261,7 @@ async def test_bytes_held_ready_are_limited_as_well(
     async with client.pull_consumer(topics="orders", prefetch_bytes_max=50_000) as consumer:
         count = 0
         while count < 2_000:
-            count += len(await consumer.poll(wait=20))
+            count += len(await consumer.poll(wait_seconds=20))
             asked = consumer._assignment._prefetch.size
             # The scripted broker heeds the count only, so that one answer may overshoot.
             assert asked == sum(flow.size for flow in consumer._assignment.flows)
@@ -293,7 +293,7 @@ async def test_an_answer_that_cannot_be_read_is_a_failure_and_is_tried_again(
     hot.answer = pull
     queues.store(0, "x")
     async with client.pull_consumer(topics="orders") as consumer:
-        assert texts(await consumer.poll(wait=20)) == ["x"]
+        assert texts(await consumer.poll(wait_seconds=20)) == ["x"]
 
 
 async def test_one_broker_that_fails_does_not_hold_up_the_other(
@@ -303,13 +303,13 @@ async def test_one_broker_that_fails_does_not_hold_up_the_other(
     queues.store(0, "from b", broker="b")
 
     async with client.pull_consumer(topics="orders") as consumer:
-        assert texts(await consumer.poll(wait=20)) == ["from b"]
-        assert await consumer.poll(wait=0.05) == []
+        assert texts(await consumer.poll(wait_seconds=20)) == ["from b"]
+        assert await consumer.poll(wait_seconds=0.05) == []
         assert isinstance(consumer.failures["a"], eruca.OverloadedError)
 
         del queues.errors["a"]
         queues.store(0, "from a", broker="a")
-        assert texts(await consumer.poll(wait=20)) == ["from a"]
+        assert texts(await consumer.poll(wait_seconds=20)) == ["from a"]
         assert consumer.failures == {}
 
 
@@ -324,7 +324,7 @@ async def test_a_broker_that_is_back_counts_as_such_before_it_has_messages(
         queues.errors.clear()
 
         await until(lambda: not consumer.failures)
-        assert await consumer.poll(wait=0.01) == []
+        assert await consumer.poll(wait_seconds=0.01) == []
 
 
 async def test_a_broker_that_was_away_for_hours_is_still_asked_whether_it_is_back(
@@ -383,7 +383,7 @@ async def test_if_all_fail_the_poll_does(client: eruca.AsyncClient, queues: Queu
 
     async with client.pull_consumer(topics="orders") as consumer:
         with pytest.raises(eruca.OverloadedError, match="is busy"):
-            await consumer.poll(wait=0.05)
+            await consumer.poll(wait_seconds=0.05)
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ async def test_a_refusal_that_is_meant_is_raised_though_another_broker_is_well(
 
     async with client.pull_consumer(topics="orders") as consumer:
         with pytest.raises(type(error)):
-            await consumer.poll(wait=20)
+            await consumer.poll(wait_seconds=20)
 
 
 async def test_messages_fetched_before_a_gap_are_handed_out_before_the_error(
@@ -407,19 +407,19 @@ async def test_messages_fetched_before_a_gap_are_handed_out_before_the_error(
     async with client.pull_consumer(
         queues=[eruca.MessageQueue("orders", "a", 0)], prefetch_count_max=4
     ) as consumer:
-        assert texts(await consumer.poll(max_count=1, wait=20)) == ["0"]
+        assert texts(await consumer.poll(count_max=1, wait_seconds=20)) == ["0"]
         await until(lambda: consumer._assignment.flows[0].count == 3)
         queues.min_offset = 8  # retention
         seen: list[str] = []
 
         async def read_to_the_gap() -> None:
             while True:
-                seen.extend(texts(await consumer.poll(max_count=1, wait=20)))
+                seen.extend(texts(await consumer.poll(count_max=1, wait_seconds=20)))
 
         with pytest.raises(eruca.OffsetOutOfRangeError, match="begins at 8 now"):
             await read_to_the_gap()
         await consumer.seek_to_beginning()
-        rest = texts(await consumer.poll(wait=20))
+        rest = texts(await consumer.poll(wait_seconds=20))
 
     assert seen[:3] == ["1", "2", "3"]
     assert rest == ["8", "9"]
@@ -439,8 +439,10 @@ async def test_a_commit_that_fails_is_made_up_for_by_the_next(
 
     rest.answer = refusing
     async with client.pull_consumer("g", topics="orders", commit_seconds=0) as consumer:
-        await consumer.poll(wait=20)
-        assert await consumer.poll(wait=0.01) == []  # its commit failed, and no message is lost
+        await consumer.poll(wait_seconds=20)
+        assert (
+            await consumer.poll(wait_seconds=0.01) == []
+        )  # its commit failed, and no message is lost
         with pytest.raises(eruca.TransportError):
             await consumer.commit()
         rest.answer = queues.rest
@@ -473,10 +475,12 @@ async def test_a_broker_that_hangs_at_a_commit_holds_up_no_messages_of_another(
 
     rest.answer = hanging
     async with client.pull_consumer("g", topics="orders", commit_seconds=0) as consumer:
-        await until_told(lambda: consumer.poll(wait=20), lambda seen: "from a" in texts(seen))
-        await consumer.poll(wait=0.001)  # commits
+        await until_told(
+            lambda: consumer.poll(wait_seconds=20), lambda seen: "from a" in texts(seen)
+        )
+        await consumer.poll(wait_seconds=0.001)  # commits
         queues.store(0, "later", broker="b")
-        assert texts(await consumer.poll(wait=20)) == ["later"]
+        assert texts(await consumer.poll(wait_seconds=20)) == ["later"]
         assert most_under_way == 1  # or an older position could come last
         is_back.set()
         await consumer.commit()
@@ -501,7 +505,7 @@ async def test_a_close_that_is_cancelled_at_the_last_commit_is_gone_through_with
 
     rest.answer = slow
     consumer = client.pull_consumer("g", topics="orders")
-    await until_told(lambda: consumer.poll(wait=20))
+    await until_told(lambda: consumer.poll(wait_seconds=20))
     closing = asyncio.create_task(consumer.close())
     await is_asked.wait()
 
@@ -519,12 +523,12 @@ async def test_offsets_that_have_not_moved_are_not_committed_again(
 ) -> None:
     queues.store(0, "x")
     async with client.pull_consumer("g", topics="orders", commit_seconds=0) as consumer:
-        await consumer.poll(wait=20)
+        await consumer.poll(wait_seconds=20)
         for _ in range(5):
-            await consumer.poll(wait=0.001)
+            await consumer.poll(wait_seconds=0.001)
         count = len(queues.commits)
         for _ in range(5):
-            await consumer.poll(wait=0.001)
+            await consumer.poll(wait_seconds=0.001)
 
     assert len(queues.commits) == count
 
@@ -571,12 +575,12 @@ async def test_queues_that_go_and_come_back_are_read_on_where_they_were_left(
         seen = [(await anext(consumer)).text() for _ in range(handed_out)]
         queues.change_route("a")
         await until(lambda: consumer._assignment._is_stale)
-        assert await consumer.poll(wait=0.01) == []
+        assert await consumer.poll(wait_seconds=0.01) == []
         assert {queue.broker_name for queue in await consumer.assignment()} == {"a"}
 
         queues.change_route("a", "b")
         while len(seen) < 5:
-            seen += texts(await consumer.poll(wait=20))
+            seen += texts(await consumer.poll(wait_seconds=20))
 
     assert seen == [str(number) for number in range(5)]
 
@@ -596,12 +600,12 @@ async def test_of_a_broker_that_was_away_is_read_what_would_have_been_had_it_bee
     queues.store(0, "0", "1", broker="b")
 
     async with client.pull_consumer(topics="orders", start=start) as consumer:
-        assert await consumer.poll(wait=0.01) == []
+        assert await consumer.poll(wait_seconds=0.01) == []
         queues.store(0, "2", broker="b")
         queues.change_route("a", "b")
         received: list[str] = []
         while len(received) < len(seen):
-            received += texts(await consumer.poll(wait=20))
+            received += texts(await consumer.poll(wait_seconds=20))
 
     assert received == seen
 
@@ -615,13 +619,13 @@ async def test_only_a_new_queue_is_read_without_the_offset_that_its_consumer_ins
     queues.store(0, "x", broker="b")
 
     async with client.pull_consumer("g", topics="orders", start="committed") as consumer:
-        assert await consumer.poll(wait=0.01) == []
+        assert await consumer.poll(wait_seconds=0.01) == []
         queues.change_route("b")
         if old_count:
             with pytest.raises(eruca.NoCommittedOffsetError):
-                await consumer.poll(wait=20)
+                await consumer.poll(wait_seconds=20)
         else:
-            assert texts(await consumer.poll(wait=20)) == ["x"]
+            assert texts(await consumer.poll(wait_seconds=20)) == ["x"]
 
 
 def test_another_event_loop_is_refused(queues: Queues, hot: ScriptedTransport) -> None:
@@ -631,7 +635,7 @@ def test_another_event_loop_is_refused(queues: Queues, hot: ScriptedTransport) -
     consumer = client.pull_consumer(topics="orders")
 
     async def use() -> None:
-        assert await consumer.poll(wait=0.01) == []
+        assert await consumer.poll(wait_seconds=0.01) == []
         await consumer.pause()  # and so nothing is fetched when the loop ends
 
     asyncio.run(use())

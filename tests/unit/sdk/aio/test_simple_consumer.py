@@ -50,7 +50,7 @@ async def test_brokers_that_ask_for_patience_are_not_asked_again_before_their_ti
 
     async with receiving(broker, "a", "b") as (consumer, requests):
         with pytest.raises(OverloadedError):
-            await consumer.receive(wait=0.7)
+            await consumer.receive(wait_seconds=0.7)
 
     assert sorted(request.url for request in requests) == ["http://a", "http://b"]
 
@@ -67,7 +67,7 @@ async def test_a_broker_that_is_ready_sooner_is_asked_alone() -> None:
 
     async with receiving(broker, "a", "b") as (consumer, _):
         with pytest.raises(RequestError):
-            await consumer.receive(wait=PATIENCE_SECONDS)
+            await consumer.receive(wait_seconds=PATIENCE_SECONDS)
 
     assert sorted(asked) == ["http://a", "http://a", "http://b"]
 
@@ -83,6 +83,6 @@ async def test_a_broker_whose_answer_cannot_be_read_is_passed_over_as_one_that_f
 
     async with receiving(broker, "a", "b") as (consumer, requests):
         with pytest.raises(TransportError, match="cannot be read"):
-            await consumer.receive(wait=0)
+            await consumer.receive(wait_seconds=0)
 
     assert {request.url for request in requests} == {"http://a", "http://b"}

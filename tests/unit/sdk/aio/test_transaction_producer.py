@@ -468,7 +468,7 @@ async def test_settings_are_checked() -> None:
             for options in (
                 {"check_immunity_seconds": -1},
                 {"on_error": "commit"},
-                {"timeout": 0},
+                {"timeout_seconds": 0},
             ):
                 with pytest.raises(eruca.ValidationError):
                     producer.transaction(MESSAGE, **options)

@@ -28,7 +28,7 @@ def test_the_environment_comes_before_defaults() -> None:
 
 def test_arguments_come_before_the_environment() -> None:
     settings = ClientSettings.resolve(
-        ENVIRONMENT, namesrv_urls="http://c:3", network="public", timeout=1
+        ENVIRONMENT, namesrv_urls="http://c:3", network="public", timeout_seconds=1
     )
 
     assert settings == ClientSettings(("http://c:3",), "public", 1)
@@ -70,8 +70,8 @@ def test_empty_variables_count_as_not_set() -> None:
         ({"ERUCA_TIMEOUT_SECONDS": "soon"}, {}, "ERUCA_TIMEOUT_SECONDS"),
         ({"ERUCA_TIMEOUT_SECONDS": "0"}, {}, "ERUCA_TIMEOUT_SECONDS"),
         ({"ERUCA_TIMEOUT_SECONDS": "inf"}, {}, "ERUCA_TIMEOUT_SECONDS"),
-        ({}, {"timeout": -1}, "timeout"),
-        ({}, {"timeout": float("nan")}, "timeout"),
+        ({}, {"timeout_seconds": -1}, "timeout_seconds"),
+        ({}, {"timeout_seconds": float("nan")}, "timeout_seconds"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named(

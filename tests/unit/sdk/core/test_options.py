@@ -35,7 +35,7 @@ OPTIONS = {
         ("retries.count_max", -1, "-1 is not from 0 to"),
         ("retries.count_max", "3", "'3' is not a whole number or None"),
         ("retries.suspend_seconds", 0, "(give retries.suspend_seconds above 0)"),
-        ("retries.on_poison", "skip", "'skip' is not one of 'block', 'park_key'"),
+        ("retries.on_poison", "skip", "'skip' is not one of 'block_queue', 'block_key'"),
         ("retries.none_is_failure", "no", "'no' is not True or False"),
         ("limits.queue_count_max", 0, "from 1 to 65535"),
         ("limits.queue_bytes_max", 0, "0 is not from 1 to"),

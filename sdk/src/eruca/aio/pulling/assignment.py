@@ -127,17 +127,17 @@ class Assignment:
             ) from None
         return flow
 
-    def take(self, max_count: int) -> list[ReceivedMessage]:
-        """Take up to *max_count* messages that are ready, from another queue first each time."""
+    def take(self, count_max: int) -> list[ReceivedMessage]:
+        """Take up to *count_max* messages that are ready, from another queue first each time."""
         flows = self.flows
         messages: list[ReceivedMessage] = []
         self._turn += 1
         for index in range(len(flows)):
-            if len(messages) >= max_count:
+            if len(messages) >= count_max:
                 break
             flow = flows[(self._turn + index) % len(flows)]
             before = flow.size
-            messages += flow.take(max_count - len(messages))
+            messages += flow.take(count_max - len(messages))
             self._prefetch.size -= before - flow.size
         self.kick()
         return messages

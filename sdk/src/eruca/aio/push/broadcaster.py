@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -88,6 +88,21 @@ class Broadcaster:
     def kick(self) -> None:
         """Have a round soon."""
         self._rounds.ask()
+
+    # No other member reads these queues: there is no lock, and nothing to lose with a session.
+
+    def locks_at(self, broker_name: str) -> dict[MessageQueue, int]:
+        """Return no lock."""
+        return {}
+
+    def lose_broker(self, broker_name: str) -> None:
+        """Keep the broker's queues."""
+
+    def lose_locks(self, tokens: Mapping[MessageQueue, int]) -> None:
+        """Keep all queues."""
+
+    def lose(self, lost: Collection[HeldQueue]) -> None:
+        """Keep all queues."""
 
     def give_up(self) -> None:
         """Begin no further batch: we are about to leave."""

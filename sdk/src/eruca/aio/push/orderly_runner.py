@@ -138,7 +138,7 @@ class OrderlyRunner:
 
     def add(self, held: HeldQueue) -> None:
         """Begin with a queue."""
-        lane = _Lane(held, by_key=self._settings.retries.on_poison == "park_key")
+        lane = _Lane(held, by_key=self._settings.retries.on_poison == "block_key")
         self._lanes[held] = lane
         lane.task = self._tasks.start(self._run(lane), f"eruca queue {held.queue}")
 
@@ -376,7 +376,7 @@ class OrderlyRunner:
         if dead:
             held.freed(queue.succeed(dead))
         if alive := [message for message in batch.messages if message not in dead]:
-            queue.park(alive, time.monotonic() + self._suspend_seconds(batch.context))
+            queue.block(alive, time.monotonic() + self._suspend_seconds(batch.context))
         return True
 
     async def _bury_exhausted(

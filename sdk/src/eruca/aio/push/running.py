@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from eruca.aio.cluster.group_api import GroupApi
 from eruca.aio.cluster.group_start import warn_of_unused_start
@@ -54,6 +54,45 @@ _START_AGAIN_SECONDS_MAX: Final = 1.0
 _AWAY: Final = (TransportError, TimeoutExpiredError, UnavailableError, NoRouteError)
 
 _logger = logging.getLogger(__name__)
+
+
+class Division(Protocol):
+    """Decides which queues this consumer reads: its share of the group's, or all of them."""
+
+    @property
+    def held(self) -> Mapping[MessageQueue, HeldQueue]:
+        """The queues that are read, or being handed over."""
+        ...
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are read, sorted."""
+        ...
+
+    def start(self, membership: Membership) -> None:
+        """Begin, as a member."""
+
+    def kick(self) -> None:
+        """Have a round soon."""
+
+    def locks_at(self, broker_name: str) -> Mapping[MessageQueue, int]:
+        """Return the tokens of the locks held at a broker; none where nothing is locked."""
+        ...
+
+    def lose_broker(self, broker_name: str) -> None:
+        """Lose the queues of a broker whose session has ended."""
+
+    def lose_locks(self, tokens: Mapping[MessageQueue, int]) -> None:
+        """Lose queues, as far as they are still held by these tokens."""
+
+    def lose(self, lost: Collection[HeldQueue]) -> None:
+        """Stop reading queues that another member may own."""
+
+    def give_up(self) -> None:
+        """Begin no further batch: the consumer is about to leave."""
+
+    async def stop(self) -> None:
+        """Finish what is in hand of every queue, and drop it."""
 
 
 class RunningConsumer:
@@ -125,7 +164,7 @@ class RunningConsumer:
         self._runner: ConcurrentRunner | OrderlyRunner | None = None
         self._reader: Reader | None = None
         self._commits: Commits | None = None
-        self._division: Rebalancer | Broadcaster | None = None
+        self._division: Division | None = None
         self._stop_listening: Callable[[], None] | None = None
 
     @property
@@ -343,19 +382,18 @@ class RunningConsumer:
         return {} if self._division is None else self._division.held
 
     def _locks_at(self, broker_name: str) -> Mapping[MessageQueue, int]:
-        division = self._division
-        return division.locks_at(broker_name) if isinstance(division, Rebalancer) else {}
+        return {} if self._division is None else self._division.locks_at(broker_name)
 
     def _kick(self) -> None:
         if self._division is not None:
             self._division.kick()
 
     def _lose_locks(self, tokens: Mapping[MessageQueue, int]) -> None:
-        if isinstance(self._division, Rebalancer):
+        if self._division is not None:
             self._division.lose_locks(tokens)
 
     def _lose_broker(self, broker_name: str) -> None:
-        if isinstance(self._division, Rebalancer):
+        if self._division is not None:
             self._division.lose_broker(broker_name)
 
     def _shut_out(self, tokens: Mapping[MessageQueue, int]) -> None:
@@ -372,7 +410,7 @@ class RunningConsumer:
         return 0.0 if self._runner is None else self._runner.begun_at
 
     def _lose_one(self, held: HeldQueue) -> None:
-        if isinstance(self._division, Rebalancer):
+        if self._division is not None:
             self._division.lose([held])
 
     def _on_route_change(self, topic: str) -> None:

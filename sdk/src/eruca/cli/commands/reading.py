@@ -143,7 +143,7 @@ async def pull(
     tags: FilterOption = SUBSCRIBE_ALL,
     sql: SqlOption = None,
     wait: Annotated[
-        float, typer.Option("--wait", help="Seconds to wait for the first message.", min=0)
+        float, typer.Option("--wait-seconds", help="How long to wait for the first message.", min=0)
     ] = 0,
 ) -> None:
     """Show messages of one queue from an offset on, once; the next offset is told on stderr."""
@@ -175,13 +175,13 @@ async def pull(
 
 
 async def _next(
-    consumer: AsyncPullConsumer, max_count: int, *, waits: bool
+    consumer: AsyncPullConsumer, count_max: int, *, waits: bool
 ) -> list[ReceivedMessage]:
     """Return what has come; nothing while no broker answers, if the consumer *waits* for one."""
     from eruca.contract.errors import ErucaError
 
     try:
-        return await consumer.poll(max_count, _WAIT_SECONDS)
+        return await consumer.poll(count_max, _WAIT_SECONDS)
     except ErucaError as error:
         # What a broker refuses is raised by itself, and waiting would not mend it.
         if waits and error.retryable and error in consumer.failures.values():

@@ -1,13 +1,13 @@
 """One queue of an orderly consumer that keeps order per sharding key, and not beyond.
 
-A message whose handler fails *parks its key*: that message and all later ones of the key wait, and
+A message whose handler fails *blocks its key*: that message and all later ones of the key wait, and
 those of other keys go on. When the time is up the key's messages come first, oldest first, until
 none is left; only then does the key flow with the others again. Messages without a sharding key
 count as one key.
 
-The offset that may be committed stays at the first parked message. So a crash, or handing the queue
-over, while a key is parked repeats messages of other keys that were consumed behind it; how many is
-bounded by what a consumer may hold of a queue.
+The offset that may be committed stays at the first blocked message. So a crash, or handing the
+queue over, while a key is blocked repeats messages of other keys that were consumed behind it; how
+many is bounded by what a consumer may hold of a queue.
 
 Source: none; RocketMQ suspends the whole queue.
 """
@@ -24,7 +24,7 @@ from eruca.core.consuming.process_queue import M, ProcessQueue
 
 
 @dataclass(slots=True)
-class _Parked(Generic[M]):
+class _Blocked(Generic[M]):
     until: float  # infinite while one of its messages is in a handler's hands
     messages: deque[M] = field(default_factory=deque)
 
@@ -37,59 +37,59 @@ class KeyedQueue(Generic[M]):
         key_of: Tells a message's key.
     """
 
-    __slots__ = ("_key_of", "_parked", "_waiting", "held")
+    __slots__ = ("_blocked", "_key_of", "_waiting", "held")
 
     def __init__(self, held: ProcessQueue[M], key_of: Callable[[M], str | None]) -> None:
         self.held = held
         self._key_of = key_of
         self._waiting: deque[M] = deque()
-        self._parked: dict[str | None, _Parked[M]] = {}
+        self._blocked: dict[str | None, _Blocked[M]] = {}
 
     @property
-    def parked_keys(self) -> list[str | None]:
+    def blocked_keys(self) -> list[str | None]:
         """The keys that wait."""
-        return list(self._parked)
+        return list(self._blocked)
 
     def add(self, messages: Sequence[M]) -> None:
-        """Take in what was pulled, after what is there; what is of a parked key joins it."""
-        if not self._parked:
+        """Take in what was pulled, after what is there; what is of a blocked key joins it."""
+        if not self._blocked:
             self._waiting.extend(messages)
             return
         for message in messages:
-            parked = self._parked.get(self._key_of(message))
-            (self._waiting if parked is None else parked.messages).append(message)
+            blocked = self._blocked.get(self._key_of(message))
+            (self._waiting if blocked is None else blocked.messages).append(message)
 
     def ready_at(self) -> float | None:
         """Return from when on there is something to take, 0 for now; None: nothing is here."""
         if self._waiting:
             return 0.0
-        due = min((parked.until for parked in self._parked.values()), default=math.inf)
+        due = min((blocked.until for blocked in self._blocked.values()), default=math.inf)
         return due if due < math.inf else None
 
     def take(self, count_max: int, now: float) -> list[M]:
-        """Hand out the next messages: of a parked key whose time is up, else of all others."""
-        for parked in self._parked.values():
-            if parked.until <= now:
-                parked.until = math.inf
-                return _taken(parked.messages, count_max)
+        """Hand out the next messages: of a blocked key whose time is up, else of all others."""
+        for blocked in self._blocked.values():
+            if blocked.until <= now:
+                blocked.until = math.inf
+                return _taken(blocked.messages, count_max)
         return _taken(self._waiting, count_max)
 
     def succeed(self, messages: Sequence[M]) -> int:
         """Note that messages taken are done with; return their bytes."""
-        if self._parked:
+        if self._blocked:
             self._go_on(messages)
         return self.held.remove(messages)
 
-    def park(self, messages: Sequence[M], until: float) -> None:
+    def block(self, messages: Sequence[M], until: float) -> None:
         """Put messages taken back, and have their keys wait."""
         by_key: dict[str | None, list[M]] = {}
         for message in messages:
             by_key.setdefault(self._key_of(message), []).append(message)
-        fresh = by_key.keys() - self._parked.keys()
+        fresh = by_key.keys() - self._blocked.keys()
         for key, failed in by_key.items():
-            parked = self._parked.setdefault(key, _Parked(until))
-            parked.until = until
-            parked.messages.extendleft(reversed(failed))
+            blocked = self._blocked.setdefault(key, _Blocked(until))
+            blocked.until = until
+            blocked.messages.extendleft(reversed(failed))
         if fresh and self._waiting:
             waiting, self._waiting = self._waiting, deque()
             self.add(waiting)
@@ -98,21 +98,21 @@ class KeyedQueue(Generic[M]):
         """Put back messages that were taken and never handled."""
         if not messages:
             return
-        parked = self._parked.get(self._key_of(messages[0]))
-        if parked is None:
+        blocked = self._blocked.get(self._key_of(messages[0]))
+        if blocked is None:
             self._waiting.extendleft(reversed(messages))
         else:
-            parked.until = now
-            parked.messages.extendleft(reversed(messages))
+            blocked.until = now
+            blocked.messages.extendleft(reversed(messages))
 
     def _go_on(self, messages: Sequence[M]) -> None:
         for key in {self._key_of(message) for message in messages}:
-            parked = self._parked.get(key)
-            if parked is not None and parked.until == math.inf:
-                if parked.messages:
-                    parked.until = 0.0
+            blocked = self._blocked.get(key)
+            if blocked is not None and blocked.until == math.inf:
+                if blocked.messages:
+                    blocked.until = 0.0
                 else:
-                    del self._parked[key]
+                    del self._blocked[key]
 
 
 def _taken(queue: deque[M], count_max: int) -> list[M]:

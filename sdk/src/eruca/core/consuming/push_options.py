@@ -38,7 +38,7 @@ class Retries:
     Args:
         count_max: Retries before a message is a dead letter. None: as the group's config says.
         suspend_seconds: Ordered: the time before a failed message is tried again.
-        on_poison: Ordered: while a message fails, ``block`` its queue, or ``park_key``: only
+        on_poison: Ordered: while a message fails, ``block_queue``, or ``block_key``: only
             the messages of its sharding key wait.
         none_is_failure: Whether a handler that returns None has failed, as in RocketMQ.
 
@@ -48,7 +48,7 @@ class Retries:
 
     count_max: int | None = None
     suspend_seconds: float = SUSPEND_SECONDS_DEFAULT
-    on_poison: Literal["block", "park_key"] = "block"
+    on_poison: Literal["block_queue", "block_key"] = "block_queue"
     none_is_failure: bool = False
 
     def __post_init__(self) -> None:

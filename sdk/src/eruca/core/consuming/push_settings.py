@@ -88,7 +88,7 @@ class PushSettings:
             check_above_zero(name, getattr(self, name))
 
     def _check_order(self) -> None:
-        by_key, by_hand = self.retries.on_poison == "park_key", not self.offsets.auto_commit
+        by_key, by_hand = self.retries.on_poison == "block_key", not self.offsets.auto_commit
         if not self.ordered and (by_key or by_hand):
             name = "retries.on_poison" if by_key else "offsets.auto_commit"
             raise ValidationError(
@@ -97,7 +97,7 @@ class PushSettings:
             )
         if by_key and by_hand:
             raise ValidationError(
-                'retries.on_poison: "park_key" needs offsets.auto_commit',
+                'retries.on_poison: "block_key" needs offsets.auto_commit',
                 fix="a commit by hand covers a whole queue, and so would a rollback; "
                 "leave one of the two out",
             )

@@ -102,20 +102,20 @@ def test_of_each_sharding_key_one_message_is_out_at_a_time() -> None:
     choice = chosen(QueueLeases(0), [0, 1, 2, 3, 4, 5], keys=keys)
 
     assert choice.leased == [(0, 1), (2, 1), (4, 1)]
-    assert choice.parked == [1, 3]
+    assert choice.overtaken == [1, 3]
     assert choice.position == 5
 
 
-def test_overtaken_messages_behind_the_last_one_handed_out_are_not_parked() -> None:
+def test_overtaken_messages_behind_the_last_one_handed_out_stay_ahead() -> None:
     keys: dict[int, str | None] = dict.fromkeys(range(50), "a")
 
     choice = chosen(QueueLeases(0), list(keys), keys=keys)
 
-    assert (choice.leased, choice.parked, choice.position) == ([(0, 1)], [], 1)
+    assert (choice.leased, choice.overtaken, choice.position) == ([(0, 1)], [], 1)
     assert choice.is_blocked
 
 
-def test_a_parked_message_comes_when_its_key_is_free() -> None:
+def test_an_overtaken_message_comes_when_its_key_is_free() -> None:
     queue = QueueLeases(3, {1: Unfinished(0, 0, 0), 2: Unfinished(0, 0, 0)})
 
     choice = chosen(queue, [], keys={1: "a", 2: "a"})
@@ -140,7 +140,7 @@ def test_waiting_for_its_delay_a_message_keeps_its_key_and_no_other() -> None:
     choice = chosen(queue, [1, 2], keys={0: "a", 1: "a", 2: "b"})
 
     assert choice.leased == [(2, 1)]
-    assert choice.parked == [1]
+    assert choice.overtaken == [1]
 
 
 def test_a_dead_letter_frees_its_key_at_once() -> None:

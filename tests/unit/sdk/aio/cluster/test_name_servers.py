@@ -156,7 +156,7 @@ async def test_a_sender_that_gives_up_waiting_for_a_route_says_who_did_not_answe
         raise AssertionError
 
     transport = ScriptedTransport(never)
-    async with eruca.AsyncClient("https://n1", timeout=20, transport=transport) as client:
+    async with eruca.AsyncClient("https://n1", timeout_seconds=20, transport=transport) as client:
         producer = client.producer(send_timeout_seconds=0.2)
         with pytest.raises(eruca.TimeoutExpiredError, match="https://n1 has not answered; if"):
             await producer.send(eruca.Message("orders", b"x"))

@@ -43,7 +43,7 @@ async def test_clients_and_their_first_sends_over_plain_http_load_no_authorities
 ) -> None:
     async with peer(answering()) as server:
         url = server.url  # nobody listens there any more
-    clients = [eruca.AsyncClient(url, timeout=20) for _ in range(CLIENTS)]
+    clients = [eruca.AsyncClient(url, timeout_seconds=20) for _ in range(CLIENTS)]
 
     async def send(client: eruca.AsyncClient) -> None:
         async with client, client.producer(send_timeout_seconds=20) as producer:

@@ -1,4 +1,4 @@
-"""Keyed queues: order per sharding key, and a parked key stops no other."""
+"""Keyed queues: order per sharding key, and a blocked key stops no other."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def keyed(*keys: str | None) -> KeyedQueue[QueuedMessage]:
     return queue
 
 
-def test_a_failed_message_parks_its_key_and_those_of_other_keys_go_on() -> None:
+def test_a_failed_message_blocks_its_key_and_those_of_other_keys_go_on() -> None:
     queue = keyed("a", "b", "a", "b")
 
-    queue.park(queue.take(1, now=0.0), until=5.0)
+    queue.block(queue.take(1, now=0.0), until=5.0)
 
-    assert queue.parked_keys == ["a"]
+    assert queue.blocked_keys == ["a"]
     assert offsets_of(queue.take(4, now=1.0)) == [1, 3]
     assert queue.ready_at() == 5.0
 
 
 def test_when_its_time_is_up_a_key_comes_first_and_in_order() -> None:
     queue = keyed("a", "b", "a", "b")
-    queue.park(queue.take(1, now=0.0), until=5.0)
+    queue.block(queue.take(1, now=0.0), until=5.0)
 
     assert offsets_of(queue.take(1, now=5.0)) == [0]
     # While it is tried, those behind it wait.
@@ -43,19 +43,19 @@ def test_when_its_time_is_up_a_key_comes_first_and_in_order() -> None:
 
 def test_a_key_flows_again_once_none_of_its_messages_is_left() -> None:
     queue = keyed("a", "a", "b")
-    queue.park(queue.take(1, now=0.0), until=5.0)
+    queue.block(queue.take(1, now=0.0), until=5.0)
 
     queue.succeed(queue.take(1, now=5.0))
-    assert queue.parked_keys == ["a"]
+    assert queue.blocked_keys == ["a"]
     queue.succeed(queue.take(1, now=5.0))
 
-    assert queue.parked_keys == []
+    assert queue.blocked_keys == []
     assert queue.held.commit_offset == 2
 
 
-def test_what_is_pulled_of_a_parked_key_joins_it() -> None:
+def test_what_is_pulled_of_a_blocked_key_joins_it() -> None:
     queue = keyed("a")
-    queue.park(queue.take(1, now=0.0), until=5.0)
+    queue.block(queue.take(1, now=0.0), until=5.0)
     late = [QueuedMessage(1, sharding_key="a"), QueuedMessage(2, sharding_key="b")]
     queue.held.put(late, 3)
 
@@ -68,14 +68,14 @@ def test_what_is_pulled_of_a_parked_key_joins_it() -> None:
 def test_messages_without_a_key_are_one_key() -> None:
     queue = keyed(None, "a", None)
 
-    queue.park(queue.take(1, now=0.0), until=5.0)
+    queue.block(queue.take(1, now=0.0), until=5.0)
 
     assert offsets_of(queue.take(9, now=0.0)) == [1]
 
 
-def test_the_offset_to_commit_stays_at_the_parked_message() -> None:
+def test_the_offset_to_commit_stays_at_the_blocked_message() -> None:
     queue = keyed("a", "b", "c")
-    queue.park(queue.take(1, now=0.0), until=5.0)
+    queue.block(queue.take(1, now=0.0), until=5.0)
 
     queue.succeed(queue.take(9, now=0.0))
 
@@ -86,7 +86,7 @@ def test_what_was_taken_and_not_handled_goes_back_in_front() -> None:
     queue = keyed("a", "a", "b")
     queue.give_back(queue.take(2, now=0.0), now=0.0)
     assert offsets_of(queue.take(1, now=0.0)) == [0]
-    queue.park([queue_message(queue, 0)], until=5.0)
+    queue.block([queue_message(queue, 0)], until=5.0)
 
     queue.give_back(queue.take(1, now=5.0), now=5.0)
 
@@ -119,7 +119,7 @@ class Keys(RuleBasedStateMachine):
         self.open |= {message.queue_offset for message in messages}
 
     @precondition(lambda self: self.queue.ready_at() is not None)
-    @rule(count=st.integers(1, 3), fate=st.sampled_from(["succeed", "park", "give back"]))
+    @rule(count=st.integers(1, 3), fate=st.sampled_from(["succeed", "block", "give back"]))
     def handle(self, count: int, fate: str) -> None:
         batch = self.queue.take(count, self.now)
         for message in batch:
@@ -135,8 +135,8 @@ class Keys(RuleBasedStateMachine):
                 assert self.last_done[message.sharding_key] < message.queue_offset
                 self.last_done[message.sharding_key] = message.queue_offset
                 self.open.remove(message.queue_offset)
-        elif fate == "park" and batch:
-            self.queue.park(batch, self.now + 2.0)
+        elif fate == "block" and batch:
+            self.queue.block(batch, self.now + 2.0)
         else:
             self.queue.give_back(batch, self.now)
 
@@ -151,8 +151,8 @@ class Keys(RuleBasedStateMachine):
     @invariant()
     def nothing_is_forgotten(self) -> None:
         waiting = {message.queue_offset for message in self.queue._waiting}
-        for parked in self.queue._parked.values():
-            waiting |= set(offsets_of(parked.messages))
+        for blocked in self.queue._blocked.values():
+            waiting |= set(offsets_of(blocked.messages))
         assert waiting == self.open
 
     def key_of(self, offset: int) -> str | None:

@@ -30,15 +30,15 @@ from support.push import push_settings
         ({"consume_timeout_seconds": 0}, "consume_timeout_seconds"),
         ({"stop_timeout_seconds": -1}, "stop_timeout_seconds"),
         ({"client_id": ""}, "client_id"),
-        ({"retries": Retries(on_poison="park_key")}, "retries.on_poison: .*ordered=True"),
+        ({"retries": Retries(on_poison="block_key")}, "retries.on_poison: .*ordered=True"),
         ({"offsets": Offsets(auto_commit=False)}, "offsets.auto_commit: .*ordered=True"),
         (
             {
                 "ordered": True,
-                "retries": Retries(on_poison="park_key"),
+                "retries": Retries(on_poison="block_key"),
                 "offsets": Offsets(auto_commit=False),
             },
-            'retries.on_poison: "park_key" needs offsets.auto_commit',
+            'retries.on_poison: "block_key" needs offsets.auto_commit',
         ),
     ],
 )
@@ -52,7 +52,7 @@ def test_the_defaults_and_the_bounds_are_allowed() -> None:
     push_settings(
         start=datetime(2026, 1, 1, tzinfo=UTC),
         ordered=True,
-        retries=Retries(count_max=0, on_poison="park_key"),
+        retries=Retries(count_max=0, on_poison="block_key"),
         membership=Membership(session_seconds=3.0),
         offsets=Offsets(commit_seconds=0.0),
     )

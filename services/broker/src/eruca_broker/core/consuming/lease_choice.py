@@ -6,7 +6,7 @@ handed out as often as its group allows is due for the dead letters instead.
 In an **ordered** group a message waits while an earlier one of its sharding key is unfinished; one
 without a key waits for all before it, and all behind it wait for it. So of each key at most one is
 handed out at a time. To get at other keys, new messages may be overtaken: those before the last one
-handed out are **parked**, which is to say unfinished without ever having been handed out. How far
+handed out are then unfinished without ever having been handed out. How far
 ahead is looked is the caller's choice; how much may be unfinished is bounded.
 """
 
@@ -44,7 +44,7 @@ class Choice:
 
     position: int
     leased: list[tuple[int, int]] = field(default_factory=list)  # offset, attempt
-    parked: list[int] = field(default_factory=list)
+    overtaken: list[int] = field(default_factory=list)
     dead: list[int] = field(default_factory=list)  # were handed out too often
     gone: list[int] = field(default_factory=list)  # due, and no longer there to be read
     is_blocked: bool = False  # something would be due, but for an earlier one of its key
@@ -106,7 +106,7 @@ def _choose_new(
             break
         if order.is_free(offset):
             room -= len(overtaken) + 1
-            choice.parked += overtaken
+            choice.overtaken += overtaken
             overtaken = []
             choice.leased.append((offset, 1))
         else:

@@ -37,7 +37,7 @@ class DeliveriesLeased(msgspec.Struct, frozen=True, tag="deliveries_leased", tag
     topic: str
     queue_id: int
     from_position: int
-    position: int  # everything before it is leased, parked, unfinished from before, or finished
+    position: int  # all before it is leased, overtaken, unfinished from before, or finished
     visible_at: int  # ms since the epoch: from then on they may be handed out again
     leased: list[LeasedMessage] = []
     parked: list[int] = []  # offsets of those that must wait for an earlier one of their key

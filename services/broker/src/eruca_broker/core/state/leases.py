@@ -1,8 +1,8 @@
 """Leases: which messages a group has been handed and not finished; a fold over control records.
 
 A queue is read by deliveries from its **position** on: everything before it has been handed out,
-passed over, or parked. What of that is not done is **unfinished**. :data:`DELIVERY` is the table of
-a message's states.
+passed over, or overtaken. What of that is not done is **unfinished**. :data:`DELIVERY` is the table
+of a message's states.
 
 An unfinished message has one record: attempt (how often it has been handed out), fence (log offset
 of the event that leased it last, 0 while nobody has it) and the time from which it may be handed
@@ -58,7 +58,7 @@ class Delivery(StrEnum):
     """The state of a message in its queue, for one group."""
 
     AHEAD = "ahead"  # at or behind the position
-    PARKED = "parked"  # overtaken, and never handed out
+    OVERTAKEN = "overtaken"  # by a later message, and never handed out
     LEASED = "leased"  # a client has a handle to it, whose time may be over
     WAITING = "waiting"  # handed out before, and returned
     FINISHED = "finished"  # no record of it is left
@@ -68,7 +68,7 @@ class Move(StrEnum):
     """The effect of an event on a message."""
 
     LEASED = "leased"  # attempt + 1, and another fence
-    PARKED = "overtaken"
+    OVERTAKEN = "overtaken"
     PASSED = "passed over"  # the filter holds it back
     EXTENDED = "extended"
     ACKED = "acknowledged"
@@ -79,10 +79,10 @@ class Move(StrEnum):
 
 DELIVERY: Final = Machine(
     (Delivery.AHEAD, Move.LEASED, Delivery.LEASED),
-    (Delivery.AHEAD, Move.PARKED, Delivery.PARKED),
+    (Delivery.AHEAD, Move.OVERTAKEN, Delivery.OVERTAKEN),
     (Delivery.AHEAD, Move.PASSED, Delivery.FINISHED),
-    (Delivery.PARKED, Move.LEASED, Delivery.LEASED),
-    (Delivery.PARKED, Move.DROPPED, Delivery.FINISHED),
+    (Delivery.OVERTAKEN, Move.LEASED, Delivery.LEASED),
+    (Delivery.OVERTAKEN, Move.DROPPED, Delivery.FINISHED),
     (Delivery.LEASED, Move.LEASED, Delivery.LEASED),  # once its time is over
     (Delivery.LEASED, Move.EXTENDED, Delivery.LEASED),
     (Delivery.LEASED, Move.ACKED, Delivery.FINISHED),
@@ -97,7 +97,7 @@ DELIVERY: Final = Machine(
 class Unfinished(NamedTuple):
     """A message before its queue's position that is not done."""
 
-    attempt: int  # how often it has been handed out; 0: parked
+    attempt: int  # how often it has been handed out; 0: overtaken
     fence: int  # of the last lease; 0: nobody has it
     due_at: int  # ms since the epoch: from then on it may be handed out (again)
 
@@ -106,7 +106,7 @@ class Unfinished(NamedTuple):
         """The state, as the table names it."""
         if self.fence > 0:
             return Delivery.LEASED
-        return Delivery.WAITING if self.attempt > 0 else Delivery.PARKED
+        return Delivery.WAITING if self.attempt > 0 else Delivery.OVERTAKEN
 
 
 class HandleState(Enum):
@@ -376,7 +376,7 @@ def _is_still_so(known: QueueLeases, event: DeliveriesLeased) -> bool:
     moved = [*leased, *event.parked, *event.finished]
     return (
         _can(known, leased, Move.LEASED)
-        and _can(known, event.parked, Move.PARKED)
+        and _can(known, event.parked, Move.OVERTAKEN)
         and _can(known, event.finished, Move.DROPPED)
         and all(known.unfinished[m.offset].attempt == m.attempt - 1 for m in again)
         and all(offset < event.position for offset in (*leased, *event.parked))

@@ -261,7 +261,7 @@ class Leasing:
                 choice.position,
                 look.now_ms + look.wanted.invisible_ms,
                 [LeasedMessage(offset, attempt) for offset, attempt in choice.leased],
-                choice.parked,
+                choice.overtaken,
                 finished,
             )
             look.handful.changes.append(QueueChange(event, dead))
