@@ -1,4 +1,4 @@
-"""What a message may hold, and how much of it: it comes back as it was sent, or is refused."""
+"""A message's content comes back as it was sent, up to its limits, or is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reaches a handler of what was sent: tags, conditions, several topics and several groups."""
+"""Handlers receive the matching messages: tags, conditions, several topics and groups."""
 
 from __future__ import annotations
 

@@ -118,12 +118,12 @@ class AsyncClient:
 
     @property
     def settings(self) -> ClientSettings:
-        """What the client works with."""
+        """The client's settings."""
         return self._context.settings
 
     @property
     def context(self) -> ClientContext:
-        """What all that is made from the client shares; for those who build on it."""
+        """The context that the client's producers and consumers share; for extensions."""
         return self._context
 
     @property

@@ -37,7 +37,7 @@ class HeldDeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What became of a dead letter at a broker."""
+    """Outcome of one dead letter at a broker."""
 
     broker_name: str
     outcome: RedriveOutcome

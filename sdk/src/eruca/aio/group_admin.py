@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group is behind."""
+    """The lag of a group."""
 
     lag: int | None  # messages to be consumed in all queues there are; None: unknown
     oldest_unconsumed_at: datetime | None  # when the oldest of them was stored

@@ -35,7 +35,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Finisher(Protocol):
-    """What a handling needs of its consumer."""
+    """The consumer's operations that a handling needs."""
 
     async def ack(self, deliveries: Delivery, /) -> None:
         """Finish the message."""
@@ -72,7 +72,7 @@ class AsyncHandling:
 
     @property
     def delivery(self) -> Delivery:
-        """What is handled."""
+        """The message to handle."""
         return self._delivery
 
     @property
@@ -82,7 +82,7 @@ class AsyncHandling:
 
     @property
     def is_lost(self) -> bool:
-        """Whether somebody else may have the message by now."""
+        """True if the lease may have expired, so another client may have the message."""
         return self._is_lost or time.monotonic() >= self._kept_until
 
     async def ack(self) -> None:

@@ -17,7 +17,7 @@ from eruca.core.consuming.handler_shape import is_async_function
 
 
 class Returned(NamedTuple):
-    """What a function returned whose caller had been cancelled meanwhile."""
+    """Result of a function whose caller was cancelled while it ran."""
 
     value: object
 

@@ -99,12 +99,12 @@ class AsyncLogFollower:
 
     @property
     def next_offset(self) -> int | None:
-        """Where the next record lies; None before the first reading, if it was not given."""
+        """Offset of the next record; None before the first read, unless it was passed."""
         return self._ready[0].log_offset if self._ready else self._fetch_from
 
     @property
     def end_offset(self) -> int | None:
-        """Where the log ended at the last reading; None before the first."""
+        """End of the log at the last read; None before the first."""
         return self._end
 
     def __aiter__(self) -> Self:

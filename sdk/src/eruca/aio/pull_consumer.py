@@ -86,7 +86,7 @@ class AsyncPullConsumer:
 
     @property
     def group(self) -> str | None:
-        """Whose offsets are read and committed."""
+        """The group whose offsets are read and committed."""
         return self._settings.group
 
     @property

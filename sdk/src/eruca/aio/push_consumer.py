@@ -95,12 +95,12 @@ class AsyncPushConsumer:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and not been stopped."""
+        """True after the start and before the stop."""
         return self._running is not None and not self._stopped.is_set()
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended it, if it did not end as it was told to."""
+        """The error that ended the consumer; None after an ordinary stop."""
         return self._failure
 
     @property

@@ -33,7 +33,7 @@ class HeldScheduled:
 
 
 class Scheduled:
-    """What waits at the brokers of one cluster."""
+    """The scheduled messages at the brokers of one cluster."""
 
     def __init__(self, masters: Masters) -> None:
         self._masters = masters

@@ -105,7 +105,7 @@ class AsyncTransaction:
 
     @property
     def result(self) -> TransactionResult:
-        """What came of it, once it is concluded."""
+        """The result of the transaction, once it is concluded."""
         if self._result is None:
             raise ClosedError("the transaction has not been concluded")
         return self._result
@@ -225,7 +225,7 @@ class AsyncTransactionProducer:
 
     @property
     def client_id(self) -> str:
-        """Who answers checks."""
+        """The client id that answers checks."""
         return self._client_id
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""What a command has changed of settings that were there before. Pure."""
+"""Describe a command's changes to existing settings. Pure."""
 
 from __future__ import annotations
 

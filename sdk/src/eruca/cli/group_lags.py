@@ -1,4 +1,4 @@
-"""How far a group is behind, as it is shown: once, or again and again."""
+"""Show a group's lag, once or repeatedly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How to install what the command line needs and is not there.
+"""Say how to install a missing dependency of the command line.
 
 Imports nothing, for it is read where next to nothing is installed.
 """

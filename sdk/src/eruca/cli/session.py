@@ -1,4 +1,4 @@
-"""What every command has: how to reach the cluster, and how to show what it found.
+"""The session of a command: access to the cluster, and output of results.
 
 Tables are for people: without lines when they go into a pipe, so that ``grep`` and ``cut`` work on
 them. JSON is for programs: one document, or, where messages stream, one object per line. What is
@@ -26,7 +26,7 @@ _PIPE_WIDTH = 1_000_000  # columns; a pipe has no edge at which to fold lines
 
 
 class Output(StrEnum):
-    """How results are shown."""
+    """The output format of results."""
 
     TABLE = "table"
     JSON = "json"

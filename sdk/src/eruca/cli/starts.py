@@ -1,4 +1,4 @@
-"""Where reading begins: ``earliest``, ``latest``, a point in time, or so long ago. Pure."""
+"""Parse start positions: ``earliest``, ``latest``, a time, or a span before now. Pure."""
 
 from __future__ import annotations
 

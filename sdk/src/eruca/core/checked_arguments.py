@@ -1,8 +1,8 @@
-"""Arguments of public calls, refused by name where they are of another type than is declared.
+"""Check the arguments of public calls: refuse, by name, an argument of an undeclared type.
 
-A class that is decorated by :func:`checked_calls` has each of its public methods compare what it is
-given with its own annotations. So what a program got wrong is said where it is wrong, in one way,
-and not by whatever trips over it first. Limits and meanings are checked by the calls themselves.
+The decorator :func:`checked_calls` makes each public method of a class compare its arguments with
+its annotations. So a program gets the same clear error everywhere, at the call that is wrong. The
+calls themselves check limits and meanings.
 
 Methods on the way of every message are left out: they check what they are given themselves.
 
@@ -58,7 +58,7 @@ _PARAMETERS_OF: Final[dict[Callable[..., Any], Callable[[], tuple[_Parameter, ..
 
 
 class _LateNames(dict[str, Any]):
-    """Names in annotations whose modules are loaded at the first call that needs them."""
+    """Resolve names in annotations; load their modules at the first call that needs them."""
 
     def __init__(self, homes: Mapping[str, str]) -> None:
         super().__init__()
@@ -71,12 +71,12 @@ class _LateNames(dict[str, Any]):
 def checked_calls(
     *, but: Collection[str] = (), late: Mapping[str, str] | None = None
 ) -> Callable[[C], C]:
-    """Return a decorator that has a class check the arguments of its public methods.
+    """Return a decorator that makes a class check the arguments of its public methods.
 
     Args:
-        but: Methods that check theirs themselves.
-        late: The module of each name that annotations use and the class's module has for type
-            checkers only. It is loaded at the first call of a method that needs it.
+        but: Methods that check their arguments themselves.
+        late: The module of each name that the class's module imports only for type checkers. It is
+            loaded at the first call of a method that needs it.
     """
     late_names = _LateNames(late or {})
 
@@ -116,7 +116,7 @@ def _field_kinds(options_class: type[Any]) -> dict[str, Any]:
 
 
 def _mapping_kind(kind: Any) -> Any:  # noqa: ANN401
-    """Return what the values of a mapping are to be; None where none is allowed."""
+    """Return the declared type of a mapping's values; None if *kind* allows no mapping."""
     for one in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
         origin = get_origin(one)
         if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -127,7 +127,7 @@ def _mapping_kind(kind: Any) -> Any:  # noqa: ANN401
 def _checked(function: Callable[..., Any], late_names: _LateNames) -> Callable[..., Any]:
     signature = inspect.signature(function)
 
-    @functools.cache  # at the first call: what annotations name may be loaded late
+    @functools.cache  # at the first call: modules of annotations may load late
     def parameters() -> tuple[_Parameter, ...]:
         return tuple(_parameters(function, signature, late_names))
 
@@ -135,7 +135,7 @@ def _checked(function: Callable[..., Any], late_names: _LateNames) -> Callable[.
         try:
             given = signature.bind(*args, **options).arguments
         except TypeError:
-            return  # a call that does not fit is Python's to refuse
+            return  # Python itself refuses a call that does not fit the signature
         for parameter in parameters():
             if parameter.name in given:
                 check_argument(parameter.name, given[parameter.name], parameter.kind)
@@ -216,7 +216,7 @@ def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401
 
 
 def _takes(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bool:
-    """Tell whether *function* can be called with as many arguments as are declared."""
+    """Return whether *function* accepts the declared number of arguments."""
     if not arguments or arguments[0] is Ellipsis:
         return True
     try:
@@ -224,7 +224,7 @@ def _takes(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bool:
     except TypeError:
         return False
     except ValueError:
-        return True  # a function in C that does not tell its arguments
+        return True  # a function in C without a signature
     return True
 
 
@@ -237,8 +237,8 @@ def _fits_generic(value: object, origin: type, arguments: tuple[Any, ...]) -> bo
         return False
     if issubclass(origin, Iterable) and arguments:
         if isinstance(value, str | bytes):
-            return False  # its characters are not meant
-        if isinstance(value, list | tuple | set | frozenset | dict):  # others are read but once
+            return False  # its characters are not items
+        if isinstance(value, list | tuple | set | frozenset | dict):  # others are read only once
             return all(_fits(item, arguments[0]) for item in value)
     return True
 
@@ -247,7 +247,7 @@ def _is_instance(value: object, kind: type) -> bool:
     try:
         return isinstance(value, kind)
     except TypeError:
-        return True  # a protocol that cannot be asked
+        return True  # a protocol that isinstance does not support
 
 
 def _said(kind: Any) -> str:  # noqa: ANN401

@@ -1,10 +1,10 @@
-"""What a client is told: by arguments first, then by the environment, then by defaults.
+"""A client's settings: from arguments, else from the environment, else defaults.
 
 =========================  =============================================================
-ERUCA_NAMESRV_URLS         name servers, parted by ``;``
-ERUCA_NETWORK              which of a broker's addresses to use, where it has several
-ERUCA_TIMEOUT_SECONDS      how long one request may take that has no time-out of its own
-ERUCA_TXN_CHECKER_URLS     transaction checkers, parted by ``;``; by default name servers tell
+ERUCA_NAMESRV_URLS         name servers, separated by ``;``
+ERUCA_NETWORK              selects one of a broker's addresses, if it has several
+ERUCA_TIMEOUT_SECONDS      timeout of a request that has no timeout of its own
+ERUCA_TXN_CHECKER_URLS     transaction checkers, separated by ``;``; default: from name servers
 ERUCA_QUERY_URLS           query services, likewise
 =========================  =============================================================
 """
@@ -28,7 +28,7 @@ URL_SEPARATOR: Final = ";"
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """A client's settings, checked."""
+    """A client's settings, validated."""
 
     namesrv_urls: tuple[str, ...]
     network: str
@@ -43,10 +43,10 @@ class ClientSettings:
         network: str | None = None,
         timeout_seconds: float | None = None,
     ) -> ClientSettings:
-        """Return the settings: what is given, else the environment's, else the defaults.
+        """Return the settings: from the arguments, else the environment, else the defaults.
 
         Raises:
-            ValidationError: A value cannot be used; the error says where it came from.
+            ValidationError: A value is invalid; the error names its source.
         """
         check_argument("network", network, str | None)
         urls, source = namesrv_urls, "namesrv_urls"
@@ -67,7 +67,7 @@ class ClientSettings:
 def checked_urls(
     urls: str | Iterable[str], source: str, what: str, *, such_as: str
 ) -> tuple[str, ...]:
-    """Return the URLs of services, each once; *source* and *what* are for the error."""
+    """Return the URLs of services without duplicates; *source* and *what* are for the error."""
     check_argument(source, urls, str | Iterable[str])
     if isinstance(urls, str):
         urls = urls.split(URL_SEPARATOR)

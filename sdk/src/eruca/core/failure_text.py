@@ -1,4 +1,4 @@
-"""What is told of a failure in the program's own code, in words that can be sent.
+"""Describe failures of the program's own code as text that can be sent.
 
 An exception may hold anything: text that UTF-8 cannot say, as names of files that the system could
 not decode, a NUL, which no database takes, or a ``__str__`` that raises itself. None of them may

@@ -19,7 +19,7 @@ from enum import StrEnum
 
 
 class LoopState(StrEnum):
-    """What an event loop is doing, as far as one can tell from outside."""
+    """The state of an event loop, as seen from another thread."""
 
     TURNING = "turning"
     LATE = "late"
@@ -27,7 +27,7 @@ class LoopState(StrEnum):
 
 
 class LoopWatch:
-    """What is known of one event loop.
+    """Watch one event loop.
 
     Args:
         limit: Seconds for one handler.

@@ -1,4 +1,4 @@
-"""When a failed attempt is followed by another, after how long, and how long that may take.
+"""The retry policy of sends: whether to retry, after what pause, and with what timeout.
 
 All attempts of a send share one deadline. An attempt that is not the last gets half of what is
 left, so that one which hangs leaves time for the next: RocketMQ gives each attempt all of it, and
@@ -41,14 +41,14 @@ _UNREACHED: Final = (TransportError, TimeoutExpiredError)
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """What comes before the next attempt."""
+    """The steps before the next attempt."""
 
     wait_seconds: float
     refresh_route: bool
 
 
 class Patience:
-    """Which brokers have asked for patience during one sending, and until when.
+    """The brokers that sent Retry-After during one send, each with its end.
 
     Times are seconds of one monotonic clock, given by the caller. None stands for the name servers,
     where no broker has been asked yet.

@@ -1,4 +1,4 @@
-"""What a connection is, told by how it looks: its drivers are not imported until one is there.
+"""Recognise a connection by its type's name, without importing its driver.
 
 A connection that commits each statement by itself is refused: the message would be done before the
 work is, and lost if that fails.

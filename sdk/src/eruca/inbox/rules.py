@@ -1,4 +1,4 @@
-"""What an inbox does, as statements to carry out in order; who carries them out is somebody else.
+"""An inbox's SQL statements, in order; the two inboxes execute them.
 
 The row is inserted first, and that decides: ``ON CONFLICT DO NOTHING`` waits for a transaction that
 has inserted the same row and is not over. The rows of a batch are inserted in one order everywhere,
@@ -83,7 +83,7 @@ class UndoneError(Exception):
 
 
 class InboxRules:
-    """What both inboxes are made of."""
+    """The common part of both inboxes."""
 
     def __init__(
         self, group: str, *, table: str = TABLE_DEFAULT, keep: timedelta = KEEP_DEFAULT

@@ -101,7 +101,7 @@ class Client:
 
     @property
     def settings(self) -> ClientSettings:
-        """What the client works with."""
+        """The client's settings."""
         return self._twin.settings
 
     @property

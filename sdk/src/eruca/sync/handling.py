@@ -27,7 +27,7 @@ class Handling:
 
     @property
     def delivery(self) -> Delivery:
-        """What is handled."""
+        """The message to handle."""
         return self._twin.delivery
 
     @property
@@ -37,7 +37,7 @@ class Handling:
 
     @property
     def is_lost(self) -> bool:
-        """Whether somebody else may have the message by now."""
+        """True if the lease may have expired, so another client may have the message."""
         return self._twin.is_lost
 
     def ack(self) -> None:

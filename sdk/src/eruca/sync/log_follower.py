@@ -26,12 +26,12 @@ class LogFollower:
 
     @property
     def next_offset(self) -> int | None:
-        """Where the next record lies; None before the first reading, if it was not given."""
+        """Offset of the next record; None before the first read, unless it was passed."""
         return self._twin.next_offset
 
     @property
     def end_offset(self) -> int | None:
-        """Where the log ended at the last reading; None before the first."""
+        """End of the log at the last read; None before the first."""
         return self._twin.end_offset
 
     def __iter__(self) -> Self:

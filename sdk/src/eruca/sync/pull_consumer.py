@@ -35,7 +35,7 @@ class PullConsumer:
 
     @property
     def group(self) -> str | None:
-        """Whose offsets are read and committed."""
+        """The group whose offsets are read and committed."""
         return self._twin.group
 
     @property

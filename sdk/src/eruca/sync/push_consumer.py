@@ -44,12 +44,12 @@ class PushConsumer:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and not been stopped."""
+        """True after the start and before the stop."""
         return self._twin.is_running
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended it, if it did not end as it was told to."""
+        """The error that ended the consumer; None after an ordinary stop."""
         return self._twin.failure
 
     @property

@@ -48,7 +48,7 @@ class Transaction:
 
     @property
     def result(self) -> TransactionResult:
-        """What came of it, once it is concluded."""
+        """The result of the transaction, once it is concluded."""
         return self._twin.result
 
     def commit(self) -> TransactionResult:
@@ -112,7 +112,7 @@ class TransactionProducer:
 
     @property
     def client_id(self) -> str:
-        """Who answers checks."""
+        """The client id that answers checks."""
         return self._twin.client_id
 
     def start(self) -> None:

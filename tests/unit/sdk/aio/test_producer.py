@@ -113,7 +113,7 @@ async def test_sending_leaves_nothing_for_the_cycle_collector() -> None:
 
 
 def is_of_sending(left: object) -> bool:
-    """Whether garbage is the SDK's: not a socket's, for instance, that an earlier test closed."""
+    """Return whether garbage is the SDK's, not that of a socket from an earlier test."""
     if isinstance(left, BaseException | asyncio.Future | FrameType | CoroutineType):
         return True
     return str(getattr(left, "__module__", "")).startswith("eruca")

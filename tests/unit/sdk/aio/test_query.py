@@ -1,4 +1,4 @@
-"""Which query service a question goes to, and what becomes of it where one does not answer."""
+"""Requests go to a query service that answers, and fall back to another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line refuses before it asks anybody, and how it says so."""
+"""The command line refuses invalid usage before it sends a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the query service found, as the command line shows it: all fields, and what is missing."""
+"""The command line shows the query service's results with all fields and all gaps."""
 
 from __future__ import annotations
 

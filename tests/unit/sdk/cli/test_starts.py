@@ -1,4 +1,4 @@
-"""Where reading begins, from what a person types."""
+"""Start positions are parsed from a user's input."""
 
 from __future__ import annotations
 

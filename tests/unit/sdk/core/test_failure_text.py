@@ -1,4 +1,4 @@
-"""What is told of a failure: always something, and always text that can be sent."""
+"""A failure always has a text, and the text can always be sent."""
 
 from __future__ import annotations
 

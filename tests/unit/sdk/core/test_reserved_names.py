@@ -1,4 +1,4 @@
-"""What the SDK refuses before a broker is asked: reserved groups, one bar, a topic too many."""
+"""The SDK refuses reserved groups, a single bar and too many topics by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client's producers, consumers and administration share: settings, transports, routes.
+"""The context that a client's producers, consumers and administration share.
 
 :class:`eruca.AsyncClient` makes one of these and hands it to whatever it makes. None of them knows
 the client, nor, but for their order of closing, one another.
@@ -83,7 +83,7 @@ class ClientContext:
 
     @property
     def broker_api(self) -> BrokerApi:
-        """What is asked of brokers beside the hot routes."""
+        """The broker's operations besides the hot routes."""
         if self._broker_api is None:
             from eruca.aio.cluster.broker_api import (
                 BrokerApi,  # pydantic models: 0.2 s, when first needed

@@ -1,4 +1,4 @@
-"""Which brokers a matter concerns, and asking all of them.
+"""Find the brokers of a topic or a group, and send a request to all of them.
 
 What concerns a topic or a group is done on every master it concerns. One that cannot be reached
 makes the call fail, with what was done on the others left done; repeating a call is harmless. Who

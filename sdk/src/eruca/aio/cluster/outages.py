@@ -1,4 +1,4 @@
-"""What fails again and again while a server is away: told when it begins and when it is over.
+"""Report an outage once when it begins and once when it is over.
 
 Whoever works in the background tries again every second or so. A line for each attempt would drown
 all others; and only the first and the last one say something new. Those between are for debugging.

@@ -112,7 +112,7 @@ class Routes:
 
     @property
     def settling(self) -> NameServerSettlingError | None:
-        """Why name servers cannot tell just now, where they have said so and nothing since."""
+        """Reason why name servers have no route now; None if they have answered since."""
         return self._name_servers.settling
 
     async def publish_view(self, topic: str) -> PublishView:

@@ -29,7 +29,7 @@ class Credentials(Protocol):
 
     @property
     def has_headers(self) -> bool:
-        """Whether requests carry headers of these credentials."""
+        """True if requests carry headers of these credentials."""
         ...
 
     async def headers(self, url: str) -> Sequence[tuple[str, str]]:

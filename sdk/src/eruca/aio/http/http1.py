@@ -121,7 +121,7 @@ class Http1Transport:
 
     @property
     def open_connections(self) -> int:
-        """How many connections there are, busy or idle."""
+        """Number of connections, busy or idle."""
         return sum(pool.open_count for pool in self._hosts.values())
 
     async def connect(self, host: str, port: int, place: str, *, tls: bool) -> Http1Connection:
@@ -138,7 +138,7 @@ class Http1Transport:
 
     @property
     def connections_max(self) -> int:
-        """How many connections to one server there may be."""
+        """Maximum number of connections to one server."""
         return self._connections_max
 
     async def _credential_headers(self, url: str, deadline: float) -> Sequence[tuple[str, str]]:
@@ -194,7 +194,7 @@ class _HostPool:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether a connection is busy, or could be used again."""
+        """True if a connection is busy, or is reusable."""
         return self.open_count > sum(not connection.is_usable for connection in self._idle)
 
     def take_idle(self) -> Http1Connection | None:

@@ -72,7 +72,7 @@ class Http1Connection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether another request can be sent on it."""
+        """True if the connection can send another request."""
         transport = self._transport
         return not self._is_closed and transport is not None and not transport.is_closing()
 

@@ -1,4 +1,4 @@
-"""Whose a connection, or what waits for one, is: the loop's and the process's that first used it.
+"""Ownership of connections and their waiters: the loop and the process that first used them.
 
 A forked child has copies of its parent's sockets. If it used them, both would read answers meant
 for the other; so it is told to make a client of its own. In another event loop what waits would
@@ -24,7 +24,7 @@ class Ownership:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process has used it; nothing of it is open otherwise."""
+        """True if this process has used it; otherwise no connection of it is open."""
         return self._process_id == os.getpid()
 
     def check(self) -> asyncio.AbstractEventLoop:

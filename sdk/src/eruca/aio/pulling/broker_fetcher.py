@@ -61,7 +61,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Prefetch:
-    """What a consumer may hold ready, and does; shared by its fetchers."""
+    """A consumer's limit of prefetched bytes and its use, shared by its fetchers."""
 
     __slots__ = ("count_max", "size", "size_max")
 

@@ -12,7 +12,7 @@ LOOK_SECONDS: Final = 3.0  # until queues that were refused are asked for again
 
 
 class QueuesAside:
-    """What is set aside, all of it until the same look.
+    """The queues that are set aside, all until the same retry.
 
     Args:
         look_again: Called when nothing is set aside any more.

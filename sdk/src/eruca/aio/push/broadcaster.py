@@ -72,12 +72,12 @@ class Broadcaster:
 
     @property
     def held(self) -> Mapping[MessageQueue, HeldQueue]:
-        """What is read."""
+        """The queues that are read."""
         return self._held
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """What is read, sorted."""
+        """The queues that are read, sorted."""
         return sorted(self._held.copy())  # other threads ask, too, while queues come and go
 
     def start(self, membership: Membership) -> None:

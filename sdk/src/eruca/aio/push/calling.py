@@ -29,7 +29,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Outcome(NamedTuple):
-    """What a handler made of its batch."""
+    """A handler's result for its batch."""
 
     status: ConsumeStatus
     reason: str = "failed"
@@ -40,7 +40,7 @@ SUCCEEDED = Outcome(ConsumeStatus.SUCCESS)
 
 
 class Calls:
-    """How the handlers of one consumer are called."""
+    """Call the handlers of one consumer."""
 
     def __init__(self, settings: PushSettings) -> None:
         self._is_orderly = settings.ordered

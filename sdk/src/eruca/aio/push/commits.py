@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 
 
 class OffsetStore(Protocol):
-    """Where offsets are kept."""
+    """A store of committed offsets."""
 
     async def store(self, offsets: dict[HeldQueue, int]) -> None:
         """Keep these; what could not be kept raises, and is offered again."""

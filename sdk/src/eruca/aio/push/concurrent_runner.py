@@ -47,7 +47,7 @@ _logger = logging.getLogger(__name__)
 
 
 class SendsBack(Protocol):
-    """Where failed messages go."""
+    """The destination of failed messages."""
 
     async def retry(
         self,
@@ -105,7 +105,7 @@ class ConcurrentRunner:
 
     @property
     def begun_at(self) -> float:
-        """When the event loop last began a handler."""
+        """Time when the event loop last began a handler."""
         return self._calls.begun_at
 
     def add(self, held: HeldQueue) -> None:

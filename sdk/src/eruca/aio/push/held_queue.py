@@ -32,7 +32,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Intake(Protocol):
-    """What takes a queue's messages, and hears of its progress."""
+    """A receiver of a queue's messages and of its progress."""
 
     def put(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
         """Take in messages that were pulled."""

@@ -1,4 +1,4 @@
-"""Who is in the group, by the word of the coordinators: held requests that a change answers."""
+"""Watch the group's members: requests that coordinators hold until a change."""
 
 from __future__ import annotations
 

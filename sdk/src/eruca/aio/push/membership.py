@@ -106,7 +106,7 @@ class Membership:
 
     @property
     def brokers(self) -> list[str]:
-        """Where we are a member, or try to be."""
+        """The brokers at which this consumer is a member, or tries to join."""
         return list(self._sessions)
 
     @property

@@ -56,7 +56,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Buries(Protocol):
-    """Where messages go that have failed too often."""
+    """The destination of messages whose retries are used up."""
 
     async def bury(
         self, held: HeldQueue, messages: Sequence[ReceivedMessage], outcome: Outcome
@@ -133,7 +133,7 @@ class OrderlyRunner:
 
     @property
     def begun_at(self) -> float:
-        """When the event loop last began a handler."""
+        """Time when the event loop last began a handler."""
         return self._calls.begun_at
 
     def add(self, held: HeldQueue) -> None:

@@ -46,7 +46,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Runner(Protocol):
-    """What hands messages out, in order or not."""
+    """A dispatcher of messages to handlers, in order or not."""
 
     def add(self, held: HeldQueue) -> None:
         """Begin with a queue."""

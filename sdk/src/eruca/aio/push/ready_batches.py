@@ -39,7 +39,7 @@ class Batch:
 
     @property
     def is_async(self) -> bool:
-        """Whether the event loop can deal with it."""
+        """True if the event loop can handle it."""
         return self.registration is None or self.registration.is_async
 
 

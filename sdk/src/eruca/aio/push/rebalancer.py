@@ -1,4 +1,4 @@
-"""What this member should read, and the way there from what it reads.
+"""Rebalance: compute the queues that this member should read, and move to them.
 
 A round (:mod:`.rounds`) works out the share of each topic (:mod:`eruca.core.consuming.rebalance`)
 and sets things going: locks are asked for, queues that are somebody else's now are handed over. One
@@ -48,7 +48,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Reading(Protocol):
-    """What reads queues and hands their messages out."""
+    """A reader of queues that delivers their messages."""
 
     def hold(self, queue: MessageQueue, offset: int, token: int, session: Session) -> HeldQueue:
         """Return a queue that has been granted, not being read yet."""
@@ -108,12 +108,12 @@ class Rebalancer:
 
     @property
     def held(self) -> Mapping[MessageQueue, HeldQueue]:
-        """What is read, or being handed over."""
+        """The queues that are read or being handed over."""
         return self._held
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """What is read, sorted."""
+        """The queues that are read, sorted."""
         # Other threads ask, too, while queues come and go.
         return sorted(queue for queue in self._held.copy() if queue not in self._leaving)
 

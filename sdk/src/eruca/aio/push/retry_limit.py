@@ -1,4 +1,4 @@
-"""How often an ordered message is retried: as the consumer was told, else as its group says.
+"""The retry limit of ordered messages: the consumer's setting, else its group's.
 
 The group is asked when a message fails, at that message's broker, and again now and then: somebody
 may change its settings, to get a queue going that a poisonous message blocks.

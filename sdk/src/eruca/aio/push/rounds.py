@@ -30,7 +30,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class KnownQueues:
-    """Where the queues of some topics are."""
+    """The queues of some topics, with their brokers."""
 
     queues: dict[str, tuple[MessageQueue, ...]]  # by topic; none of one that is not there
     unknown: frozenset[str]  # topics whose route is not known just now

@@ -169,7 +169,7 @@ class RunningConsumer:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """What is read."""
+        """The queues that are read."""
         return [] if self._division is None else self._division.queues
 
     @property

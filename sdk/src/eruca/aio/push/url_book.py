@@ -1,4 +1,4 @@
-"""Where brokers are reached, by the routes of a consumer's topics, and if those fail by memory."""
+"""The brokers' URLs: from the routes of a consumer's topics, else the last known ones."""
 
 from __future__ import annotations
 

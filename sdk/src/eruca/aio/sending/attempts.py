@@ -1,4 +1,4 @@
-"""What sending a batch and sending a half message have in common: attempts, until the deadline.
+"""Attempts until the deadline, for batches and half messages alike.
 
 Each knows its route, goes to a queue in turn, around brokers that are slow or have failed, and
 tells the fault table how it went; between two of them the route is asked for again and time passes.

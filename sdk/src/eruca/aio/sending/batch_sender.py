@@ -282,7 +282,7 @@ class BatchSender:
 
 
 class _Request(NamedTuple, Generic[T]):
-    """What is posted, and how its answer is read."""
+    """A request's body, and the decoder of its answer."""
 
     url: str
     target: str
@@ -292,7 +292,7 @@ class _Request(NamedTuple, Generic[T]):
 
 
 class _Course:
-    """How the sending of one batch goes."""
+    """The progress of sending one batch."""
 
     __slots__ = (
         "attempt",
@@ -323,7 +323,7 @@ class _Course:
 
     @property
     def next_brokers(self) -> set[str]:
-        """Where the next attempt can go."""
+        """The queues that the next attempt can use."""
         if (queue := self.batch.queue or self.kept_queue) is not None:
             return {queue.broker_name}
         return set() if self.view is None else {queue.broker_name for queue in self.view.queues}

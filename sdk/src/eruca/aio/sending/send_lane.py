@@ -149,7 +149,7 @@ class SendLane:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits here and nothing is under way."""
+        """True if no message waits and no batch is in flight."""
         return not self._waiting and not self._in_flight
 
     def add(self, message: Message, size: int, deadline: float = 0.0) -> SendFuture:

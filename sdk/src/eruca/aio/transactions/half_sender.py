@@ -191,7 +191,7 @@ class HalfSender:
 
 
 class _Course:
-    """How the sending of one half message goes."""
+    """The progress of sending one half message."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class _Course:
 
     @property
     def next_brokers(self) -> set[str]:
-        """Where the next attempt can go."""
+        """The queues that the next attempt can use."""
         if (queue := self.bound_queue if self.is_bound else self.wanted) is not None:
             return {queue.broker_name}
         return set() if self.view is None else {queue.broker_name for queue in self.view.queues}

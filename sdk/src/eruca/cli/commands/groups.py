@@ -45,7 +45,7 @@ _OFFSET_PREFIX: Final = "offset:"
 
 
 class SubscriptionModeChoice(StrEnum):
-    """Whether a group's members must subscribe to the same, as an option."""
+    """The subscription mode of a group, as an option."""
 
     SHARED = "shared"
     PER_MEMBER = "per_member"

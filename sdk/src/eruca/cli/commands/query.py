@@ -54,7 +54,7 @@ CursorOption = Annotated[
 
 
 class _Wanted(TypedDict):
-    """What is asked of every page."""
+    """The search criteria of all pages."""
 
     topic: str
     key: str | None

@@ -30,7 +30,7 @@ ClusterOption = Annotated[
 
 
 class PermissionChoice(StrEnum):
-    """What may be done with a topic, as an option."""
+    """The permission of a topic, as an option."""
 
     READ_WRITE = "rw"
     READ = "r"

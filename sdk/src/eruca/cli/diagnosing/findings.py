@@ -1,4 +1,4 @@
-"""What the doctor makes of what it saw: findings, each with a fix. Pure.
+"""Turn the doctor's observations into findings, each with a fix. Pure.
 
 The thresholds are the brokers' own where they have one: writes are refused above a disk use of
 90 %, and the oldest segments are deleted above 75 %.
@@ -25,7 +25,7 @@ NEAR_LIMIT_RATIO: Final = 0.9
 
 
 class Verdict(StrEnum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"  # works, and soon may not

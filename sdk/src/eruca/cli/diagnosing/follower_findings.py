@@ -1,4 +1,4 @@
-"""What the doctor makes of the services that follow brokers' logs: query, checker. Pure.
+"""Find faults of the services that follow brokers' logs: query and checker. Pure.
 
 Any instance follows some of the brokers and tells, from their database, of all.
 """
@@ -15,7 +15,7 @@ from eruca.contract.transactions import CheckerStatus
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """What an instance says of itself and of the logs that are followed."""
+    """An instance's status, with that of the logs it follows."""
 
     name: str
     version: str

@@ -22,7 +22,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a request came to: an answer that counts, or a fault."""
+    """The result of a request: a valid answer or a fault."""
 
     seconds: float
     answer: httpx.Response | None  # of whatever status

@@ -25,7 +25,7 @@ Progress = Callable[[int], None]
 
 
 class FileFormat(StrEnum):
-    """What a file is, by the end of its name."""
+    """The format of a file, by the end of its name."""
 
     NDJSON = "ndjson"
     ARROW = "arrow"
@@ -33,12 +33,12 @@ class FileFormat(StrEnum):
 
     @property
     def media_type(self) -> str:
-        """What its rows are asked for as."""
+        """The media type to request for the rows."""
         return NDJSON_MEDIA_TYPE if self is FileFormat.NDJSON else ARROW_MEDIA_TYPE
 
     @property
     def codec(self) -> str:
-        """How its rows come compressed."""
+        """The compression to request for the rows."""
         return "none" if self is FileFormat.NDJSON else "zstd"
 
 

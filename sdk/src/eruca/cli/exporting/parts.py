@@ -1,4 +1,4 @@
-"""What has been exported so far, beside the file that is to be: so that a rerun goes on.
+"""Keep the exported parts beside the future file, so that a rerun continues.
 
 ``flights.parquet.parts/`` holds ``plan.json``, what is exported in which columns, fixed once and
 for all, and a file for each partition of the plan that is complete. A part is made durable and then
@@ -32,7 +32,7 @@ _VERSION: Final = 2  # of what is in it
 
 
 class ExportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was asked for; a rerun has to ask for the same."""
+    """The request of an export; a rerun must have the same."""
 
     topic: str
     media_type: str
@@ -43,7 +43,7 @@ class ExportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is in ``plan.json``."""
+    """The content of ``plan.json``."""
 
     request: ExportRequest
     plan: msgspec.Raw
@@ -120,7 +120,7 @@ class ExportParts:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no part yet."""
+        """True if there is no part yet."""
         return len(self.missing()) == len(self.plan.partitions)
 
     def delete_if_empty(self) -> None:

@@ -1,4 +1,4 @@
-"""When messages are delivered: at once, at a time, or so long after they are stored. Pure."""
+"""Parse delivery times: at once, at a time, or after a delay. Pure."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def progress_bar(done: ProgressColumn) -> Progress:
 
 
 class SendProgress:
-    """How far a feed of rows has been read and sent, as a context manager."""
+    """Show how many rows have been read and sent, as a context manager."""
 
     def __init__(self, feed: RowFeed, topic: str) -> None:
         self._feed = feed

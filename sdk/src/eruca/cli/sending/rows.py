@@ -29,7 +29,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 class RowFormat(StrEnum):
-    """How rows lie in a file."""
+    """The format of a file of rows."""
 
     LINES = "lines"
     JSONL = "jsonl"
@@ -38,7 +38,7 @@ class RowFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowFields:
-    """Which parts of a message are the same for all rows, and which come from a row's fields."""
+    """Map rows to messages: constant parts, and parts from a row's fields."""
 
     tag: str | None = None
     keys: tuple[str, ...] = ()

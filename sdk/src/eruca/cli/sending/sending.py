@@ -41,7 +41,7 @@ class BadRowError(ErucaError):
 
 @dataclass(slots=True)
 class SendCounts:
-    """How far sending has come."""
+    """The progress of sending."""
 
     sent: int = 0
     skipped: int = 0

@@ -1,8 +1,8 @@
-"""Queue allocation: which queues of a topic each member of a consumer group should read.
+"""Queue allocation: compute the queues of a topic that each member of a group should read.
 
-:func:`allocate` is what a consumer calls; the strategies are frozen values behind one protocol,
-:class:`AllocationStrategy`. They are pure: members agree only if an answer depends on nothing but
-the two lists. Any client code may import this package; it imports the contract and queues only.
+A consumer calls :func:`allocate`. The strategies are frozen values behind one protocol,
+:class:`AllocationStrategy`. They are pure: members agree only if a share depends on nothing but the
+two lists. Any client code may import this package; it imports only the contract and queues.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Shares by configuration: each member reads the queues it was told to, whoever else is there.
+"""Shares by configuration: each member reads its configured queues, whatever the other members.
 
-Nothing checks that the members' lists cover a topic or stay apart. A queue that is in no list is
-read by nobody; one that is in two is read by whichever member locked it. The group's retry topic
-needs no mention: :func:`eruca.core.consuming.rebalance.share_of` has all members share it.
+Nothing checks that the members' lists cover a topic or are disjoint. No member reads a queue that
+is in no list. If a queue is in two lists, the member that holds its lock reads it. The lists need
+not name the group's retry topic: :func:`eruca.core.consuming.rebalance.share_of` divides it among
+all members.
 
 Source: RocketMQ 5.3, ``AllocateMessageQueueByConfig``, which returns the list for every topic the
-group subscribes to; :func:`eruca.core.allocation.allocate` keeps what belongs to the topic at hand.
+group subscribes to; :func:`eruca.core.allocation.allocate` keeps the queues of the given topic.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from eruca.core.messages.message_queue import MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class ByConfig:
-    """Give this member the same queues whatever the lists hold."""
+    """Give this member the configured queues, whatever the lists contain."""
 
     queues: tuple[MessageQueue, ...] = ()
 
@@ -33,5 +34,5 @@ class ByConfig:
         members: Sequence[str],
         member: str,
     ) -> list[MessageQueue]:
-        """Return the configured queues, those of other topics too."""
+        """Return the configured queues, including those of other topics."""
         return list(self.queues)

@@ -1,6 +1,6 @@
 """Even shares: no two members' shares differ by more than one queue.
 
-Where the number of queues or members changes by one, most queues can move; see
+If the number of queues or members changes by one, most queues can move; see
 :mod:`eruca.core.allocation.ring` for the opposite choice.
 
 Source: RocketMQ 5.3, ``AllocateMessageQueueAveragely``, ``AllocateMessageQueueAveragelyByCircle``.
@@ -17,7 +17,7 @@ from eruca.core.messages.message_queue import MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class Averagely:
-    """Give each member one run of neighbours; the first few members get one queue more."""
+    """Give each member one run of adjacent queues; the first members get one queue more."""
 
     @property
     def name(self) -> str:
@@ -27,7 +27,7 @@ class Averagely:
     def share(
         self, queues: Sequence[MessageQueue], members: Sequence[str], member: str
     ) -> list[MessageQueue]:
-        """Return *member*'s run of *queues*: its place in *members* decides which."""
+        """Return *member*'s run of *queues*, by its place in *members*."""
         if not is_to_share(queues, members, member):
             return []
         size, remainder = divmod(len(queues), len(members))
@@ -38,7 +38,7 @@ class Averagely:
 
 @dataclass(frozen=True, slots=True)
 class AveragelyByCircle:
-    """Deal the queues out like cards, which spreads each broker's queues over the members."""
+    """Deal the queues out in turn, which spreads each broker's queues over the members."""
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class AveragelyByCircle:
     def share(
         self, queues: Sequence[MessageQueue], members: Sequence[str], member: str
     ) -> list[MessageQueue]:
-        """Return each queue whose turn is *member*'s."""
+        """Return every queue that *member*'s turn falls on."""
         if not is_to_share(queues, members, member):
             return []
         return list(queues[members.index(member) :: len(members)])

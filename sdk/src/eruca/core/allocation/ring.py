@@ -1,12 +1,13 @@
-"""Shares by consistent hashing: few queues move when a member comes or goes.
+"""Shares by consistent hashing: few queues move when a member joins or leaves.
 
-Members and queues are hashed onto a ring of 32-bit positions, each member ``virtual_nodes`` times;
-a queue belongs to the first member at or after its position, and past the end to the first of all.
-A member that goes hands its queues to its neighbours and disturbs no others. The price are uneven
-shares: with ten nodes a member, one member may get three times as much as another, or nothing.
+The ring has 32-bit positions. A hash places each queue on it once and each member
+``virtual_nodes`` times. A queue belongs to the first member at or after its position; past the end,
+to the first member of all. A leaving member's queues go to its neighbours; no others move. The cost
+is uneven shares: with ten nodes per member, one member may get three times as many queues as
+another, or none.
 
 Source: RocketMQ 5.3, ``AllocateMessageQueueConsistentHash``, ``ConsistentHashRouter``. What is
-hashed and how is theirs, so Java's members of a group would agree with ours.
+hashed and how is RocketMQ's, so Java members of a group would agree with ours.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def md5_position(key: str) -> int:
 
 
 def queue_key(queue: MessageQueue) -> str:
-    """Return what is hashed for *queue*: the text that Java makes of it."""
+    """Return the text to hash for *queue*: Java's ``toString`` of it."""
     return (
         f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name},"
         f" queueId={queue.queue_id}]"
@@ -51,11 +52,11 @@ class ConsistentHash:
     position: Callable[[str], int] = md5_position
 
     def __post_init__(self) -> None:
-        """Refuse a negative number of virtual nodes; with none at all nobody gets anything."""
+        """Refuse a negative number of virtual nodes; with 0, all shares are empty."""
         if self.virtual_nodes < 0:
             raise AllocationError(
                 AllocationFault.VIRTUAL_NODES_NEGATIVE,
-                f"a member cannot be on the ring {self.virtual_nodes} times",
+                f"virtual_nodes: expected 0 or more, found {self.virtual_nodes}",
             )
 
     @property
@@ -66,8 +67,8 @@ class ConsistentHash:
     def ring(self, members: Sequence[str]) -> list[tuple[int, str, str]]:
         """Return (position, node key, member), by position.
 
-        Of two nodes at one position the later one stays. A member listed twice has twice as many
-        nodes, numbered on.
+        If two nodes have one position, the later one stays. A member listed twice has twice as many
+        nodes, with consecutive numbers.
         """
         nodes: dict[int, tuple[int, str, str]] = {}
         placed: Counter[str] = Counter()

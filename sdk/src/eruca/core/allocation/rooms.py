@@ -1,11 +1,11 @@
-"""Shares by machine room: read from brokers nearby, and leave far ones to those near them.
+"""Shares by machine room: members read from brokers in their own room.
 
-:class:`ByMachineRoom` is for groups that live in some rooms only: queues of any other room are not
-read by the group at all. :class:`MachineRoomNearby` reads everything: queues whose room has no
-member are shared out among all.
+:class:`ByMachineRoom` is for a group in certain rooms: the group does not read the queues of any
+other room. With :class:`MachineRoomNearby` the group reads all queues: all members share the queues
+of rooms without members.
 
-A room that has members but no queues gets no share of other rooms with members, however busy those
-are. Rooms are named by the prefix of a broker's name, ``ROOM@NAME``, or by a resolver.
+A room with members but without queues gets no share of other rooms that have members, however busy
+those are. The prefix of a broker's name, ``ROOM@NAME``, or a resolver determines its room.
 
 Source: RocketMQ 5.3, ``AllocateMessageQueueByMachineRoom`` (which counts and takes among the rooms'
 own queues; older versions took from all of them), ``AllocateMachineRoomNearby``.
@@ -33,7 +33,7 @@ _PARTS: Final = 2  # room and name
 
 @dataclass(frozen=True, slots=True)
 class ByMachineRoom:
-    """Share out the queues of ``rooms`` and no others; what is over goes round by turns."""
+    """Divide only the queues of ``rooms``; the first members get one of the remaining queues."""
 
     rooms: frozenset[str]
 
@@ -62,25 +62,25 @@ class ByMachineRoom:
 
 
 class MachineRooms(Protocol):
-    """Knows which machine room a queue and a member are in; the same in every member."""
+    """Return the machine room of a queue and of a member; the same answers in every member."""
 
     def room_of_queue(self, queue: MessageQueue) -> str | None:
-        """Return the room of the queue's broker; None where it is unknown."""
+        """Return the room of the queue's broker; None if it is unknown."""
 
     def room_of_member(self, member: str) -> str | None:
-        """Return the room of a member's client; None where it is unknown."""
+        """Return the room of a member's client; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedMachineRooms:
-    """Read rooms off names: ``ROOM@NAME``, for brokers and clients alike."""
+    """Take rooms from names: ``ROOM@NAME``, for brokers and clients alike."""
 
     def room_of_queue(self, queue: MessageQueue) -> str | None:
-        """Return what stands before the first ``@`` of the broker's name."""
+        """Return the part of the broker's name before its first ``@``."""
         return _room(queue.broker_name)
 
     def room_of_member(self, member: str) -> str | None:
-        """Return what stands before the first ``@`` of the client id."""
+        """Return the part of the client id before its first ``@``."""
         return _room(member)
 
 
@@ -91,20 +91,20 @@ def _room(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class MachineRoomNearby:
-    """Share out each room's queues among its members by ``inner``; orphaned rooms among all."""
+    """Divide each room's queues among its members by ``inner``; orphaned rooms among all."""
 
     inner: AllocationStrategy
     rooms: MachineRooms = NamedMachineRooms()
 
     @property
     def name(self) -> str:
-        """Return the rule's name, which tells the inner one."""
+        """Return the rule's name, which includes the inner rule's."""
         return f"MACHINE_ROOM_NEARBY-{self.inner.name}"
 
     def share(
         self, queues: Sequence[MessageQueue], members: Sequence[str], member: str
     ) -> list[MessageQueue]:
-        """Return the share of the own room, then those of rooms without members, by room name."""
+        """Return the share of *member*'s room, then of rooms without members, by room name."""
         if not is_to_share(queues, members, member):
             return []
         queues_of: defaultdict[str, list[MessageQueue]] = defaultdict(list)
@@ -125,7 +125,7 @@ class MachineRoomNearby:
         room = self.rooms.room_of_queue(queue)
         if not room:
             raise AllocationError(
-                AllocationFault.QUEUE_ROOM_UNKNOWN, f"no machine room is known for {queue}"
+                AllocationFault.QUEUE_ROOM_UNKNOWN, f"the machine room of {queue} is unknown"
             )
         return room
 
@@ -134,6 +134,6 @@ class MachineRoomNearby:
         if not room:
             raise AllocationError(
                 AllocationFault.MEMBER_ROOM_UNKNOWN,
-                f"no machine room is known for the member {member!r}",
+                f"the machine room of member {member!r} is unknown",
             )
         return room

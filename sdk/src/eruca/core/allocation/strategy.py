@@ -1,13 +1,13 @@
-"""What an allocation strategy is, and the one way to ask it: with sorted lists, for one member.
+"""Allocation strategies, and the one way to call them: with sorted lists, for one member.
 
-Every member works out its own share from the queue list and the member list it last fetched;
-nobody tells it. So :func:`allocate` sorts both lists instead of trusting the order they came in,
-and gives nothing to a member that its list does not hold (yet): to guess a share would let two
-members reach for one queue.
+Every member computes its own share from the queue list and the member list that it last fetched;
+there is no leader. So :func:`allocate` sorts both lists instead of trusting their order. A member
+that its list does not contain (yet) gets no queues: with a guessed share, two members would try to
+lock one queue.
 
-Members that sort the same lists and use the same strategy divide a topic without overlap. Members
-of one group with *different* strategies do not, and no strategy can notice; the queue locks at the
-brokers then keep one of the two waiting.
+Members with the same lists and the same strategy divide a topic without overlap. Members of one
+group with *different* strategies do not, and no strategy can detect this. The queue locks at the
+brokers then make one of the two wait.
 
 Source: RocketMQ 5.3, ``AllocateMessageQueueStrategy``, ``AbstractAllocateMessageQueueStrategy``,
 ``RebalanceImpl.rebalanceByTopic``.
@@ -23,7 +23,7 @@ from eruca.core.messages.message_queue import MessageQueue
 
 
 class AllocationFault(StrEnum):
-    """Why no share can be worked out, for programs."""
+    """Reasons why a share cannot be computed, for programs."""
 
     MEMBER_EMPTY = "current_consumer_empty"
     QUEUES_EMPTY = "queues_empty"
@@ -34,7 +34,7 @@ class AllocationFault(StrEnum):
 
 
 class AllocationError(ValueError):
-    """A strategy was asked what it cannot answer; ``fault`` says why, for programs."""
+    """A strategy cannot compute a share; ``fault`` has the reason, for programs."""
 
     def __init__(self, fault: AllocationFault, detail: str) -> None:
         super().__init__(detail)
@@ -46,18 +46,18 @@ class AllocationStrategy(Protocol):
 
     @property
     def name(self) -> str:
-        """The name RocketMQ's tools show for this rule."""
+        """The name that RocketMQ's tools show for this rule."""
 
     def share(
         self, queues: Sequence[MessageQueue], members: Sequence[str], member: str
     ) -> list[MessageQueue]:
-        """Return what *member* should read, given both lists in the order all members use.
+        """Return the queues that *member* should read, from lists in the order all members use.
 
-        A member that *members* does not hold gets nothing.
+        A member that *members* does not contain gets no queues.
 
         Raises:
-            AllocationError: The member's name or one of the lists is empty; or the rule's own
-                reason, such as a queue whose machine room nobody knows.
+            AllocationError: The member's name or one of the lists is empty; or the rule has its own
+                reason, such as a queue in an unknown machine room.
         """
 
 
@@ -69,12 +69,12 @@ def allocate(
 ) -> list[MessageQueue]:
     """Return the queues of *queues* that *member* should read until either list changes, sorted.
 
-    The list is empty where there is nothing to share out, where *members* does not hold *member*,
-    and where the others' shares leave nothing. What a strategy names beyond *queues* (a configured
-    list may) is left out.
+    The list is empty if there are no queues, if *members* does not contain *member*, or if the
+    other members get all queues. Queues that a strategy returns beyond *queues* are dropped; a
+    configured list may have such queues.
 
     Raises:
-        AllocationError: The strategy's own reason; keep the share you have.
+        AllocationError: The strategy's own reason; keep the current share.
     """
     all_queues = sorted(set(queues))
     all_members = sorted_members(members)
@@ -85,9 +85,9 @@ def allocate(
 
 
 def sorted_members(members: Iterable[str]) -> list[str]:
-    """Return *members*, each once, in Java's order, by UTF-16 code unit.
+    """Return *members* without duplicates, in Java's order, by UTF-16 code unit.
 
-    It differs from Python's, by code point, for characters beyond the basic plane only.
+    Python's order, by code point, differs only for characters beyond the basic plane.
     """
     return sorted(set(members), key=utf16_order)
 
@@ -98,15 +98,15 @@ def utf16_order(text: str) -> bytes:
 
 
 def is_to_share(queues: Sequence[MessageQueue], members: Sequence[str], member: str) -> bool:
-    """Check what every strategy is given; tell whether *member* is among those who share.
+    """Check the arguments of a strategy; return whether *members* contains *member*.
 
     Raises:
-        AllocationError: The member's name or a list is empty, looked at in this order.
+        AllocationError: The member's name or a list is empty, checked in this order.
     """
     if not member:
         raise AllocationError(AllocationFault.MEMBER_EMPTY, "the member's own id is empty")
     if not queues:
-        raise AllocationError(AllocationFault.QUEUES_EMPTY, "there are no queues to share out")
+        raise AllocationError(AllocationFault.QUEUES_EMPTY, "there are no queues to divide")
     if not members:
-        raise AllocationError(AllocationFault.MEMBERS_EMPTY, "there are no members to share")
+        raise AllocationError(AllocationFault.MEMBERS_EMPTY, "there are no members")
     return member in members

@@ -1,1 +1,1 @@
-"""Consuming: what is held, what is done with, what becomes of failures, who reads what."""
+"""Consuming: held messages, results of handlers, retries, and the division of queues."""

@@ -1,9 +1,10 @@
-"""What a handler may say besides its verdict, and may ask: the second argument, if it takes one.
+"""The context of a batch: the optional second argument of a handler.
 
-What means nothing is refused where it is said, and so is a failure of the handler that says it.
+A handler reads the context, and sets the ack index, delays and commits there. An invalid value
+raises at the assignment, so the handler itself fails.
 
-Concurrency rule: one per batch, used by the handler alone until it returns; ``is_lost`` may be
-asked at any time.
+Concurrency rule: each batch has its own context, which only the handler uses until it returns. Any
+thread may read ``is_lost`` at any time.
 
 Source: RocketMQ 5.3, ``ConsumeConcurrentlyContext``, ``ConsumeOrderlyContext``.
 """
@@ -22,11 +23,11 @@ class ConsumeContext:
     """The circumstances of one batch.
 
     Attributes:
-        queue: Where the batch lies.
-        delay_level: Concurrent: by which delay level what failed is retried; -1 makes dead letters
-            of it at once. None: by the group's policy.
-        delay_seconds: Concurrent: the same in seconds.
-        auto_commit: Orderly: whether success commits; as the consumer says, unless it is changed.
+        queue: The batch's queue.
+        delay_level: Concurrent: delay level of the failed messages' retry; -1 makes them dead
+            letters at once. None: by the group's policy.
+        delay_seconds: Concurrent: the same delay in seconds.
+        auto_commit: Orderly: true if success commits. The default is the consumer's setting.
     """
 
     __slots__ = (
@@ -52,14 +53,14 @@ class ConsumeContext:
 
     @property
     def is_lost(self) -> bool:
-        """Whether somebody else may have the queue by now, so that nothing said here counts."""
+        """True if another member may own the queue now; the result is then ignored."""
         return self._is_lost()
 
     @property
     def ack_index(self) -> int | None:
-        """Concurrent: index of the last message that is done with; None: all are; -1: none is.
+        """Concurrent: index of the last acknowledged message; None: all; -1: none.
 
-        Those after it are sent back though the handler succeeds.
+        The messages after it are sent back although the handler succeeds.
         """
         return self._ack_index
 
@@ -67,21 +68,21 @@ class ConsumeContext:
     def ack_index(self, index: int | None) -> None:
         if index is not None and not isinstance(index, Integral):
             raise ValidationError(
-                f"ack_index: {index!r} is no whole number",
-                fix="give the index of the last message that is done with, or None for all",
+                f"ack_index: expected a whole number, found {index!r}",
+                fix="set the index of the last acknowledged message, or None for all",
             )
         self._ack_index = index
 
     @property
     def suspend_seconds(self) -> float | None:
-        """Orderly: how long to suspend, from 0.01 to 30; None: as the consumer says."""
+        """Orderly: time to suspend, from 0.01 to 30; None: the consumer's setting."""
         return self._suspend_seconds
 
     @suspend_seconds.setter
     def suspend_seconds(self, seconds: float | None) -> None:
         if seconds is not None and (not isinstance(seconds, Real) or math.isnan(seconds)):
             raise ValidationError(
-                f"suspend_seconds: {seconds!r} is no number of seconds",
-                fix="give one from 0.01 to 30, or None for what the consumer says",
+                f"suspend_seconds: expected a number of seconds, found {seconds!r}",
+                fix="set 0.01 to 30, or None for the consumer's setting",
             )
         self._suspend_seconds = seconds

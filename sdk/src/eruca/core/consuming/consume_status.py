@@ -1,11 +1,11 @@
-"""What a handler says about the messages it was given.
+"""A handler's verdict on its messages.
 
-A concurrent consumer knows two words, an orderly one four. A word of the other kind is taken for
-the nearest: what is to be consumed later suspends an ordered queue, and the other way round.
+A concurrent consumer knows two statuses, an orderly one four. Each maps a status of the other kind
+to the nearest of its own: RECONSUME_LATER suspends an ordered queue, and vice versa.
 
-A handler that raises has failed. One that returns nothing has succeeded: that is what a Python
-function without ``return`` means. RocketMQ takes null for a failure; so does a consumer that was
-made with ``none_is_failure``.
+A handler that raises has failed. A handler that returns nothing has succeeded, as is usual for a
+Python function without ``return``. In RocketMQ, null is a failure; the setting ``none_is_failure``
+selects that rule.
 
 Source: RocketMQ 5.3, ``ConsumeConcurrentlyStatus``, ``ConsumeOrderlyStatus``.
 """
@@ -20,10 +20,10 @@ class ConsumeStatus(StrEnum):
     """A handler's verdict."""
 
     SUCCESS = "success"
-    RECONSUME_LATER = "reconsume_later"  # concurrent: send it back, to be retried after a delay
-    SUSPEND = "suspend"  # orderly: try again in place, after the suspend time
-    COMMIT = "commit"  # orderly without automatic commits: everything since the last one is done
-    ROLLBACK = "rollback"  # orderly without automatic commits: all of that once more
+    RECONSUME_LATER = "reconsume_later"  # concurrent: send the messages back, retry after a delay
+    SUSPEND = "suspend"  # orderly: retry in place, after the suspend time
+    COMMIT = "commit"  # orderly without automatic commits: commit everything since the last commit
+    ROLLBACK = "rollback"  # orderly without automatic commits: handle all of that again
 
 
 _CONCURRENT: Final = {
@@ -41,7 +41,7 @@ _ORDERLY: Final = {
 
 
 def status_of(returned: object, *, is_orderly: bool, none_is_failure: bool) -> ConsumeStatus | None:
-    """Return what a handler's return value means; None if it means nothing at all."""
+    """Return the status of a handler's return value; None if the value is not a status."""
     words = _ORDERLY if is_orderly else _CONCURRENT
     if returned is None:
         return words[ConsumeStatus.SUSPEND] if none_is_failure else ConsumeStatus.SUCCESS

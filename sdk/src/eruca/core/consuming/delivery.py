@@ -1,8 +1,8 @@
-"""A delivery: a message that is the consumer's for a time, and the handle to finish it with.
+"""A delivery: a message under a lease, and the handle that acknowledges it.
 
-Brokers hand deliveries out as JSON. Here the message becomes the same object that other consumers
-get; its record is laid out anew from what the answer says, so it lacks only what the broker's
-answer does not tell, the system's own properties.
+Brokers send deliveries as JSON. This module rebuilds the message's record from the answer, so the
+message is the same object that other consumers get. It lacks only the system's own properties,
+which the answer does not contain.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class Delivery(msgspec.Struct, frozen=True, eq=False):
-    """A message handed out for a time."""
+    """A message under a lease."""
 
     message: ReceivedMessage
     attempt: int  # how often it has been handed out, this time included
@@ -50,7 +50,7 @@ class Delivery(msgspec.Struct, frozen=True, eq=False):
 def delivery_of(
     wire: WireDelivery, broker_name: str, invisible_seconds: float, *, now: float
 ) -> Delivery:
-    """Return a delivery as programs see it, *now* being when its answer came, monotonic.
+    """Return a delivery for programs; *now* is the monotonic time when its answer came.
 
     Raises:
         ValueError: The answer makes no sense.
@@ -74,9 +74,9 @@ def received_message(
     """Return a message of a JSON answer as consumers get it.
 
     Args:
-        message: What the answer says.
-        queue: Where it is, or belongs.
-        retried: How often it has been handed out again without its record knowing.
+        message: The message of the answer.
+        queue: The queue that the message is in, or belongs to.
+        retried: Number of redeliveries that its record does not count.
 
     Raises:
         ValueError: The answer makes no sense.
@@ -118,7 +118,7 @@ def _properties(message: PulledMessage) -> dict[str, str]:
 
 
 def _stored_body(body: PulledBody) -> tuple[bytes, int]:
-    """Return the body's bytes and the flags that say how they are compressed."""
+    """Return the body's bytes and their compression flags."""
     content = body.octets()
     if body.compression is None:
         return content, 0
@@ -126,9 +126,9 @@ def _stored_body(body: PulledBody) -> tuple[bytes, int]:
 
 
 def _known(value: _T | None) -> _T:
-    """Return what only a damaged message lacks."""
+    """Return *value*, which only a damaged message lacks."""
     if value is None:
-        raise ValueError("a message that is not damaged lacks a field")
+        raise ValueError("an undamaged message lacks a field")
     return value
 
 

@@ -1,12 +1,12 @@
-"""Flow control: when to pull more of a queue, and when what is held is enough.
+"""Flow control: decide when to pull more messages of a queue.
 
-Three bounds, each for its own danger: *count* and *bytes* bound the memory, *span* bounds how much
-a crash can repeat when one slow message holds the committed offset back while later ones are done.
-The span does not matter to an orderly consumer: nothing overtakes there.
+There are three bounds. *count* and *bytes* bound the memory. *span* bounds how many messages a
+crash can repeat, when one slow message holds the committed offset back while later ones complete.
+An orderly consumer needs no span: no message overtakes another there.
 
-Pulling begins again once half of the room is free, so that pulls are few and large. What was
-handled and only waits for a commit leaves that much less room, and does not keep the rest of it
-from being filled: the message whose handler says COMMIT may be still to come.
+Pulling resumes when half of the room is free, so that pulls are few and large. Messages that only
+wait for a commit reduce the room. They do not block the rest of it, because the message whose
+handler returns COMMIT may not have been pulled yet.
 
 Source: RocketMQ 5.3, ``DefaultMQPushConsumerImpl.pullMessage``.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """What may be held of one queue."""
+    """Limits of the messages held of one queue."""
 
     count_max: int
     size_max: int  # bytes
@@ -27,13 +27,13 @@ class FlowLimits:
     def has_room(
         self, *, count: int, size: int, span: int, kept_count: int = 0, kept_size: int = 0
     ) -> bool:
-        """Tell whether to pull more.
+        """Return whether to pull more.
 
         Args:
             count: Messages held.
             size: Their bytes.
-            span: From the first one to the last.
-            kept_count: Messages held that were handled, and wait for a commit.
+            span: Offsets from the first held message to the last.
+            kept_count: Held messages that were handled and wait for a commit.
             kept_size: Their bytes.
         """
         return (
@@ -44,6 +44,6 @@ class FlowLimits:
 
 
 def _has_half(maximum: int, held: int, kept: int) -> bool:
-    """Tell whether half of the room that is not taken by what is kept is free."""
+    """Return whether half of the room that kept messages leave is free."""
     room = maximum - kept
     return room > 0 and held - kept <= room // 2

@@ -1,11 +1,11 @@
-"""The batch in hand: which of its messages a program has got, and which it is done with.
+"""The current batch: track its messages that a program has received and completed.
 
-A poll hands out all of them at once; an iteration hands them out one by one, and asking for the
-next says that the one before is done with. What has not been handed out must not be committed, and
-what is not done with must not be committed without being told to.
+A poll returns all messages at once. An iteration returns them one by one; requesting the next
+message completes the one before. A message that was not returned must not be committed. A message
+that is not completed must not be committed without an explicit call.
 
-An iteration in another thread advances it while the event loop reads it: each number is stored
-whole, and one that is a message old is only too careful.
+An iteration in another thread advances the batch while the event loop reads it. Each number is
+stored atomically, and a number that is one message old is only too cautious.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from eruca.core.messages.received_message import ReceivedMessage
 
 
 class HandedBatch:
-    """The messages taken last, in the order they are handed out."""
+    """The messages taken last, in the order in which the program receives them."""
 
     __slots__ = ("done_count", "handed_count", "messages")
 
@@ -28,43 +28,43 @@ class HandedBatch:
 
     @property
     def has_unread(self) -> bool:
-        """Whether some have not been handed out."""
+        """True if the program has not received all messages."""
         return self.handed_count < len(self.messages)
 
     @property
     def unread(self) -> list[ReceivedMessage]:
-        """Those that have not been handed out."""
+        """The messages that the program has not received."""
         return self.messages[self.handed_count :]
 
     def replace(self, messages: list[ReceivedMessage]) -> None:
-        """Begin anew with *messages*, none of them handed out."""
+        """Replace the batch by *messages*, none of them received yet."""
         self.messages = messages
         self.handed_count = self.done_count = 0
 
     def hand_out_all(self) -> list[ReceivedMessage]:
-        """Hand out all of them."""
+        """Return all messages and mark them as received."""
         self.handed_count = len(self.messages)
         return self.messages
 
     def hand_out_one(self) -> ReceivedMessage:
-        """Hand out the next; the one before is done with."""
+        """Return the next message; mark the one before as completed."""
         self.done_count = self.handed_count
         self.handed_count += 1
         return self.messages[self.done_count]
 
     def finish_handed(self) -> None:
-        """Note that all that have been handed out are done with."""
+        """Mark all received messages as completed."""
         self.done_count = self.handed_count
 
     def withdraw(self, queues: Collection[MessageQueue]) -> list[ReceivedMessage]:
-        """Take out and return what has not been handed out of *queues*."""
+        """Remove and return the messages of *queues* that were not received."""
         unread = self.unread
         kept = [message for message in unread if message.queue not in queues]
         self.messages = self.messages[: self.handed_count] + kept
         return [message for message in unread if message.queue in queues]
 
     def forget(self, queues: Collection[MessageQueue]) -> None:
-        """Drop the messages of *queues*, which are read from elsewhere now."""
+        """Drop the messages of *queues*, whose position has moved."""
         kept = [(i, m) for i, m in enumerate(self.messages) if m.queue not in queues]
         handed_count = sum(index < self.handed_count for index, _ in kept)
         done_count = sum(index < self.done_count for index, _ in kept)

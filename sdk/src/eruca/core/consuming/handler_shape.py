@@ -1,7 +1,7 @@
-"""The shape of a handler: what it takes, what it returns, and how it is called.
+"""The shape of a handler: its arguments, its result, and the way to call it.
 
-Checked where a program registers it. Found only when the first message comes, a wrong one would
-make a retry of each message, and a dead letter in the end.
+The shape is checked when a program registers the handler. Otherwise a wrong handler would fail at
+the first message, and every message would be retried and become a dead letter.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from eruca.core.consuming.consume_status import ConsumeStatus
 from eruca.core.messages.received_message import ReceivedMessage
 
 HandlerResult: TypeAlias = ConsumeStatus | Awaitable[ConsumeStatus | None] | None
-"""Result of a handler: None, or a :class:`ConsumeStatus`; of an async one, once awaited."""
+"""Result of a handler: None, or a :class:`ConsumeStatus`; for an async one, the awaited result."""
 Handler: TypeAlias = (
     Callable[[ReceivedMessage], HandlerResult]
     | Callable[[ReceivedMessage, ConsumeContext], HandlerResult]
     | Callable[[list[ReceivedMessage]], HandlerResult]
     | Callable[[list[ReceivedMessage], ConsumeContext], HandlerResult]
 )
-"""A function of a message, or of a list of them where the consumer's batches may have several."""
+"""A function of a message, or of a list of messages if the consumer's batches may have several."""
 
 _FIX: Final = "write def handle(message), or def handle(message, context)"
-_VERDICT_FIX: Final = "return nothing, or an eruca.ConsumeStatus; raise where it fails"
+_VERDICT_FIX: Final = "return nothing, or an eruca.ConsumeStatus; raise an exception on failure"
 _UNTOLD: Final = (Any, object, NoneType, Never, NoReturn, ConsumeStatus)
 _CONTEXT_PLACE: Final = 2  # of the arguments
 
@@ -51,24 +51,24 @@ class HandlerShape(NamedTuple):
 
 
 def handler_shape(handler: object) -> HandlerShape:
-    """Return how *handler* is called.
+    """Return the shape of *handler*.
 
     Raises:
-        ValidationError: It cannot be: it is no function of a message, or returns no verdict.
+        ValidationError: It is not a function of a message, or does not return a verdict.
     """
     if not callable(handler):
         raise ValidationError(f"handler: {handler!r:.80} cannot be called", fix=_FIX)
     if isinstance(handler, type):
         raise ValidationError(
-            f"handler: {handler.__qualname__} is a class: calling it makes an object and handles"
+            f"handler: {handler.__qualname__} is a class: a call creates an object and handles"
             " nothing",
-            fix="give a method of an object of it",
+            fix="pass a method of an instance",
         )
     call = getattr(handler, "__call__", None)  # noqa: B004  (an object may have an async one)
     for generates in (inspect.isgeneratorfunction, inspect.isasyncgenfunction):
         if generates(handler) or generates(call):
             raise ValidationError(
-                f"handler: {_name(handler)} has a yield: calling it would run none of it",
+                f"handler: {_name(handler)} is a generator: a call would run none of its code",
                 fix="return instead of yielding",
             )
     is_async = is_async_function(handler)
@@ -77,7 +77,7 @@ def handler_shape(handler: object) -> HandlerShape:
 
 
 def is_async_function(function: Callable[..., Any]) -> bool:
-    """Tell whether calling *function* gives something to await."""
+    """Return whether a call of *function* returns an awaitable."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004  (not whether it is callable)
     )
@@ -103,7 +103,7 @@ def _takes_context(handler: Callable[..., Any]) -> bool:
 
 
 def _check_result(handler: Callable[..., Any], *, is_async: bool) -> None:
-    """Raise ValidationError where *handler* says that it returns what is no verdict."""
+    """Raise ValidationError if *handler*'s return annotation is not a verdict."""
     annotated = handler if hasattr(handler, "__annotations__") else type(handler).__call__
     try:
         result = get_type_hints(annotated).get("return", Any)
@@ -114,7 +114,7 @@ def _check_result(handler: Callable[..., Any], *, is_async: bool) -> None:
     if wrong:
         shown = getattr(wrong[0], "__qualname__", None) or str(wrong[0])
         raise ValidationError(
-            f"handler: {_name(handler)} returns {shown}, which is no verdict", fix=_VERDICT_FIX
+            f"handler: {_name(handler)} returns {shown}, which is not a verdict", fix=_VERDICT_FIX
         )
 
 
@@ -125,7 +125,7 @@ def _alternatives(kind: object) -> tuple[object, ...]:
 def _is_verdict(kind: object, *, is_async: bool) -> bool:
     origin = get_origin(kind)
     if isinstance(origin, type) and issubclass(origin, Awaitable):
-        # A plain function runs in a thread, where nobody would await what it returns.
+        # A plain function runs in a thread, which does not await the result.
         return is_async
     return kind in _UNTOLD or not isinstance(kind, type)
 

@@ -1,8 +1,8 @@
-"""Which handler gets a message: by topic, and where a topic has several, by tag.
+"""Select the handler of a message: by topic, and by tag if a topic has several handlers.
 
-A group subscribes to a topic once; what its handlers want of it adds up to one expression. A
-message goes to the first handler of its topic that wants its tag. A retry whose tag none of them
-wants any more goes to the topic's first handler: it was taken once, and must not be forgotten.
+A group subscribes to a topic once, with the union of its handlers' expressions. A message goes to
+the first handler of its topic whose expression matches its tag. If none matches a retry's tag any
+longer, the retry goes to the topic's first handler: it was accepted once and must not be lost.
 
 Source: RocketMQ 5.3, ``DefaultMQPushConsumer.subscribe``, which has one listener for everything.
 """
@@ -26,7 +26,7 @@ _TYPES: Final = ("tag", "sql92")
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A handler, and how it is called."""
+    """A handler, its expression and its shape."""
 
     function: Callable[..., Any]
     subscription: Subscription
@@ -55,15 +55,17 @@ class HandlerTable:
         is_async: bool,
         takes_context: bool,
     ) -> None:
-        """Have *function* handle what *expression* lets through of *topic*.
+        """Register *function* for the messages of *topic* that match *expression*.
 
         Raises:
-            ValidationError: The topic's name or the expression cannot be used, or the topic's
-                handlers do not go together.
+            ValidationError: The topic's name or the expression is invalid, or the topic's handlers
+                cannot be combined.
         """
         check_topic(topic)
         if filter_type not in _TYPES:
-            raise ValidationError(f"filter_type: {filter_type!r} is none of {', '.join(_TYPES)}")
+            raise ValidationError(
+                f"filter_type: {filter_type!r} is invalid; valid options: {', '.join(_TYPES)}"
+            )
         if filter_type == "sql92" and not isinstance(expression, Sql92Filter):
             expression = sql(expression or "")
         subscription = subscription_of(expression)
@@ -77,13 +79,13 @@ class HandlerTable:
         is_by_tag = subscription.expression_type == TAG_TYPE
         if others and not (is_by_tag and others[0].subscription.expression_type == TAG_TYPE):
             raise ValidationError(
-                f"topic: {topic} has a handler already, and only tags tell several apart"
+                f"topic: {topic} already has a handler; only tags can distinguish several handlers"
             )
         registration = Registration(function, subscription, is_async, takes_context)
         self._by_topic[topic] = [*others, registration]
 
     def subscription(self, topic: str) -> Subscription:
-        """Return what all handlers of *topic* want of it together."""
+        """Return the combined subscription of all handlers of *topic*."""
         subscriptions = [registration.subscription for registration in self._by_topic[topic]]
         if len(subscriptions) == 1:
             return subscriptions[0]
@@ -98,7 +100,7 @@ class HandlerTable:
         return registrations[0] if len(registrations) == 1 else None
 
     def find(self, message: ReceivedMessage) -> Registration | None:
-        """Return who handles *message*; None if its topic has no handler (any more)."""
+        """Return the handler of *message*; None if its topic has no handler (any longer)."""
         registrations = self._by_topic.get(message.topic)
         if not registrations:
             return None

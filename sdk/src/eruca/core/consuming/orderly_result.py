@@ -1,4 +1,4 @@
-"""What becomes of a batch that an orderly handler is through with, and when the next may come.
+"""Handle the result of an orderly handler, and decide when the next batch may start.
 
 The handler's status decides, with or without automatic commits::
 
@@ -8,12 +8,12 @@ The handler's status decides, with or without automatic commits::
     ROLLBACK   as SUCCESS                      put back everything taken, suspend
     SUSPEND    put the batch back, suspend     put the batch back, suspend
 
-Before SUSPEND takes effect each message's retries are counted: one that has had them all is sent to
-the dead letters, any other has one more. Where all of a batch went to the dead letters there is
-nothing to put back, and the queue goes on. (RocketMQ puts a batch back as a whole, those that were
-dead-lettered included, which then get there twice; a consumer takes them out.)
+SUSPEND first counts each message's retries: a message that has used them up becomes a dead letter,
+any other counts one more. If a whole batch becomes dead letters, there is nothing to put back, and
+the queue proceeds. (RocketMQ puts back the whole batch, including the new dead letters, so these
+are stored twice; this consumer removes them.)
 
-The count of retries is kept by the consumer, not in the log: it starts anew when the queue moves.
+The consumer counts the retries, not the log: the count restarts when the queue changes its owner.
 
 Source: RocketMQ 5.3, ``ConsumeMessageOrderlyService``, ``ProcessQueue.isLockExpired``.
 """
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
 SUSPEND_SECONDS_DEFAULT: Final = 1.0
 SUSPEND_SECONDS_MIN: Final = 0.01
 SUSPEND_SECONDS_MAX: Final = 30.0
-CONTINUOUS_SECONDS_MAX: Final = 60.0  # of one queue at a stretch; then others get their turn
-TURN_SECONDS: Final = 0.01  # that it steps back for then
-LOCK_LOOK_SECONDS: Final = 0.1  # between two looks whether a queue is locked again
+CONTINUOUS_SECONDS_MAX: Final = 60.0  # of one queue without a break; then others get a turn
+TURN_SECONDS: Final = 0.01  # length of that break
+LOCK_LOOK_SECONDS: Final = 0.1  # between two checks whether a queue is locked again
 
 
 class Action(StrEnum):
-    """What to do with a batch."""
+    """The consumer's action on a batch."""
 
-    COMMIT = "commit"  # everything taken is done with
-    KEEP = "keep"  # it stays uncommitted
-    PUT_BACK = "put_back"  # the batch is handled again after the suspend time
-    ROLL_BACK = "roll_back"  # so is everything taken
+    COMMIT = "commit"  # commit all taken messages
+    KEEP = "keep"  # leave the batch uncommitted
+    PUT_BACK = "put_back"  # handle the batch again after the suspend time
+    ROLL_BACK = "roll_back"  # handle all taken messages again after the suspend time
 
 
 class Gate(StrEnum):
-    """Whether a queue's next batch may be handled."""
+    """The permission to handle a queue's next batch."""
 
     OPEN = "open"
-    WAIT = "wait"  # not locked just now: look again after LOCK_LOOK_SECONDS
-    SHUT = "shut"  # the queue has been taken away
+    WAIT = "wait"  # not locked now: check again after LOCK_LOOK_SECONDS
+    SHUT = "shut"  # the member has lost the queue
 
 
 _AUTOMATIC: Final = {
@@ -68,22 +68,22 @@ _BY_HAND: Final = {
 
 
 def action_of(status: ConsumeStatus, *, auto_commit: bool) -> Action:
-    """Return what a status asks for."""
+    """Return the action for a handler's status."""
     return (_AUTOMATIC if auto_commit else _BY_HAND)[status]
 
 
 def action_if_all_dead(*, auto_commit: bool) -> Action:
-    """Return what to do instead of PUT_BACK where the whole batch went to the dead letters."""
+    """Return the action that replaces PUT_BACK if the whole batch became dead letters."""
     return Action.COMMIT if auto_commit else Action.KEEP
 
 
 def is_exhausted(reconsume_times: int, retry_max_times: int | None) -> bool:
-    """Tell whether a message has had all of its retries; None: there is no limit."""
+    """Return whether a message has used up its retries; None: there is no limit."""
     return retry_max_times is not None and reconsume_times >= retry_max_times
 
 
 def suspend_seconds(asked: float | None, default: float) -> float:
-    """Return how long to suspend: what the handler asked for, or the default, within bounds."""
+    """Return the time to suspend: the handler's or the default, within bounds."""
     wanted = default if asked is None else asked
     return min(max(wanted, SUSPEND_SECONDS_MIN), SUSPEND_SECONDS_MAX)
 
@@ -99,11 +99,11 @@ def gate(
     """Return whether the next batch may be handled.
 
     Args:
-        model: In broadcasting nobody else reads the queue, and no lock is needed.
-        is_dropped: Whether the queue has been taken away.
-        is_locked: Whether the broker granted the lock.
-        lock_age_seconds: Since its last renewal was sent.
-        lock_seconds: How long a renewal lasts.
+        model: With broadcasting no other member reads the queue, and no lock is needed.
+        is_dropped: True if the member has lost the queue.
+        is_locked: True if the broker granted the lock.
+        lock_age_seconds: Time since the last renewal was sent.
+        lock_seconds: Time that a renewal lasts.
     """
     if is_dropped:
         return Gate.SHUT
@@ -113,5 +113,5 @@ def gate(
 
 
 def must_step_back(seconds: float) -> bool:
-    """Tell whether a queue that was handled for so long at a stretch lets others have a turn."""
+    """Return whether a queue handled for *seconds* without a break must let others have a turn."""
     return seconds > CONTINUOUS_SECONDS_MAX

@@ -1,11 +1,11 @@
-"""What a consumer has taken from one queue and is not done with, and the offset it may commit.
+"""The messages of one queue that a consumer holds, and the offset that it may commit.
 
-Messages come in the order of their offsets and are done with in any order. The offset that may be
-committed is that of the first message still held; where none is held, the one that is pulled next,
-so that messages a filter kept back do not hold the group up. **It never passes a message that is
-not done with**, and it never goes back.
+Messages arrive in the order of their offsets and complete in any order. The committable offset is
+the offset of the first held message; if none is held, the offset of the next pull, so that messages
+excluded by a filter do not hold the group back. **It never passes an incomplete message**, and it
+never decreases.
 
-Messages that were handled and wait for a commit are *kept*: they are held, and nobody works on
+Messages that were handled and wait for a commit are *kept*: they are held, and no handler works on
 them.
 
 Source: RocketMQ 5.3, ``ProcessQueue``.
@@ -19,35 +19,35 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Queued(Protocol):
-    """What is held: something with a place in the queue, and a size."""
+    """A held message: it has a place in the queue and a size."""
 
     @property
     def queue_offset(self) -> int:
-        """Its index in the queue."""
+        """Index in the queue."""
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Size in bytes."""
 
 
 M = TypeVar("M", bound=Queued)
 
 
 class ProcessQueue(Generic[M]):
-    """The messages of one queue that are held; not thread-safe.
+    """The held messages of one queue; not thread-safe.
 
     Args:
-        next_offset: Where the first pull begins.
+        next_offset: Offset of the first pull.
     """
 
     __slots__ = ("_held", "_kept", "_offsets", "kept_size", "next_offset", "size")
 
     def __init__(self, next_offset: int) -> None:
         self._held: dict[int, M] = {}
-        self._offsets: deque[int] = deque()  # ascending; done ones stay until they are in front
-        self.next_offset = next_offset  # where the next pull begins
+        self._offsets: deque[int] = deque()  # ascending; completed ones stay until they are first
+        self.next_offset = next_offset  # of the next pull
         self.size = 0  # bytes held
-        self._kept: set[int] = set()  # offsets of messages that are held
+        self._kept: set[int] = set()  # offsets of held messages
         self.kept_size = 0  # bytes
 
     def __contains__(self, message: object) -> bool:
@@ -55,31 +55,31 @@ class ProcessQueue(Generic[M]):
 
     @property
     def count(self) -> int:
-        """Messages held."""
+        """Number of held messages."""
         return len(self._held)
 
     @property
     def kept_count(self) -> int:
-        """Messages kept, of those held."""
+        """Number of kept messages among the held ones."""
         return len(self._kept)
 
     @property
     def offsets(self) -> list[int]:
-        """The offsets of what is held, ascending."""
+        """The offsets of the held messages, ascending."""
         return sorted(self._held)
 
     @property
     def span(self) -> int:
-        """The distance from the first message held to the last."""
+        """The distance from the first held message to the last."""
         return self._offsets[-1] - self._offsets[0] if self._held else 0
 
     @property
     def commit_offset(self) -> int:
-        """The offset that may be committed: everything before it is done with."""
+        """The committable offset: all messages before it are complete."""
         return self._offsets[0] if self._offsets else self.next_offset
 
     def put(self, messages: Iterable[M], next_offset: int) -> int:
-        """Take in what a pull brought, in order; return its bytes."""
+        """Add pulled messages, in order; return their bytes."""
         held, offsets, size = self._held, self._offsets, 0
         for message in messages:
             offset = message.queue_offset
@@ -93,11 +93,11 @@ class ProcessQueue(Generic[M]):
         return size
 
     def remove(self, messages: Iterable[M]) -> int:
-        """Note that *messages* are done with, those that are held; return their bytes."""
+        """Remove the completed *messages* that are held; return their bytes."""
         held, offsets, kept, size = self._held, self._offsets, self._kept, 0
         for message in messages:
             offset = message.queue_offset
-            if held.get(offset) is message:  # a queue that began anew has others of its offset
+            if held.get(offset) is message:  # after a restart another message may have the offset
                 del held[offset]
                 size += message.size
                 if offset in kept:
@@ -109,23 +109,23 @@ class ProcessQueue(Generic[M]):
         return size
 
     def keep(self, messages: Iterable[M]) -> None:
-        """Note that *messages* have been handled, those that are held, and wait for a commit."""
+        """Mark the held *messages* as handled: they wait for a commit."""
         for message in messages:
             if message in self and message.queue_offset not in self._kept:
                 self._kept.add(message.queue_offset)
                 self.kept_size += message.size
 
     def keep_none(self) -> None:
-        """Note that whatever is held is to be handled, again or for the first time."""
+        """Mark all held messages as not handled."""
         self._kept.clear()
         self.kept_size = 0
 
     def clear(self) -> int:
-        """Forget everything held; return its bytes. What may be committed stays where it is."""
+        """Drop all held messages; return their bytes. The committable offset stays the same."""
         return self.restart(self.commit_offset)
 
     def restart(self, next_offset: int) -> int:
-        """Forget everything held, and go on at *next_offset*; return the bytes forgotten."""
+        """Drop all held messages, and continue at *next_offset*; return the dropped bytes."""
         self.next_offset = next_offset
         size, self.size = self.size, 0
         self._held.clear()

@@ -1,9 +1,9 @@
-"""What a pull consumer knows of one queue: where it reads, and what it holds ready.
+"""A pull consumer's state of one queue: its position and its prefetched messages.
 
-Three offsets in order: the *position* is the next message a user gets; the messages held ready lie
-from there on; the *fetch offset* is where the next pull begins. A seek changes them all at once and
-starts a new *epoch*, so that the answer to a pull from before is recognised and dropped. While a
-queue is paused nothing is held ready: it would take the room of those that are not.
+The *position* is the offset of the next message for the user. The prefetched messages start there.
+The *fetch offset* is the offset of the next pull. A seek changes all of them and starts a new
+*epoch*, so that the answer to an earlier pull is recognised and dropped. A paused queue prefetches
+nothing, because its messages would take the room of the other queues.
 
 Source: RocketMQ 5.3, ``AssignedMessageQueue``, ``ProcessQueue``.
 """
@@ -23,11 +23,11 @@ class QueueFlow:
     """One queue of a consumer; not thread-safe.
 
     Args:
-        queue: Which.
-        start: Where to begin, if nothing else says so.
-        use_committed: Whether the group's committed offset says so.
-        offset: Where to begin, if that is known already.
-        came_after: When its consumer began, if the queue came to it later; None: it was there.
+        queue: The queue.
+        start: Start position, if there is no other.
+        use_committed: True if the group's committed offset comes before *start*.
+        offset: Start offset, if it is already known.
+        came_after: Start time of the consumer, if the queue appeared later; else None.
     """
 
     __slots__ = (
@@ -58,24 +58,24 @@ class QueueFlow:
         self.start = start
         self.use_committed = use_committed
         self.came_after = came_after
-        self.fetch_offset = offset  # None: still to be found out
-        self.count = 0  # messages held ready
+        self.fetch_offset = offset  # None: not resolved yet
+        self.count = 0  # prefetched messages
         self.size = 0  # bytes of their records
         self.epoch = 0
         self.is_paused = False
         self.is_pulling = False
-        self.fault: ErucaError | None = None  # why it cannot be read on; a seek mends it
+        self.fault: ErucaError | None = None  # stops reading; a seek clears it
         self._chunks: deque[list[ReceivedMessage]] = deque()
 
     @property
     def position(self) -> int | None:
-        """The offset of the next message a user gets; None while it is not known."""
+        """The offset of the next message for the user; None while it is unknown."""
         return self._chunks[0][0].queue_offset if self._chunks else self.fetch_offset
 
     def has_room(self, count_max: int) -> bool:
-        """Tell whether to pull more: half of what may be held ready is missing.
+        """Return whether to pull more: less than half of the limit is prefetched.
 
-        Where a paused queue begins is asked for all the same.
+        A paused queue still resolves its start position.
         """
         return (
             not self.is_pulling
@@ -85,7 +85,7 @@ class QueueFlow:
         )
 
     def put(self, messages: list[ReceivedMessage], next_offset: int, epoch: int) -> int:
-        """Take in a pull's answer; return the bytes now held more, 0 for an outdated answer."""
+        """Add a pull's answer; return the added bytes, 0 for an outdated answer."""
         if epoch != self.epoch:
             return 0
         self.fetch_offset = next_offset
@@ -98,12 +98,12 @@ class QueueFlow:
         return size
 
     def put_damaged(self, damage: str, next_offset: int, epoch: int) -> int:
-        """Take in that the message before *next_offset* is damaged, as :meth:`put` does others."""
+        """Add a damaged message, which precedes *next_offset*, as :meth:`put` does others."""
         message = ReceivedMessage.damaged(self.queue, next_offset - 1, damage)
         return self.put([message], next_offset, epoch)
 
     def take(self, count_max: int) -> list[ReceivedMessage]:
-        """Hand out up to *count_max* messages."""
+        """Return up to *count_max* messages."""
         taken: list[ReceivedMessage] = []
         while self._chunks and len(taken) < count_max:
             chunk = self._chunks.popleft()
@@ -117,30 +117,30 @@ class QueueFlow:
         return taken
 
     def give_back(self, messages: list[ReceivedMessage]) -> None:
-        """Put messages back in front that were taken last and have not been handed out."""
+        """Put back the last taken messages, which the user has not received."""
         if messages:
             self._chunks.appendleft(messages)
             self.count += len(messages)
             self.size += sum(message._size for message in messages)
 
     def pause(self) -> None:
-        """Hold nothing ready until it is resumed; the position stays."""
+        """Drop prefetched messages and stop prefetching; the position stays."""
         position = self.position
         self._restart()
         self.fetch_offset = position
         self.is_paused = True
 
     def resume(self) -> None:
-        """Go on where it was paused."""
+        """Continue after a pause."""
         self.is_paused = False
 
     def seek(self, offset: int) -> None:
-        """Go to *offset*; what is held ready is dropped."""
+        """Move to *offset* and drop prefetched messages."""
         self._restart()
         self.fetch_offset = offset
 
     def seek_to(self, start: StartPosition | datetime) -> None:
-        """Go to where *start* is, whatever the group has committed; it is to be found out."""
+        """Move to *start*, whatever the group has committed; its offset is resolved later."""
         self._restart()
         self.fetch_offset = None
         self.start = start
@@ -148,7 +148,7 @@ class QueueFlow:
         self.came_after = None
 
     def begin_anew(self) -> None:
-        """Read from the beginning: the topic is gone, and if one of its name comes, it is new."""
+        """Read from the beginning: the topic was deleted, so a later one of its name is new."""
         self.fetch_offset = 0
 
     def _restart(self) -> None:

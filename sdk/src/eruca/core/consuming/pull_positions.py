@@ -1,10 +1,10 @@
-"""Where a consumer starts in a queue, and what it does when nothing is at its position.
+"""Start positions of a consumer, and its policy for a position outside the queue.
 
-A group's committed offset always comes first; ``start`` counts only where there is none. A queue
-that appears while the consumer runs may be a new one, or an old one whose broker was away. So there
-``latest`` is the moment at which the consumer began, by its own clock: a new queue is read from its
-beginning, and of an old one what has come since. With ``committed`` a new queue is read from its
-beginning, too; an old one without an offset is refused as ever.
+A group's committed offset always comes first; ``start`` applies only if there is none. A queue that
+appears while the consumer runs may be new, or its broker may have been down. There ``latest`` means
+the time when the consumer started, by its own clock: it reads a new queue from its beginning, and
+of an old queue the messages stored since. With ``committed`` it also reads a new queue from its
+beginning; it refuses an old queue without an offset, as always.
 
 Source: RocketMQ 5.3, ``ConsumeFromWhere``, ``DefaultLitePullConsumerImpl``.
 """
@@ -33,10 +33,10 @@ def offset_after_miss(
     min_offset: int,
     max_offset: int,
 ) -> int:
-    """Return where to read on after a pull at *offset*, which is outside of the queue.
+    """Return the offset to continue at after a pull at *offset*, which is outside the queue.
 
     Raises:
-        OffsetOutOfRangeError: The policy is to let the user decide.
+        OffsetOutOfRangeError: The policy leaves the decision to the user.
     """
     if policy == "earliest":
         return min_offset
@@ -47,17 +47,17 @@ def offset_after_miss(
     place = f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
     if status is PullStatus.OFFSET_TOO_SMALL:
         detail = (
-            f"{place} begins at {min_offset} now: the {min_offset - offset} messages from {offset}"
-            " on have been deleted by retention"
+            f"{place} now begins at {min_offset}: retention has deleted {min_offset - offset}"
+            f" messages from {offset} on"
         )
     else:
         detail = (
-            f"{place} ends at {max_offset}, before offset {offset}: it has been deleted and made"
-            " anew, or its broker lost what was not flushed"
+            f"{place} ends at {max_offset}, before offset {offset}: it was deleted and created"
+            " again, or its broker lost unflushed messages"
         )
     raise OffsetOutOfRangeError(
         detail,
-        fix="seek, or say where to go on by on_offset_out_of_range",
+        fix="seek, or set on_offset_out_of_range",
         min_offset=min_offset,
         max_offset=max_offset,
     )

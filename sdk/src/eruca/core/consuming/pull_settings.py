@@ -1,4 +1,4 @@
-"""What a pull consumer is told, checked."""
+"""Validate a pull consumer's settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PullSettings:
     """A pull consumer's settings."""
 
     group: str | None
-    topics: tuple[str, ...]  # of which all queues are read; empty where queues are named
+    topics: tuple[str, ...]  # all queues of these are read; empty if queues are named
     queues: tuple[MessageQueue, ...]  # the named ones
     subscriptions: Mapping[str, Subscription]  # by topic
     start: StartPosition | datetime  # where nothing is committed
@@ -58,23 +58,23 @@ class PullSettings:
         prefetch_bytes_max: int = PREFETCH_SIZE_DEFAULT,
         wait_for_topics: bool = False,
     ) -> PullSettings:
-        """Return the settings that the arguments of ``pull_consumer`` mean.
+        """Return the settings for the arguments of ``pull_consumer``.
 
         Raises:
-            ValidationError: A value is not allowed, or two do not go together.
+            ValidationError: A value is invalid, or two values cannot be combined.
         """
         if group is not None:
             check_own_group(group)
         named = tuple(dict.fromkeys(checked_queue(queue, "queues") for queue in queues))
         several = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
         if bool(several) == bool(named):
-            raise ValidationError("give topics or queues to read, one of the two")
+            raise ValidationError("expected either topics or queues to read")
         every_topic = dict.fromkeys(several or (queue.topic for queue in named))
         for topic in every_topic:
             check_topic(topic, "topics")
         if on_offset_out_of_range not in OUT_OF_RANGE_POLICIES:
             raise ValidationError(
-                f"on_offset_out_of_range: {on_offset_out_of_range!r} is none of"
+                f"on_offset_out_of_range: {on_offset_out_of_range!r} is invalid; valid options:"
                 f" {', '.join(OUT_OF_RANGE_POLICIES)}"
             )
         check_count("prefetch_count_max", prefetch_count_max, 1)
@@ -97,7 +97,7 @@ class PullSettings:
 
 
 def check_aware(moment: datetime, name: str) -> None:
-    """Raise ValidationError for a time that does not say of which time zone it is."""
+    """Raise ValidationError for a time without a time zone."""
     if moment.tzinfo is None:
         raise ValidationError(
             f"{name}: {moment!r} has no time zone", fix="such as datetime.now(UTC)"
@@ -110,7 +110,7 @@ def _subscriptions(
     if isinstance(filters, str | Sql92Filter):
         return dict.fromkeys(topics, subscription_of(filters))
     if strangers := set(filters) - set(topics):
-        raise ValidationError(f"filter: {sorted(strangers)} are not read by this consumer")
+        raise ValidationError(f"filter: this consumer does not read {sorted(strangers)}")
     return {topic: subscription_of(filters.get(topic, SUBSCRIBE_ALL)) for topic in topics}
 
 
@@ -118,7 +118,9 @@ def _checked_start(start: StartPosition | datetime, group: str | None) -> StartP
     if isinstance(start, datetime):
         check_aware(start, "start")
     elif start not in START_POSITIONS:
-        raise ValidationError(f"start: {start!r} is none of {', '.join(START_POSITIONS)}, no time")
+        raise ValidationError(
+            f"start: {start!r} is invalid; valid options: {', '.join(START_POSITIONS)}, or a time"
+        )
     elif start == "committed" and group is None:
-        raise ValidationError("start: without a group nothing is committed to start at")
+        raise ValidationError("start: 'committed' needs a group")
     return start

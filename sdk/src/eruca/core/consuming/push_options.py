@@ -33,7 +33,7 @@ AVERAGELY: Final = Averagely()  # RocketMQ's default strategy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """What follows when a handler fails.
+    """Options for the failure of a handler.
 
     Args:
         count_max: Retries before a message is a dead letter. None: as the group's config says.
@@ -61,7 +61,7 @@ class Retries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much a push consumer holds before it stops pulling.
+    """Limits of the messages that a push consumer holds before it stops pulling.
 
     Args:
         queue_count_max: Messages held of a queue, on average over the queues of a broker. They are
@@ -91,7 +91,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """How a push consumer takes part in its group.
+    """Options of a push consumer's membership in its group.
 
     Args:
         strategy: The rule that divides the queues; the same for all members.
@@ -130,7 +130,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offsets:
-    """How a push consumer keeps its offsets.
+    """Options of a push consumer's offsets.
 
     Args:
         commit_seconds: The time between two commits; a crash repeats what was consumed since the

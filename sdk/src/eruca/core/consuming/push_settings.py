@@ -1,4 +1,4 @@
-"""What a push consumer is told, checked."""
+"""Validate a push consumer's settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from eruca.contract.groups import MessageModel
 
 PushStart: TypeAlias = Literal["earliest", "latest"]
-Listener: TypeAlias = Callable[..., Any]  # of queues or a message; an async one is awaited
+Listener: TypeAlias = Callable[..., Any]  # takes queues or a message; an async one is awaited
 
 CONCURRENCY_DEFAULT: Final = 20  # RocketMQ's consumeThreadMax
 CONCURRENCY_MAX: Final = 1_000
@@ -29,12 +29,12 @@ STOP_SECONDS_DEFAULT: Final = 60.0  # for handlers to finish
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings:
-    """A push consumer's settings; see ``AsyncClient.push_consumer`` for what they mean.
+    """A push consumer's settings; ``AsyncClient.push_consumer`` describes them.
 
     The option values check themselves; this class checks which of them go together.
 
     Raises:
-        ValidationError: A value is not allowed, or two do not go together.
+        ValidationError: A value is invalid, or two values cannot be combined.
     """
 
     group: str
@@ -54,7 +54,7 @@ class PushSettings:
     listeners: Listeners
 
     def __post_init__(self) -> None:
-        """Check the values, and which of them go together."""
+        """Check the values and their combinations."""
         check_own_group(self.group)
         if self.message_model not in ("clustering", "broadcasting"):
             raise ValidationError(
@@ -72,14 +72,16 @@ class PushSettings:
 
     @property
     def is_clustering(self) -> bool:
-        """Whether the members share the queues; else each reads all of them."""
+        """True if the members divide the queues; else each reads all of them."""
         return self.message_model == "clustering"
 
     def _check_start(self) -> None:
         if isinstance(self.start, datetime):
             check_aware(self.start, "start")
         elif self.start not in ("earliest", "latest", None):
-            raise ValidationError(f"start: {self.start!r} is neither earliest nor latest, no time")
+            raise ValidationError(
+                f"start: expected earliest, latest or a time, found {self.start!r}"
+            )
 
     def _check_numbers(self) -> None:
         check_count("concurrency", self.concurrency, 1, CONCURRENCY_MAX)

@@ -1,16 +1,16 @@
-"""Who should read which queue: each member works it out for itself, from one view of the group.
+"""Rebalance: each member computes by itself, from one view of the group, the queues to read.
 
-The members of a group are known to many brokers, and brokers may differ for a moment. So each topic
-has a **coordinator**, the broker with the smallest name in its route, whose list of members counts.
-Route and list are the same for everyone, and the strategy is a pure function: so everyone comes to
-the same result.
+Many brokers know the members of a group, and their lists may differ for a moment. So each topic has
+a **coordinator**, the broker with the smallest name in its route; its list of members is the valid
+one. Route and list are the same for all members, and the strategy is a pure function. So all
+members get the same result.
 
-What *should* be read is not what *is* read: a member reads a queue only while it holds its lock.
-Views that differ for a moment therefore cause a pause, never two readers.
+A member reads a queue only while it holds its lock. So members whose views differ for a moment
+cause a pause, never two readers.
 
-Where each member is told which queues to read, nobody tells it of those of the group's retry topic,
-which its brokers make. In RocketMQ nobody reads them then, and what a handler fails at never comes
-again; here they are shared out evenly.
+A configured allocation does not name the queues of the group's retry topic, which brokers create.
+In RocketMQ no member reads them then, so failed messages are never retried. Here the members divide
+them evenly.
 
 Source: RocketMQ 5.3, ``RebalanceImpl``; there the list comes from a broker chosen at random.
 """
@@ -28,22 +28,22 @@ from eruca.core.messages.message_queue import MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """What a member knows of one topic."""
+    """A member's view of one topic."""
 
     topic: str
     queues: tuple[MessageQueue, ...]
-    client_ids: tuple[str, ...] | None  # of the members that share them; None while not known
+    client_ids: tuple[str, ...] | None  # of the members that divide them; None while unknown
 
 
 class Changes(NamedTuple):
-    """The way from what is read to what should be."""
+    """The difference between the queues that are read and those that should be."""
 
     to_acquire: frozenset[MessageQueue]
     to_give_up: frozenset[MessageQueue]
 
 
 def coordinator_of(queues: Iterable[MessageQueue]) -> str | None:
-    """Return the broker whose member list counts for a topic; None while it has no queues."""
+    """Return the broker whose member list is valid for a topic; None while it has no queues."""
     return min((queue.broker_name for queue in queues), default=None)
 
 
@@ -55,11 +55,10 @@ def share_of(
 ) -> frozenset[MessageQueue]:
     """Return the queues of a topic that this member should read.
 
-    Where the topic's members are not known, or this one is not among them yet, it stays with what
-    it has.
+    If the topic's members are unknown, or do not include this one yet, it keeps its queues.
 
     Raises:
-        AllocationError: The strategy has no answer; stay with what you have.
+        AllocationError: The strategy cannot compute a share; keep the current one.
     """
     if view.client_ids is None or client_id not in view.client_ids:
         return frozenset(queue for queue in current if queue.topic == view.topic)
@@ -69,5 +68,5 @@ def share_of(
 
 
 def changes(should: Collection[MessageQueue], held: Collection[MessageQueue]) -> Changes:
-    """Return what to acquire and what to give up."""
+    """Return the queues to acquire and the queues to release."""
     return Changes(frozenset(should) - frozenset(held), frozenset(held) - frozenset(should))

@@ -1,10 +1,10 @@
-"""Receiving over plain HTTP: which brokers are asked, how long each may hold, when it is enough.
+"""Receive over plain HTTP: choose the brokers to ask, their hold time, and the end.
 
-Brokers are asked one after the other, in rounds. In the first round none of them waits, for the
-next one may have messages at once. A broker that fails is passed over as long as it asks for
-patience. One that has not answered in time has cost all of that time, so it is left alone for
-longer, as long as others answer. How brokers failed is remembered from one call to the next; it
-matters only where all fail: then there is a pause, and in the end an error.
+A call asks the brokers one after the other, in rounds. In the first round no broker holds the
+request, because the next one may have messages. A failed broker is skipped for its Retry-After
+time. A broker that timed out has cost that whole time, so it is skipped for longer, as long as
+others answer. Failures are remembered between calls. They matter only if all brokers fail: then the
+call pauses, and finally raises an error.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from eruca.contract.errors import ErucaError, TimeoutExpiredError, TopicNotFoundError
 from eruca.contract.limits import WAIT_SECONDS_MAX
 
-HOLD_SECONDS: Final = 1.0  # at one broker of several, before the next one is asked
-FAILURE_SECONDS: Final = 0.2  # before brokers are asked again that all failed
-HANG_SECONDS: Final = 10.0  # before one that did not answer in time is asked, if others answer
+HOLD_SECONDS: Final = 1.0  # at one broker of several, before asking the next one
+FAILURE_SECONDS: Final = 0.2  # pause before asking again after all brokers failed
+HANG_SECONDS: Final = 10.0  # before asking a broker that timed out, if others answer
 
 Target = TypeVar("Target", bound=Hashable)
 
 
 class _Failure(NamedTuple):
     error: ErucaError
-    retry_at: float  # the broker has asked for so much patience
-    avoided_until: float  # as long as others answer
+    retry_at: float  # end of the broker's Retry-After
+    avoided_until: float  # skipped until then, as long as others answer
 
 
 class Failures(Generic[Target]):
-    """Those that have failed and not answered since. All times are in seconds of one clock."""
+    """The targets that have failed and not answered since; times are seconds of one clock."""
 
     def __init__(self) -> None:
         self._failures: dict[Target, _Failure] = {}
 
     def failed(self, target: Target, error: ErucaError, now: float) -> None:
-        """Note that a target has not answered, or has asked for patience."""
+        """Record that a target has failed, perhaps with a Retry-After."""
         avoided_until = now + (HANG_SECONDS if isinstance(error, TimeoutExpiredError) else 0.0)
         retry_at = now + (error.retry_after_seconds or 0.0)
         self._failures[target] = _Failure(error, retry_at, avoided_until)
 
     def answered(self, target: Target) -> None:
-        """Note that a target has answered."""
+        """Record that a target has answered."""
         self._failures.pop(target, None)
 
     def keep_only(self, targets: Collection[Target]) -> None:
-        """Forget those that are not asked any more."""
+        """Drop the failures of all other targets."""
         for target in self._failures.keys() - set(targets):
             del self._failures[target]
 
     def is_passed_over(self, target: Target, targets: Collection[Target], now: float) -> bool:
-        """Tell whether one of *targets* is not to be asked yet."""
+        """Return whether *target*, one of *targets*, must not be asked yet."""
         failure = self._failures.get(target)
         if failure is None:
             return False
@@ -59,7 +59,7 @@ class Failures(Generic[Target]):
         )
 
     def among(self, targets: Sequence[Target]) -> list[_Failure]:
-        """Return how those of *targets* failed that did."""
+        """Return the failures of *targets*."""
         return [self._failures[target] for target in targets if target in self._failures]
 
 
@@ -67,8 +67,8 @@ class ReceiveRounds(Generic[Target]):
     """The rounds of one call.
 
     Args:
-        deadline: When there is nothing more to wait for, by the failures' clock.
-        failures: Of this call and of those before it.
+        deadline: End of the wait, by the failures' clock.
+        failures: Failures in this call and in earlier ones.
     """
 
     def __init__(self, deadline: float, failures: Failures[Target]) -> None:
@@ -77,25 +77,25 @@ class ReceiveRounds(Generic[Target]):
         self._is_first = True
 
     def hold(self, target_count: int, now: float) -> float:
-        """Return how many seconds one of so many targets may hold the request."""
+        """Return the seconds for which one of *target_count* targets may hold the request."""
         if self._is_first:
             return 0.0
         left = max(self._deadline - now, 0.0)
         return min(left, WAIT_SECONDS_MAX if target_count == 1 else HOLD_SECONDS)
 
     def is_last_asked(self, now: float) -> bool:
-        """Tell whether whoever is asked now is the last one, if it answers."""
+        """Return whether the target asked now is the last one, if it answers."""
         return not self._is_first and now >= self._deadline
 
     def pause(self, targets: Sequence[Target], now: float) -> float | None:
-        """Return how many seconds to pause before the next round; None: there is none.
+        """Return the seconds to pause before the next round; None: there is no next round.
 
         Args:
-            targets: Those of the round that ends, at least one. Nothing was found.
+            targets: The targets of the round that ends, at least one; none had messages.
             now: The time.
 
         Raises:
-            ErucaError: None of them answers, and there is nothing more to wait for.
+            ErucaError: No target answers, and the deadline has passed.
         """
         self._is_first = False
         failed = self._failures.among(targets)

@@ -1,10 +1,9 @@
-"""Which queues of a request a broker refuses, where it would serve the others.
+"""Find the queues that a broker refuses, in a request whose other queues it would serve.
 
-A request for many queues is refused as a whole when one of them cannot be read: its topic has been
-deleted, has fewer queues now, or may not be read, or its file has failed; likewise a commit of
-offsets. The error points at
-such queues, so whoever asked goes on without them, and looks for them again now and then: they may
-come back.
+A broker refuses a request for many queues if one of them cannot be read: its topic was deleted, has
+fewer queues now, or is not readable, or its file has failed. The same holds for a commit of
+offsets. The error points at such queues. So the client continues without them, and retries them now
+and then, because they may come back.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ _POINTER: Final = re.compile(r"/body/(?:queues|offsets)/([0-9]{1,6})", re.ASCII)
 
 
 def refused_places(error: ErucaError, count: int) -> list[int]:
-    """Return the places of the queues that cannot be read among the *count* asked for, from 0.
+    """Return the indexes of the unreadable queues among the *count* requested ones.
 
-    None where the error is of the request as a whole.
+    The list is empty if the error concerns the whole request.
     """
     if isinstance(error, ValidationError):
         pointer = _OFFSET_POINTER

@@ -1,12 +1,13 @@
-"""A member's session at one broker, as the member reckons it.
+"""A member's session at one broker, as the member computes it.
 
-A heartbeat renews it, and with it every queue lock at that broker. The member counts from the
-moment it *sent* the last heartbeat that was answered, the broker from when it received it: so the
-member gives its queues up no later than the broker gives them away. Whoever asks passes the time;
-a process that was stopped for a while finds its session over before it hands out another message.
+A heartbeat renews the session and all queue locks at that broker. The member counts from the moment
+it *sent* the last answered heartbeat, the broker from the moment it received that heartbeat. So the
+member stops reading its queues no later than the broker gives them away. Callers pass the time. A
+process that was stopped for a while thus detects that its session has expired before it delivers
+another message.
 
-Concurrency rule: threads may ask, and one may renew while the event loop does; each number is
-stored whole. Of two renewals at once the earlier may count, which is the safe side.
+Concurrency rule: any thread may read it, and a thread may renew it while the event loop does. Each
+number is stored atomically. Of two concurrent renewals the earlier may win, which is safe.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ BEATS_PER_SESSION: Final = 3  # heartbeats: two may be lost
 
 
 class Session:
-    """When it was renewed, and how long that lasts."""
+    """The time of the last renewal and its duration."""
 
     __slots__ = ("renewed_at", "seconds")
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.renewed_at = -math.inf  # when the last heartbeat that was answered had been sent
+        self.renewed_at = -math.inf  # send time of the last answered heartbeat
 
     @property
     def expires_at(self) -> float:
-        """When it ends, unless it is renewed."""
+        """End of the session, unless it is renewed."""
         return self.renewed_at + self.seconds
 
     @property
     def is_begun(self) -> bool:
-        """Whether there has been one."""
+        """True if the session has been renewed at least once."""
         return self.renewed_at > -math.inf
 
     def renew(self, sent_at: float, seconds: float) -> None:
-        """Note that a heartbeat sent then was answered, with how long the session is."""
+        """Record an answered heartbeat, sent at *sent_at*, and the session's length."""
         self.renewed_at = max(self.renewed_at, sent_at)
         self.seconds = seconds
 
@@ -46,9 +47,9 @@ class Session:
         return now - self.renewed_at
 
     def is_over(self, now: float) -> bool:
-        """Tell whether it has ended, or never begun."""
+        """Return whether the session has expired, or never begun."""
         return self.age(now) > self.seconds
 
     def end(self) -> None:
-        """Forget it."""
+        """End the session."""
         self.renewed_at = -math.inf

@@ -1,4 +1,4 @@
-"""What a simple consumer works with, checked when it is made."""
+"""Validate a simple consumer's settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECEIVE_SECONDS_DEFAULT: Final = 20.0  # how long to wait for messages
 
 @dataclass(frozen=True, slots=True)
 class SimpleSettings:
-    """Made by :meth:`resolve`."""
+    """A simple consumer's settings; create them by :meth:`resolve`."""
 
     group: str
     subscriptions: Mapping[str, Subscription]  # by topic
@@ -39,27 +39,27 @@ class SimpleSettings:
         start: Literal["earliest", "latest"] | datetime | None,
         invisible_seconds: float,
     ) -> Self:
-        """Return settings that make sense.
+        """Return validated settings.
 
         Raises:
-            ValidationError: A value is not allowed, or two do not go together.
+            ValidationError: A value is invalid, or two values cannot be combined.
         """
         check_own_group(group)
         several = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
         if not several:
-            raise ValidationError("topics: none is given")
+            raise ValidationError("topics: expected at least one topic, found none")
         for topic in several:
             check_topic(topic, "topics")
         if isinstance(start, datetime):
             check_aware(start, "start")
         elif start not in (None, "earliest", "latest"):
-            raise ValidationError(f"start: {start!r} is neither earliest nor latest, and no time")
+            raise ValidationError(f"start: expected earliest, latest or a time, found {start!r}")
         check_invisible(invisible_seconds)
         return cls(group, _subscriptions(several, filter), start, invisible_seconds)
 
 
 def check_invisible(seconds: float) -> None:
-    """Raise ValidationError for a time that no broker hands messages out for."""
+    """Raise ValidationError for a lease length that no broker grants."""
     check_range("invisible_seconds", seconds, INVISIBLE_SECONDS_MIN, INVISIBLE_SECONDS_MAX)
 
 
@@ -69,5 +69,5 @@ def _subscriptions(
     if isinstance(filters, str | Sql92Filter):
         return dict.fromkeys(topics, subscription_of(filters))
     if strangers := set(filters) - set(topics):
-        raise ValidationError(f"filter: {sorted(strangers)} are not read by this consumer")
+        raise ValidationError(f"filter: this consumer does not read {sorted(strangers)}")
     return {topic: subscription_of(filters.get(topic, SUBSCRIBE_ALL)) for topic in topics}

@@ -31,7 +31,7 @@ class TagExpressionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What an expression lets through."""
+    """The messages that an expression matches."""
 
     expression: str  # as given; "*" where everything was meant
     tags: frozenset[str] = frozenset()

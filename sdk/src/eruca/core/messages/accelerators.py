@@ -1,4 +1,4 @@
-"""What makes the hot path faster where it is installed (extra ``fast``), and what stands in for it.
+"""Optional libraries that make the hot path faster (extra ``fast``), and their substitutes.
 
 ``crc32``, ``compress`` and ``decompressobj`` are zlib-ng's or the standard library's: the checksums
 are the same, and each unpacks what the other packed. numpy has no stand-in: who asks for it has

@@ -92,7 +92,7 @@ class DelayLevels:
 
 @dataclass(frozen=True, slots=True)
 class TimerLimits:
-    """What arbitrary delivery times are rounded to, and how far ahead they may be."""
+    """Limits of arbitrary delivery times: their precision and their maximum delay."""
 
     precision_ms: int = 1_000
     max_delay_seconds: int = 3 * 86_400
@@ -100,7 +100,7 @@ class TimerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a message is stored, and what that adds to its properties."""
+    """The topic and queue that store a message, and the properties added for it."""
 
     topic: str
     queue_id: int

@@ -71,7 +71,7 @@ class PropertiesText(msgspec.Struct, gc=False, frozen=True):
 
 
 class _Details(msgspec.Struct, frozen=True, gc=False, eq=False, kw_only=True):
-    """What a message may have besides topic and body; as it was given, until it is checked."""
+    """Optional fields of a message, as passed by the program until they are checked."""
 
     keys: tuple[str, ...] = ()
     tag: str | None = None
@@ -262,12 +262,12 @@ class Message(_Details, frozen=True, gc=False, eq=False):
 
     @property
     def is_json(self) -> bool:
-        """Whether the body was made of a JSON value, by :meth:`json`."""
+        """True if the body was made of a JSON value, by :meth:`json`."""
         return self._is_json
 
     @property
     def is_delayed(self) -> bool:
-        """Whether it is to be delivered later than it is stored."""
+        """True if the message has a delivery time or a delay."""
         return self._text is not None and self._text.is_delayed
 
     def properties_text(self, message_id: str) -> str:

@@ -39,7 +39,7 @@ def checked_queue(queue: MessageQueue, argument: str = "queue") -> MessageQueue:
 
 
 class ChoiceReason(StrEnum):
-    """Why a queue was chosen."""
+    """The reasons for choosing a queue."""
 
     ROUND_ROBIN = "round_robin"  # it was its turn, and nothing spoke against its broker
     PROBE = "probe"  # its broker's isolation is over; this message finds out whether it has mended
@@ -49,7 +49,7 @@ class ChoiceReason(StrEnum):
 
 
 class QueueChoice(NamedTuple):
-    """Where the next message goes, and why there."""
+    """The queue of the next message, and the reason for the choice."""
 
     queue: MessageQueue
     reason: ChoiceReason

@@ -110,7 +110,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
 
     @property
     def body(self) -> bytes:
-        """What it says, decompressed; checked against its checksum on first reading.
+        """The body, decompressed; the first access verifies its checksum.
 
         Raises:
             DamagedMessageError: The bytes are not what the producer sent; or they are compressed
@@ -168,7 +168,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
 
     @property
     def sharding_key(self) -> str | None:
-        """What decided its queue."""
+        """The sharding key, which selected the queue."""
         return self._all_properties().get(SHARDING_KEY)
 
     @property
@@ -208,7 +208,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
 
     @property
     def log_offset(self) -> int:
-        """Where its record starts in the broker's log, in bytes."""
+        """Start of the record in the broker's log, in bytes."""
         return self._i64(RecordLayout.LOG_OFFSET)
 
     @property
@@ -218,22 +218,22 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
 
     @property
     def born_at(self) -> datetime:
-        """When it was made, by the producer's clock."""
+        """Creation time, by the producer's clock."""
         return _moment(self._i64(RecordLayout.BORN_TIMESTAMP))
 
     @property
     def born_host(self) -> Host:
-        """Where it was made."""
+        """The producer's address."""
         return self._host(RecordLayout.BORN_HOST, self._layout().born_host_size)
 
     @property
     def stored_at(self) -> datetime:
-        """When it was stored, by the broker's clock."""
+        """Store time, by the broker's clock."""
         return _moment(self.store_timestamp)
 
     @property
     def store_timestamp(self) -> int:
-        """When it was stored, in ms since the epoch."""
+        """Store time, in ms since the epoch."""
         return self._i64(self._layout().store_timestamp)
 
     @property
@@ -244,12 +244,12 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
 
     @property
     def reconsume_times(self) -> int:
-        """How often it has been retried."""
+        """Number of retries so far."""
         return self._i32(self._layout().reconsume_times) + self._retried
 
     @property
     def attempt(self) -> int:
-        """Which attempt at it this is, from 1."""
+        """Number of this attempt, from 1."""
         return self.reconsume_times + 1
 
     @property

@@ -95,7 +95,7 @@ def _compress(bodies: list[bytes], threshold: int) -> list[int]:
 
 
 class _Template:
-    """What all records of a batch have in common."""
+    """The fields that all records of a batch have in common."""
 
     def __init__(
         self, topic: str, queue_id: int, born_timestamp: int, *, store_host_v6: bool

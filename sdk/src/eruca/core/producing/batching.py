@@ -18,7 +18,7 @@ from eruca.core.checked_numbers import check_count, check_range
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
-    """How a producer gathers messages into batches.
+    """Options for gathering messages into batches.
 
     Args:
         count_max: Messages in a batch.

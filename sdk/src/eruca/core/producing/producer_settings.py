@@ -1,4 +1,4 @@
-"""What a producer works with, checked when it is made."""
+"""Validate a producer's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where messages have been stored: what a send returns.
+"""The results of sends: the places of stored messages.
 
 A batch is stored with one receipt. Whoever sends many messages gets a sequence of results that are
 made from the receipts when one of them is looked at: few ever are.
@@ -23,7 +23,7 @@ from eruca.core.messages.message_queue import MessageQueue
 
 
 class SendResult(Struct, frozen=True, gc=False):
-    """Where a message has been stored, and how durably."""
+    """The place of a stored message, and its durability."""
 
     message_id: str  # the unique id; a retry or a copy of the message keeps it
     queue: MessageQueue
@@ -43,12 +43,12 @@ class SendResult(Struct, frozen=True, gc=False):
 
     @property
     def stored_at(self) -> datetime:
-        """When it was stored, by the broker's clock."""
+        """Store time, by the broker's clock."""
         return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=self.store_timestamp)
 
 
 class StoredBatch(Struct, frozen=True, gc=False):
-    """Where a batch has been stored, from which follows where each of its messages is."""
+    """The place of a stored batch, which determines the place of each message."""
 
     message_ids: Sequence[str]
     queue: MessageQueue
@@ -79,7 +79,7 @@ class StoredBatch(Struct, frozen=True, gc=False):
 
 
 class StoredMessages(Struct, frozen=True, gc=False):
-    """Where messages have been stored that each have a receipt: some are delivered later."""
+    """The places of stored messages with a receipt each, such as scheduled ones."""
 
     queue: MessageQueue
     receipts: Sequence[SendReceipt]

@@ -1,4 +1,4 @@
-"""What a producer knows by itself of its transactions, to answer checks without asking the program.
+"""A producer's record of its transactions: it answers checks without calling the program.
 
 States of an id::
 

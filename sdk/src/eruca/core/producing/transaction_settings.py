@@ -1,4 +1,4 @@
-"""What a transaction producer works with, checked when it is made."""
+"""Validate a transaction producer's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program sees of a transaction: its half message, what it is asked, what came of it.
+"""The program's view of a transaction: its half message, its checks and its result.
 
 A transaction of this client goes so; what is told to the broker stands on the arrows::
 
@@ -65,7 +65,7 @@ class HalfMessage(Struct, frozen=True, gc=False):
 
 
 class TransactionResult(Struct, frozen=True, gc=False):
-    """What came of a transaction, as far as this producer knows."""
+    """The result of a transaction, as far as this producer knows it."""
 
     half: HalfMessage
     verdict: Verdict  # what local code said
@@ -78,7 +78,7 @@ class TransactionResult(Struct, frozen=True, gc=False):
 
     @property
     def is_decided(self) -> bool:
-        """Whether the broker has taken the decision; if not, the checker asks."""
+        """True if the broker has the decision; otherwise the checker will ask for it."""
         return self.decision is not None
 
 

@@ -28,7 +28,7 @@ PROBE_MS_MAX: Final = 3_000  # RocketMQ's sendMsgTimeout: a probe has been answe
 
 @dataclass(frozen=True, slots=True)
 class LatencyProfile:
-    """How long a broker is avoided after an attempt of a given latency.
+    """The time to avoid a broker, by the latency of the last attempt.
 
     The two tables are read together: an attempt of at least ``latency_max_ms[i]`` ms isolates for
     ``not_available_ms[i]`` ms; below the first bound nothing happens.
@@ -74,7 +74,7 @@ SEED_4X: Final = LatencyProfile(
 
 
 class Condition(StrEnum):
-    """How a broker stands with a producer."""
+    """The condition of a broker, as seen by a producer."""
 
     HEALTHY = "healthy"
     ISOLATED = "isolated"  # avoided until its time is over
@@ -83,7 +83,7 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FaultItem:
-    """What a producer remembers of one broker."""
+    """A producer's record of one broker."""
 
     broker_name: str
     latency_ms: float  # of the last attempt
@@ -105,7 +105,7 @@ class BrokerHealth:
 
 
 class RandomSource(Protocol):
-    """What random choices are made with; :class:`random.Random` is one."""
+    """A source of random numbers, such as :class:`random.Random`."""
 
     def randrange(self, stop: int, /) -> int:
         """Return a number from 0 up to, not including, *stop*."""

@@ -34,7 +34,7 @@ _ORDER_PART: Final = re.compile(r"(?P<broker>.+):(?P<count>[0-9]{1,4})")
 
 @dataclass(frozen=True, slots=True)
 class PublishView:
-    """What a producer needs of a topic's route."""
+    """The part of a topic's route that producers need."""
 
     topic: str
     queues: tuple[MessageQueue, ...]  # where messages may go, in publish order; may be empty
@@ -75,7 +75,7 @@ class PublishView:
 
 @dataclass(frozen=True, slots=True)
 class SubscribeView:
-    """What a consumer needs of a topic's route."""
+    """The part of a topic's route that consumers need."""
 
     topic: str
     queues: tuple[MessageQueue, ...]  # what may be read, in queue order; may be empty

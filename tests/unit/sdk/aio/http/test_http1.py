@@ -472,7 +472,7 @@ async def test_a_get_on_a_connection_that_was_closed_while_idle_is_repeated(
 
 
 async def test_a_post_is_not_repeated_by_the_client(client: Http1Transport) -> None:
-    """Who knows whether it was stored: the producer decides, with the message's id in hand."""
+    """Nobody knows whether it was stored: the producer decides, with the message's id in hand."""
     async with peer(closing_after(OK, b"")) as server:
         await get(client, server.url)
         with pytest.raises(TransportError, match="closed"):

@@ -1,4 +1,4 @@
-"""What lies between the SDK and HTTP: the httpx side of the seam, and refusals made into errors."""
+"""The transport seam: its httpx side, and problem documents turned into errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which transaction checker a producer asks."""
+"""A producer chooses among transaction checkers."""
 
 from __future__ import annotations
 

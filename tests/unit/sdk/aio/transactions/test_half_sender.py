@@ -1,4 +1,4 @@
-"""Where a half message is tried again: elsewhere, or only where it may be stored already."""
+"""Retries of a half message: at another broker, or only where it may be stored already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor makes of what it saw: each fault is told from its neighbours and has a fix."""
+"""The doctor's findings: each fault is distinguished from similar ones and has a fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor makes of the services that follow brokers' logs: each fault has a fix."""
+"""The doctor's findings on services that follow brokers' logs: each fault has a fix."""
 
 from __future__ import annotations
 

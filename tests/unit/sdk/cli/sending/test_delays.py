@@ -1,4 +1,4 @@
-"""When messages are delivered, from what a person types."""
+"""Delivery times are parsed from a user's input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of batches, beyond RocketMQ's vectors: bounds, statuses of the other kind, gates."""
+"""Results of batches beyond RocketMQ's vectors: bounds, statuses of the other kind, gates."""
 
 from __future__ import annotations
 

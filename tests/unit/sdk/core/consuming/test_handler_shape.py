@@ -111,12 +111,12 @@ def awaited_by_nobody(message: object) -> Awaitable[None]:
         (named, "cannot be called with a message"),
         (Billing.bill, None),
         (Billing, "Billing is a class"),
-        (generating, "has a yield"),
-        (generating_on_loop, "has a yield"),
-        (text, "returns str, which is no verdict"),
-        (number, "returns int, which is no verdict"),
-        (flag, "returns bool, which is no verdict"),
-        (awaited_by_nobody, "which is no verdict"),
+        (generating, "is a generator"),
+        (generating_on_loop, "is a generator"),
+        (text, "returns str, which is not a verdict"),
+        (number, "returns int, which is not a verdict"),
+        (flag, "returns bool, which is not a verdict"),
+        (awaited_by_nobody, "which is not a verdict"),
         (on_loop(None, None), "cannot be called"),  # type: ignore[arg-type]
     ],
 )

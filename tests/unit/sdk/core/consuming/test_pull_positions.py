@@ -23,7 +23,7 @@ def test_a_policy_says_where_to_read_on(
 @pytest.mark.parametrize(
     ("status", "offset", "why"),
     [
-        (PullStatus.OFFSET_TOO_SMALL, 7, "the 93 messages from 7 on have been deleted"),
+        (PullStatus.OFFSET_TOO_SMALL, 7, "retention has deleted 93 messages from 7 on"),
         (PullStatus.OFFSET_TOO_LARGE, 300, "ends at 200, before offset 300"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a push consumer is told: its settings, its handlers, and which handler gets a message."""
+"""A push consumer's settings and handlers, and the choice of a message's handler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which queues a broker refuses: those that its error points at, if it is one of queues."""
+"""The refused queues are those that the broker's error points at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a producer answers to checks without asking the program."""
+"""A producer answers checks without calling the program."""
 
 from __future__ import annotations
 

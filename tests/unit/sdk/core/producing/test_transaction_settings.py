@@ -1,4 +1,4 @@
-"""Where a transaction producer looks for transaction checkers."""
+"""A transaction producer's settings, and its sources of checker URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What functions of a program say of transactions, and checks as they see them."""
+"""Verdicts of a program's functions, and checks as those functions see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where services are: as a program says, else the environment, else as the name servers tell."""
+"""URLs of services: from the program, else the environment, else the name servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a filter's parts become: functions from a message's properties to a value.
+"""Compile a filter's parts into functions from a message's properties to a value.
 
 A condition is true, false or unknown (None): a comparison with a property the message does not
 have is unknown, ``AND`` and ``OR`` decide where one side is enough, and only what is true matches.

@@ -21,7 +21,7 @@ _END_EXCERPT: Final = "the end of the filter"
 
 
 class Kind(StrEnum):
-    """What a token is."""
+    """The kinds of tokens."""
 
     NAME = "the name of a property"
     TEXT = "a text in single quotes"

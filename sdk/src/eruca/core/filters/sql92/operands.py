@@ -31,7 +31,7 @@ _NULL_FIX: Final = "write IS NULL, or IS NOT NULL"
 
 
 class Form(Enum):
-    """What an operand is, which decides where it may stand."""
+    """The forms of operands; the form determines the places where an operand is valid."""
 
     PROPERTY = auto()
     NUMBER = auto()
