@@ -219,7 +219,9 @@ class Writer:
         size = sum(batch.size for batch, _ in parts)
         if not self._log.fits(size):
             self._roll(size)
+        begin = self._log.end_offset
         appended = [self._accept(batch, born_host, None, event) for batch, event in parts]
+        assert self._log.end_offset - begin == size, "something lies amid a group"
 
         def settle(outcome: Appended | ErucaError) -> None:
             done(outcome if isinstance(outcome, ErucaError) else appended)
@@ -297,6 +299,8 @@ class Writer:
             self._take_back(accepted, self.refusal)
             return
         move(accepted, Act.WRITE)
+        assert accepted[-1].log_offset < self._log.written_offset
+        assert self._written_timestamp <= accepted[-1].store_timestamp, "store times go backwards"
         self._before_write.clear()
         self._written_timestamp = accepted[-1].store_timestamp
         if self._is_sync:
@@ -353,7 +357,8 @@ class Writer:
             born_host=born_host,
         )
         appended = Appended(batch, queue_offset, log_offset, store_timestamp, entries, done, event)
-        self._log.add(batch.records)
+        added_at = self._log.add(batch.records)
+        assert added_at == log_offset, "records are stamped with another place"
         self._before_write.setdefault(key, queue_offset)
         self._next_offsets[key] = queue_offset + batch.count
         if isinstance(event, TopicDeleted):
@@ -416,7 +421,9 @@ class Writer:
 
     def _publish(self, published: list[Appended]) -> None:
         move(published, Act.PUBLISH if self._is_sync else Act.PUBLISH_UNFLUSHED)
-        shortage = self._projections.feed(published, self._visible_offset())
+        visible_offset = self._visible_offset()
+        assert published[-1].log_offset < visible_offset, "visible before it is as promised"
+        shortage = self._projections.feed(published, visible_offset)
         if shortage is not None:
             self.refusal = shortage
         events = [(a.event, a.log_offset) for a in published if a.event is not None]
@@ -433,6 +440,7 @@ class Writer:
     def _conclude(self, appended: Appended) -> None:
         """Drop a topic from those being deleted: its deletion is published or has failed."""
         if isinstance(appended.event, TopicDeleted):
+            assert self._leaving[appended.event.topic] > 0
             self._leaving[appended.event.topic] -= 1
             self._leaving += Counter()  # drops zero counts
 
@@ -469,6 +477,8 @@ class Writer:
             return
         if error is not None:
             raise error
+        assert self.flushed_offset <= target <= self._log.written_offset
+        assert self.flushed_timestamp <= timestamp
         self.flushed_offset, self.flushed_timestamp = target, timestamp
         flushed, self._flushing = self._flushing, []
         move(flushed, Act.FLUSHED)

@@ -113,6 +113,7 @@ class Batch:
             born_host: The peer's, of the family the layout has room for, else it is left out; None:
                 the records have theirs.
         """
+        assert self.found.count == self.count, "not every record was proved"
         layout = self.layout
         common = _stored_part(store_timestamp, store_host)
         common_at = layout.store_timestamp

@@ -34,6 +34,7 @@ from eruca_broker.store.log.segment import NAME_DIGITS, Segment
 from eruca_chassis.directories import make_directory, sync_directory
 
 _HEAD_SIZE: Final = 8  # bytes of a record with its size and magic, which must not be separated
+assert _HEAD_SIZE <= BLANK_SIZE_MIN, "what is added to the log has a head"
 
 
 class CorruptLogError(Exception):
@@ -133,6 +134,7 @@ class CommitLog:
                 self.segments[-1] = last.extend(self.segment_size)
             self.segment_size = self.segments[-1].size
         self.end_offset = self.written_offset = offset
+        assert self.min_offset <= offset <= self.allocated_offset, "the log ends outside its files"
 
     def fits(self, size: int) -> bool:
         """Tell whether a record or batch of *size* bytes fits into the current segment."""
@@ -153,12 +155,14 @@ class CommitLog:
                 if room:
                     assert room >= BLANK_SIZE_MIN
                     self._add(memoryview(encode_blank(room)), room)
+            assert following.size == self.segment_size, "segments are found by dividing"
             following.use()
             self.segments.append(following)
         self._new_segments += 1
 
     def add(self, records: memoryview) -> int:
         """Add *records*, which must fit, and return the log offset of the first one."""
+        assert self.fits(len(records)), "a record would cross the segment's end"
         return self._add(records, len(records))
 
     def write(self) -> None:
@@ -168,6 +172,7 @@ class CommitLog:
             OSError: None of it is in the log, which ends where it did before.
         """
         added, self._added = self._added, []
+        assert self.written_offset <= self.end_offset <= self.allocated_offset
         try:
             if self._is_tail_foul:
                 self._cut_tail()
@@ -189,7 +194,9 @@ class CommitLog:
         self.end_offset = self.written_offset
         self._is_tail_foul = True
         with self._making:
+            assert self._new_segments <= len(self.segments)
             surplus = [self.segments.pop() for _ in range(self._new_segments)]
+            assert self.written_offset <= self.allocated_offset, "written bytes would be deleted"
             if surplus and self._next is not None:  # it was created to follow the last of them
                 surplus.insert(0, self._next)
                 self._next = None
@@ -243,7 +250,9 @@ class CommitLog:
         """Return the segment that holds *offset*; None outside the log."""
         if not self.min_offset <= offset < self.written_offset:
             return None
-        return self.segments[(offset - self.min_offset) // self.segment_size]
+        segment = self.segments[(offset - self.min_offset) // self.segment_size]
+        assert segment.base_offset <= offset < segment.end_offset, "segments of two lengths"
+        return segment
 
     def view(self, offset: int, size: int) -> memoryview:
         """Return *size* written bytes from *offset* on, which must lie within one segment.
@@ -292,6 +301,7 @@ class CommitLog:
             OSError: The file cannot be deleted, and stays in the log. Deleting a later one instead
                 would leave a gap among the files.
         """
+        assert len(self.segments) > 1, "the last segment tells where the log ends"
         self.segments[0].path.unlink()
         self._deleted.append(self.segments.pop(0))
 
@@ -325,6 +335,7 @@ class CommitLog:
     def _add(self, records: memoryview, advance: int) -> int:
         segment = self.segments[-1]
         offset = self.end_offset
+        assert segment.base_offset <= offset <= segment.end_offset - advance
         if self._added and self._added[-1][0] is segment:
             self._added[-1][2].append(records)
         else:

@@ -32,6 +32,7 @@ _IOV_MAX: Final = 1024  # buffers in one pwritev, as Linux limits it
 _CHUNK_SIZE: Final = 1024 * 1024  # bytes read, or written, together
 _ZEROS: Final = bytes(_CHUNK_SIZE)
 WARM_SIZE_MAX: Final = 32 * _CHUNK_SIZE  # unflushed bytes of a segment that is being warmed
+assert WARM_SIZE_MAX % _CHUNK_SIZE == 0, "no chunk would end where a flush is due"
 
 
 class Segment:
@@ -116,6 +117,7 @@ class Segment:
         for first in range(0, len(buffers), _IOV_MAX):
             some = buffers[first : first + _IOV_MAX]
             size = sum(map(len, some))
+            assert 0 <= position <= self.size - size, "a write would change the file's length"
             written = os.pwritev(self._descriptor, some, position)
             if written < size:
                 self._write_rest(some, position, written)
@@ -127,6 +129,7 @@ class Segment:
         Raises:
             OSError: Some of it may remain; calling again continues.
         """
+        assert 0 <= position <= self.size
         while (start := _next_data(self._descriptor, position)) is not None:
             chunk = os.pread(self._descriptor, _CHUNK_SIZE, start)
             if chunk != _ZEROS[: len(chunk)]:  # rstrip alone would take seconds per segment
@@ -141,6 +144,7 @@ class Segment:
         Raises:
             OSError: There is no room.
         """
+        assert size > self.size, "a segment is never cut short"
         os.posix_fallocate(self._descriptor, 0, size)
         os.fsync(self._descriptor)
         self.close()
