@@ -48,6 +48,7 @@ class HandedBatch:
 
     def hand_out_one(self) -> ReceivedMessage:
         """Return the next message; mark the one before as completed."""
+        assert self.has_unread
         self.done_count = self.handed_count
         self.handed_count += 1
         return self.messages[self.done_count]
@@ -69,6 +70,7 @@ class HandedBatch:
         handed_count = sum(index < self.handed_count for index, _ in kept)
         done_count = sum(index < self.done_count for index, _ in kept)
         self.messages = [message for _, message in kept]
+        assert done_count <= handed_count <= len(kept), "something would be done with unseen"
         self.handed_count, self.done_count = handed_count, done_count
 
     def first_offsets_from(self, count: int) -> dict[MessageQueue, int]:

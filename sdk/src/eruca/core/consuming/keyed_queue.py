@@ -82,6 +82,7 @@ class KeyedQueue(Generic[M]):
 
     def block(self, messages: Sequence[M], until: float) -> None:
         """Put messages taken back, and have their keys wait."""
+        assert until < math.inf, "its key would never come again"
         by_key: dict[str | None, list[M]] = {}
         for message in messages:
             by_key.setdefault(self._key_of(message), []).append(message)

@@ -47,7 +47,11 @@ class OrderedQueue(Generic[M]):
 
     def add(self, messages: Sequence[M]) -> None:
         """Append pulled messages."""
-        self._waiting.extend(messages)
+        waiting = self._waiting
+        assert not (waiting and messages) or (
+            waiting[-1].queue_offset < messages[0].queue_offset
+        ), "what is pulled comes after what is there"
+        waiting.extend(messages)
 
     def ready_at(self) -> float | None:
         """Return the time when a message can be taken, 0 for now; None if the queue is empty."""

@@ -88,6 +88,7 @@ class ProcessQueue(Generic[M]):
             offsets.append(offset)
             size += message.size
         assert next_offset >= self.next_offset
+        assert not offsets or next_offset > offsets[-1], "what is held would be pulled again"
         self.next_offset = next_offset
         self.size += size
         return size
@@ -95,6 +96,7 @@ class ProcessQueue(Generic[M]):
     def remove(self, messages: Iterable[M]) -> int:
         """Remove the completed *messages* that are held; return their bytes."""
         held, offsets, kept, size = self._held, self._offsets, self._kept, 0
+        before = self.commit_offset
         for message in messages:
             offset = message.queue_offset
             if held.get(offset) is message:  # after a restart another message may have the offset
@@ -106,6 +108,8 @@ class ProcessQueue(Generic[M]):
         while offsets and offsets[0] not in held:
             offsets.popleft()
         self.size -= size
+        assert before <= self.commit_offset <= self.next_offset, "a commit goes back, or too far"
+        assert 0 <= self.kept_size <= self.size, "what is kept is held"
         return size
 
     def keep(self, messages: Iterable[M]) -> None:
@@ -126,6 +130,7 @@ class ProcessQueue(Generic[M]):
 
     def restart(self, next_offset: int) -> int:
         """Drop all held messages, and continue at *next_offset*; return the dropped bytes."""
+        assert next_offset >= 0
         self.next_offset = next_offset
         size, self.size = self.size, 0
         self._held.clear()

@@ -88,9 +88,11 @@ class QueueFlow:
         """Add a pull's answer; return the added bytes, 0 for an outdated answer."""
         if epoch != self.epoch:
             return 0
-        self.fetch_offset = next_offset
+        before, self.fetch_offset = self.fetch_offset, next_offset
         if not messages:
             return 0
+        assert before is None or before <= messages[0].queue_offset, "read again"
+        assert messages[-1].queue_offset < next_offset, "it would be pulled again"
         size = sum(message._size for message in messages)
         self._chunks.append(messages)
         self.count += len(messages)
@@ -114,6 +116,8 @@ class QueueFlow:
             taken += chunk
         self.count -= len(taken)
         self.size -= sum(message._size for message in taken)
+        assert self.count >= 0
+        assert (self.count == 0) == (not self._chunks), "the count is not that of what is ready"
         return taken
 
     def give_back(self, messages: list[ReceivedMessage]) -> None:

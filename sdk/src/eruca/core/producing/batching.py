@@ -64,6 +64,7 @@ def linger_seconds(
         waited_seconds: Since its first message.
         linger_seconds_max: How long it may wait for company.
     """
+    assert in_flight_max >= 1, "a batch would wait for ever"
     if in_flight == 0:
         return 0.0
     if in_flight >= in_flight_max:

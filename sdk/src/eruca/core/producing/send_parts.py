@@ -35,6 +35,7 @@ class SendPart:
         cls, messages: list[Message], indexes: range, queue: MessageQueue | None, size: int
     ) -> Self:
         """Return a part that takes no more messages."""
+        assert len(messages) == len(indexes), "each message has a place in the caller's order"
         part = cls(messages[0].topic, queue)
         part.messages, part.indexes, part.size = messages, indexes, size
         return part
@@ -75,6 +76,7 @@ def part_alike(
     while start < len(messages):
         fitting = bisect_right(ends, sent_size + limits.bytes_max, start)
         end = min(max(fitting, start + 1), start + limits.count_max, len(messages))
+        assert start < end <= start + limits.count_max, "no batch is empty, or too large"
         size = ends[end - 1] - sent_size
         parts.append(SendPart.of(messages[start:end], range(start, end), queue, size))
         start, sent_size = end, ends[end - 1]
@@ -103,6 +105,7 @@ def results_in_order(
             of_each.update(dict.fromkeys(part.indexes, outcome))
         else:
             of_each.update(zip(part.indexes, outcome.results(), strict=True))
+    assert len(of_each) == sum(len(part.indexes) for part in parts), "two parts share a message"
     failed_count = sum(isinstance(outcome, ErucaError) for outcome in of_each.values())
     raise PartialSendError(
         f"{failed_count} of {len(of_each)} messages were not sent: {errors[0].detail}",

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 _MASK: Final = 0x7FFF_FFFF
+assert _MASK & (_MASK + 1) == 0, "only a mask of ones counts modulo its successor"
 
 
 class Counter:
