@@ -77,6 +77,17 @@ def answering(*answers: bytes) -> Script:
     return script
 
 
+def answering_anything(answer: bytes) -> Script:
+    """Return a script that answers the first bytes, of a TLS handshake for one, and closes."""
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(2**16)
+        writer.write(answer)
+        await writer.drain()
+
+    return script
+
+
 def closing_after(*answers: bytes) -> Script:
     """Return a script that gives these answers, then closes the connection."""
 
