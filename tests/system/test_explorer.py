@@ -52,6 +52,9 @@ async def cluster() -> AsyncIterator[LocalCluster]:
         # It tells the name servers where it is once it has its first broker.
         known = f"{cluster.namesrv_urls[0]}/v1/kv/ERUCA_TXN_CHECKERS"
         await until_told(lambda: client.get(known), lambda answer: answer.json()["entries"])
+        # The topic of the examples.
+        made = await client.put(f"{cluster.broker_urls['broker-a']}/v1/topics/flights", json={})
+        assert made.is_success, made.text
         yield cluster
 
 

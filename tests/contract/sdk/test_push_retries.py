@@ -592,7 +592,9 @@ async def test_what_a_handler_cannot_say_is_its_failure(
         await until_told(lambda: is_committed(client, topic, 1))
 
     [letter] = await dead_letters(client, topic)
-    assert ("suspend_seconds: '1'" if ordered else "ack_index: '0'") in str(letter["last_error"])
+    assert ("suspend_seconds: expected" if ordered else "ack_index: expected") in str(
+        letter["last_error"]
+    )
 
 
 async def test_a_redrive_ends_although_everything_it_sends_dies_again(

@@ -604,7 +604,7 @@ async def test_stopping_answers_all_that_is_under_way_and_closes_behind_the_last
         writer.write(LATE % 1 + work + ORDINARY)
         await until(lambda: len(things.late) == len(things.working) == 1)
 
-        server.should_exit = True
+        server.stop()
         _, headers, body = await answer_of(reader)
         assert ("connection" in headers, body) == (False, b"1")
         things.working[0].answer(OK, b"worked")
@@ -627,7 +627,7 @@ async def test_stopping_closes_behind_an_answer_that_had_begun(
         writer.write(b"GET /v1/large/%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % size)
         await until(lambda: things.budget.used > 0)
 
-        server.should_exit = True
+        server.stop()
         await until(lambda: server.watch.is_stopping)
         writer.write(behind)
 
