@@ -114,12 +114,13 @@ async def test_keys_of_an_ordered_topic_wait_for_their_broker_and_go_elsewhere_i
 
         await cluster.stop_one("broker-b")
         await every_name_server_knows(late, brokers=1)
-        async with late.producer() as producer:
+        async with late.producer(send_timeout_seconds=2) as producer:
             with pytest.raises(
                 (eruca.NoRouteError, eruca.SendFailedError, eruca.TimeoutExpiredError),
                 match="broker-b",
             ):
-                await producer.send(keyed(at_b), timeout_seconds=5)
+                await producer.send(keyed(at_b))
+        async with late.producer() as producer:
             await late.admin.change_topic("orders", {}, without=["broker-b"])
             assert (await producer.send(keyed(at_b))).queue.broker_name == "broker-a"
 

@@ -82,7 +82,6 @@ class Patience:
 
 def attempt_seconds(remaining_seconds: float, attempts_left: int) -> float:
     """Return how long the next attempt may take; *attempts_left* counts it."""
-    assert attempts_left >= 1
     if attempts_left <= 1:
         return remaining_seconds
     return min(remaining_seconds, max(remaining_seconds / 2, ATTEMPT_SECONDS_MIN))
@@ -107,7 +106,6 @@ def next_attempt(
         has_other_broker: The next attempt can go to another broker, and at once.
         patience_seconds: If not: until a broker it can go to may be asked.
     """
-    assert 1 <= attempt <= attempts_max, "an attempt beyond the last one"
     if attempt >= attempts_max or remaining_seconds <= 0:
         return None
     if isinstance(error, _STALE_ROUTE):
