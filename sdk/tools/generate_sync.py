@@ -4,6 +4,9 @@ Each public method of an async class becomes one of the same name, signature and
 the async one through :class:`eruca.sync.portal.Portal`; see there why. The output is checked in,
 and a house test compares it with what this writes.
 
+The inbox works in a transaction of the thread that calls it, so no event loop runs it: its sync
+half is its async half with the words of ``async`` removed.
+
     python sdk/tools/generate_sync.py           write
     python sdk/tools/generate_sync.py --check   only compare; exit code 1 where something differs
 """
@@ -69,6 +72,26 @@ WORDS: Final = {
     "Many tasks": "Many threads",
     "A plain function runs in a thread.": "It runs in the thread that calls this.",
 }
+# The sync half of the inbox, from the async one: what each piece of text becomes, in this order.
+INBOX: Final = (
+    (r"programs with async\.", "programs without async."),
+    (r"number of tasks", "number of threads"),
+    (r"eruca\.inbox\.async_connections import block_of, ", "eruca.inbox.connections import "),
+    (r"\bcarry_out_async\b", "carry_out"),
+    (r"await block_of\(connect\)", "connect()"),
+    (r" \| Awaitable\[AbstractAsyncContextManager\[C\]\]", ""),
+    (r"\bAwaitable\[(\w+)\]", r"\1"),
+    (r"\bAbstractAsync(?=ContextManager\b)", "Abstract"),
+    (r"\bAsync(?=Inbox\b)", ""),
+    (r"\basync_(?=sessionmaker\b)", ""),
+    (r"\bpsycopg\.AsyncConnection\.connect\b", "psycopg.connect"),
+    (r"\basync (?=def\b|with\b)", ""),
+    (r"\bawait ", ""),
+)
+INBOX_HEADER: Final = '''
+Generated from ``eruca.inbox.asynchronous`` by ``sdk/tools/generate_sync.py``; change that one.
+"""
+'''
 HEADER: Final = '''"""{summary}
 
 Generated from ``eruca.aio.{module}`` by ``sdk/tools/generate_sync.py``; change that one.
@@ -90,6 +113,17 @@ def generate(module: str) -> str:
     imports = _imports(module, tree, body)
     text = "\n".join((HEADER.format(summary=_sync_text(summary), module=module), imports, "", body))
     return _formatted(text + "\n")
+
+
+def generate_inbox() -> str:
+    """Return the source of the inbox's sync half."""
+    text = (SOURCE / "inbox" / "asynchronous.py").read_text()
+    for pattern, replacement in INBOX:
+        text, count = re.subn(pattern, replacement, text)
+        if count == 0:
+            raise SystemExit(f"eruca.inbox.asynchronous: {pattern!r} matches nothing; remove it")
+    summary, _, code = text.partition('"""\n')
+    return _formatted(f"{summary}\n{INBOX_HEADER}{code}")
 
 
 def _class(node: ast.ClassDef) -> str:
@@ -384,16 +418,17 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="only compare with what is there")
     only_check = parser.parse_args().check
     stale = []
-    for module in MODULES:
-        path = SOURCE / "sync" / f"{module}.py"
-        text = generate(module)
+    texts = {f"sync/{module}.py": generate(module) for module in MODULES}
+    texts["inbox/synchronous.py"] = generate_inbox()
+    for name, text in texts.items():
+        path = SOURCE / name
         if not path.exists() or path.read_text() != text:
-            stale.append(path.name)
+            stale.append(name)
             if not only_check:
                 path.write_text(text)
     if stale:
-        what = "differs from" if only_check else "written from"
-        sys.stdout.write(f"{what} eruca.aio: {', '.join(stale)}\n")
+        what = "differs from the async half" if only_check else "written from the async half"
+        sys.stdout.write(f"{what}: {', '.join(stale)}\n")
     return 1 if stale and only_check else 0
 
 

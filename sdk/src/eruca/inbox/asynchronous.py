@@ -9,23 +9,9 @@ from typing import Any, TypeVar
 
 from eruca.core.consuming.consume_status import ConsumeStatus
 from eruca.core.messages.received_message import ReceivedMessage
-from eruca.inbox.connections import (
-    carry_out,
-    check_commits,
-    check_transactional,
-    dialect_of,
-    in_driver_words,
-    opened,
-)
-from eruca.inbox.rules import (
-    Dialect,
-    InboxRules,
-    Steps,
-    T,
-    UndoneError,
-    check_done,
-    hide_connection,
-)
+from eruca.inbox.async_connections import block_of, carry_out_async
+from eruca.inbox.connections import check_commits
+from eruca.inbox.rules import InboxRules, UndoneError, check_done, hide_connection
 
 C = TypeVar("C")
 M = TypeVar("M", ReceivedMessage, list[ReceivedMessage])
@@ -45,7 +31,7 @@ class AsyncInbox(InboxRules):
 
     async def create_table(self, connection: object) -> None:
         """Make the table if it is missing; committing is the caller's."""
-        await _carried_out(self.creating, connection, to_change=False)
+        await carry_out_async(self.creating, connection, to_change=False)
 
     async def accept(self, connection: object, message: ReceivedMessage) -> bool:
         """Note that *message* is done, and tell whether its work is to be done.
@@ -66,13 +52,13 @@ class AsyncInbox(InboxRules):
         Raises:
             ValidationError: As :meth:`accept`.
         """
-        return await _carried_out(
+        return await carry_out_async(
             lambda dialect: self.accepting(dialect, messages), connection, to_change=True
         )
 
     async def forget(self, connection: object, message: ReceivedMessage) -> bool:
         """Have *message* run when it comes again; tell whether it was done."""
-        return await _carried_out(
+        return await carry_out_async(
             lambda _dialect: self.forgetting(message), connection, to_change=False
         )
 
@@ -100,11 +86,7 @@ class AsyncInbox(InboxRules):
             @wraps(function)
             async def handle(given: M) -> Any:  # noqa: ANN401 - a handler's verdict
                 try:
-                    block = connect()
-                    # SQLAlchemy's can be awaited, too, but is then no block.
-                    if not isinstance(block, AbstractAsyncContextManager):
-                        block = await block
-                    async with block as connection:
+                    async with await block_of(connect) as connection:
                         check_commits(connection)
                         verdict = await self._run(function, connection, given)
                         check_done(verdict)
@@ -125,33 +107,3 @@ class AsyncInbox(InboxRules):
             return await function(given, connection) if is_fresh else None
         fresh = await self.accept_all(connection, given)
         return await function(fresh, connection) if fresh else None
-
-
-async def _carried_out(
-    steps_for: Callable[[Dialect], Steps[T]],
-    connection: Any,  # noqa: ANN401
-    *,
-    to_change: bool,
-) -> T:
-    if hasattr(connection, "run_sync"):  # SQLAlchemy's, which brings its own way of waiting
-
-        def in_sync(sync_connection: object) -> T:
-            dialect, execute = opened(sync_connection, to_change=to_change)
-            return carry_out(steps_for(dialect), execute)
-
-        carried_out: T = await connection.run_sync(in_sync)
-        return carried_out
-    dialect = dialect_of(connection)
-    if to_change:
-        check_transactional(connection)
-    steps = steps_for(dialect)
-    try:
-        sql, values = next(steps)
-        while True:
-            async with connection.cursor() as cursor:
-                await cursor.execute(in_driver_words(sql, dialect), dict(values))
-                touched = cursor.rowcount
-            sql, values = steps.send(touched)
-    except StopIteration as end:
-        result: T = end.value
-        return result

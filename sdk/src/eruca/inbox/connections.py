@@ -24,16 +24,32 @@ _DRIVERS: Final[Mapping[str, Dialect]] = {
 _IDLE: Final = 0  # libpq's PQTRANS_IDLE
 
 
-def opened(connection: Any, *, to_change: bool) -> tuple[Dialect, Execute]:  # noqa: ANN401
-    """Return what database *connection* leads to, and what carries out a statement there.
+def carry_out(
+    steps_for: Callable[[Dialect], Steps[T]], connection: object, *, to_change: bool
+) -> T:
+    """Carry out the steps that are for *connection*'s database; return their result.
 
     Args:
+        steps_for: Returns the steps in the words of a database.
         connection: A connection, or a session.
         to_change: Whether it must be within a transaction, or begin one by itself.
 
     Raises:
         ValidationError: It is of no known kind, or commits each statement by itself.
     """
+    dialect, execute = _opened(connection, to_change=to_change)
+    steps = steps_for(dialect)
+    try:
+        statement = next(steps)
+        while True:
+            statement = steps.send(execute(*statement))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def _opened(connection: Any, *, to_change: bool) -> tuple[Dialect, Execute]:  # noqa: ANN401
+    """Return what database *connection* leads to, and what carries out a statement there."""
     if callable(getattr(connection, "get_bind", None)):
         connection = connection.connection()  # a session's
     if hasattr(connection, "exec_driver_sql"):
@@ -44,17 +60,6 @@ def opened(connection: Any, *, to_change: bool) -> tuple[Dialect, Execute]:  # n
     if to_change:
         check_transactional(connection)
     return dialect, lambda sql, values: _executed(connection, in_driver_words(sql, dialect), values)
-
-
-def carry_out(steps: Steps[T], execute: Execute) -> T:
-    """Carry out *steps*, one after the other."""
-    try:
-        statement = next(steps)
-        while True:
-            statement = steps.send(execute(*statement))
-    except StopIteration as end:
-        result: T = end.value
-        return result
 
 
 def dialect_of(connection: object) -> Dialect:

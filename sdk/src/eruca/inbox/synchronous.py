@@ -1,4 +1,7 @@
-"""The inbox of programs without async."""
+"""The inbox of programs without async.
+
+Generated from ``eruca.inbox.asynchronous`` by ``sdk/tools/generate_sync.py``; change that one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any, TypeVar
 
 from eruca.core.consuming.consume_status import ConsumeStatus
 from eruca.core.messages.received_message import ReceivedMessage
-from eruca.inbox.connections import carry_out, check_commits, opened
+from eruca.inbox.connections import carry_out, check_commits
 from eruca.inbox.rules import InboxRules, UndoneError, check_done, hide_connection
 
 C = TypeVar("C")
@@ -30,8 +33,7 @@ class Inbox(InboxRules):
 
     def create_table(self, connection: object) -> None:
         """Make the table if it is missing; committing is the caller's."""
-        dialect, execute = opened(connection, to_change=False)
-        carry_out(self.creating(dialect), execute)
+        carry_out(self.creating, connection, to_change=False)
 
     def accept(self, connection: object, message: ReceivedMessage) -> bool:
         """Note that *message* is done, and tell whether its work is to be done.
@@ -52,16 +54,17 @@ class Inbox(InboxRules):
         Raises:
             ValidationError: As :meth:`accept`.
         """
-        dialect, execute = opened(connection, to_change=True)
-        return carry_out(self.accepting(dialect, messages), execute)
+        return carry_out(
+            lambda dialect: self.accepting(dialect, messages), connection, to_change=True
+        )
 
     def forget(self, connection: object, message: ReceivedMessage) -> bool:
         """Have *message* run when it comes again; tell whether it was done."""
-        _, execute = opened(connection, to_change=False)
-        return carry_out(self.forgetting(message), execute)
+        return carry_out(lambda _dialect: self.forgetting(message), connection, to_change=False)
 
     def once(
-        self, connect: Callable[[], AbstractContextManager[C]]
+        self,
+        connect: Callable[[], AbstractContextManager[C]],
     ) -> Callable[[Callable[[M, C], object]], Callable[[M], Any]]:
         """Make a handler of a function that works in a transaction and runs once a message.
 
@@ -75,7 +78,9 @@ class Inbox(InboxRules):
                 ``lambda: psycopg.connect(url)``.
         """
 
-        def decorate(function: Callable[[M, C], object]) -> Callable[[M], Any]:
+        def decorate(
+            function: Callable[[M, C], object],
+        ) -> Callable[[M], Any]:
             @wraps(function)
             def handle(given: M) -> Any:  # noqa: ANN401 - a handler's verdict
                 try:
@@ -94,6 +99,7 @@ class Inbox(InboxRules):
 
     def _run(self, function: Callable[[M, C], object], connection: C, given: M) -> object:
         if isinstance(given, ReceivedMessage):
-            return function(given, connection) if self.accept(connection, given) else None
+            is_fresh = self.accept(connection, given)
+            return function(given, connection) if is_fresh else None
         fresh = self.accept_all(connection, given)
         return function(fresh, connection) if fresh else None

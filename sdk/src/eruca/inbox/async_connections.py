@@ -1,0 +1,53 @@
+"""Open and use a connection that is awaited: psycopg's own, or one of SQLAlchemy."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+from eruca.inbox.connections import carry_out, check_transactional, dialect_of, in_driver_words
+from eruca.inbox.rules import Dialect, Steps, T
+
+C = TypeVar("C")
+
+
+async def block_of(
+    connect: Callable[
+        [], AbstractAsyncContextManager[C] | Awaitable[AbstractAsyncContextManager[C]]
+    ],
+) -> AbstractAsyncContextManager[C]:
+    """Return the block that *connect* opens, be it at once or when it is awaited."""
+    block = connect()
+    # SQLAlchemy's can be awaited, too, but is then no block.
+    return block if isinstance(block, AbstractAsyncContextManager) else await block
+
+
+async def carry_out_async(
+    steps_for: Callable[[Dialect], Steps[T]],
+    connection: Any,  # noqa: ANN401
+    *,
+    to_change: bool,
+) -> T:
+    """Do what :func:`eruca.inbox.connections.carry_out` does, and wait without blocking."""
+    if hasattr(connection, "run_sync"):  # SQLAlchemy's, which brings its own way of waiting
+
+        def in_sync(sync_connection: object) -> T:
+            return carry_out(steps_for, sync_connection, to_change=to_change)
+
+        carried_out: T = await connection.run_sync(in_sync)
+        return carried_out
+    dialect = dialect_of(connection)
+    if to_change:
+        check_transactional(connection)
+    steps = steps_for(dialect)
+    try:
+        sql, values = next(steps)
+        while True:
+            async with connection.cursor() as cursor:
+                await cursor.execute(in_driver_words(sql, dialect), dict(values))
+                touched = cursor.rowcount
+            sql, values = steps.send(touched)
+    except StopIteration as end:
+        result: T = end.value
+        return result
