@@ -100,7 +100,7 @@ async def _answer(checker: httpx.AsyncClient, done: list[float]) -> None:
 
     while len(done) < _CHECKS:
         taken = await checker.post(
-            f"/producer-groups/{_GROUP}/checks", params={"max_count": _TAKEN, "wait_seconds": 1}
+            f"/producer-groups/{_GROUP}/checks", params={"count_max": _TAKEN, "wait_seconds": 1}
         )
         taken.raise_for_status()
         await asyncio.gather(*(commit(check["check_id"]) for check in taken.json()["checks"]))

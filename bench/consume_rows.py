@@ -103,7 +103,7 @@ def _filters(report: Report, seconds: float) -> None:
     with broker(**WARM) as server:
         create_topic(server, TOPIC, 1)
         send_each(server, map(_with_properties, range(0, _SCANNED, _BATCH)))
-        path = f"/v1/topics/{TOPIC}/queues/0/messages?max_count=32"
+        path = f"/v1/topics/{TOPIC}/queues/0/messages?count_max=32"
         accept = f"accept: {RECORDS_MEDIA_TYPE}"
         empty, _ = per_cpu_second(
             server,

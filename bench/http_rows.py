@@ -155,8 +155,8 @@ def _pulls(report: Report, raw: Server, server: Server, seconds: float) -> None:
     mixed = [batch_request(1, queue_id=queue_id) for queue_id in range(1, 8)]
     run_load(server.port, mixed, connections=1, seconds=1.0)
     for key, queue_id, count in (("pull-32", 0, 32), ("pull-256", 0, 256), ("pull-mixed", 1, 256)):
-        path = f"/v1/topics/{TOPIC}/queues/{queue_id}/messages?offset=0&max_count={count}"
-        path += "&max_bytes=8000000"
+        path = f"/v1/topics/{TOPIC}/queues/{queue_id}/messages?offset=0&count_max={count}"
+        path += "&bytes_max=8000000"
         size = _answer_size(server, path)
         fixed, _ = per_cpu_second(
             raw, [request("GET", f"/fixed/{size}")], connections=8, seconds=seconds

@@ -70,7 +70,7 @@ def _memory(report: Report) -> None:
             load = run_load(server.port, sends, connections=4, seconds=_STEP_SECONDS)
             written += load.requests * len(sends[0])
             offset = max(load.requests * 1000 - 100_000, 0)
-            path = f"/v1/topics/{TOPIC}/queues/0/messages?max_count=2048&max_bytes=4000000"
+            path = f"/v1/topics/{TOPIC}/queues/0/messages?count_max=2048&bytes_max=4000000"
             pulls = [
                 request("GET", f"{path}&offset={at}", b"", f"accept: {RECORDS_MEDIA_TYPE}")
                 for at in range(offset, offset + 80_000, 2_000)

@@ -101,7 +101,7 @@ async def _lateness_of(server: Server, due: dict[str, float]) -> list[float]:
         while len(late) < len(due):
             answer = await client.get(
                 f"/topics/{TOPIC}/queues/{_QUEUE}/messages",
-                params={"offset": offset, "max_count": 1000, "wait_seconds": 20},
+                params={"offset": offset, "count_max": 1000, "wait_seconds": 20},
             )
             offset = answer.json()["next_offset"]
             for message in answer.json()["messages"]:

@@ -201,7 +201,7 @@ class ErucaClient:
     def _queue_in_json(self, topic: str, queue_id: int, offset: int, end: int) -> Iterator[Message]:
         path = f"/v1/topics/{quote(topic)}/queues/{queue_id}/messages"
         while offset < end:
-            where = {"offset": offset, "max_count": _PULL_COUNT}
+            where = {"offset": offset, "count_max": _PULL_COUNT}
             answer = self._http.get(path, params=where).raise_for_status().json()
             yield from map(
                 _message_in_json, msgspec.convert(answer["messages"], list[PulledMessage])

@@ -105,7 +105,7 @@ class Stage:
         """Receive a delivery, and return its handle."""
         await self.sent()
         await self.group()
-        body = {"topic": "flights", "max_count": 1}
+        body = {"topic": "flights", "count_max": 1}
         [delivery] = (await self.call("POST", "/groups/billing/deliveries", body))["deliveries"]
         handle: str = delivery["handle"]
         return handle

@@ -147,7 +147,7 @@ async def work(client: httpx.AsyncClient, book: Book, answered: Any) -> None:  #
             seconds = book.random.choice([INVISIBLE_SECONDS, LONG_SECONDS])
             body = {
                 "topic": "t",
-                "max_count": book.random.randint(1, 4),
+                "count_max": book.random.randint(1, 4),
                 "invisible_seconds": seconds,
                 "wait_seconds": book.random.choice([0, 0.2]),
             }
@@ -196,7 +196,7 @@ async def finish(url: str, book: Book) -> None:
                 book.acked.add(held.text)
                 del book.held[held.text]
         while True:
-            body = {"topic": "t", "max_count": 32, "wait_seconds": INVISIBLE_SECONDS + 1}
+            body = {"topic": "t", "count_max": 32, "wait_seconds": INVISIBLE_SECONDS + 1}
             asked_at = time.time()
             got = (await client.post(GROUP, json=body)).json()["deliveries"]
             for one in got:

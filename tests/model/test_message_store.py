@@ -247,7 +247,7 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> None:
         low, high = self.model.range(key)
         codes = None if tags is None else frozenset(map(tags_code, tags))
-        got = self.store.queues.read(*key, offset, max_count=count, max_bytes=size, tag_codes=codes)
+        got = self.store.queues.read(*key, offset, count_max=count, bytes_max=size, tag_codes=codes)
         assert (got.min_offset, got.max_offset) == (low, high)
         if not low <= offset < high:
             expected = {
@@ -281,7 +281,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.store.queues.offset_by_time(*key, time, upper=True) == upper
 
     def check_key(self, topic: str, text: str) -> None:
-        found = self.store.by_key(topic, text, max_count=10**6, begin_ms=0, end_ms=2**62)
+        found = self.store.by_key(topic, text, count_max=10**6, begin_ms=0, end_ms=2**62)
         assert found == self.model.by_key(topic, text)
 
     # --- How it is done ---------------------------------------------------------------------------

@@ -91,12 +91,12 @@ def bodies(store: MessageStore, queue_id: int = 0) -> list[bytes]:
     low, high = store.queues.range("orders", queue_id)
     if low == high:
         return []
-    read = store.queues.read("orders", queue_id, low, max_count=1_000, max_bytes=1 << 20)
+    read = store.queues.read("orders", queue_id, low, count_max=1_000, bytes_max=1 << 20)
     return [record.body for record in read.records()]
 
 
 def found_by_key(store: MessageStore) -> set[bytes]:
-    return {r.body for r in store.by_key("orders", "k", max_count=99, begin_ms=0, end_ms=2**62)}
+    return {r.body for r in store.by_key("orders", "k", count_max=99, begin_ms=0, end_ms=2**62)}
 
 
 async def test_the_log_is_written_and_flushed_while_a_queue_cannot_be(
@@ -126,7 +126,7 @@ async def test_who_reads_a_queue_that_lags_is_told_where_its_messages_end(
 
     assert bodies(store) == [b"before"]
     with pytest.raises(UnavailableError, match="consume queue 0 of 'orders'") as told:
-        store.queues.read("orders", 0, 1, max_count=1, max_bytes=1)
+        store.queues.read("orders", 0, 1, count_max=1, bytes_max=1)
     assert "safe in the log" in (told.value.fix or "")
     queues, _, state = store.projections()
     assert queues.failure == os.strerror(errno.EIO)

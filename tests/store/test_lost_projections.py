@@ -55,7 +55,7 @@ async def fill(store: MessageStore) -> None:
     await send("passing", 0, 2, tag="blue", keys="k1 k2")
     await store.change(OffsetsCommitted("g", [CommittedOffset("orders", 1, 17)]))
     await send("orders", 0, 70, keys="all")
-    assert store.by_key("orders", "k1", max_count=1, begin_ms=0, end_ms=2**62)  # all is indexed
+    assert store.by_key("orders", "k1", count_max=1, begin_ms=0, end_ms=2**62)  # all is indexed
     assert store.queues.range("rare", 1) == (3, 3)
     assert store.queues.range("passing", 0) == (0, 2)
 

@@ -88,7 +88,7 @@ def bodies(store: MessageStore, queue_id: int = 0) -> list[bytes]:
     found = []
     low, high = store.queues.range("orders", queue_id)
     for offset in range(low, high):
-        read = store.queues.read("orders", queue_id, offset, max_count=1, max_bytes=1)
+        read = store.queues.read("orders", queue_id, offset, count_max=1, bytes_max=1)
         [record] = read.slices
         found.append(decode_record(record).body)
     return found
@@ -100,7 +100,7 @@ def refuse(*_: object) -> None:
 
 
 def found_by_key(store: MessageStore) -> list[bytes]:
-    found = store.by_key("orders", "k", max_count=1_000, begin_ms=0, end_ms=2**62)
+    found = store.by_key("orders", "k", count_max=1_000, begin_ms=0, end_ms=2**62)
     return [record.body for record in reversed(found)]
 
 
@@ -905,7 +905,7 @@ async def test_a_flush_that_failed_while_the_index_took_entries_in_is_final_too(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdatasync", flush)
         await store.append(batch("orders", 0, [b"x"] * 60, keys=keys))
-        found = store.by_key("orders", "all", max_count=100, begin_ms=0, end_ms=2**62)
+        found = store.by_key("orders", "all", count_max=100, begin_ms=0, end_ms=2**62)
         assert len(found) == 60
 
     with pytest.raises(FlushError, match="restart the broker"):
@@ -1114,7 +1114,7 @@ async def test_what_goes_and_what_it_was_superseded_by_are_flushed_first(tmp_pat
     assert store.log_min_offset == 3 * store.segment_size
     low, high = store.queues.range("orders", 0)
     assert 0 < low < high
-    read = store.queues.read("orders", 0, 0, max_count=1, max_bytes=1)
+    read = store.queues.read("orders", 0, 0, count_max=1, bytes_max=1)
     assert (read.status, read.next_offset) == (PullStatus.OFFSET_TOO_SMALL, low)
     await store.close()
 
@@ -1125,7 +1125,7 @@ async def test_keys_still_to_be_indexed_may_expire(tmp_path: Path) -> None:
     receipts = [await send(store, b"x" * 700) for _ in range(90)]
     *_, min_offset = await delete_oldest_segments(store, 2)
 
-    found = store.by_key("orders", "k", max_count=1_000, begin_ms=0, end_ms=2**62)
+    found = store.by_key("orders", "k", count_max=1_000, begin_ms=0, end_ms=2**62)
 
     kept = [receipt.log_offset for receipt in receipts if receipt.log_offset >= min_offset]
     assert sorted(record.log_offset for record in found) == kept

@@ -92,7 +92,7 @@ async def test_a_damaged_queue_file_is_found_when_it_is_read_and_rebuilt_meanwhi
     store = await opened(tmp_path)
 
     with pytest.raises(UnavailableError, match="entries have changed"):
-        store.queues.read("orders", 1, 16 * number, max_count=1, max_bytes=1)
+        store.queues.read("orders", 1, 16 * number, count_max=1, bytes_max=1)
     assert "changed" in str(store.projections()[0].failure)
     assert store.queues.range("orders", 2) == (0, 40)  # another one is not concerned
     await store.mend_projections()
@@ -179,7 +179,7 @@ async def test_a_look_up_waits_until_the_index_is_proved(
     store = await opened(tmp_path)
 
     with pytest.raises(UnavailableError, match="being verified"):
-        store.by_key("orders", "all", max_count=10, begin_ms=0, end_ms=2**62)
+        store.by_key("orders", "all", count_max=10, begin_ms=0, end_ms=2**62)
     await store.mend_projections()
 
     assert all_answers(store) == answers

@@ -62,16 +62,16 @@ def read(  # as a pull of queue 0 does
     condition: str,
     offset: int = 0,
     *,
-    max_count: int = COUNT,
-    max_bytes: int = PLENTY,
+    count_max: int = COUNT,
+    bytes_max: int = PLENTY,
     scan_work_max: int = PLENTY,
 ) -> QueueRead:
     return store.queues.read(
         "orders",
         0,
         offset,
-        max_count=max_count,
-        max_bytes=max_bytes,
+        count_max=count_max,
+        bytes_max=bytes_max,
         sql92=compile_sql92(condition),
         scan_work_max=scan_work_max,
     )
@@ -80,13 +80,13 @@ def read(  # as a pull of queue 0 does
 @given(
     low=st.integers(-1, COUNT),
     size=st.integers(0, COUNT),
-    max_count=st.integers(1, COUNT),
-    max_bytes=st.sampled_from([1, 500, 2_000, 1 << 30]),
+    count_max=st.integers(1, COUNT),
+    bytes_max=st.sampled_from([1, 500, 2_000, 1 << 30]),
     scan_work_max=st.sampled_from([0, 1, 5_000, 1 << 30]),
 )
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_pulling_on_finds_every_match_once_whatever_the_limits(
-    store: MessageStore, *, low: int, size: int, max_count: int, max_bytes: int, scan_work_max: int
+    store: MessageStore, *, low: int, size: int, count_max: int, bytes_max: int, scan_work_max: int
 ) -> None:
     condition = f"n BETWEEN {low} AND {low + size}".replace("-1 ", "- 1 ")
     found: list[int] = []
@@ -96,13 +96,13 @@ async def test_pulling_on_finds_every_match_once_whatever_the_limits(
             store,
             condition,
             offset,
-            max_count=max_count,
-            max_bytes=max_bytes,
+            count_max=count_max,
+            bytes_max=bytes_max,
             scan_work_max=scan_work_max,
         )
         assert pulled.next_offset > offset
         assert (pulled.status is PullStatus.FOUND) is (pulled.count > 0)
-        assert pulled.count <= max_count
+        assert pulled.count <= count_max
         found += numbers(pulled)
         offset = pulled.next_offset
 
@@ -110,13 +110,13 @@ async def test_pulling_on_finds_every_match_once_whatever_the_limits(
 
 
 async def test_a_pull_ends_where_enough_was_found(store: MessageStore) -> None:
-    first = read(store, "n IN ('3', '5', '39')", max_count=2)
+    first = read(store, "n IN ('3', '5', '39')", count_max=2)
 
     assert (numbers(first), first.next_offset) == ([3, 5], 6)
 
 
 async def test_the_first_match_comes_whatever_its_size(store: MessageStore) -> None:
-    first = read(store, "n > 37", max_bytes=1)
+    first = read(store, "n > 37", bytes_max=1)
 
     assert (numbers(first), first.next_offset) == ([38], 39)
 
@@ -135,7 +135,7 @@ async def test_a_pull_that_finds_nothing_says_how_far_it_got(
 async def test_the_stretch_that_is_looked_at_is_bounded(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = store.queues.read("orders", 0, 0, max_count=COUNT, max_bytes=PLENTY)
+    whole = store.queues.read("orders", 0, 0, count_max=COUNT, bytes_max=PLENTY)
     monkeypatch.setattr(property_scan, "SCAN_SIZE_MAX", whole.size // 2)
 
     assert COUNT // 3 < read(store, "n > 1000").next_offset < COUNT * 2 // 3
@@ -151,7 +151,7 @@ async def test_a_longer_filter_is_tried_on_fewer_messages(store: MessageStore) -
 
 
 async def test_the_work_done_is_told(store: MessageStore) -> None:
-    one, all_of_them = (read(store, "n = 0", max_count=count).scan_work for count in (1, 2))
+    one, all_of_them = (read(store, "n = 0", count_max=count).scan_work for count in (1, 2))
 
     assert 0 < one < all_of_them / (COUNT // 2)
-    assert store.queues.read("orders", 0, 0, max_count=COUNT, max_bytes=PLENTY).scan_work == 0
+    assert store.queues.read("orders", 0, 0, count_max=COUNT, bytes_max=PLENTY).scan_work == 0

@@ -41,13 +41,13 @@ async def store(tmp_path: Path) -> AsyncIterator[MessageStore]:
 
 @given(
     offset=st.integers(0, COUNT),
-    max_count=st.integers(1, COUNT + 5),
-    max_bytes=st.sampled_from([1, 500, 2_000, 10_000, 1 << 30]),
+    count_max=st.integers(1, COUNT + 5),
+    bytes_max=st.sampled_from([1, 500, 2_000, 10_000, 1 << 30]),
     tags=st.sets(st.sampled_from(["red", "blue", "green"])),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_few_and_many_entries_are_read_alike(
-    store: MessageStore, *, offset: int, max_count: int, max_bytes: int, tags: set[str]
+    store: MessageStore, *, offset: int, count_max: int, bytes_max: int, tags: set[str]
 ) -> None:
     codes = frozenset(map(tags_code, tags)) or None
     answers = []
@@ -55,7 +55,7 @@ async def test_few_and_many_entries_are_read_alike(
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(pull_slices, "FEW_MAX", few_max)
             read = store.queues.read(
-                "orders", 0, offset, max_count=max_count, max_bytes=max_bytes, tag_codes=codes
+                "orders", 0, offset, count_max=count_max, bytes_max=bytes_max, tag_codes=codes
             )
         answers.append((read.status, read.next_offset, read.sizes, read.size, read.slices))
 
@@ -69,7 +69,7 @@ async def test_where_the_key_index_cannot_be_read_nobody_is_told_that_a_key_is_u
         await store.append(batch("orders", 0, [b"%d" % number], keys="k"))
 
     def found() -> int:
-        return len(store.by_key("orders", "k", max_count=1_000, begin_ms=0, end_ms=2**62))
+        return len(store.by_key("orders", "k", count_max=1_000, begin_ms=0, end_ms=2**62))
 
     assert found() == 100
     os.truncate(min((tmp_path / "index").iterdir()), 1_000)
@@ -95,10 +95,10 @@ async def test_an_entry_that_points_outside_the_log_is_told_and_the_others_can_b
         entries.write(b"\x01".ljust(size, b"\0"))
 
     with pytest.raises(UnavailableError, match="the consume queue 0 of 'orders' is damaged"):
-        store.queues.read("orders", 0, 0, max_count=COUNT, max_bytes=1 << 30)
+        store.queues.read("orders", 0, 0, count_max=COUNT, bytes_max=1 << 30)
 
-    assert store.queues.read("orders", 0, 4, max_count=COUNT, max_bytes=1 << 30).count == COUNT - 4
-    assert store.queues.read("orders", 1, 0, max_count=COUNT, max_bytes=1 << 30).count > 0
+    assert store.queues.read("orders", 0, 4, count_max=COUNT, bytes_max=1 << 30).count == COUNT - 4
+    assert store.queues.read("orders", 1, 0, count_max=COUNT, bytes_max=1 << 30).count > 0
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["written to", "known by its digest"])
@@ -117,13 +117,13 @@ async def test_a_queue_that_was_found_damaged_is_told_of_and_made_anew_by_the_ne
         with file.open("r+b") as entries:
             entries.write(b"\x01")
         with pytest.raises(UnavailableError, match="invalid entry"):
-            store.queues.read("orders", 0, 0, max_count=COUNT, max_bytes=1 << 30)
+            store.queues.read("orders", 0, 0, count_max=COUNT, bytes_max=1 << 30)
         queues, *_ = store.projections()
         assert "consume queue 0 of 'orders' is damaged" in (queues.failure or "")
         await store.close()
 
         store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
 
-        assert store.queues.read("orders", 0, 0, max_count=COUNT, max_bytes=1 << 30).count == 2
+        assert store.queues.read("orders", 0, 0, count_max=COUNT, bytes_max=1 << 30).count == 2
         assert [p.failure for p in store.projections()] == [None] * 3
         await store.close()

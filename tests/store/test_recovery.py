@@ -70,7 +70,7 @@ async def fill(directory: Path) -> None:
 
 
 def key_count(store: MessageStore, number: int) -> int:
-    found = store.by_key("orders", f"key-{number}", max_count=9, begin_ms=0, end_ms=2**62)
+    found = store.by_key("orders", f"key-{number}", count_max=9, begin_ms=0, end_ms=2**62)
     return len(found)
 
 
@@ -109,7 +109,7 @@ async def test_queues_begin_where_the_log_does_after_a_restart(tmp_path: Path) -
     low, high = store.queues.range("orders", 0)
     assert 0 < low < high == COUNT
     assert store.queues.stored_at_ms("orders", 0, low) is not None
-    assert store.queues.read("orders", 0, low, max_count=1, max_bytes=1).next_offset == low + 1
+    assert store.queues.read("orders", 0, low, count_max=1, bytes_max=1).next_offset == low + 1
     assert store.record(int(second.name)).log_offset == int(second.name)
     await store.close()
 
@@ -332,7 +332,7 @@ async def test_a_topic_that_rocketmq_made_again_has_its_new_messages_and_no_othe
 
     for _ in range(2):
         store = await opened(tmp_path)
-        read = store.queues.read("orders", 0, 0, max_count=9, max_bytes=9_999)
+        read = store.queues.read("orders", 0, 0, count_max=9, bytes_max=9_999)
         assert store.queues.range("orders", 0) == (0, 3)
         assert [bytes(raw).count(b"new") for raw in read.raws()] == [1, 1, 1]
         await store.close()

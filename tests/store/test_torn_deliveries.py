@@ -65,7 +65,7 @@ async def given_up(directory: Path) -> tuple[int, int]:
     fence = await store.change(lease)
     await store.checkpoint()
     began = store.log_max_offset
-    read = store.queues.read("orders", 0, 0, max_count=1, max_bytes=1)
+    read = store.queues.read("orders", 0, 0, count_max=1, bytes_max=1)
     letters = letter_batches(
         "g",
         [DeadDelivery(("orders", 0), memoryview(read.slices[0]), 1)],

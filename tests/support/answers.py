@@ -80,7 +80,7 @@ def _pull(
     topic, queue_id = key
     answer = client.get(
         f"/topics/{quote(topic)}/queues/{queue_id}/messages",
-        params={"offset": offset, "max_count": count, "max_bytes": 8 * 1024**2, "filter": tag},
+        params={"offset": offset, "count_max": count, "bytes_max": 8 * 1024**2, "filter": tag},
         headers={"accept": RECORDS_MEDIA_TYPE},
     )
     assert answer.status_code == 200, answer.text

@@ -152,13 +152,13 @@ async def take(
     client_id: str = "me",
     *,
     group: str = GROUP,
-    max_count: int = 1,
+    count_max: int = 1,
     wait_seconds: float = 30,
 ) -> list[dict[str, Any]]:
     """Wait for checks as a producer."""
     answer = await checker.post(
         f"/v1/producer-groups/{group}/checks",
-        params={"client_id": client_id, "max_count": max_count, "wait_seconds": wait_seconds},
+        params={"client_id": client_id, "count_max": count_max, "wait_seconds": wait_seconds},
     )
     assert answer.status_code == httpx.codes.OK, answer.text
     checks: list[dict[str, Any]] = answer.json()["checks"]
@@ -180,7 +180,7 @@ async def _seen(broker: httpx.AsyncClient) -> list[dict[str, Any]]:
     for queue_id in range(2):
         pulled = await broker.get(
             f"/v1/topics/{TOPIC}/queues/{queue_id}/messages",
-            params={"offset": 0, "max_count": 1000},
+            params={"offset": 0, "count_max": 1000},
         )
         found += pulled.json()["messages"]
     return found

@@ -34,18 +34,18 @@ class DeliveryClient:
         answer = await self.client.post(path, json={"messages": messages})
         assert answer.is_success, answer.text
 
-    async def ask(self, max_count: int = 32, **fields: Any) -> httpx.Response:  # noqa: ANN401
+    async def ask(self, count_max: int = 32, **fields: Any) -> httpx.Response:  # noqa: ANN401
         """Ask for messages."""
-        body = {"topic": self.topic, "max_count": max_count, **fields}
+        body = {"topic": self.topic, "count_max": count_max, **fields}
         return await self.client.post(f"/groups/{self.group}/deliveries", json=body)
 
     async def receive(
         self,
-        max_count: int = 32,
+        count_max: int = 32,
         **fields: Any,  # noqa: ANN401
     ) -> list[dict[str, Any]]:
         """Return the messages that were handed out."""
-        answer = await self.ask(max_count, **fields)
+        answer = await self.ask(count_max, **fields)
         assert answer.status_code == 200, answer.text
         deliveries: list[dict[str, Any]] = answer.json()["deliveries"]
         return deliveries

@@ -129,7 +129,7 @@ class ScriptedChecker:
         if self.faults:
             return problem_answer(self.faults.popleft())
         checks = [await self._waiting.get()]
-        while len(checks) < int(query["max_count"]) and not self._waiting.empty():
+        while len(checks) < int(query["count_max"]) and not self._waiting.empty():
             checks.append(self._waiting.get_nowait())
         return json_answer({"checks": checks})
 

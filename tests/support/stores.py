@@ -114,7 +114,7 @@ def all_answers(store: MessageStore) -> dict[str, object]:
         for queue_id in range(topic.read_queue_count):
             answers[f"{topic.name}/{queue_id}"] = _queue_answers(store, topic.name, queue_id)
         for key in ("all", "k0", "k1", "k2"):
-            found = store.by_key(topic.name, key, max_count=10_000, begin_ms=0, end_ms=2**62)
+            found = store.by_key(topic.name, key, count_max=10_000, begin_ms=0, end_ms=2**62)
             answers[f"{topic.name}#{key}"] = [record.log_offset for record in found]
     return answers
 
@@ -124,7 +124,7 @@ def _queue_answers(store: MessageStore, topic: str, queue_id: int) -> list[objec
     answers: list[object] = [low, high]
     for tags in (None, frozenset({tags_code("red")}), frozenset({tags_code("red"), 7})):
         read = store.queues.read(
-            topic, queue_id, low, max_count=10_000, max_bytes=1 << 30, tag_codes=tags
+            topic, queue_id, low, count_max=10_000, bytes_max=1 << 30, tag_codes=tags
         )
         answers += [read.status, read.next_offset, read.sizes, b"".join(read.slices)]
     times = sorted(

@@ -286,7 +286,7 @@ async def _messages(broker: Broker, topic: str) -> list[eruca.ReceivedMessage]:
         offset, end = store.queues.range(topic, queue_id)
         while offset < end:
             read = store.queues.read(
-                topic, queue_id, offset, max_count=_READ_COUNT, max_bytes=_READ_SIZE
+                topic, queue_id, offset, count_max=_READ_COUNT, bytes_max=_READ_SIZE
             )
             sizes = [size for (size,) in struct.iter_unpack(">I", read.sizes)]
             found += decode_messages(queue, b"".join(read.slices), sizes)

@@ -45,7 +45,7 @@ async def place(client: httpx.AsyncClient) -> Place:
         }
         answer = await client.post("/topics/orders/messages?queue_id=0", json=message)
         assert answer.status_code == 201, answer.text
-    stored = (await client.get(QUEUE, params={"offset": 1, "max_count": 1})).json()["messages"][0]
+    stored = (await client.get(QUEUE, params={"offset": 1, "count_max": 1})).json()["messages"][0]
     assert stored["damage"] is None
     return Place(stored["log_offset"], stored["size"])
 
@@ -154,7 +154,7 @@ async def test_the_record_itself_is_refused(
 async def test_the_log_feed_names_the_record_or_ends_before_it(
     app: ServiceApp, client: httpx.AsyncClient, place: Place
 ) -> None:
-    asked = {"from_offset": place.log_offset, "max_bytes": 1}
+    asked = {"from_offset": place.log_offset, "bytes_max": 1}
     named = 0
     for offset, change in changes(place):
         with flipped(app, offset, change):
@@ -179,7 +179,7 @@ async def test_a_delivery_has_its_place_alone_and_can_be_finished(
             continue  # each takes a group of its own
         group = f"/groups/g{number}"
         await client.put(group, json={"start": "earliest"})
-        ask = {"topic": "orders", "max_count": 10}
+        ask = {"topic": "orders", "count_max": 10}
         with flipped(app, offset, change):
             handed_out = [
                 one

@@ -1168,8 +1168,8 @@ async def test_handles_survive_a_restart(tmp_path: Path, clock: ManualClock) -> 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"max_count": 0},
-        {"max_count": 33},
+        {"count_max": 0},
+        {"count_max": 33},
         {"invisible_seconds": 0.5},
         {"invisible_seconds": 43_201},
         {"wait_seconds": 31},

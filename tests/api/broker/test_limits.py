@@ -154,7 +154,7 @@ async def test_senders_that_use_up_their_budget_are_refused_and_lock_no_consumer
 
         refused = await client.post("/topics/orders/messages", json={"body": {"text": "x"}})
         ready = await client.get("http://localhost/readyz")
-        [delivery] = await consumer.receive(max_count=1)
+        [delivery] = await consumer.receive(count_max=1)
         await joined(client, "books", "orders")
         answers = [
             await client.get("/topics/orders/queues/0/messages?offset=0"),

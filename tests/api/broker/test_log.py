@@ -40,7 +40,7 @@ async def test_the_whole_log_can_be_followed(client: httpx.AsyncClient) -> None:
     read: list[Record] = []
     offset = 0
     while True:
-        answer = await client.get("/log", params={"from_offset": offset, "max_bytes": 1000})
+        answer = await client.get("/log", params={"from_offset": offset, "bytes_max": 1000})
         assert answer.headers["content-type"] == LOG_MEDIA_TYPE
         read += records(answer.content)
         following = int(answer.headers["eruca-next-offset"])
@@ -72,7 +72,7 @@ async def test_json_ends_early_where_bodies_are_large_and_goes_on_from_there(
     first = await put(client, "a" * 1000)
     second = await put(client, "b" * 1000)
 
-    query = {"from_offset": first, "max_bytes": 10}
+    query = {"from_offset": first, "bytes_max": 10}
     answer = (await client.get("/log", params=query, headers=AS_JSON)).json()
 
     assert (len(answer["records"]), answer["next_offset"]) == (1, second)
@@ -108,7 +108,7 @@ async def test_without_news_the_feed_answers_empty(
         ("", 422, "validation-failed"),
         ("from_offset=-1", 422, "validation-failed"),
         ("from_offset=9223372036854775808", 422, "validation-failed"),
-        ("from_offset=0&max_bytes=0", 422, "validation-failed"),
+        ("from_offset=0&bytes_max=0", 422, "validation-failed"),
         ("from_offset=0&wait_seconds=31", 422, "validation-failed"),
         ("from_offset=1", 404, "record-not-found"),
         ("from_offset=9223372036854775807", 404, "record-not-found"),

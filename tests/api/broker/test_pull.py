@@ -59,7 +59,7 @@ def texts(answer: dict[str, Any]) -> list[str]:
 async def test_messages_come_in_queue_order_up_to_a_count(client: httpx.AsyncClient) -> None:
     await put(client, "a", "b", "c")
 
-    first = (await client.get(QUEUE, params={"offset": 0, "max_count": 2})).json()
+    first = (await client.get(QUEUE, params={"offset": 0, "count_max": 2})).json()
     rest = (await client.get(QUEUE, params={"offset": first["next_offset"]})).json()
 
     assert (texts(first), texts(rest)) == (["a", "b"], ["c"])
@@ -88,7 +88,7 @@ async def test_a_large_answer_is_whole_though_it_goes_out_in_pieces(
         await put(client, f"{number}-" + "x" * 10_000, queue_id=number % 2)
 
     answer = await client.get(
-        QUEUE, params={"offset": 0, "max_bytes": 8 * 1024**2}, headers=AS_RECORDS
+        QUEUE, params={"offset": 0, "bytes_max": 8 * 1024**2}, headers=AS_RECORDS
     )
 
     pulled = decode_pull(answer.content)
@@ -347,10 +347,10 @@ async def test_a_client_that_leaves_gives_its_place_back(app: ServiceApp) -> Non
         ("offset=1e3", "/query/offset"),
         ("offset=%D9%A3", "/query/offset"),
         ("offset=0&offset=1", "/query/offset"),
-        ("offset=0&max_count=0", "/query/max_count"),
-        (f"offset=0&max_count={PULL_COUNT_MAX + 1}", "/query/max_count"),
-        ("offset=0&max_bytes=0", "/query/max_bytes"),
-        ("offset=0&max_bytes=99999999", "/query/max_bytes"),
+        ("offset=0&count_max=0", "/query/count_max"),
+        (f"offset=0&count_max={PULL_COUNT_MAX + 1}", "/query/count_max"),
+        ("offset=0&bytes_max=0", "/query/bytes_max"),
+        ("offset=0&bytes_max=99999999", "/query/bytes_max"),
         ("offset=0&wait_seconds=31", "/query/wait_seconds"),
         ("offset=0&wait_seconds=-1", "/query/wait_seconds"),
         ("offset=0&wait_seconds=nan", "/query/wait_seconds"),
@@ -362,6 +362,7 @@ async def test_a_client_that_leaves_gives_its_place_back(app: ServiceApp) -> Non
         ("offset=0&filter=%7C%7C", "/query/filter"),
         ("offset=0&filter=" + "x" * 4097, "/query/filter"),
         ("offset=0&ofset=1", "/query/ofset"),
+        ("offset=0&max_bytes=1", "/query/max_bytes"),
     ],
 )
 async def test_a_query_that_is_not_understood_is_422(
@@ -372,6 +373,19 @@ async def test_a_query_that_is_not_understood_is_422(
     refused = await client.get(f"{QUEUE}?{query}")
 
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, pointer)
+
+
+async def test_limits_in_another_order_of_words_are_refused_with_their_names(
+    client: httpx.AsyncClient,
+) -> None:
+    await put(client, "a")
+
+    one = (await client.get(f"{QUEUE}?offset=0&max_count=1")).json()
+    many = (await client.post("/pull", json={"queues": [position(0)], "max_bytes": 1})).json()
+
+    assert one["detail"] == "/query/max_count: there is no such parameter; is 'count_max' meant?"
+    assert "bytes_max, count_max" in one["fix"]
+    assert many["detail"] == "/body/max_bytes: there is no such field; is 'bytes_max' meant?"
 
 
 @pytest.mark.parametrize("wait", ["0", "2.", ".5", "1e-05", "5.0E-4", "2e+0", "-0.0"])
@@ -488,7 +502,7 @@ async def test_bodies_that_unpack_to_much_end_the_answer_early(
 
     seen, offset = 0, 0
     while offset < 20:
-        answer = (await client.get(QUEUE, params={"offset": offset, "max_count": 20})).json()
+        answer = (await client.get(QUEUE, params={"offset": offset, "count_max": 20})).json()
         assert answer["next_offset"] == offset + len(answer["messages"])
         assert len(answer["messages"]) <= 2
         seen += len(answer["messages"])
@@ -572,7 +586,7 @@ async def test_the_limits_are_shared_by_the_queues_that_have_something(
 ) -> None:
     for queue_id in (0, 1, 2):
         await put(client, *map(str, range(10)), queue_id=queue_id)
-    request = {"queues": [position(q) for q in range(4)], "max_count": 12}
+    request = {"queues": [position(q) for q in range(4)], "count_max": 12}
 
     sections = (await client.post("/pull", json=request)).json()["queues"]
 
@@ -591,8 +605,9 @@ async def test_the_limits_are_shared_by_the_queues_that_have_something(
         ({"queues": [position(0, 2**63)]}, 422, "/body/queues/0/offset"),
         ({"queues": [position(0, filter="||")]}, 422, "/body/queues/0/filter"),
         ({"queues": [position(0)], "wait_seconds": 31}, 422, "/body/wait_seconds"),
-        ({"queues": [position(0)], "max_count": 0}, 422, "/body/max_count"),
+        ({"queues": [position(0)], "count_max": 0}, 422, "/body/count_max"),
         ({"queues": [position(0)], "colour": 1}, 422, "/body/colour"),
+        ({"queues": [position(0)], "max_count": 1}, 422, "/body/max_count"),
         ({"queues": [position(0), position(4)]}, 404, "/body/queues/1"),
         ({"queues": [position(0), {**position(0), "topic": "no"}]}, 404, "/body/queues/1"),
         ({"queues": [position(0), {**position(0), "topic": "n.o"}]}, 422, "/body/queues/1"),

@@ -38,7 +38,7 @@ def good(body: bytes = b"body", **fields: object) -> bytes:
 async def pull_records(client: httpx.AsyncClient, offset: int = 0) -> list[Record]:
     answer = await client.get(
         "/topics/orders/queues/1/messages",
-        params={"offset": offset, "max_count": 4096},
+        params={"offset": offset, "count_max": 4096},
         headers={"accept": RECORDS_MEDIA_TYPE},
     )
     pulled = decode_pull(answer.content)
@@ -296,7 +296,7 @@ async def test_no_flipped_or_lost_byte_ever_does_harm(
             assert answer.headers["content-type"] == "application/problem+json"
             assert store.log_max_offset == before
     read = await client.get(
-        "/topics/orders/queues/1/messages", params={"offset": 0, "max_count": 4096}
+        "/topics/orders/queues/1/messages", params={"offset": 0, "count_max": 4096}
     )
     assert read.status_code == 200
     assert accepted  # a changed flag or property is a sound record still

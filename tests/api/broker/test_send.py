@@ -32,7 +32,7 @@ PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 async def pulled(client: httpx.AsyncClient, place: dict[str, Any]) -> dict[str, Any]:
     answer = await client.get(
         f"/topics/{place['topic']}/queues/{place['queue_id']}/messages",
-        params={"offset": place["queue_offset"], "max_count": 1},
+        params={"offset": place["queue_offset"], "count_max": 1},
     )
     [message] = answer.json()["messages"]
     found: dict[str, Any] = message
@@ -622,7 +622,7 @@ async def test_a_member_given_twice_is_refused_and_nothing_is_stored(
         ("/topics/orders/messages", f'{{"messages": [{{"body": {{"text": "1"}}}}, {message}]}}'),
         ("/transactions", half),
         ("/pull", '{"queues": [{"topic": "orders", "queue_id": 0, "offset": 0, "offset": 1}]}'),
-        ("/groups/g/deliveries", '{"topic": "orders", "max_count": 1, "max_count": 2}'),
+        ("/groups/g/deliveries", '{"topic": "orders", "count_max": 1, "count_max": 2}'),
     ):
         refused = await client.post(path, content=body.encode(), headers=JSON)
 

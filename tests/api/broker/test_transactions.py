@@ -89,7 +89,7 @@ async def done(
 
 async def pull(client: httpx.AsyncClient, queue_id: int = 1) -> list[dict[str, Any]]:
     answer = await client.get(
-        f"/topics/payments/queues/{queue_id}/messages", params={"offset": 0, "max_count": 100}
+        f"/topics/payments/queues/{queue_id}/messages", params={"offset": 0, "count_max": 100}
     )
     messages: list[dict[str, Any]] = answer.json()["messages"]
     return messages
@@ -427,7 +427,7 @@ async def test_a_transaction_that_was_decided_long_ago_is_not_begun_again(
     await begin(client, message={"message_id": "old"})
     await done(client, "old", "rollback")
     store = broker_of(app).store
-    store.by_key("payments", "whatever", max_count=1, begin_ms=0, end_ms=0)  # the index catches up
+    store.by_key("payments", "whatever", count_max=1, begin_ms=0, end_ms=0)  # the index catches up
     broker_of(app).transaction_views._log._recent.clear()
 
     late = await client.post("/transactions", json=new(message={"message_id": "old"}))
@@ -852,7 +852,7 @@ async def test_a_half_message_that_has_rotted_can_only_be_rolled_back(
 
 def finished_halves(app: ServiceApp) -> list[int]:
     """Return the queue offsets of half messages that op messages say are done with."""
-    read = broker_of(app).store.queues.read(OP_HALF_TOPIC, 0, 0, max_count=32, max_bytes=1 << 20)
+    read = broker_of(app).store.queues.read(OP_HALF_TOPIC, 0, 0, count_max=32, bytes_max=1 << 20)
     return [offset for record in read.records() for offset in finished_offsets(record.body)]
 
 

@@ -112,13 +112,13 @@ async def test_a_check_goes_to_one_of_those_who_wait_and_the_next_to_the_other(
 
 
 async def test_many_checks_are_shared_by_those_who_wait(patient: Checked) -> None:
-    waiting = [asyncio.create_task(patient.take(name, max_count=32)) for name in ("a", "b")]
+    waiting = [asyncio.create_task(patient.take(name, count_max=32)) for name in ("a", "b")]
     await until(lambda: patient.app.state.checker.producers.waiting_count == 2)
 
     begun = {await patient.begin() for _ in range(6)}
     taken = [check["transaction_id"] for task in waiting for check in await task]
     while len(taken) < len(begun):
-        taken += [check["transaction_id"] for check in await patient.take(max_count=32)]
+        taken += [check["transaction_id"] for check in await patient.take(count_max=32)]
 
     assert sorted(taken) == sorted(begun)
 
@@ -127,7 +127,7 @@ async def test_no_more_checks_are_taken_than_asked_for(patient: Checked) -> None
     for _ in range(3):
         await patient.begin()
 
-    taken = [await patient.take(max_count=1) for _ in range(3)]
+    taken = [await patient.take(count_max=1) for _ in range(3)]
 
     assert [len(checks) for checks in taken] == [1, 1, 1]
     assert await patient.take(wait_seconds=0) == []
@@ -139,7 +139,7 @@ async def test_large_messages_come_in_several_answers(patient: Checked) -> None:
     for transaction_id in begun:
         await patient.seen(transaction_id, lambda shown: shown["checks_sent"])
 
-    taken = [await patient.take(max_count=32, wait_seconds=0) for _ in range(4)]
+    taken = [await patient.take(count_max=32, wait_seconds=0) for _ in range(4)]
 
     assert [len(checks) for checks in taken] == [2, 2, 1, 0]
     assert {check["transaction_id"] for checks in taken for check in checks} == begun
@@ -332,7 +332,7 @@ async def test_a_broker_that_is_away_holds_up_no_checks_of_others(
         await cluster.stop_broker("broker-a")
         there = await begin(checked.brokers["broker-b"])
 
-        [check] = await checked.take(max_count=1, wait_seconds=15)
+        [check] = await checked.take(count_max=1, wait_seconds=15)
 
         assert check["transaction_id"] == there
 
@@ -400,7 +400,7 @@ async def test_an_answer_that_the_broker_has_no_room_for_holds_up_nothing_else(
 
 
 @pytest.mark.parametrize(
-    "query", [{"max_count": 0}, {"max_count": 33}, {"wait_seconds": 31}, {"client_id": "a b"}]
+    "query", [{"count_max": 0}, {"count_max": 33}, {"wait_seconds": 31}, {"client_id": "a b"}]
 )
 async def test_a_request_beyond_the_limits_is_refused(
     checked: Checked, query: dict[str, str]

@@ -181,7 +181,7 @@ def _assert_projections(projections: _Projections, case: Case) -> None:
     assert found == case["expected_consume_queues_hex"]
     for topic, key, expected in case["queries"]:
         records = projections.reader.by_key(
-            topic, key, max_count=64, begin_ms=0, end_ms=TIMESTAMP_MAX, since_offset=0
+            topic, key, count_max=64, begin_ms=0, end_ms=TIMESTAMP_MAX, since_offset=0
         )
         assert sorted(record.log_offset for record in records) == sorted(expected), (topic, key)
 

@@ -220,7 +220,7 @@ def test_a_record_names_its_sender_whichever_network_it_came_by(tmp_path: Path, 
             else:
                 send(f"http://{ip}:{port}")
         found = httpx.get(
-            f"{broker.url}/v1/topics/orders/queues/0/messages?offset=0&max_count=1000"
+            f"{broker.url}/v1/topics/orders/queues/0/messages?offset=0&count_max=1000"
         ).json()["messages"]
 
     born = [message["born_host"].rpartition(":")[0] for message in found]

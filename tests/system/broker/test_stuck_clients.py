@@ -74,7 +74,7 @@ def test_clients_that_never_read_their_answers(broker: ServiceProcess) -> None:
         for number in range(160):
             message = {"body": {"text": "x" * 100_000}}
             client.post(f"/topics/large/messages?queue_id={number % 2}", json=message)
-    target = b"/v1/topics/large/queues/0/messages?offset=0&max_count=4096&max_bytes=8388608"
+    target = b"/v1/topics/large/queues/0/messages?offset=0&count_max=4096&bytes_max=8388608"
     asked = b"GET %s HTTP/1.1\r\nhost: localhost\r\naccept: %s\r\n\r\n"
 
     with ExitStack() as stack:

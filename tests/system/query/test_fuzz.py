@@ -65,7 +65,7 @@ def fill(broker_url: str) -> None:
                 "/topics/flights/messages", params={"queue_id": number % 4}, json=message
             )
             sent.raise_for_status()
-        taken = broker.post("/groups/desk/deliveries", json={"topic": "flights", "max_count": 3})
+        taken = broker.post("/groups/desk/deliveries", json={"topic": "flights", "count_max": 3})
         taken.raise_for_status()
 
 

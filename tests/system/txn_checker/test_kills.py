@@ -110,7 +110,7 @@ async def _answer(checker: httpx.AsyncClient, book: Book) -> None:
     """Be a producer that mostly knows, and sometimes says nothing."""
     while True:
         try:
-            checks = await take(checker, max_count=4, wait_seconds=1)
+            checks = await take(checker, count_max=4, wait_seconds=1)
         except (httpx.TransportError, AssertionError):
             await asyncio.sleep(0.05)  # it was killed, or is starting
             continue

@@ -125,7 +125,7 @@ async def test_without_postgres_the_checker_says_so_with_the_fix_and_goes_on_wit
     assert (alive.status_code, refused.status_code) == (200, 503)
     assert answered.json()["state"] == "committed"
     await stage.until_state(first, "committed")
-    checks = await producer.take(max_count=2)
+    checks = await producer.take(count_max=2)
     assert {check["transaction_id"] for check in checks} == {second}
 
 

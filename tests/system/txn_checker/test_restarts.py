@@ -28,7 +28,7 @@ async def answer_all(stage: Stage, truth: dict[str, str]) -> None:
     states = {"commit": "committed", "rollback": "rolled_back"}
 
     async def answer_some() -> list[str]:
-        for check in await stage.take(max_count=32, wait_seconds=0.2):
+        for check in await stage.take(count_max=32, wait_seconds=0.2):
             await stage.checker.post(
                 f"/v1/checks/{check['check_id']}",
                 json={"answer": truth[str(check["transaction_id"])]},

@@ -51,7 +51,7 @@ async def test_each_has_its_share_and_one_takes_over_when_the_other_is_killed(
     killed_at = monotonic()
     checks: list[dict[str, Any]] = []
     while {check["transaction_id"] for check in checks} < ids:
-        checks += await take(stage.checker, max_count=2)
+        checks += await take(stage.checker, count_max=2)
 
     assert monotonic() - killed_at < 15
     status = await stage.checker.get("/v1/status")
@@ -72,7 +72,7 @@ async def test_no_check_is_sent_twice_nor_a_transaction_asked_about_twice_at_a_t
     async def wait_at(checker: httpx.AsyncClient, name: str) -> None:
         while not is_over.is_set():
             try:
-                asked.extend(await take(checker, name, group="silent", max_count=3, wait_seconds=1))
+                asked.extend(await take(checker, name, group="silent", count_max=3, wait_seconds=1))
             except (httpx.TransportError, AssertionError):
                 await asyncio.sleep(0.05)  # it was killed, or is starting
 

@@ -215,7 +215,7 @@ class AsyncLogFollower:
         target = target_of(
             "/v1/log",
             from_offset=begin,
-            max_bytes=bytes_max,
+            bytes_max=bytes_max,
             wait_seconds=wait_seconds or None,
         )
         try:

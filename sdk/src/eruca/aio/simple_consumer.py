@@ -345,7 +345,7 @@ class AsyncSimpleConsumer:
             topic=target.topic,
             filter=subscription.expression,
             filter_type=filter_type(subscription),
-            max_count=count_max,
+            count_max=count_max,
             invisible_seconds=invisible_seconds,
             wait_seconds=hold,
             start=self._settings.start,

@@ -76,7 +76,7 @@ class DeliveryRequest(Request):
         default="*", description="selects the topic's messages; the same in all requests of a group"
     )
     filter_type: FilterType = "tag"
-    max_count: Annotated[int, Field(ge=1, le=DELIVERY_COUNT_MAX)] = 1
+    count_max: Annotated[int, Field(ge=1, le=DELIVERY_COUNT_MAX)] = 1
     invisible_seconds: InvisibleSeconds = INVISIBLE_SECONDS_DEFAULT
     wait_seconds: WaitSeconds = Field(
         default=0, description="how long to wait for a message if there is none now"

@@ -230,8 +230,8 @@ class MultiPullRequest(
     """A pull of many queues in one request; the limits are of the answer as a whole."""
 
     queues: Annotated[list[QueuePosition], Meta(min_length=1, max_length=PULL_QUEUE_COUNT_MAX)]
-    max_count: Annotated[int, Meta(ge=1, le=PULL_COUNT_MAX)] = PULL_COUNT_DEFAULT
-    max_bytes: Annotated[int, Meta(ge=1, le=PULL_SIZE_MAX)] = PULL_SIZE_DEFAULT
+    count_max: Annotated[int, Meta(ge=1, le=PULL_COUNT_MAX)] = PULL_COUNT_DEFAULT
+    bytes_max: Annotated[int, Meta(ge=1, le=PULL_SIZE_MAX)] = PULL_SIZE_DEFAULT
     wait_seconds: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
 
 

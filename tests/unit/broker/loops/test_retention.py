@@ -104,7 +104,7 @@ async def test_a_damaged_queue_keeps_no_segment_from_being_deleted(tmp_path: Pat
     first, end = store.queues.range("orders", 0)
     assert (first > 0, end) == (True, 30)
     assert (
-        store.queues.read("orders", 0, first, max_count=30, max_bytes=1 << 20).count == end - first
+        store.queues.read("orders", 0, first, count_max=30, bytes_max=1 << 20).count == end - first
     )
     assert [projection.failure for projection in store.projections()] == [None] * 3
     await store.close()

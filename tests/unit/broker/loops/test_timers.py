@@ -56,7 +56,7 @@ class Running:
         first, end = self.store.queues.range(TOPIC, 0)
         found = []
         for offset in range(first, end):
-            read = self.store.queues.read(TOPIC, 0, offset, max_count=1, max_bytes=1)
+            read = self.store.queues.read(TOPIC, 0, offset, count_max=1, bytes_max=1)
             piece = bytes(read.slices[0])
             found.append(piece[88 : 88 + int.from_bytes(piece[84:88])])
         return found

@@ -66,7 +66,7 @@ class Queues:
             return problem_answer(self.errors[broker])
         asked = msgspec.json.decode(request.body)
         while True:
-            share = max(asked["max_count"] // len(asked["queues"]), 1)
+            share = max(asked["count_max"] // len(asked["queues"]), 1)
             sections = [
                 (index, self.section(broker, queue, share))
                 for index, queue in enumerate(asked["queues"])
@@ -82,7 +82,7 @@ class Queues:
             finally:
                 self.held -= 1
 
-    def section(self, broker: str, queue: dict[str, Any], max_count: int) -> bytes | None:
+    def section(self, broker: str, queue: dict[str, Any], count_max: int) -> bytes | None:
         stored = self.stored.get((broker, queue["queue_id"]), [])
         offset = queue["offset"]
         if offset == len(stored):
@@ -93,7 +93,7 @@ class Queues:
             return head(status, min_offset=self.min_offset, max_offset=len(stored))
         records = [
             encode_record(Record(queue["topic"], body, queue_offset=offset + index))
-            for index, body in enumerate(stored[offset : offset + max_count])
+            for index, body in enumerate(stored[offset : offset + count_max])
         ]
         found = head(
             PullStatus.FOUND,

@@ -19,7 +19,7 @@ from eruca.contract.limits import HANDLE_COUNT_MAX
 def test_a_request_for_messages_needs_no_more_than_a_topic() -> None:
     request = DeliveryRequest(topic="flights")
 
-    assert (request.filter, request.filter_type, request.max_count) == ("*", "tag", 1)
+    assert (request.filter, request.filter_type, request.count_max) == ("*", "tag", 1)
     assert (request.invisible_seconds, request.wait_seconds, request.start) == (60, 0, None)
 
 

@@ -106,11 +106,11 @@ class CheckApi:
         self._client_id = client_id
         self._timeout = timeout  # seconds, beyond what a request is held for
 
-    async def take(self, url: str, *, max_count: int, wait: float) -> ProducerChecks:
+    async def take(self, url: str, *, count_max: int, wait: float) -> ProducerChecks:
         """Wait for checks."""
         query: dict[str, Any] = {
             "client_id": self._client_id,
-            "max_count": max_count,
+            "count_max": count_max,
             "wait_seconds": wait,
         }
         target = target_of(self._path, **query)

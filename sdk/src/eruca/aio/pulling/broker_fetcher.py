@@ -212,8 +212,8 @@ class BrokerFetcher:
         room = sum(self._prefetch.count_max - flow.count for flow in flows)
         request = MultiPullRequest(
             queues=[self._position(flow) for flow in flows],
-            max_count=max(1, min(room, PULL_COUNT_MAX)),
-            max_bytes=max(1, min(self._prefetch.size_max - self._prefetch.size, PULL_SIZE_MAX)),
+            count_max=max(1, min(room, PULL_COUNT_MAX)),
+            bytes_max=max(1, min(self._prefetch.size_max - self._prefetch.size, PULL_SIZE_MAX)),
             wait_seconds=hold_seconds,
         )
         answer = await self._context.held_transport.request(

@@ -111,7 +111,7 @@ class CheckLoop:
             url = None
             try:
                 url = await self._checkers.url()
-                taken = await self._api.take(url, max_count=self._room, wait=WAIT_SECONDS)
+                taken = await self._api.take(url, count_max=self._room, wait=WAIT_SECONDS)
             except ErucaError as error:
                 self._log_failure(url, error)
                 if url is None or not self._checkers.turn_away(url):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -21,6 +20,7 @@ from eruca.contract.transactions import NewTransaction
 from eruca_chassis.budget import Budget
 from eruca_chassis.documents.schemas import Json, in_json, in_json_as
 from eruca_chassis.requests.json_members import check_members_once
+from eruca_chassis.requests.parameters import nearest_name
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 _RAW_MEMBER: Final = b'"json"'  # of a message's body, which stays as it came
@@ -134,8 +134,8 @@ def _fault(message: str, kind: Any, example: str) -> ValidationError:  # noqa: A
     unknown = _UNKNOWN_FIELD.search(message)
     field = unknown or _MISSING_FIELD.search(message)
     if unknown:
-        close = get_close_matches(unknown[1], () if place else kind.__struct_fields__, n=1)
-        message = f"there is no such field{f'; is {close[0]!r} meant?' if close else ''}"
+        near = nearest_name(unknown[1], () if place else kind.__struct_fields__)
+        message = f"there is no such field{f'; is {near!r} meant?' if near else ''}"
     if field:
         pointer += f"/{field[1].replace('~', '~0').replace('/', '~1')}"
     return ValidationError.at(

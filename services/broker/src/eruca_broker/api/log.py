@@ -75,7 +75,7 @@ async def read_log(
     from_offset: Annotated[
         Offset, Query(description="a record's, or where the log ends", examples=[0])
     ],
-    max_bytes: Annotated[
+    bytes_max: Annotated[
         int, Query(ge=1, le=LOG_READ_SIZE_MAX, description="the first record always comes")
     ] = LOG_READ_SIZE_DEFAULT,
     wait_seconds: Annotated[
@@ -94,13 +94,13 @@ async def read_log(
     in_flight = broker.consume_in_flight
     media_type = choose(accept_of(request.headers), _OFFERED)
     read = await broker.log_feed.read(
-        from_offset, max_bytes, wait_seconds, leaving(request.receive)
+        from_offset, bytes_max, wait_seconds, leaving(request.receive)
     )
     if read is None:
         raise ClientGoneError
     if media_type == LOG_MEDIA_TYPE:
         return CountedResponse(in_flight, [read.records], LOG_MEDIA_TYPE, _headers(read))
-    stretch = _ENCODER.encode(_log_answer(read, from_offset, max_bytes))
+    stretch = _ENCODER.encode(_log_answer(read, from_offset, bytes_max))
     return CountedResponse(in_flight, [stretch], JSON_MEDIA_TYPE)
 
 
@@ -156,11 +156,11 @@ def _headers(read: LogRead) -> dict[str, str]:
     return headers
 
 
-def _log_answer(read: LogRead, from_offset: int, max_bytes: int) -> LogAnswer:
+def _log_answer(read: LogRead, from_offset: int, bytes_max: int) -> LogAnswer:
     views: list[LogRecordView] = []
     damaged: list[DamagedRecord] = []
     next_offset = read.next_offset
-    room = max_bytes
+    room = bytes_max
     for log_offset, record in _records(read, from_offset):
         if room <= 0:
             next_offset = log_offset

@@ -288,7 +288,7 @@ class DeadLetters:
         end = min(end, offset + LOOKED_AT_MAX)
         while offset < end:
             read = self._work.store.queues.read(
-                dead_letter_topic(group), 0, offset, max_count=end - offset, max_bytes=_READ_SIZE
+                dead_letter_topic(group), 0, offset, count_max=end - offset, bytes_max=_READ_SIZE
             )
             if read.damage is not None:
                 yield read.damage.queue_offset, read.damage

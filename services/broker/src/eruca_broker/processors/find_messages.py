@@ -33,7 +33,7 @@ class Finder:
         topic: str,
         key: str,
         *,
-        max_count: int,
+        count_max: int,
         begin_ms: int,
         end_ms: int,
         before_offset: int | None = None,
@@ -52,7 +52,7 @@ class Finder:
         records = self._store.by_key(
             topic,
             key,
-            max_count=max_count,
+            count_max=count_max,
             begin_ms=begin_ms,
             end_ms=end_ms,
             before_offset=before_offset,

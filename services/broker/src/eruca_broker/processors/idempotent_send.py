@@ -293,7 +293,7 @@ class IdempotentSender:
         oldest: Record | None = None
         for place in places:
             found = self._store.by_key(
-                place, unique_id, max_count=LOOKED_AT_MAX, begin_ms=begin_ms, end_ms=_TIME_MAX
+                place, unique_id, count_max=LOOKED_AT_MAX, begin_ms=begin_ms, end_ms=_TIME_MAX
             )
             for record in found:
                 if (

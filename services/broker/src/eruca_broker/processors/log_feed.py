@@ -26,7 +26,7 @@ class LogFeed:
     async def read(
         self,
         from_offset: int,
-        max_bytes: int,
+        bytes_max: int,
         wait_seconds: float,
         gone: Callable[[], Awaitable[object]],
     ) -> LogRead | None:
@@ -37,11 +37,11 @@ class LogFeed:
             UnavailableError: The log is damaged from there on, or a little behind.
             OverloadedError: As many requests as are allowed are being held.
         """
-        read = self._store.log_read(from_offset, max_bytes)
+        read = self._store.log_read(from_offset, bytes_max)
         if not read.records and read.next_offset == from_offset and wait_seconds > 0:
             if not await self._held.wait([Position(LOG_FEED, from_offset)], wait_seconds, gone):
                 return None
-            read = self._store.log_read(from_offset, max_bytes)
+            read = self._store.log_read(from_offset, bytes_max)
         return read
 
     def record(self, log_offset: int) -> Record:

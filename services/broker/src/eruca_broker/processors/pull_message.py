@@ -41,8 +41,8 @@ class PullCounts:
 class PullLimits:
     """The limits of an answer, and of the wait for it."""
 
-    max_count: int
-    max_bytes: int  # of records; the first message always comes
+    count_max: int
+    bytes_max: int  # of records; the first message always comes
     wait_seconds: float
 
 
@@ -78,7 +78,7 @@ class Puller:
         Raises:
             TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: It cannot be read.
         """
-        read = self._read(queue, limits.max_count, limits.max_bytes)
+        read = self._read(queue, limits.count_max, limits.bytes_max)
         if read.status is PullStatus.NO_NEW_MESSAGE and self._may_wait(limits):
             return None
         self._count(read)
@@ -93,7 +93,7 @@ class Puller:
                 more.
         """
         moved = queue._replace(offset=position.offset)
-        read = self._read(moved, limits.max_count, limits.max_bytes)
+        read = self._read(moved, limits.count_max, limits.bytes_max)
         self._count(read)
         self.counts.requests += 1
         return read
@@ -152,8 +152,8 @@ class Puller:
     def _read(
         self,
         queue: QueuePull,
-        max_count: int,
-        max_bytes: int,
+        count_max: int,
+        bytes_max: int,
         scan_work_max: int = SCAN_WORK_MAX,
     ) -> QueueRead:
         self._topics.for_pulling(queue.topic, queue.queue_id, include_system=queue.include_system)
@@ -161,8 +161,8 @@ class Puller:
             queue.topic,
             queue.queue_id,
             queue.offset,
-            max_count=max_count,
-            max_bytes=max_bytes,
+            count_max=count_max,
+            bytes_max=bytes_max,
             tag_codes=queue.filter.tag_codes,
             sql92=queue.filter.sql92,
             scan_work_max=scan_work_max,
@@ -189,7 +189,7 @@ class Puller:
             elif (lag := self._store.queues.lag_of(queue.topic, queue.queue_id)) is not None:
                 faults[index] = lag
         sections = []
-        count, size, work = limits.max_count, limits.max_bytes, SCAN_WORK_MAX
+        count, size, work = limits.count_max, limits.bytes_max, SCAN_WORK_MAX
         for done, index in enumerate(with_news):
             if count <= 0 or size <= 0:
                 break
@@ -225,8 +225,8 @@ def examine(store: MessageStore, position: Position) -> Examined:
         read = store.queues.read(
             *position.queue,
             position.offset,
-            max_count=1,
-            max_bytes=1,
+            count_max=1,
+            bytes_max=1,
             tag_codes=position.filter.tag_codes,
             sql92=position.filter.sql92,
         )

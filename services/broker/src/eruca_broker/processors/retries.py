@@ -118,7 +118,7 @@ class Retries:
         first, end = self._work.store.queues.range(message.topic, message.queue_id)
         if first <= message.queue_offset < end:
             read = self._work.store.queues.read(
-                message.topic, message.queue_id, message.queue_offset, max_count=1, max_bytes=1
+                message.topic, message.queue_id, message.queue_offset, count_max=1, bytes_max=1
             )
             if read.damage is not None:
                 return read.damage

@@ -373,7 +373,7 @@ class Scheduled:
             return True
 
         for waiting_topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
-            self._with_id(waiting_topic, message_id, max_count=_SAME_ID_MAX, is_wanted=is_meant)
+            self._with_id(waiting_topic, message_id, count_max=_SAME_ID_MAX, is_wanted=is_meant)
         return waited
 
     def _is_delivered(self, handle: RecallHandle, timer_id: int) -> bool:
@@ -382,7 +382,7 @@ class Scheduled:
             self._with_id(
                 handle.topic,
                 handle.message_id,
-                max_count=1,
+                count_max=1,
                 since_offset=timer_id + 1,
                 # An earlier one of the same id is another message's.
                 is_wanted=lambda record: record.store_timestamp >= handle.deliver_at_ms,
@@ -394,7 +394,7 @@ class Scheduled:
         topic: str,
         message_id: str,
         *,
-        max_count: int,
+        count_max: int,
         since_offset: int | None = None,
         is_wanted: Callable[[Record], bool] | None = None,
     ) -> list[Record]:
@@ -415,13 +415,13 @@ class Scheduled:
                 return False
             if is_wanted is None or is_wanted(record):
                 found.append(record)
-            return len(found) == max_count
+            return len(found) == count_max
 
         try:
             self._store.by_key(
                 topic,
                 message_id,
-                max_count=1,  # the last that is wanted
+                count_max=1,  # the last that is wanted
                 begin_ms=0,
                 end_ms=_TIME_MAX,
                 since_offset=since_offset,

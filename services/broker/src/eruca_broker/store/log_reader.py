@@ -104,7 +104,7 @@ class LogReader:
                 return raw
         raise RecordNotFoundError(f"no record starts at log offset {log_offset}")
 
-    def read_log(self, from_offset: int, max_bytes: int, end_offset: int) -> LogRead:
+    def read_log(self, from_offset: int, bytes_max: int, end_offset: int) -> LogRead:
         """Return whole records from *from_offset* on, at most up to the end of their segment.
 
         Raises:
@@ -141,7 +141,7 @@ class LogReader:
                     "the start of the next one is unknown",
                     fix=RESTORE_FIX,
                 )
-            if position > start and position + size - start > max_bytes:
+            if position > start and position + size - start > bytes_max:
                 break
             starts.append(position)
             position += size
@@ -166,7 +166,7 @@ class LogReader:
         topic: str,
         key: str,
         *,
-        max_count: int,
+        count_max: int,
         begin_ms: int,
         end_ms: int,
         since_offset: int,
@@ -201,7 +201,7 @@ class LogReader:
                 and (is_wanted is None or is_wanted(record))
             ):
                 found.append(record)
-                if len(found) == max_count:
+                if len(found) == count_max:
                     break
         return found
 

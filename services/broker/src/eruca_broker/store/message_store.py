@@ -341,16 +341,16 @@ class MessageStore:
         """
         return self._log_reader.raw(log_offset, is_proved=is_proved)
 
-    def log_read(self, from_offset: int, max_bytes: int) -> LogRead:
+    def log_read(self, from_offset: int, bytes_max: int) -> LogRead:
         """Return whole records of the log from *from_offset* on; raises RecordNotFoundError."""
-        return self._log_reader.read_log(from_offset, max_bytes, self.visible_offset)
+        return self._log_reader.read_log(from_offset, bytes_max, self.visible_offset)
 
     def by_key(
         self,
         topic: str,
         key: str,
         *,
-        max_count: int,
+        count_max: int,
         begin_ms: int,
         end_ms: int,
         is_latest_left_out: bool = False,
@@ -364,7 +364,7 @@ class MessageStore:
         Args:
             topic: The messages' topic.
             key: Their key.
-            max_count: Their maximum number.
+            count_max: Their maximum number.
             begin_ms: The first store time that counts.
             end_ms: The last one.
             is_latest_left_out: Whether to skip records that are not in the key index yet, at most
@@ -391,7 +391,7 @@ class MessageStore:
         return self._log_reader.by_key(
             topic,
             key,
-            max_count=max_count,
+            count_max=count_max,
             begin_ms=begin_ms,
             end_ms=end_ms,
             since_offset=since_offset,

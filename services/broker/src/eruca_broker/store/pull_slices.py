@@ -38,8 +38,8 @@ class PullSlices(NamedTuple):
 def take(
     log: CommitLog,
     entries: Entries,
-    max_count: int,
-    max_bytes: int,
+    count_max: int,
+    bytes_max: int,
     tag_codes: frozenset[int] | None,
 ) -> PullSlices:
     """Return the first messages of *entries*, limited by number and, after the first one, by size.
@@ -47,17 +47,17 @@ def take(
     Args:
         log: The log that holds them.
         entries: Entries of one queue, in order.
-        max_count: The maximum number of messages.
-        max_bytes: Their maximum size together.
+        count_max: The maximum number of messages.
+        bytes_max: Their maximum size together.
         tag_codes: Hashes of the requested tags; None for every message.
 
     Raises:
         OutsideLogError: An entry is invalid.
     """
     if len(entries) <= FEW_MAX:
-        few = _choose_few(entries, max_count, max_bytes, tag_codes)
+        few = _choose_few(entries, count_max, bytes_max, tag_codes)
         return _slices(log, few.rows, few.size, few.end)
-    many = _choose_many(entries, max_count, max_bytes, tag_codes)
+    many = _choose_many(entries, count_max, bytes_max, tag_codes)
     sizes = many.entries["size"].tobytes()  # big-endian, as on the wire
     begins, ends = _stretches_of(many.entries, many.size) if sizes else ([], [])
     return PullSlices(sizes, log.views(begins, ends), begins, many.size, many.end)
@@ -117,7 +117,7 @@ class _Few(NamedTuple):
 
 
 def _choose_few(
-    entries: Entries, max_count: int, max_bytes: int, tag_codes: frozenset[int] | None
+    entries: Entries, count_max: int, bytes_max: int, tag_codes: frozenset[int] | None
 ) -> _Few:
     """Choose messages for a pull, limited by number and, after the first one, by size."""
     rows: list[tuple[int, int]] = []
@@ -125,7 +125,7 @@ def _choose_few(
     for index, (log_offset, size, tag_code) in enumerate(entries.tolist()):
         if tag_codes is not None and tag_code not in tag_codes:
             continue
-        if rows and (len(rows) == max_count or total + size > max_bytes):
+        if rows and (len(rows) == count_max or total + size > bytes_max):
             return _Few(rows, total, index)
         rows.append((log_offset, size))
         total += size
@@ -141,21 +141,21 @@ class _Many(NamedTuple):
 
 
 def _choose_many(
-    entries: Entries, max_count: int, max_bytes: int, tag_codes: frozenset[int] | None
+    entries: Entries, count_max: int, bytes_max: int, tag_codes: frozenset[int] | None
 ) -> _Many:
     """Choose as :func:`_choose_few` does, by columns."""
     end = len(entries)
     matching = None
     if tag_codes is not None:
         matching = np.flatnonzero(np.isin(entries["tags_code"].astype(np.int64), list(tag_codes)))
-        if len(matching) > max_count:
-            end = int(matching[max_count])
-            matching = matching[:max_count]
+        if len(matching) > count_max:
+            end = int(matching[count_max])
+            matching = matching[:count_max]
         entries = entries[matching]
     size = int(np.add.reduce(entries["size"], dtype=np.int64))
-    if size > max_bytes:
+    if size > bytes_max:
         total = np.cumsum(entries["size"], dtype=np.int64)
-        count = max(1, int(np.searchsorted(total, max_bytes, side="right")))
+        count = max(1, int(np.searchsorted(total, bytes_max, side="right")))
         if count < len(entries):
             end = count if matching is None else int(matching[count])
             entries, size = entries[:count], int(total[count - 1])

@@ -128,8 +128,8 @@ class QueueReader:
         queue_id: int,
         offset: int,
         *,
-        max_count: int,
-        max_bytes: int,
+        count_max: int,
+        bytes_max: int,
         tag_codes: frozenset[int] | None = None,
         sql92: Sql92Filter | None = None,
         scan_work_max: int = SCAN_WORK_MAX,
@@ -144,8 +144,8 @@ class QueueReader:
             topic: An existing topic.
             queue_id: One of its queues.
             offset: Queue offset of the first message.
-            max_count: The maximum number of messages.
-            max_bytes: Their maximum size together; the first message is returned in any case.
+            count_max: The maximum number of messages.
+            bytes_max: Their maximum size together; the first message is returned in any case.
             tag_codes: Hashes of the requested tags; None for every message.
             sql92: A filter over properties; not together with *tag_codes*.
             scan_work_max: The maximum cost of that filter; see ``store.property_scan``.
@@ -162,12 +162,12 @@ class QueueReader:
                 return _nothing(offset, lowest, highest)
             if sql92 is not None:
                 entries = queue.entries(offset, min(SCAN_RECORDS_MAX, highest - offset))
-                limits = ScanLimits(max_count, max_bytes, scan_work_max)
+                limits = ScanLimits(count_max, bytes_max, scan_work_max)
                 taken = take_found(self._log, scan(self._log, entries, sql92, limits))
             else:
-                looked_at = max_count if tag_codes is None else SCAN_COUNT_MAX
+                looked_at = count_max if tag_codes is None else SCAN_COUNT_MAX
                 entries = queue.entries(offset, min(looked_at, highest - offset))
-                taken = take(self._log, entries, max_count, max_bytes, tag_codes)
+                taken = take(self._log, entries, count_max, bytes_max, tag_codes)
             is_gapless = sql92 is None and tag_codes is None
             sound = self._sound_count(topic, queue_id, offset if is_gapless else None, taken)
             if sound < taken.message_count:
@@ -179,8 +179,8 @@ class QueueReader:
                     topic,
                     queue_id,
                     offset,
-                    max_count=sound,
-                    max_bytes=max_bytes,
+                    count_max=sound,
+                    bytes_max=bytes_max,
                     tag_codes=tag_codes,
                     sql92=sql92,
                     scan_work_max=scan_work_max,

@@ -65,8 +65,18 @@ def refused_parameters(wrong: Sequence[str], known: Collection[str]) -> Validati
 def _fault(name: str, known: Collection[str]) -> str:
     if name in known:
         return "it is given twice"
-    close = get_close_matches(_shown(name), known, n=1)
-    return f"there is no such parameter{f'; is {close[0]!r} meant?' if close else ''}"
+    near = nearest_name(_shown(name), known)
+    return f"there is no such parameter{f'; is {near!r} meant?' if near else ''}"
+
+
+def nearest_name(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that *name* is a slip for: the same words in another order come first.
+
+    None: there is none. ``max_count`` and ``count_max`` have too few letters in line to be close.
+    """
+    words = sorted(name.split("_"))
+    same_words = [one for one in known if sorted(one.split("_")) == words]
+    return next(iter(same_words or get_close_matches(name, known, n=1)), None)
 
 
 def _shown(name: str) -> str:

@@ -111,8 +111,8 @@ class TopicBrokers:
         target = target_of(
             f"/v1/topics/{path_segment(self.topic)}/queues/{queue_id}/messages",
             offset=offset,
-            max_count=min(PULL_COUNT_MAX, count_max),
-            max_bytes=STEP_SIZE,
+            count_max=min(PULL_COUNT_MAX, count_max),
+            bytes_max=STEP_SIZE,
             include_system=self._is_system or None,
         )
         return Step(

@@ -234,7 +234,7 @@ class BrokerLogs:
         self, url: str, broker_name: str, from_offset: int, *, size_max: int | None = None
     ) -> LogBlock:
         target = target_of(
-            "/v1/log", from_offset=from_offset, max_bytes=size_max or self._tail_size_max
+            "/v1/log", from_offset=from_offset, bytes_max=size_max or self._tail_size_max
         )
         answer = await self._transport.request(
             "GET", url, target, headers=_HEADERS, timeout=self._timeout

@@ -52,7 +52,7 @@ async def take_checks(
             examples=["10.1.2.3@4711#1"],
         ),
     ] = None,
-    max_count: Annotated[
+    count_max: Annotated[
         CheckCount, Query(description="maximum number of checks in one answer, if not too large")
     ] = 1,
     wait_seconds: Annotated[WaitSeconds, Query(examples=[20])] = 0,
@@ -68,7 +68,7 @@ async def take_checks(
     checks = await checker.producers.take(
         producer_group,
         client_id or peer,
-        max_count=max_count,
+        count_max=count_max,
         wait_seconds=wait_seconds,
         receive=request.receive,
     )

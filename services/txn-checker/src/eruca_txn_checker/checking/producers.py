@@ -106,7 +106,7 @@ class Producers:
         producer_group: str,
         client_id: str,
         *,
-        max_count: int,
+        count_max: int,
         wait_seconds: float,
         receive: Receive,
     ) -> list[ProducerCheck]:
@@ -121,10 +121,10 @@ class Producers:
             self._loop.wake()
         ends_at = self._clock.monotonic() + wait_seconds
         with self.held.place() as place:
-            waiter = _Waiter(place, max_count)
+            waiter = _Waiter(place, count_max)
             while True:
                 words = self._words
-                checks = await self._take(producer_group, client_id, min(max_count, waiter.share))
+                checks = await self._take(producer_group, client_id, min(count_max, waiter.share))
                 if checks and await place.wait(0) is Release.CLIENT_GONE:
                     await self._questions.give_back([check.check_id for check in checks])
                     return []

@@ -61,7 +61,7 @@ async def test_the_check_function_is_asked_and_its_answer_told() -> None:
         assert checker.answers == [("t1.2", answer)]
         assert checker.takes[0] == {
             "client_id": producer.client_id,
-            "max_count": "16",
+            "count_max": "16",
             "wait_seconds": "25.0",
         }
 
@@ -108,11 +108,11 @@ async def test_a_slow_check_holds_up_no_other_and_no_more_are_taken_than_there_i
             checker.ask(f"quick-{number}")
         await until(lambda: len(checker.answers) == 5)
         assert "slow.1" not in answers(checker)
-        assert checker.takes[-1]["max_count"] == "1"
+        assert checker.takes[-1]["count_max"] == "1"
         go_on.set()
         await until(lambda: len(checker.answers) == 6)
 
-    assert checker.takes[0]["max_count"] == "2"
+    assert checker.takes[0]["count_max"] == "2"
 
 
 async def test_a_check_while_the_local_code_runs_is_unknown_and_then_what_it_said() -> None:
@@ -203,13 +203,13 @@ async def test_a_function_that_takes_too_long_knows_nothing_and_keeps_its_place(
         await until(lambda: checker.answers)
         checker.ask("t1")
         await until(lambda: len(checker.answers) == 2)
-        assert [take["max_count"] for take in checker.takes] == ["3", "2", "1"]
+        assert [take["count_max"] for take in checker.takes] == ["3", "2", "1"]
         go_on.set()
         loop = producer._check_loop
         assert loop is not None
         await until(lambda: loop._room == 3)
         checker.ask("t2")
-        await until(lambda: checker.takes[-1]["max_count"] == "2")
+        await until(lambda: checker.takes[-1]["count_max"] == "2")
 
     assert answers(checker)["stuck.1"] == "unknown"
     assert "took longer than" in checker.answers[0][1]["reason"]

@@ -7,7 +7,7 @@ from typing import Final
 from eruca_broker.api.examples.messages import MESSAGE
 
 HANDLE: Final = "p0eXc1siYnJva2VyLWEiLCJiaWxsaW5nIiwiZmxpZ2h0cyIsMywxMDQxLDEsODIwMTc3NV0"
-RECEIVE: Final = {"topic": "flights", "max_count": 1, "wait_seconds": 10, "start": "earliest"}
+RECEIVE: Final = {"topic": "flights", "count_max": 1, "wait_seconds": 10, "start": "earliest"}
 DELIVERIES: Final = {
     "deliveries": [
         {

@@ -199,7 +199,7 @@ PULLS: Final = {
                     "filter_type": "sql92",
                 },
             ],
-            "max_count": 256,
+            "count_max": 256,
             "wait_seconds": 15,
         },
     },

@@ -76,7 +76,7 @@ async def find_messages(
     records, damaged = broker.finder.by_key(
         topic,
         key,
-        max_count=limit + 1,  # the last one only says that there are more
+        count_max=limit + 1,  # the last one only says that there are more
         begin_ms=0 if begin is None else ms_not_before(begin),
         end_ms=OFFSET_MAX if end is None else ms_not_before(end) - 1,
         before_offset=_log_offset(cursor),

@@ -157,11 +157,11 @@ class PullMessages(HotEndpoint[Broker]):
         offset: Annotated[
             Offset, Query(description="Queue offset of the first message wanted.", examples=[0])
         ],
-        max_count: Annotated[
+        count_max: Annotated[
             int,
             Query(ge=1, le=PULL_COUNT_MAX, description="Messages in the answer, at most."),
         ] = PULL_COUNT_DEFAULT,
-        max_bytes: Annotated[
+        bytes_max: Annotated[
             int,
             Query(
                 ge=1,
@@ -189,7 +189,7 @@ class PullMessages(HotEndpoint[Broker]):
         return _Pull(
             choose(head.headers.get(b"accept"), _OFFERED),
             QueuePull(topic, queue_id, offset, wanted, include_system),
-            PullLimits(max_count, max_bytes, wait_seconds),
+            PullLimits(count_max, bytes_max, wait_seconds),
         )
 
     def handle(self, exchange: Exchange) -> None:
@@ -280,7 +280,7 @@ class PullManyQueues(HotEndpoint[Broker]):
             )
             for index, position in enumerate(request.queues)
         ]
-        limits = PullLimits(request.max_count, request.max_bytes, request.wait_seconds)
+        limits = PullLimits(request.count_max, request.bytes_max, request.wait_seconds)
         exchange.give_back()  # before the answer is paid for, or waited for
         sections = self._puller.pull_many(queues, limits)
         if sections is not None:
@@ -345,7 +345,7 @@ def _blocks(sections: list[Section]) -> Iterator[bytes | memoryview]:
 def _render(
     exchange: Exchange, limits: PullLimits, queue: QueuePull, read: QueueRead
 ) -> Rendering[None]:
-    answer = yield from _Renderer(limits.max_bytes).answer(read, queue)
+    answer = yield from _Renderer(limits.bytes_max).answer(read, queue)
     exchange.answer(JSON_OK, _ENCODER.encode(answer))
 
 
@@ -356,7 +356,7 @@ def _render_many(
     sections: list[Section],
 ) -> Rendering[None]:
     answers = []
-    renderer = _Renderer(limits.max_bytes)
+    renderer = _Renderer(limits.bytes_max)
     for place, read in sections:
         if renderer.is_full:
             break
@@ -371,8 +371,8 @@ def _render_many(
 class _Renderer:
     """Renders one answer's messages, which share what room there is for uncompressed bodies."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self._room = max_bytes
+    def __init__(self, bytes_max: int) -> None:
+        self._room = bytes_max
         self._has_messages = False
 
     @property

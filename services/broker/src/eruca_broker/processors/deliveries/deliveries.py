@@ -124,7 +124,7 @@ class Deliveries:
         wanted = Wanted(
             request.topic,
             _filter_of(request),
-            request.max_count,
+            request.count_max,
             round(request.invisible_seconds * 1_000),
         )
         scanned: dict[Queue, Scanned] = {}

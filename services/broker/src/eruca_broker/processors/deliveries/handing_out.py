@@ -131,11 +131,11 @@ class HandingOut:
             # Not the one from before: where a segment began with this, its snapshot is the state.
             group = await self._groups.created(name, request.start)
         now_ms = self._work.clock.now_ms()
-        counts = [ask.wanted.max_count for ask in asks]
+        counts = [ask.wanted.count_max for ask in asks]
         scanned = {queue: seen for ask in asks for queue, seen in ask.scanned.items()}
         handful = self._leasing.look(
             group,
-            dataclasses.replace(wanted, max_count=sum(counts)),
+            dataclasses.replace(wanted, count_max=sum(counts)),
             scanned,
             now_ms=now_ms,
             is_last=is_last,

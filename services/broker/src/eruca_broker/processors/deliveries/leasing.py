@@ -43,7 +43,7 @@ class Wanted:
 
     topic: str
     filter: MessageFilter
-    max_count: int
+    count_max: int
     invisible_ms: int
 
 
@@ -137,7 +137,7 @@ class Leasing:
         choices: list[Choice] = []
         faults: list[UnavailableError] = []
         for queue in self._queues_in_turn(group.name, wanted.topic):
-            if len(handful.leased) >= wanted.max_count:
+            if len(handful.leased) >= wanted.count_max:
                 break
             if queue in group.locks:
                 continue
@@ -169,7 +169,7 @@ class Leasing:
         if before is not None and before[:2] == (created_at, known.position):
             begin = max(begin, before.end)
         is_ordered = look.group.settings.ordered
-        count = look.wanted.max_count - len(look.handful.leased)
+        count = look.wanted.count_max - len(look.handful.leased)
         found = self._reader.look_ahead(
             queue, begin, look.wanted.filter, count=READ_COUNT if is_ordered else count
         )

@@ -44,7 +44,7 @@ class DeliveryReader:
 
     def raw(self, queue: Queue, offset: int) -> memoryview | Damage | None:
         """Return the record of the message at *offset*; None where retention has deleted it."""
-        read = self._store.queues.read(*queue, offset, max_count=1, max_bytes=1)
+        read = self._store.queues.read(*queue, offset, count_max=1, bytes_max=1)
         if read.damage is not None:
             return read.damage
         return memoryview(read.slices[0]) if read.status is PullStatus.FOUND else None
@@ -66,8 +66,8 @@ class DeliveryReader:
             read = self._store.queues.read(
                 *queue,
                 position,
-                max_count=max(count, READ_COUNT if wanted.sql92 else 1),
-                max_bytes=READ_SIZE,
+                count_max=max(count, READ_COUNT if wanted.sql92 else 1),
+                bytes_max=READ_SIZE,
                 tag_codes=wanted.tag_codes,
             )
             if read.damage is not None:

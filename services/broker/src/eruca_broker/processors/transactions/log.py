@@ -189,7 +189,7 @@ class TransactionLog:
         records = self._store.by_key(
             EVENTS_TOPIC,
             transaction_id,
-            max_count=HISTORY_MAX,
+            count_max=HISTORY_MAX,
             begin_ms=0,
             end_ms=_TIME_MAX,
             is_latest_left_out=is_latest_left_out,

@@ -183,7 +183,7 @@ def _delivered_count(identity: _Identity, log_offset: int, reader: LogReader) ->
     records = reader.by_key(
         identity.topic,
         identity.unique_id,
-        max_count=_COPIES_MAX,
+        count_max=_COPIES_MAX,
         begin_ms=0,
         end_ms=TIMESTAMP_MAX,
         since_offset=log_offset + 1,
