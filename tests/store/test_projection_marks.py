@@ -240,3 +240,61 @@ async def test_marks_are_not_believed_of_a_store_that_rocketmq_has_had(tmp_path:
 
     assert all_answers(store) == answers
     await store.close()
+
+
+@pytest.mark.parametrize("new_count", [0, 1, 3, 7])
+@pytest.mark.parametrize("when", ["before the checkpoint", "after it", "after the kill"])
+async def test_a_kill_leaves_a_topic_made_again_without_its_predecessors_messages(
+    tmp_path: Path, new_count: int, when: str
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    await store.append(batch("orders", 0, [b"old"] * 3, keys="all"))
+    await store.change(TopicDeleted("orders"))
+    again = [b"new"] * new_count
+
+    async def make_again() -> None:
+        await store.change(TopicPut("orders", 1, 1, "rw"))
+        if again:
+            await store.append(batch("orders", 0, again, keys="all"))
+
+    if when == "before the checkpoint":
+        await make_again()
+    await store.checkpoint()
+    if when == "after it":
+        await make_again()
+    await abandon(store)
+    with structlog.testing.capture_logs() as logged:
+        store = await opened(tmp_path)
+    assert [line for line in logged if line["log_level"] == "warning"] == []
+    if when == "after the kill":
+        await make_again()
+
+    assert store.queues.range("orders", 0) == (0, new_count)
+    if again:
+        read = store.queues.read("orders", 0, 0, max_count=9, max_bytes=9_999)
+        assert [bytes(raw).count(b"new") for raw in read.raws()] == [1] * new_count
+    await store.close()
+
+
+async def test_a_kill_after_an_orderly_start_leaves_the_queues_trusted_that_were_not_used(
+    tmp_path: Path,
+) -> None:
+    store = await opened(tmp_path)
+    await store.change(TopicPut("orders", 2, 2, "rw"))
+    await store.append(batch("orders", 0, [b"unused later"], keys="all"))
+    await store.append(batch("orders", 1, [b"used"], keys="all"))
+    await store.close()
+    store = await opened(tmp_path)
+    await store.append(batch("orders", 1, [b"used"], keys="all"))
+    await store.checkpoint()
+    answers = all_answers(store)
+    await abandon(store)
+
+    with structlog.testing.capture_logs() as logged:
+        store = await opened(tmp_path)
+        await store.mend_projections()
+        assert all_answers(store) == answers
+
+    assert [line for line in logged if line["log_level"] != "info"] == []
+    await store.close()

@@ -41,7 +41,7 @@ from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.log.commit_log import CommitLog
-from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_broker.store.queues.consume_queues import ConsumeQueues, QueueEnd
 from eruca_broker.store.queues.lagging import KEY_INDEX, Key, Lag, ProjectionError
 from eruca_broker.store.queues.queue_files import DamagedQueueError, MisplacedRecordError
 
@@ -62,8 +62,9 @@ class Dispatcher:
         self.indexed_offset = log.min_offset  # everything before it is in the key index
         self.lagging: dict[Key, Lag] = {}  # projections that could not be written; see KEY_INDEX
         self._backlog = KeyBacklog()
-        self.known_to = 0  # log offset up to which a start knows the queues to be complete
-        self._known_ends: dict[Key, int] = {}  # of those queues, as the walk proceeds
+        self._trusted_to = 0  # log offset up to which a start takes the queues to be complete
+        self._noted_ends: dict[Key, QueueEnd] = {}  # of queues with records walked up to there …
+        self._walked_ends: dict[Key, QueueEnd] = {}  # … which the walk must find as well
         self.rebuilding: dict[Key, int] = {}  # damaged queues, and their earlier end offsets
         self.shortage: OSError | None = None  # why keys could not be indexed at the start
         self._kept_to = -1  # log offset of the last record whose keys are therefore kept
@@ -226,6 +227,31 @@ class Dispatcher:
         """Return the log offsets of the visible records not in the key index yet, descending."""
         return self._backlog.newest_first()
 
+    def trust_queues(self, trusted_to: int, walked_from: int) -> None:
+        """Take the queues to be complete up to log offset *trusted_to*, as their marks say.
+
+        The walk, which begins at *walked_from*, adds none of these records to them, and compares
+        the queues' ends with the marks once: see :meth:`end_trust`. 0 trusts no queue.
+        """
+        self._trusted_to = trusted_to
+        self._noted_ends = self._queues.noted_ends(walked_from) if trusted_to else {}
+        self._walked_ends = {}
+
+    def end_trust(self) -> None:
+        """Compare the ends of the trusted queues with the records that were walked.
+
+        Raises:
+            DamagedQueueError: They differ: the marks are not those of this log.
+        """
+        walked, noted = self._walked_ends, self._noted_ends
+        self.trust_queues(0, 0)
+        for key in walked.keys() | noted.keys():
+            if walked.get(key) != noted.get(key):
+                raise DamagedQueueError(
+                    f"{key[0]}/{key[1]}: expected the end {noted.get(key)} of the last checkpoint,"
+                    f" found {walked.get(key)} in the log"
+                )
+
     def rebuild(self, columns: RecordColumns, topics: TopicColumn, base_offset: int) -> None:
         """Put records found by recovery into the projections; known records change nothing.
 
@@ -233,6 +259,9 @@ class Dispatcher:
             columns: Records of one segment, in log order.
             topics: Their topics.
             base_offset: Log offset of the segment's first byte.
+
+        Raises:
+            DamagedQueueError: A queue and the records contradict each other.
         """
         found = _found_in(columns, topics)
         tag_codes = found.tag_codes
@@ -241,17 +270,21 @@ class Dispatcher:
         foreign_end = self._foreign_end()
         if is_event.any():
             foreign_end = min(foreign_end, base_offset + int(columns.starts[is_event][0]))
-        first = 0
-        for row in np.flatnonzero(is_event & (tag_codes == _DELETED_TAG)).tolist():
-            # Queues of a deleted topic must not take records of its successor.
-            rows = slice(first, row + 1)
-            self._put_entries(columns, base_offset, topics, codes, rows, foreign_end=foreign_end)
-            if base_offset + int(columns.starts[row]) >= self.known_to:
-                self._delete_topic_of(columns, row)
-            self._known_ends.clear()
-            first = row + 1
-        rows = slice(first, None)
-        self._put_entries(columns, base_offset, topics, codes, rows, foreign_end=foreign_end)
+        trusted = int(np.searchsorted(columns.starts, self._trusted_to - base_offset))
+        deletions = np.flatnonzero(is_event & (tag_codes == _DELETED_TAG))
+        # A deleted topic's queues must not take records of its successor.
+        bounds = sorted({0, trusted, *(deletions + 1).tolist(), len(columns.starts)})
+        for first, last in pairwise(bounds):
+            if first == trusted and self._trusted_to:
+                self.end_trust()
+            rows = np.arange(first, last)[columns.is_queued()[first:last]]
+            for key, queue_offset, entries in _runs(columns, base_offset, topics, codes, rows):
+                if last <= trusted:
+                    self._note_walked(key, queue_offset, entries)
+                else:
+                    self._put_run(key, queue_offset, entries, foreign_end)
+            if last - 1 in deletions:
+                self._delete_topic_of(columns, last - 1, is_trusted=last <= trusted)
         end = base_offset + int(columns.starts[-1] + columns.sizes[-1])
         if not self.is_index_lagging:
             try:
@@ -270,67 +303,30 @@ class Dispatcher:
         if not self.is_index_behind and not self.is_index_lagging:
             self.indexed_offset = end_offset
 
-    def _put_entries(
-        self,
-        columns: RecordColumns,
-        base_offset: int,
-        topics: TopicColumn,
-        codes: Int64Array,
-        rows: slice,
-        *,
-        foreign_end: int,
-    ) -> None:
-        queued = np.arange(len(codes))[rows]
-        queued = queued[columns.is_queued()[queued]]
-        places = topics.numbers[queued] << 32 | columns.queue_ids[queued]
-        order = queued[np.argsort(places, kind="stable")]
-        offsets = columns.queue_offsets[order]
-        entries = build_entries(
-            columns.starts[order] + base_offset, columns.sizes[order], codes[order]
-        )
-        # A run: neighbours in one queue with consecutive offsets.
-        topic_numbers, queue_ids = topics.numbers[order], columns.queue_ids[order]
-        breaks = np.flatnonzero(
-            (np.diff(topic_numbers) != 0) | (np.diff(queue_ids) != 0) | (np.diff(offsets) != 1)
-        )
-        for first, last in pairwise([0, *(breaks + 1).tolist(), len(order)]):
-            if first < last:
-                key = topics.names[int(topic_numbers[first])], int(queue_ids[first])
-                if self._is_known(key, int(offsets[first]), entries[first:last]):
-                    continue
-                queue, log_offset = self._queues.queue(*key), int(entries["log_offset"][first])
-                is_first = not offsets[first] and log_offset < foreign_end
-                if is_first and 0 < queue.max_physical_offset <= log_offset:
-                    self._queues.delete(*key)
-                    queue = self._queues.queue(*key)
-                queue.put_run(int(offsets[first]), entries[first:last])
+    def _put_run(self, key: Key, first: int, entries: Entries, foreign_end: int) -> None:
+        """Put *entries* of consecutive queue offsets from *first* on into a queue."""
+        queue, log_offset = self._queues.queue(*key), int(entries["log_offset"][0])
+        is_foreign = log_offset < foreign_end
+        if not first and is_foreign and 0 < queue.max_physical_offset <= log_offset:
+            self._queues.delete(*key)
+            queue = self._queues.queue(*key)
+        queue.put_run(first, entries, may_repeat=is_foreign)
 
-    def _is_known(self, key: Key, first: int, entries: Entries) -> bool:
-        """Tell whether a queue is known to have *entries* from *first* on.
+    def _note_walked(self, key: Key, first: int, entries: Entries) -> None:
+        """Note the end of a trusted queue, to which *entries* belong.
 
         Raises:
-            MisplacedRecordError: The records contradict that, or each other.
+            MisplacedRecordError: They do not follow each other.
         """
-        mark = self._queues.noted(*key)
-        log_end = int(log_ends(entries[-1:])[0])
-        if mark is None or log_end > mark.log_end:
-            self._known_ends.pop(key, None)
-            return False
-        end = first + len(entries)
-        follows = not first or self._known_ends.get(key, first) == first
-        if (
-            not follows
-            or end > mark.max_offset
-            or (log_end == mark.log_end) != (end == mark.max_offset)
-        ):
+        known = self._walked_ends.get(key)
+        if first and known is not None and known.max_offset != first:  # RocketMQ begins again at 0
             log_offset = int(entries["log_offset"][0])
             raise MisplacedRecordError(
-                f"{key[0]}/{key[1]}: the record at {log_offset} has queue offset {first}, which"
-                " does not follow",
+                f"{key[0]}/{key[1]}: expected queue offset {known.max_offset}, found {first} in the"
+                f" record at {log_offset}",
                 log_offset,
             )
-        self._known_ends[key] = end
-        return True
+        self._walked_ends[key] = QueueEnd(first + len(entries), int(log_ends(entries[-1:])[0]))
 
     def _foreign_end(self) -> int:
         """Return the log offset of the first event in the queues; RocketMQ wrote all before it.
@@ -357,12 +353,9 @@ class Dispatcher:
                 elif key[0] in topics.names:
                     is_its = topics.rows_of(key[0]) & (columns.queue_ids == key[1])
                     is_lacking = is_its & columns.is_queued() & (log_offsets >= lag.log_offset)
-                    if is_lacking.any():
-                        first = columns.queue_offsets[is_lacking].item(0)
-                        entries = build_entries(
-                            log_offsets[is_lacking], columns.sizes[is_lacking], codes[is_lacking]
-                        )
-                        self._queues.queue(*key).put_run(first, entries)
+                    rows = np.flatnonzero(is_lacking)
+                    for run in _runs(columns, base_offset, topics, codes, rows):
+                        self._put_run(*run, self._foreign_end())
             except (OSError, DamagedQueueError) as error:
                 failed[key] = Lag(max(lag.log_offset, log_offsets.item(0)), error)
 
@@ -394,13 +387,48 @@ class Dispatcher:
             self._backlog.add(1, of_one.tobytes(), place, int(columns.store_timestamps[row]))
             self._kept_to = place
 
-    def _delete_topic_of(self, columns: RecordColumns, row: int) -> None:
+    def _delete_topic_of(self, columns: RecordColumns, row: int, *, is_trusted: bool) -> None:
+        """Delete the queues of the topic whose deletion is in *row*.
+
+        A trusted queue is its successor's, or does not exist: only what was walked is forgotten.
+        """
         start = int(columns.body_starts[row])
         event = decode_event(
             bytes(memoryview(columns.buffer)[start : start + int(columns.body_sizes[row])])
         )
-        if isinstance(event, TopicDeleted):
+        if not isinstance(event, TopicDeleted):
+            return
+        if is_trusted:
+            for key in [key for key in self._walked_ends if key[0] == event.topic]:
+                del self._walked_ends[key]
+        else:
             self._queues.delete_topic(event.topic)
+
+
+def _runs(
+    columns: RecordColumns,
+    base_offset: int,
+    topics: TopicColumn,
+    codes: Int64Array,
+    rows: Int64Array,
+) -> Iterator[tuple[Key, int, Entries]]:
+    """Yield the entries of *rows* as runs: neighbours in one queue with consecutive offsets.
+
+    Yields:
+        The queue, the queue offset of the first entry, and the entries in log order.
+    """
+    places = topics.numbers[rows] << 32 | columns.queue_ids[rows]
+    order = rows[np.argsort(places, kind="stable")]
+    offsets = columns.queue_offsets[order]
+    entries = build_entries(columns.starts[order] + base_offset, columns.sizes[order], codes[order])
+    topic_numbers, queue_ids = topics.numbers[order], columns.queue_ids[order]
+    breaks = np.flatnonzero(
+        (np.diff(topic_numbers) != 0) | (np.diff(queue_ids) != 0) | (np.diff(offsets) != 1)
+    )
+    for first, last in pairwise([0, *(breaks + 1).tolist(), len(order)]):
+        if first < last:
+            key = topics.names[int(topic_numbers[first])], int(queue_ids[first])
+            yield key, int(offsets[first]), entries[first:last]
 
 
 def _found_in(columns: RecordColumns, topics: TopicColumn) -> FoundProperties:

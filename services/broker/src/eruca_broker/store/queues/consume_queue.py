@@ -228,16 +228,18 @@ class ConsumeQueue:
             return 1
         return self.put_run(queue_offset, data)
 
-    def put_run(self, first: int, entries: Entries | bytes) -> int:
+    def put_run(self, first: int, entries: Entries | bytes, *, may_repeat: bool = False) -> int:
         """Write entries of consecutive queue offsets from *first* on; return how many were new.
 
-        Known entries are skipped: those before the queue's end, and those whose records are before
-        its last one's in the log. A queue without entries begins with the first one.
+        Known entries are skipped: those whose records are before the last entry's in the log. A
+        queue without entries begins with the first one.
 
         Args:
             first: Queue offset of the first entry.
             entries: As :func:`~eruca_broker.core.consume_queue_entry.build_entries` returns them,
                 at least one, in log order.
+            may_repeat: Skip entries of later records, too, if their queue offsets are taken:
+                RocketMQ may have used an offset twice.
 
         Raises:
             MisplacedRecordError: They do not follow the queue's last entry.
@@ -251,10 +253,9 @@ class ConsumeQueue:
             self._begin(first)
         elif first != self.max_offset or ENTRY.unpack_from(data)[0] < self._last_end:
             rows = view_entries(data)
-            known = max(
-                self.max_offset - first,
-                int(np.searchsorted(log_ends(rows), self._last_end, side="right")),
-            )
+            known = int(np.searchsorted(log_ends(rows), self._last_end, side="right"))
+            if may_repeat:
+                known = max(known, self.max_offset - first)
             if known >= count:
                 return 0
             if first + known != self.max_offset:

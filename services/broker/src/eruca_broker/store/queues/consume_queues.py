@@ -55,6 +55,13 @@ class DamagedQueue(NamedTuple):
     reason: str
 
 
+class QueueEnd(NamedTuple):
+    """The end of a queue at some time."""
+
+    max_offset: int  # queue offset of the next entry
+    log_end: int  # log offset after the last entry's record
+
+
 class ConsumeQueues:
     """The consume queues below *directory*, created on demand. Used from one thread."""
 
@@ -251,10 +258,13 @@ class ConsumeQueues:
             self.damaged[topic, queue_id] = fault
             _log.error("a consume queue is damaged and is rebuilt from the log", fault=fault)
 
-    def noted(self, topic: str, queue_id: int) -> QueueMark | None:
-        """Return the mark of a queue that has not been opened since a crash, else None."""
-        key = (topic, queue_id)
-        return self._marks.get(key) if key in self._unopened else None
+    def noted_ends(self, log_offset: int) -> dict[Key, QueueEnd]:
+        """Return the ends of the queues whose marks have a record after *log_offset*."""
+        return {
+            mark[:2]: QueueEnd(mark.max_offset, mark.log_end)
+            for mark in self._marks.values()
+            if mark.log_end > log_offset
+        }
 
     def marks(self) -> list[QueueMark]:
         """Return the marks of all queues, valid once they are flushed."""

@@ -80,12 +80,13 @@ class Walker:
             if not is_full:
                 break
             end = segment.end_offset
+        self.dispatcher.end_trust()
         return Walked(end, timestamp, is_full)
 
     def rebuild(self) -> Walked:
         """Rebuild all consume queues from the log alone, up to where its records contradict."""
         limit = MAX_OFFSET
-        self.dispatcher.known_to = 0
+        self.dispatcher.trust_queues(0, 0)
         while True:
             for key in self.queues:
                 self.queues.delete(*key)

@@ -142,7 +142,7 @@ def _recover(
     opened.callback(queues.close)
     opened.callback(index.close)
     dispatcher = Dispatcher(log, queues, index)
-    dispatcher.known_to = known_to
+    dispatcher.trust_queues(known_to, start)
     walker = Walker(log, queues, dispatcher, flushed if checkpoint else log.allocated_offset)
     known = {key for key in queues if digests is None and queues.end_of(*key)}
     durable = max(flushed, known_to) if checkpoint else _surely_durable(log)
