@@ -35,7 +35,7 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     [
         ('{"body": "hello"}', 422, "/body/body: Expected `object`, got `str`"),
         ('{"body": {"order": 1}}', 422, "/body/body/order: there is no such field"),
-        ('{"body": {}}', 422, "/body/body: give exactly one of text, json and base64"),
+        ('{"body": {}}', 422, "/body/body: expected exactly one of text, json and base64"),
         ('{"body": {"text": 5}}', 422, "/body/body/text: Expected `str`, got `int`"),
         ('{"text": "hello"}', 422, "/body/text: there is no such field"),
         ('"hello"', 422, "/body: Expected `object`, got `str`"),

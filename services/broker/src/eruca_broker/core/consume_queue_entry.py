@@ -1,4 +1,4 @@
-"""The consume queue's entry: where one message lies in the log, and its tag's code.
+"""The consume queue's entry: the place of one message in the log, and its tag's code.
 
 Layout, big-endian, 20 bytes::
 
@@ -6,9 +6,9 @@ Layout, big-endian, 20 bytes::
     size        i32   bytes of the record
     tags_code   i64   hash of the tag, 0 for none; in the schedule topic the delivery time in ms
 
-The entry of queue offset *n* lies at byte 20 · *n* of the queue, which is cut into files of equal
-size. In a queue that does not start at 0 the first file begins with *fillers*; bytes never written
-are zero, which no entry is: its size is positive.
+The entry of queue offset *n* is at byte 20 · *n* of the queue. The queue is divided into files of
+equal size. In a queue that does not start at 0 the first file begins with *fillers*. Bytes never
+written are zero, which cannot be an entry, because an entry's size is positive.
 
 Source: RocketMQ 5.3, ``ConsumeQueue``.
 """
@@ -42,17 +42,17 @@ class Entry(NamedTuple):
 
     @property
     def log_end(self) -> int:
-        """Log offset of the byte behind the record."""
+        """Return the log offset of the byte behind the record."""
         return self.log_offset + self.size
 
     @property
     def is_filler(self) -> bool:
-        """True if this only pads the front of a queue that does not start at 0."""
+        """Return True if this only pads the front of a queue that does not start at 0."""
         return self.size == FILLER_SIZE and self.log_offset == 0
 
     @property
     def is_written(self) -> bool:
-        """True if there is an entry: unwritten bytes are zero."""
+        """Return True if this is an entry: unwritten bytes are zero."""
         return self.size > 0 and self.log_offset >= 0
 
 
@@ -91,12 +91,12 @@ def log_ends(entries: Entries) -> NDArray[np.int64]:
 
 
 def sound_count(entries: Entries, limit: int) -> int:
-    """Return how many of the first entries of a file are sound after a crash.
+    """Return the number of leading entries of a file that are valid after a crash.
 
-    Sound are written entries in log order, fillers only in front, of records before *limit*: up to
-    there they had been flushed. Behind may lie anything: whole entries, holes, and torn ones. A
-    disk tears between sectors, which for entries of 20 bytes is at a multiple of four, so of a
-    torn log offset the upper half is missing, or all of it: it falls behind its predecessor's.
+    Valid are written entries in log order, with fillers only in front, of records before *limit*.
+    They had been flushed up to there. Anything may follow: whole entries, holes, torn entries. A
+    disk tears between sectors, which for entries of 20 bytes is at a multiple of four. So in a torn
+    log offset the upper half is missing, or all of it, and it is smaller than its predecessor's.
     """
     offsets = entries["log_offset"]
     is_filler = (entries["size"] == FILLER_SIZE) & (offsets == 0)

@@ -10,10 +10,10 @@ RESTORE_FIX: Final = "restore the log's file from a backup while the broker is s
 
 
 class Damage(NamedTuple):
-    """A message that was stored and cannot be handed out any more."""
+    """A stored message that can no longer be handed out."""
 
     queue_offset: int
-    log_offset: int  # where its consume queue says that it lies
+    log_offset: int  # according to its consume queue
     size: int  # … and how many bytes it took
     reason: str
 
@@ -22,7 +22,7 @@ class Damage(NamedTuple):
 
 
 def damaged_record(log_offset: int, fault: object) -> RecordNotFoundError:
-    """Return the error of whoever needs the record at *log_offset*, which *fault* is wrong with."""
+    """Return the error for a request that needs the record at *log_offset*, which has *fault*."""
     return RecordNotFoundError(
         f"the record at log offset {log_offset} is damaged: {fault}", fix=RESTORE_FIX
     )

@@ -176,12 +176,12 @@ UNNAMEABLE = {
     "U+0000 in a name": ("ci\0ty\x01Rome\x02", "", "'ci\\x00ty': a property's name or value"),
     "U+0000 in the tag": ("TAGS\x01a\0b\x02", "", "'TAGS': a property's name or value"),
     "U+0000 in a key": ("KEYS\x01k\0 l\x02", "", "'KEYS': a property's name or value"),
-    "one dot": ("UNIQ_KEY\x01.\x02", "/UNIQ_KEY", "it is dots alone"),
-    "many dots": (f"UNIQ_KEY\x01{'.' * 40}\x02", "/UNIQ_KEY", "it is dots alone"),
-    "the last of two": ("UNIQ_KEY\x01a\x02UNIQ_KEY\x01..\x02", "/UNIQ_KEY", "it is dots alone"),
-    "a blank": ("UNIQ_KEY\x01a b\x02", "/UNIQ_KEY", "it holds a blank"),
-    "a line's end": ("UNIQ_KEY\x01a\n\x02", "/UNIQ_KEY", "it holds a blank"),
-    "a wide blank": ("UNIQ_KEY\x01\u3000a\x02", "/UNIQ_KEY", "it holds a blank"),
+    "one dot": ("UNIQ_KEY\x01.\x02", "/UNIQ_KEY", "it consists of dots"),
+    "many dots": (f"UNIQ_KEY\x01{'.' * 40}\x02", "/UNIQ_KEY", "it consists of dots"),
+    "the last of two": ("UNIQ_KEY\x01a\x02UNIQ_KEY\x01..\x02", "/UNIQ_KEY", "it consists of dots"),
+    "a blank": ("UNIQ_KEY\x01a b\x02", "/UNIQ_KEY", "it contains a blank"),
+    "a line's end": ("UNIQ_KEY\x01a\n\x02", "/UNIQ_KEY", "it contains a blank"),
+    "a wide blank": ("UNIQ_KEY\x01\u3000a\x02", "/UNIQ_KEY", "it contains a blank"),
 }
 
 
@@ -390,5 +390,5 @@ def test_the_brokers_own_records_make_the_same_batch(count: int) -> None:
 
 
 def test_a_topic_too_long_for_one_byte_is_refused() -> None:
-    with pytest.raises(MalformedBatchError, match="longer than 127"):
+    with pytest.raises(MalformedBatchError, match="at most 127"):
         check_batch(bytearray(), topic="%RETRY%" + "g" * 125, queue_id=0, store_host=HOST)

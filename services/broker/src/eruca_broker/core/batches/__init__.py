@@ -1,1 +1,1 @@
-"""Batches of records as a producer sends them: proved whole, then stamped."""
+"""Batches of records from a producer: verified as a whole, then stamped."""

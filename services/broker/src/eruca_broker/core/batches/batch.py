@@ -1,13 +1,13 @@
-"""A batch of records on its way into the log: checked whole, then stamped, never half.
+"""A batch of records on its way into the log: verified as a whole, then stamped.
 
-The producer has laid the records out as the log stores them and left the broker's fields zero
-(``eruca.contract.wire``). :func:`check_batch` proves that every byte is where it must be, so that
-nothing that recovery would refuse can enter the log; :meth:`Batch.stamp` then writes queue
-offsets, log offsets, store time and hosts into the very buffer that is written to disk, and each
-record's checksum, which covers them.
+The producer has encoded the records as the log stores them, with the broker's fields left zero
+(``eruca.contract.wire``). :func:`check_batch` verifies every byte, so that nothing enters the log
+that recovery would refuse. Then :meth:`Batch.stamp` writes queue offsets, log offsets, store time
+and hosts into the same buffer, which is written to disk. Last it writes each record's checksum,
+which covers them.
 
-Both are compiled (``native/records.c``); a record that is not plainly sound is looked at once more
-by :mod:`.record_proof`, which says what is wrong with it.
+Both loops are compiled (``native/records.c``). If a record is not plainly valid,
+:mod:`.record_proof` examines it again and names the fault.
 
 Source: RocketMQ 5.3, ``MessageExtEncoder``, ``CommitLog.DefaultAppendMessageCallback``.
 """
@@ -44,12 +44,13 @@ _TIMESTAMP: Final = struct.Struct(">q")
 
 
 class Batch:
-    """Whole, checked records for one queue; the broker's fields are still to be stamped.
+    """Verified records for one queue; the broker's fields are not stamped yet.
 
     Attributes:
         buffer: ``buffer[start : start + size]`` holds the records back to back; never resized.
-        at: Where the records' first byte lies in memory.
-        found: Ends, tag codes and keys of the records; keys belong to where theirs starts.
+        at: Memory address of the records' first byte.
+        found: Ends, tag codes and keys of the records; a key's number is that of its record's
+            start.
     """
 
     __slots__ = ("at", "buffer", "count", "found", "layout", "queue_id", "size", "start", "topic")
@@ -75,17 +76,17 @@ class Batch:
 
     @property
     def records(self) -> memoryview:
-        """The records' bytes, as they go into the log."""
+        """Return the records' bytes, as they go into the log."""
         return memoryview(self.buffer)[self.start :]
 
     @property
     def starts(self) -> list[int]:
-        """The position of each record, relative to the first one."""
+        """Return the position of each record, relative to the first one."""
         return [0] if self.count == 1 else [0, *self.found.ends[:-1].tolist()]
 
     @property
     def sizes(self) -> list[int]:
-        """Bytes of each record."""
+        """Return the size of each record in bytes."""
         starts = self.starts
         return [end - start for start, end in zip(starts, [*starts[1:], self.size], strict=True)]
 
@@ -106,14 +107,14 @@ class Batch:
         """Write the broker's fields into every record; return their consume queue's entries.
 
         Args:
-            queue_offset: The first message's; the others follow without a gap.
-            log_offset: Where the first record goes.
-            store_timestamp: ms since the epoch; the same for all of them.
-            store_host: The broker's; of the family the layout has room for.
-            born_host: The peer's, of the family the layout has room for, else it is left out; None:
-                the records have theirs.
+            queue_offset: Offset of the first message; the others follow without a gap.
+            log_offset: Log offset of the first record.
+            store_timestamp: ms since the epoch; the same for all records.
+            store_host: The broker's address, of the family for which the layout has room.
+            born_host: The peer's address; left out if its family does not fit the layout. None: the
+                records already contain theirs.
         """
-        assert self.found.count == self.count, "not every record was proved"
+        assert self.found.count == self.count, "not every record was verified"
         layout = self.layout
         common = _stored_part(store_timestamp, store_host)
         common_at = layout.store_timestamp
@@ -132,18 +133,18 @@ class Batch:
 
 
 def check_batch(buffer: bytearray, *, topic: str, queue_id: int, store_host: Host) -> Batch:
-    """Return the batch in *buffer*, which holds a request's body and is the batch's from now on.
+    """Return the batch in *buffer*: a request's body, which belongs to the batch from now on.
 
     Raises:
         MalformedBatchError: A size, magic, CRC, topic, queue or flag is wrong, or the parts of a
             record do not add up. Nothing has been changed.
         TooLargeError: A body or the properties of a message exceed their limit.
-        ValidationError: A message could not be named: its texts hold U+0000, or its unique id is
-            dots alone or holds a blank.
+        ValidationError: A message could not be named later: its texts contain U+0000, or its unique
+            id consists of dots or contains a blank.
     """
     if len(topic) > V1_TOPIC_SIZE_MAX:
         raise MalformedBatchError(
-            f"records of topics longer than {V1_TOPIC_SIZE_MAX} characters are the broker's own"
+            f"the topic has {len(topic)} characters; records may have at most {V1_TOPIC_SIZE_MAX}"
         )
     try:
         count, start = batch_extent(buffer)
@@ -155,7 +156,7 @@ def check_batch(buffer: bytearray, *, topic: str, queue_id: int, store_host: Hos
         family = "IPv6" if store_host.is_v6 else "IPv4"
         raise MalformedBatchError(
             f"the records leave no room for this broker's {family} store host",
-            fix="lay the records out for the store host that the topic's route names",
+            fix="encode the records for the store host in the topic's route",
         )
     batch = Batch(topic, queue_id, buffer, start, expected.layout, count)
     found, at = batch.found, batch.at
@@ -168,23 +169,23 @@ def check_batch(buffer: bytearray, *, topic: str, queue_id: int, store_host: Hos
 
 
 def batch_of_records(topic: str, queue_id: int, records: Sequence[bytes]) -> Batch:
-    """Return the batch of *records* that this broker has encoded itself, which are sound."""
+    """Return the batch of *records*, which this broker encoded itself and which are valid."""
     return read_batch(topic, queue_id, bytearray().join(records), len(records))
 
 
 def read_batch(topic: str, queue_id: int, buffer: bytearray, count: int) -> Batch:
-    """Return the batch in *buffer*, which holds *count* sound records and nothing else."""
+    """Return the batch in *buffer*, which holds *count* valid records and nothing else."""
     layout = layout_of(int.from_bytes(buffer[_SYS_FLAG_AT : _SYS_FLAG_AT + 4]))
     batch = Batch(topic, queue_id, buffer, 0, layout, count)
     found, prefix = batch.found, prefix_hash(topic)
     while (row := read_records(batch.at, count, layout.body, prefix, found.at)) < count:
-        _, end = found.properties_extent(row)  # which it has seen before it gave up
+        _, end = found.properties_extent(row)  # which it read before it stopped
         found.add(batch.properties_of(row), topic=topic, record=found.start_of(row), end=end)
     return batch
 
 
 def _sizes_of(batch: Batch) -> Sequence[int]:
-    """Return the sizes that the batch's column tells, or raise that they do not add up."""
+    """Return the sizes in the batch's column; raise an error if they do not add up."""
     sizes = batch_sizes(batch.buffer, batch.count)
     if sum(sizes) != batch.size:
         raise MalformedBatchError(WRONG_SUM)
@@ -192,7 +193,7 @@ def _sizes_of(batch: Batch) -> Sequence[int]:
 
 
 def _prove_next(batch: Batch, sizes: Sequence[int], expected: Expected) -> None:
-    """Prove the record that was not plainly sound, or raise what is wrong with it."""
+    """Verify the record that was not plainly valid, or raise an error that names the fault."""
     found = batch.found
     row = found.count
     start = found.start_of(row)
@@ -202,7 +203,7 @@ def _prove_next(batch: Batch, sizes: Sequence[int], expected: Expected) -> None:
 
 @lru_cache(maxsize=16)
 def _stored_part(store_timestamp: int, store_host: Host) -> bytes:
-    """Return store time and host, as all that is accepted in one tick has them."""
+    """Return store time and host, the same for everything accepted in one tick."""
     return _TIMESTAMP.pack(store_timestamp) + _host_bytes(store_host)
 
 

@@ -1,10 +1,10 @@
-"""Room for an IPv6 peer's address in records that were laid out for an IPv4 one.
+"""Make room for an IPv6 peer's address in records laid out for an IPv4 address.
 
-A client that makes records does not know over which network its connection goes: a name may lead to
-either. It leaves room for an IPv4 address, as nearly all of them need. Where the broker sees an
-IPv6 peer, the records are made 12 bytes longer each, as RocketMQ lays them out then, with the flag
-that says so. The other way round nothing has to move: RocketMQ's own tools read an IPv4 address
-that is mapped into an IPv6 one.
+A client that encodes records cannot know over which network its connection goes, because a host
+name may resolve to either. It leaves room for an IPv4 address, which is almost always right. If the
+broker sees an IPv6 peer, it makes each record 12 bytes longer and sets the flag, as RocketMQ does.
+In the other direction nothing moves: RocketMQ's own tools read an IPv4 address that is mapped into
+an IPv6 address.
 
 Source: RocketMQ 5.3, ``MessageSysFlag.BORNHOST_V6_FLAG``, ``MessageDecoder``.
 """
@@ -19,13 +19,13 @@ from eruca.contract.records import IPV4_HOST_SIZE, IPV6_HOST_SIZE, Host, RecordL
 from eruca_broker.core.batches.batch import Batch, read_batch
 
 _ROOM: Final = IPV6_HOST_SIZE - IPV4_HOST_SIZE  # bytes
-_MAPPED: Final = bytes(10) + b"\xff\xff"  # what precedes an IPv4 address in an IPv6 one
+_MAPPED: Final = bytes(10) + b"\xff\xff"  # prefix of an IPv4 address in an IPv6 address
 
 
 def with_room_for(batch: Batch, born_host: Host) -> tuple[Batch, Host]:
     """Return *batch* and *born_host* in forms that fit each other.
 
-    The batch is a copy where its records have to become longer.
+    The returned batch is a copy if its records had to become longer.
     """
     has_v6_room = batch.layout.born_host_size == IPV6_HOST_SIZE
     if born_host.is_v6 and not has_v6_room:
@@ -36,7 +36,7 @@ def with_room_for(batch: Batch, born_host: Host) -> tuple[Batch, Host]:
 
 
 def _widened(batch: Batch) -> Batch:
-    """Return a checked batch with room for IPv6 addresses where its records have IPv4 ones."""
+    """Return a copy of a verified batch with room for IPv6 addresses in place of IPv4 addresses."""
     starts = np.array(batch.starts)
     sizes = np.array(batch.sizes) + _ROOM
     places = np.repeat(starts + RecordLayout.BORN_HOST, _ROOM)

@@ -1,11 +1,12 @@
-"""Records that ask for a delay, which a batch of records cannot have: they are refused.
+"""Refuse records that request a delay, which a batch of records cannot have.
 
-A batch is stored as it came, in one queue. What is to be delivered later is stored elsewhere, so it
-is sent as JSON. A record that asks for it by RocketMQ's properties must not be delivered at once
-in silence. One that has waited already, in a store of RocketMQ, asks for nothing.
+A batch is stored as it came, in one queue. A delayed message is stored elsewhere, so it must be
+sent as JSON. If a record requests a delay by RocketMQ's properties, it must not be delivered at
+once silently. A record that was delayed in a RocketMQ store, and whose delay is over, requests
+nothing.
 
-Nearly all records are found innocent by one short search; compiled code (``native/properties.c``)
-leaves those that may not be to :func:`refuse_delayed`.
+One short search clears nearly all records. Compiled code (``native/properties.c``) passes the
+others to :func:`refuse_delayed`.
 
 Source: RocketMQ 5.3, ``HookUtils.handleScheduleMessage``.
 """
@@ -34,11 +35,11 @@ _HAS_WAITED: Final = re.compile(rb"(?:^|\x02)%s\x01" % TIMER_OUT_MS.encode())
 
 
 def refuse_delayed(text: bytes | bytearray, index: int) -> None:
-    """Raise MalformedBatchError if the properties *text* of record *index* ask for a delay."""
+    """Raise MalformedBatchError if the properties *text* of record *index* request a delay."""
     found = _LEVEL.search(text) or (None if _HAS_WAITED.search(text) else _TIME.search(text))
     if found is not None:
         raise MalformedBatchError(
-            f"record {index}: its property {found[1].decode()} asks for a delay, which records "
+            f"record {index}: its property {found[1].decode()} requests a delay, which records "
             "cannot have",
-            fix="send messages that are delivered later as JSON",
+            fix="send delayed messages as JSON",
         )

@@ -1,13 +1,16 @@
-"""Verify a producer's record before it may enter the log.
+"""Verify a producer's record before it enters the log.
 
-Nothing that recovery would refuse may pass: sizes, magic, the body's CRC and the parts' lengths.
-Nothing that is the broker's alone either: transaction bits, reconsume times, prepared offset. Nor
-what is to be delivered later (:mod:`.delayed_records`), nor what could not be named afterwards: the
-rules for texts are those for messages in JSON (:mod:`..records.new_messages`).
+A record must not enter the log if
 
-Records are proved by compiled code (``native/records.c``). What it does not find plainly sound is
-looked at here: this finds out which part of a record is wrong, or that none is. Where both could
-decide, they must decide the same.
+* recovery would refuse it: sizes, magic, the body's CRC, the lengths of its parts;
+* it sets fields that only the broker may set: transaction bits, reconsume times, prepared offset;
+* it requests a delay (:mod:`.delayed_records`);
+* it could not be named later: the rules for texts are those for messages in JSON
+  (:mod:`..records.new_messages`).
+
+Compiled code verifies records first (``native/records.c``). If it does not find a record plainly
+valid, this module finds the fault, or finds that there is none. Where both can decide, they must
+decide the same.
 
 Source: RocketMQ 5.3, ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncoder``.
 """
@@ -48,7 +51,7 @@ from eruca_broker.core.native.library import CRC32_AT, ExpectedRecord
 from eruca_broker.core.properties.found import prefix_hash
 
 _SYS_FLAGS_REFUSED: Final = ~(int(SysFlag.COMPRESSED) | COMPRESSION_MASK | HOST_BITS)
-TIMESTAMP_MAX: Final = 253_402_300_799_999  # ms; the last of year 9999, what RFC 3339 can say
+TIMESTAMP_MAX: Final = 253_402_300_799_999  # ms; the last of year 9999, the maximum of RFC 3339
 _PROPERTIES_HEAD_SIZE: Final = 2  # bytes of the properties' length
 
 WRONG_SUM: Final = "the sizes do not add up to the records"
@@ -68,9 +71,9 @@ class Expected(NamedTuple):
     topic: str
     topic_part: bytes  # with its length in front
     queue_id: int
-    host_bits: int  # the first record's
+    host_bits: int  # of the first record
     layout: RecordLayout
-    fields: struct.Struct  # the header's fields that are looked at
+    fields: struct.Struct  # the header's fields that are verified
     size_min: int  # bytes of a record without body and properties
     record: ExpectedRecord  # the same for compiled functions
     at: int  # … and its address
@@ -78,7 +81,7 @@ class Expected(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def expected_of(topic: str, queue_id: int, host_bits: int) -> Expected:
-    """Return what the records for a queue must say; all have the first one's *host_bits*."""
+    """Return the values that records for a queue must have; all have the first's *host_bits*."""
     layout = layout_of(host_bits)
     topic_part = bytes((len(topic),)) + topic.encode()
     born_pad, store_pad = layout.born_host_size, 8 + layout.store_host_size
@@ -112,15 +115,15 @@ def expected_of(topic: str, queue_id: int, host_bits: int) -> Expected:
 def prove_record(
     buffer: bytearray, position: int, index: int, size: int, expected: Expected
 ) -> bytes:
-    """Prove one record of which *size* bytes are there; return its properties.
+    """Verify one record, of which *size* bytes are available; return its properties.
 
     Raises:
-        MalformedBatchError: It is not sound.
-        TooLargeError: Its body exceeds its limit.
-        ValidationError: A property holds U+0000, or its unique id cannot be named.
+        MalformedBatchError: The record is invalid.
+        TooLargeError: Its body exceeds the limit.
+        ValidationError: A property contains U+0000, or its unique id cannot be named.
     """
     if size < expected.size_min:
-        raise _fault(index, f"{size} bytes are too few")
+        raise _fault(index, f"expected at least {expected.size_min} bytes, found {size}")
     fields = expected.fields.unpack_from(buffer, position)
     total, magic, crc, queue_id, sys_flag, born, reconsumed, prepared, body_size = fields
     properties_size = size - expected.size_min - body_size
@@ -140,7 +143,7 @@ def prove_record(
     end = position + size
     topic_at = position + expected.layout.body + body_size
     if not buffer.startswith(expected.topic_part, topic_at):
-        raise _fault(index, f"its topic is not the request's, {expected.topic!r}")
+        raise _fault(index, f"its topic is not {expected.topic!r}, the topic of the request")
     properties_at = end - properties_size
     if buffer[properties_at - 2] << 8 | buffer[properties_at - 1] != properties_size:
         raise _fault(index, _WRONG_PARTS)
@@ -164,45 +167,45 @@ def prove_record(
 
 
 def _fault_of_zero(properties: bytes, index: int) -> ValidationError:
-    """Return the error for properties that hold U+0000."""
+    """Return the error for properties that contain U+0000."""
     separator = PROPERTY_SEPARATOR.encode()
     part = next(part for part in properties.split(separator) if b"\0" in part)
     name = part.split(NAME_SEPARATOR.encode())[0].decode("utf-8", "replace")
     shown = name if len(name) <= _SHOWN_SIZE_MAX else name[: _SHOWN_SIZE_MAX - 1] + "…"
     return ValidationError.at(
         f"/body/records/{index}/properties",
-        f"{shown!r}: a property's name or value may not hold U+0000",
-        fix="leave that character out, or carry the value in the body",
+        f"{shown!r}: a property's name or value must not contain U+0000",
+        fix="remove that character, or put the value into the body",
     )
 
 
 def _check_unique_id(properties: bytes, index: int) -> None:
-    """Refuse a unique id that no URL's path could name; see ``new_messages``."""
+    """Refuse a unique id that cannot occur in a URL's path; see ``new_messages``."""
     unique_id = decode_properties(properties.decode("utf-8", "replace")).get(UNIQ_KEY)
     if unique_id is None:
         return
     complaint = None
     if unique_id.split() != [unique_id]:
-        complaint = "it holds a blank"
+        complaint = "it contains a blank"
     elif not unique_id.strip("."):
-        complaint = "it is dots alone"
+        complaint = "it consists of dots"
     if complaint is not None:
         raise ValidationError.at(
             f"/body/records/{index}/properties/{UNIQ_KEY}",
-            f"{complaint}, so that no URL could name the message",
-            fix="give each message an id of letters and digits, or leave it out",
+            f"{complaint}, so no URL could name the message",
+            fix="use letters and digits in each message's id, or omit the id",
         )
 
 
 def _refuse_long_keys(properties: bytes, index: int) -> None:
-    """Raise MalformedBatchError where a key or the tag is longer than one that can be asked for."""
+    """Raise MalformedBatchError if a key or the tag is too long to be searched for."""
     found = decode_properties(properties.decode("utf-8", "replace"))
     words = [*split_keys(found.get(KEYS)), found.get(TAGS, "")]
     longest = max(map(len, words))
     if longest > KEY_SIZE_MAX:
         raise _fault(
             index,
-            f"a key or tag has {longest} characters; at most {KEY_SIZE_MAX} can be looked for",
+            f"a key or tag has {longest} characters; the maximum is {KEY_SIZE_MAX}",
         )
 
 
@@ -215,7 +218,7 @@ def _body_size_fault(index: int, size: int) -> MalformedBatchError | TooLargeErr
         return TooLargeError(
             f"record {index}: its body of {size} bytes exceeds the limit of {BODY_SIZE_MAX}"
         )
-    return _fault(index, f"its body has {size} bytes; a message has at least one")
+    return _fault(index, f"its body has {size} bytes; the minimum is 1")
 
 
 def _header_fault(
@@ -223,15 +226,15 @@ def _header_fault(
 ) -> MalformedBatchError | TooLargeError:
     total, magic, _, queue_id, sys_flag, born, reconsumed, prepared, body_size = fields
     if total != size or magic != MAGIC_V1:
-        return _fault(index, "its size or magic is not what the preamble says")
+        return _fault(index, "its size or magic differs from the preamble")
     if queue_id != expected.queue_id:
-        return _fault(index, f"its queue is not {expected.queue_id}")
+        return _fault(index, f"expected queue {expected.queue_id}, found {queue_id}")
     if sys_flag & _SYS_FLAGS_REFUSED or sys_flag & HOST_BITS != expected.host_bits:
         return _fault(index, "its sys flag is not allowed here")
     if not 0 <= born <= TIMESTAMP_MAX:
-        return _fault(index, "its born timestamp is no date")
+        return _fault(index, f"its born timestamp {born} is out of range")
     if reconsumed or prepared:
-        return _fault(index, "reconsume times and prepared offset are the broker's: leave them 0")
+        return _fault(index, "reconsume times and prepared offset must be 0: the broker sets them")
     if not 0 < body_size <= BODY_SIZE_MAX:
         return _body_size_fault(index, body_size)
     return _fault(index, _WRONG_PARTS)

@@ -1,1 +1,1 @@
-"""Consuming: who is a member, who waits, who gets which message, and when again."""
+"""Consuming: members, held pulls, leases, filters, and retries."""

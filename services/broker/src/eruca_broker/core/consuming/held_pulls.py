@@ -1,14 +1,14 @@
-"""Held pulls: who waits for which queue, until when, and whom an arrival wakes.
+"""Held pulls: the queues for which each waits, its deadline, and the arrivals that wake it.
 
-A pull that finds nothing new is held instead of answered. It waits on each of its queues at once,
-with one position per queue, and is woken by the first arrival that passes its filter. An arrival
-that does not pass moves the position beyond it, so that no entry is examined twice for one pull
-and an answer after the wait tells where the queue has been read to. Where an arrival is more than
-may be examined at once, the pull is woken too: its answer says how far it got.
+A pull that finds nothing new is held instead of answered. It waits on all of its queues at once,
+with one position for each. The first arrival that passes its filter wakes it. An arrival that does
+not pass moves the position beyond it. So no entry is examined twice for one pull, and the answer
+after the wait says where each queue has been read to. A pull is also woken if an arrival contains
+more than may be examined at once; its answer says where it stopped.
 
-The table decides and holds no clock and no future: its owner says what time it is, asks for the
-next deadline and keeps one timer for it. Deadlines lie in one heap; a pull that was released early
-leaves its place there, and the heap is rebuilt once such places are the majority.
+The table decides, and contains no clock and no future. Its owner passes the time, asks for the next
+deadline and keeps one timer for it. Deadlines are in one heap. A pull that was released early
+leaves its entry there, and the heap is rebuilt once such entries are the majority.
 
 Source: RocketMQ 5.3, ``PullRequestHoldService``, ``NotifyMessageArrivingListener``. Its periodic
 check ignores filters and releases pulls late by up to five seconds; this one does neither.
@@ -25,7 +25,7 @@ from eruca_broker.core.consuming.message_filter import EVERYTHING, MessageFilter
 
 Queue: TypeAlias = tuple[str, int]  # topic, queue id
 
-_GARBAGE_MIN: Final = 64  # abandoned places in the heap that are never worth a rebuild
+_GARBAGE_MIN: Final = 64  # number of abandoned heap entries below which a rebuild does not pay
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Position:
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """One held request; *wake* is called at most once, when it is to be answered."""
+    """One held request; *wake* is called at most once, when it must be answered."""
 
     positions: list[Position]
     deadline: float
@@ -51,16 +51,16 @@ class Examined(NamedTuple):
     """The content of a queue from a position on."""
 
     matches: bool  # a message there passes the filter, or not all could be examined at once
-    next_offset: int  # everything before it has been examined, and did not pass
+    next_offset: int  # everything before it has been examined and did not pass
 
 
 Examine: TypeAlias = Callable[[Position], Examined]
 
 
 def examine_once(examine: Examine) -> Examine:
-    """Return an *examine* that looks once for all who wait at one place with one filter.
+    """Return an *examine* that looks once for all pulls at one position with one filter.
 
-    What it has seen it remembers, so it is for the arrivals of one moment.
+    It remembers its results, so use it only for the arrivals of one moment.
     """
     seen: dict[tuple[Queue, int, MessageFilter], Examined] = {}
 
@@ -88,7 +88,7 @@ class HeldPulls:
 
     @property
     def is_full(self) -> bool:
-        """True if no further pull may be held."""
+        """Return True if no further pull may be held."""
         return self._size >= self.size_max
 
     def hold(self, pull: HeldPull) -> None:
@@ -103,7 +103,7 @@ class HeldPulls:
         heapq.heappush(self._deadlines, (pull.deadline, self._sequence, pull))
 
     def release(self, pull: HeldPull) -> None:
-        """Stop to wait without being woken; harmless where the pull has left already."""
+        """Stop waiting without a wake-up; harmless if the pull has already left."""
         if not pull.is_held:
             return
         pull.is_held = False
@@ -118,9 +118,9 @@ class HeldPulls:
             heapq.heapify(self._deadlines)
 
     def arrived(self, queues: Iterable[Queue], examine: Examine) -> int:
-        """Wake whom new messages in *queues* concern, and return how many were woken.
+        """Wake the pulls to which new messages in *queues* matter; return how many were woken.
 
-        *examine* is called only for positions with a filter, once for each and call.
+        *examine* is called only for positions with a filter, once for each position and call.
         """
         woken = 0
         for queue in queues:
@@ -137,20 +137,20 @@ class HeldPulls:
         return woken
 
     def gone(self, queues: Iterable[Queue]) -> int:
-        """Wake whoever waits for *queues*, which no longer exist; return how many were woken."""
+        """Wake all pulls that wait for *queues*, which no longer exist; return their number."""
         pulls = {pull for queue in queues for pull in self._by_queue.get(queue, ())}
         for pull in pulls:
             self._wake(pull)
         return len(pulls)
 
     def next_deadline(self) -> float | None:
-        """Return when the next pull expires, or None while none is held."""
+        """Return the time at which the next pull expires, or None while none is held."""
         while self._deadlines and not self._deadlines[0][2].is_held:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
     def expire(self, now: float) -> int:
-        """Wake every pull whose deadline has come, and return how many there were."""
+        """Wake every pull whose deadline has come; return their number."""
         woken = 0
         while (deadline := self.next_deadline()) is not None and deadline <= now:
             self._wake(self._deadlines[0][2])
@@ -158,14 +158,14 @@ class HeldPulls:
         return woken
 
     def wake_all(self) -> int:
-        """Wake every pull, as at shutdown, and return how many there were."""
+        """Wake every pull, as at shutdown; return their number."""
         pulls = [pull for _, _, pull in self._deadlines if pull.is_held]
         for pull in pulls:
             self._wake(pull)
         return len(pulls)
 
     def queues_of(self, topic: str) -> list[Queue]:
-        """Return the queues of *topic* somebody waits for."""
+        """Return the queues of *topic* for which a pull waits."""
         return [queue for queue in self._by_queue if queue[0] == topic]
 
     def _wake(self, pull: HeldPull) -> None:

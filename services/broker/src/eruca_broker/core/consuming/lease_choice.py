@@ -1,13 +1,13 @@
-"""Choose the next messages of a queue to lease, from the unfinished ones and those ahead.
+"""Choose the next messages of a queue to lease, from the unfinished and the new ones.
 
-Messages that come again go before new ones, both in the queue's order. A message that has been
-handed out as often as its group allows is due for the dead letters instead.
+Messages to redeliver go before new ones, each in the queue's order. A message that has been handed
+out as often as its group allows becomes a dead letter instead.
 
-In an **ordered** group a message waits while an earlier one of its sharding key is unfinished; one
-without a key waits for all before it, and all behind it wait for it. So of each key at most one is
-handed out at a time. To get at other keys, new messages may be overtaken: those before the last one
-handed out are then unfinished without ever having been handed out. How far
-ahead is looked is the caller's choice; how much may be unfinished is bounded.
+In an **ordered** group a message waits while an earlier one of its sharding key is unfinished. A
+message without a key waits for all messages before it, and all messages behind it wait for it. So
+at most one message of each key is handed out at a time. To reach other keys, new messages may
+overtake earlier ones. Then the overtaken messages are unfinished although they were never handed
+out. The caller decides how far to look ahead; the number of unfinished messages is bounded.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class ChoiceLimits:
     """The limits of a choice."""
 
     count_max: int  # to hand out, and as many dead letters
-    unfinished_max: int  # of the queue, afterwards; counts for new messages only
-    attempts_max: int  # how often a message is handed out
+    unfinished_max: int  # of the queue, afterwards; limits new messages only
+    attempts_max: int  # maximum number of times that a message is handed out
 
 
 @dataclass(slots=True)
@@ -46,9 +46,9 @@ class Choice:
     leased: list[tuple[int, int]] = field(default_factory=list)  # offset, attempt
     overtaken: list[int] = field(default_factory=list)
     dead: list[int] = field(default_factory=list)  # were handed out too often
-    gone: list[int] = field(default_factory=list)  # due, and no longer there to be read
-    is_blocked: bool = False  # something would be due, but for an earlier one of its key
-    is_throttled: bool = False  # something new is there, but too much is unfinished
+    gone: list[int] = field(default_factory=list)  # due, but can no longer be read
+    is_blocked: bool = False  # something would be due, but for an earlier message of its key
+    is_throttled: bool = False  # something new exists, but too much is unfinished
 
 
 def choose(
@@ -60,15 +60,15 @@ def choose(
     min_offset: int,
     order_key: OrderKey | None,
 ) -> Choice:
-    """Return what is handed out next.
+    """Return the messages to hand out next.
 
     Args:
-        queue: Where it stands, and what is unfinished.
-        ahead: What comes behind that.
-        limits: How much may be chosen.
+        queue: Its position and its unfinished messages.
+        ahead: The messages from the position on.
+        limits: The limits of this choice.
         now_ms: The time, in ms since the epoch.
         min_offset: The first message that is still stored.
-        order_key: A message's sharding key in an ordered group; None in any other.
+        order_key: Returns a message's sharding key in an ordered group; None in any other group.
     """
     choice = Choice(queue.position)
     order = _Order(order_key)
@@ -121,13 +121,13 @@ def _choose_new(
 
 
 class _Order:
-    """The sharding keys that earlier messages of the queue occupy."""
+    """The sharding keys that earlier unfinished messages of the queue occupy."""
 
     def __init__(self, key_of: OrderKey | None) -> None:
         self._key_of = key_of
         self._taken: set[str] = set()
         self._is_first = True
-        self.is_walled = False  # a message without a key: nothing behind it may go
+        self.is_walled = False  # a message without a key blocks all messages behind it
 
     def is_free(self, offset: int) -> bool:
         if self._key_of is None:

@@ -1,11 +1,11 @@
-"""Handles: what a client holds while it has a message, and shows to finish it.
+"""Handles: the text by which a client acknowledges a message that it has received.
 
 A handle is opaque to clients: base64url of a JSON array and its CRC-32. It names the broker that
-gave it, the lease (group, topic, queue, offset, attempt) and the fence, without which it is worth
-nothing: only the broker's state says whether it still counts. The checksum tells a handle that was
-cut or mistyped from one that is stale.
+made it, the lease (group, topic, queue, offset, attempt) and the fence. The fence decides: only the
+broker's state says whether the handle is still valid. The checksum distinguishes a handle that was
+truncated or mistyped from a stale one.
 
-Source: RocketMQ 5.3, ``ExtraInfoUtil``. Its handles name a time and no fence.
+Source: RocketMQ 5.3, ``ExtraInfoUtil``. Its handles contain a time and no fence.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DECODER: Final = msgspec.json.Decoder(Handle)
 
 
 class MalformedHandleError(ValueError):
-    """This is no handle of any broker."""
+    """The text is not a handle of any broker."""
 
 
 def encode_handle(handle: Handle) -> str:
@@ -47,17 +47,17 @@ def encode_handle(handle: Handle) -> str:
 
 
 def decode_handle(text: str) -> Handle:
-    """Return what a handle says.
+    """Return the content of a handle.
 
     Raises:
-        MalformedHandleError: It is not one, or was not received whole.
+        MalformedHandleError: The text is not a handle, or is incomplete.
     """
     try:
         checked = urlsafe_b64decode(text + "=" * (-len(text) % 4))
         checksum, content = checked[:_CHECKSUM_SIZE], checked[_CHECKSUM_SIZE:]
         handle = _DECODER.decode(content)
     except (ValueError, msgspec.MsgspecError) as error:
-        raise MalformedHandleError("is no handle that a broker gave") from error
+        raise MalformedHandleError("is not a handle of a broker") from error
     if crc32(content).to_bytes(_CHECKSUM_SIZE, "big") != checksum:
-        raise MalformedHandleError("is a handle that was cut or changed")
+        raise MalformedHandleError("is a handle that was truncated or changed")
     return handle

@@ -1,21 +1,22 @@
-"""Members of consumer groups: sessions, generations, and who may join.
+"""Members of consumer groups: sessions, generations, and the rules for joining.
 
-Soft state: nothing of it is in the log. A member is there while its session lasts, and heartbeats
-renew that. Whoever holds locks when the broker starts is a **holder**: it has a session, which
-begins with the broker's start, so that nobody takes a queue from a reader who is still there; it
-becomes a member again by its next heartbeat.
+This is soft state: none of it is in the log. A member exists while its session lasts, and
+heartbeats renew the session. A client that owns locks when the broker starts is a **holder**. Its
+session begins with the broker's start, so that nobody takes a queue from a reader that is still
+alive. Its next heartbeat makes it a member again.
 
 :data:`MEMBERSHIP` is the table of a client's states.
 
-A group's **generation** grows with each change of what its members are to agree on, also from one
-run of the broker to the next: it is the number of the run, then a count of changes.
+A group's **generation** grows with each change on which its members must agree, also across
+restarts of the broker: it is the number of the run, followed by a count of changes.
 
-A **static** member's client id belongs to its latest process. So which process that was is kept
-in mind when its session is over: if it is heard from again, having been frozen, say, and another
-has come in its stead, it is not let in. An orderly leave needs no such memory.
+The client id of a **static** member belongs to its latest process. So the broker remembers that
+process after its session is over. If it was only suspended, and another process has taken its place
+meanwhile, it is refused. After an orderly leave nothing needs to be remembered.
 
-Sessions count on the monotonic clock, from when a heartbeat arrived. A client counts from when it
-sent the last one that was answered, so it gives up first.
+Sessions are measured on the monotonic clock, from the arrival of a heartbeat. A client measures
+from the moment at which it sent the last answered heartbeat, so its session ends before the
+broker's.
 
 Source: RocketMQ 5.3, ``ConsumerManager``, ``ConsumerGroupInfo``. There the last heartbeat's
 subscriptions silently replace the group's; here members that differ are refused.
@@ -35,7 +36,7 @@ from eruca_broker.core.state.group_state import Group, LockOwner
 from eruca_chassis.machines import Machine
 
 CHANGES_PER_RUN: Final = 1_000_000_000  # more than a run can have
-SILENT_MAX: Final = 64  # static members of a group that are remembered as silent, the latest ones
+SILENT_MAX: Final = 64  # the latest silent static members of a group that are remembered
 _NAMED_MEMBERS_MAX: Final = 5  # members an error names
 _NAMED_TOPICS_MAX: Final = 5  # differences an error names
 
@@ -46,18 +47,18 @@ class Standing(StrEnum):
     ABSENT = "absent"
     HOLDER = "holder"  # owns locks that were found at the start; not heard from since
     MEMBER = "member"
-    SILENT = "silent"  # a static member, perhaps, whose session is over: who it was is kept
+    SILENT = "silent"  # perhaps a static member, whose session is over; its process is remembered
 
 
 class Cause(StrEnum):
     """An event that changes the state of a client."""
 
     FOUND = "lock found at the start"
-    BEAT = "heartbeat"  # that was let in: it joins, renews, or takes over from another process
+    BEAT = "heartbeat"  # that was accepted: it joins, renews, or takes over from another process
     LEFT = "left"
     EXPIRED = "session over"
     STATIC_EXPIRED = "session over, perhaps static"
-    FORGOTTEN = "forgotten"  # more than SILENT_MAX of the group came after it
+    FORGOTTEN = "forgotten"  # more than SILENT_MAX clients of the group followed
 
 
 MEMBERSHIP: Final = Machine(
@@ -65,7 +66,7 @@ MEMBERSHIP: Final = Machine(
     (Standing.ABSENT, Cause.BEAT, Standing.MEMBER),
     (Standing.HOLDER, Cause.BEAT, Standing.MEMBER),
     (Standing.HOLDER, Cause.LEFT, Standing.ABSENT),
-    # Whether its client id is static nobody knows, so who it was is kept.
+    # Nobody knows whether its client id is static, so its process is remembered.
     (Standing.HOLDER, Cause.STATIC_EXPIRED, Standing.SILENT),
     (Standing.MEMBER, Cause.BEAT, Standing.MEMBER),
     (Standing.MEMBER, Cause.LEFT, Standing.ABSENT),
@@ -78,7 +79,7 @@ MEMBERSHIP: Final = Machine(
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A heartbeat, as it concerns membership."""
+    """The parts of a heartbeat that matter to membership."""
 
     client_id: str
     incarnation: str
@@ -93,7 +94,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A live member, or a holder of locks that has not been heard from since the start."""
+    """A live member, or a holder of locks that has sent nothing since the start."""
 
     client_id: str
     incarnation: str
@@ -105,12 +106,12 @@ class Session:
 
     @property
     def standing(self) -> Standing:
-        """The state of the client while this session lasts."""
+        """Return the state of the client while this session lasts."""
         return Standing.HOLDER if self.beat is None else Standing.MEMBER
 
     @property
     def may_be_static(self) -> bool:
-        """True if a static member of its client id may take its place, or if that is unknown."""
+        """Return True if a static member may take its place, or if that is unknown."""
         return self.beat is None or self.beat.is_static
 
 
@@ -120,15 +121,15 @@ class Admission:
 
     is_renewal: bool  # else the client joins
     replaces: Session | None  # an earlier process of a static member, whose place it takes
-    new_subscriptions: tuple[Subscribed, ...] | None  # that the group's are replaced by
+    new_subscriptions: tuple[Subscribed, ...] | None  # that replace the group's
 
 
 @dataclass(slots=True)
 class _GroupMembers:
     generation: int
-    # By client id; nobody is in both.
+    # By client id; a client is in at most one of the two.
     sessions: dict[str, Session] = field(default_factory=dict)
-    silent: dict[str, Session] = field(default_factory=dict)  # those that were over last come last
+    silent: dict[str, Session] = field(default_factory=dict)  # the most recent ones last
 
     def standing(self, client_id: str) -> Standing:
         session = self.sessions.get(client_id)
@@ -147,17 +148,17 @@ class Membership:
         self._first_generation = self._run_generation  # of groups not in the table
         self._changes = 0
         self._groups: dict[str, _GroupMembers] = {}
-        self._deadlines: list[tuple[float, str, str]] = []  # heap; some are superseded
-        self._due_at: dict[tuple[str, str], float] = {}  # each session's one valid deadline there
+        self._deadlines: list[tuple[float, str, str]] = []  # a heap; some entries are superseded
+        self._due_at: dict[tuple[str, str], float] = {}  # each session's only valid deadline there
         self._member_count = 0
 
     def __len__(self) -> int:
-        """Return how many members all groups have."""
+        """Return the number of members of all groups."""
         return self._member_count
 
     @property
     def has_changed(self) -> bool:
-        """True if there was any change since the start."""
+        """Return True if anything has changed since the start."""
         return self._changes > 0
 
     def generation(self, group: str) -> int:
@@ -177,7 +178,7 @@ class Membership:
             known.generation = generation
 
     def forget(self, group: str) -> None:
-        """Forget a deleted group, which has no sessions; should it come again, it is newer."""
+        """Forget a deleted group, which has no sessions; a later one gets a newer generation."""
         assert not self.has_sessions(group)
         self.changed(group)
         del self._groups[group]
@@ -207,7 +208,7 @@ class Membership:
     def hold(self, group: str, owner: LockOwner, now: float) -> None:
         """Give the owner of a lock, found at the start, a session."""
         known = self._known(group)
-        if known.standing(owner.client_id) is Standing.ABSENT:  # else one lock more of its own
+        if known.standing(owner.client_id) is Standing.ABSENT:  # else it owns one more lock
             deadline = now + owner.session_seconds
             session = Session(
                 owner.client_id, owner.incarnation, deadline, owner.session_seconds, None
@@ -216,11 +217,11 @@ class Membership:
             self._watch(group, owner.client_id, deadline)
 
     def admit(self, group: Group, beat: Beat, now: float) -> Admission:
-        """Decide on a heartbeat; nothing is changed.
+        """Decide on a heartbeat; change nothing.
 
         Raises:
             ClientIdInUseError: Another process has the client id, or has taken it over.
-            SubscriptionConflictError: The group subscribes to something else.
+            SubscriptionConflictError: The group has other subscriptions.
         """
         session = self._of_client(group, beat, now)
         others = [
@@ -236,7 +237,7 @@ class Membership:
         )
 
     def renews(self, group: Group, beat: Beat, now: float) -> bool:
-        """Tell whether *beat* says nothing new, so that it needs no decision."""
+        """Tell whether *beat* contains nothing new, so that it needs no decision."""
         session = self.session(group.name, beat.client_id, now)
         return (
             session is not None
@@ -250,7 +251,7 @@ class Membership:
         )
 
     def heard(self, group: str, beat: Beat, *, now: float, now_ms: int) -> Session:
-        """Note a heartbeat that was let in; a new generation begins where it changes anything."""
+        """Record an accepted heartbeat; begin a new generation if it changes anything."""
         known = self._known(group)
         before = known.sessions.get(beat.client_id)
         is_member = before is not None and before.standing is Standing.MEMBER
@@ -271,14 +272,14 @@ class Membership:
         return session
 
     def expire(self, group: str, client_id: str) -> None:
-        """End a session that is over, as :meth:`remove` does; remember whose it was."""
+        """End a session that is over, as :meth:`remove` does, and remember its process."""
         session = self._sessions(group).get(client_id)
         if session is not None:
             cause = Cause.STATIC_EXPIRED if session.may_be_static else Cause.EXPIRED
             self._end(group, cause, session)
 
     def remove(self, group: str, client_id: str) -> None:
-        """End a session; of a member, a new generation begins."""
+        """End a session; if it is a member's, begin a new generation."""
         session = self._sessions(group).get(client_id)
         if session is not None:
             self._end(group, Cause.LEFT, session)
@@ -318,7 +319,7 @@ class Membership:
             self.changed(group)
 
     def _move(self, known: _GroupMembers, cause: Cause, session: Session) -> None:
-        """Put the client of *session*, its last one, where the table says."""
+        """Put the client of *session*, its last one, into the state that the table gives."""
         client_id = session.client_id
         before = known.standing(client_id)
         after = MEMBERSHIP.step(before, cause)
@@ -338,7 +339,7 @@ class Membership:
         assert self._member_count >= 0
 
     def _watch(self, group: str, client_id: str, deadline: float) -> None:
-        # A renewal moves nothing in the heap: the entry is put off once its time has come.
+        # A renewal does not move the heap entry: the entry is postponed once its time has come.
         watched = self._due_at.get((group, client_id))
         if watched is None or deadline < watched:
             self._due_at[group, client_id] = deadline
@@ -348,13 +349,13 @@ class Membership:
         """Return the client's session, or that of the process whose place it takes.
 
         Raises:
-            ClientIdInUseError: This process may not have it.
+            ClientIdInUseError: This process must not use the client id.
         """
         if (beat.client_id, beat.incarnation) in group.replaced:
             raise ClientIdInUseError(
                 f"client id {beat.client_id!r} of group {group.name!r} has been taken over by a "
                 "later process",
-                fix="end this process, or give it a client id of its own",
+                fix="stop this process, or give it a unique client id",
             )
         session = self.session(group.name, beat.client_id, now)
         if session is None:
@@ -392,17 +393,18 @@ def _differs(before: Session | None, beat: Beat) -> bool:
 def _new_subscriptions(
     group: Group, beat: Beat, others: Sequence[Session]
 ) -> tuple[Subscribed, ...] | None:
-    """Return what the group's subscriptions become, or None where they stay.
+    """Return the group's new subscriptions, or None if they stay.
 
     Raises:
-        SubscriptionConflictError: Others are there, and subscribe to something else.
+        SubscriptionConflictError: Other members exist, and have other subscriptions.
     """
     for other in others:
         if other.beat is not None and other.beat.message_model != beat.message_model:
             raise SubscriptionConflictError(
-                f"group {group.name!r} is {other.beat.message_model}, as member "
-                f"{other.client_id!r} is, and {beat.client_id!r} is {beat.message_model}",
-                fix="let all members of the group have the same message_model",
+                f"expected message_model {other.beat.message_model!r}, as member "
+                f"{other.client_id!r} of group {group.name!r} has it, found "
+                f"{beat.message_model!r} at {beat.client_id!r}",
+                fix="use the same message_model in all members of the group",
             )
     if (
         group.settings.subscription_mode == "per_member"
@@ -418,8 +420,8 @@ def _new_subscriptions(
     if len(differences) > _NAMED_TOPICS_MAX:
         shown += f"; and {len(differences) - _NAMED_TOPICS_MAX} more"
     raise SubscriptionConflictError(
-        f"{beat.client_id!r} does not subscribe as group {group.name!r} does, whose members are "
-        f"{named}{f' and {more} more' if more > 0 else ''}: {shown} "
+        f"the subscriptions of {beat.client_id!r} differ from those of group {group.name!r}, whose "
+        f"members are {named}{f' and {more} more' if more > 0 else ''}: {shown} "
         f"(subscription_version {group.subscription_version})"
     )
 

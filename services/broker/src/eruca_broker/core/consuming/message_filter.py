@@ -1,8 +1,8 @@
-"""Compiled filters of pulls: a tag expression, or a condition over properties.
+"""Compiled filters of pulls: a tag expression, or a condition on properties.
 
-Tags are compared in two steps: their hashes in the consume queue, which costs no look at a message,
-and then, by whoever hands a message to a user, the tags themselves. SQL92 filters are decided at
-the broker alone, on the stored record.
+Tags are compared in two steps. The broker compares their hashes in the consume queue, without
+reading a message. Then the code that hands a message to a user compares the tags themselves. SQL92
+filters are evaluated by the broker alone, on the stored record.
 
 Source: RocketMQ 5.3, ``FilterAPI``, ``ExpressionMessageFilter``.
 """
@@ -36,16 +36,16 @@ class MessageFilter:
 
     @property
     def passes_all(self) -> bool:
-        """True if every message passes."""
+        """Return True if every message passes."""
         return self.sql92 is None and self.subscription.tag_codes is None
 
     @property
     def tag_codes(self) -> frozenset[int] | None:
-        """The codes an entry of the consume queue must have one of; None for any."""
+        """Return the tag codes of which a consume queue entry must have one; None for any."""
         return self.subscription.tag_codes
 
     def matches_tag(self, tag: str | None) -> bool:
-        """Tell whether a message that was found by the hash of its tag is really meant."""
+        """Tell whether a message that was found by its tag's hash really matches."""
         return self.subscription.matches_tag(tag)
 
 
@@ -56,7 +56,8 @@ def parse_filter(expression: str, filter_type: FilterType = "tag") -> MessageFil
     """Return the filter that *expression* means.
 
     Raises:
-        FilterSyntaxError: It means none; says where, and where possible what to write instead.
+        FilterSyntaxError: The expression is invalid; the error says where, and if possible what to
+            write instead.
     """
     if filter_type == "sql92":
         return MessageFilter(Subscription(SUBSCRIBE_ALL), compile_sql92(expression))

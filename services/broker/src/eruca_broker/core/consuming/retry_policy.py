@@ -1,13 +1,13 @@
 """Decide when a message is redelivered, and when it becomes a dead letter.
 
-A message may be sent back as often as its group allows; then it is a dead letter. Before each
-retry there is a delay. Without a policy of the group it is a delay level, two above how often the
-message has been tried: 10 s, 30 s, 1 min … 2 h, four and three quarter hours in all for 16 retries.
+A message may be sent back as often as its group allows; then it becomes a dead letter. Before each
+retry there is a delay. If the group has no policy, the delay is a delay level, two above the number
+of earlier retries: 10 s, 30 s, 1 min … 2 h, four and three quarter hours in all for 16 retries.
 
-Source: RocketMQ 5.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``, ``SendMessageProcessor.
-handleRetryAndDLQ``, ``CustomizedRetryPolicy``, ``ExponentialRetryPolicy``,
-``ConsumeMessagePopConcurrentlyService``. There a delay that has outgrown a ``long`` wraps around
-and may be any; here it is the policy's longest.
+Source: RocketMQ 5.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``,
+``SendMessageProcessor. handleRetryAndDLQ``, ``CustomizedRetryPolicy``, ``ExponentialRetryPolicy``,
+``ConsumeMessagePopConcurrentlyService``. There a delay that exceeds a ``long`` wraps around and may
+have any value; here it is the policy's longest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 from eruca_broker.core.records.scheduled import LEVELS, Wait
 from eruca_broker.core.state.group_events import CustomizedDelays, ExponentialDelays
 
-STEPS_SKIPPED: Final = 2  # of RocketMQ's steps: a first retry after 1 or 5 s would be in vain
+STEPS_SKIPPED: Final = 2  # of RocketMQ's steps: a first retry after 1 or 5 s would be too early
 _EXPONENT_MAX: Final = 32
 _LONG_MAX: Final = 2**63 - 1
 
@@ -30,8 +30,8 @@ RetryPolicy: TypeAlias = CustomizedDelays | ExponentialDelays | None
 class Verdict:
     """The decision on a message that was sent back."""
 
-    reconsume_times: int  # how often it has been sent back, this time included
-    wait: Wait | None  # before it is tried again; None: it is a dead letter
+    reconsume_times: int  # the number of times that it has been sent back, this time included
+    wait: Wait | None  # before the retry; None: it is a dead letter
 
 
 def verdict(
@@ -43,15 +43,15 @@ def verdict(
     level: int | None = None,
     delay_seconds: float | None = None,
 ) -> Verdict:
-    """Return what becomes of a message that has been sent back *reconsume_times* times before.
+    """Decide on a message that has been sent back *reconsume_times* times before.
 
     Args:
         reconsume_times: Of the message.
-        times_max: How often it may be.
+        times_max: The maximum of *reconsume_times*.
         policy: The group's.
         now_ms: Since the epoch.
-        level: Asked for: -1 is a dead letter at once, None or 0 leaves it to the policy.
-        delay_seconds: Asked for, instead of a level.
+        level: The requested level: -1 is a dead letter at once, None or 0 leaves it to the policy.
+        delay_seconds: The requested delay, instead of a level.
     """
     if (level or 0) < 0 or reconsume_times >= times_max:
         return Verdict(reconsume_times + 1, None)
@@ -76,11 +76,11 @@ def policy_delay_ms(policy: CustomizedDelays | ExponentialDelays, reconsume_time
 
 
 def step_delay_ms(steps_ms: Sequence[int], reconsume_times: int, *, skipped: int = 0) -> int:
-    """Return the step of a retry; the last one holds for all that follow."""
+    """Return the step of a retry; the last step applies to all further retries."""
     return steps_ms[min(max(reconsume_times, 0) + skipped, len(steps_ms) - 1)]
 
 
 def grown_delay_ms(initial_ms: int, multiplier: float, reconsume_times: int) -> int:
-    """Return a delay that grows with each retry, before any maximum."""
+    """Return a delay that grows with each retry, before any maximum is applied."""
     exponent = min(max(reconsume_times, 0), _EXPONENT_MAX)
     return int(initial_ms * min(multiplier**exponent, _LONG_MAX))

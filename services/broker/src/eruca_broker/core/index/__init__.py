@@ -1,1 +1,1 @@
-"""The key index: its layout, its chains, and what it does not have yet."""
+"""The key index: its layout, its chains, and the keys that are not in it yet."""

@@ -1,8 +1,7 @@
 """Keys of records that are visible and not in the key index yet.
 
-Adding keys to the index costs far less in bulk than record by record. So what has been dispatched
-is kept, a batch's keys as they were read from it, until enough have come together. Their order is
-the log's.
+Adding keys to the index in bulk costs far less than record by record. So a batch's keys are kept,
+as they were read from it, until there are enough. Their order is that of the log.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class KeyBacklog:
     """The keys of batches, in log order.
 
     Attributes:
-        count: Records they are of.
+        count: Number of records that have these keys.
         size: Bytes of the keys.
     """
 
@@ -37,11 +36,11 @@ class KeyBacklog:
         self.count = 0
         self.size = 0
         self._keys: list[bytes] = []  # of each batch, as rows of KEY_DTYPE: where its records start
-        self._log_offsets: list[int] = []  # where each batch lies
+        self._log_offsets: list[int] = []  # log offset of each batch
         self._timestamps: list[int] = []  # … and its store time in ms
 
     def add(self, count: int, keys: bytes, log_offset: int, timestamp: int) -> None:
-        """Take the keys of a batch of *count* records."""
+        """Add the keys of a batch of *count* records."""
         self.count += count
         self.size += len(keys)
         self._keys.append(keys)
@@ -65,7 +64,7 @@ class KeyBacklog:
         )
 
     def clear(self) -> None:
-        """Forget all: it is indexed."""
+        """Drop all keys, because they are in the index now."""
         self.count = self.size = 0
         self._keys.clear()
         self._log_offsets.clear()

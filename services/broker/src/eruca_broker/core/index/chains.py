@@ -1,6 +1,6 @@
-"""The key index's slot chains: what each new entry's ``previous`` is, for many entries at once.
+"""The key index's slot chains: compute the ``previous`` of many new entries at once.
 
-A slot holds the number of its newest entry, and each entry the number of the next older one.
+A slot contains the number of its newest entry, and each entry the number of the next older one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Slots = NDArray[np.int32]
 
 
 def chain(slots: Slots, hashes: NDArray[np.int32], first: int) -> tuple[NDArray[np.int32], int]:
-    """Add entries to *slots*; return each one's ``previous`` and how many slots came into use.
+    """Add entries to *slots*; return each one's ``previous`` and the number of slots newly in use.
 
     Args:
         slots: Changed in place.
         hashes: Of each entry's key, oldest entry first; none is negative.
-        first: Number of the oldest one; the others follow.
+        first: Number of the oldest entry; the others follow.
     """
     previous: NDArray[np.int32] = np.empty(len(hashes), np.int32)
     used: int = chain_keys(

@@ -57,7 +57,7 @@ IndexEntries = NDArray[np.void]
 
 
 class IndexHeader(NamedTuple):
-    """A header's fields. An index file that is empty carries on its predecessor's end."""
+    """A header's fields. An empty index file has its predecessor's end."""
 
     begin_timestamp: int = 0
     end_timestamp: int = 0
@@ -77,7 +77,7 @@ class IndexHeader(NamedTuple):
 
         Args:
             count: At least one.
-            used: How many slots were empty before.
+            used: Number of slots that were empty before.
             offsets: Log offsets of the first and last one's records.
             timestamps: Their store times in ms.
         """
@@ -92,10 +92,10 @@ class IndexHeader(NamedTuple):
         )
 
     def overlaps(self, begin: int, end: int) -> bool:
-        """Tell whether the file may hold entries stored between *begin* and *end*, both in ms."""
+        """Tell whether the file may contain entries stored from *begin* to *end*, both in ms."""
         first, last = self.begin_timestamp, self.end_timestamp
-        # Not "begin <= last and end >= first": a file's end may be before its beginning, where the
-        # clock was set back, and RocketMQ then finds it only from either bound.
+        # Not "begin <= last and end >= first": if the clock was set back, a file's end may be
+        # before its beginning. RocketMQ then finds it only from one of the two.
         return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 
 
@@ -109,28 +109,28 @@ class IndexEntry(NamedTuple):
 
 
 def decode_header(data: bytes) -> IndexHeader:
-    """Return the header at the start of *data*; of a file not written to yet, an empty one."""
+    """Return the header at the start of *data*; if the file was never written, an empty one."""
     header = IndexHeader(*HEADER.unpack_from(data))
     return header if header.index_count else header._replace(index_count=1)
 
 
 def file_size(hash_slots: int, max_entries: int) -> int:
-    """Return the bytes of an index file, which has them from its creation on."""
+    """Return the size of an index file in bytes; it has that size from its creation on."""
     return entry_position(hash_slots, max_entries)
 
 
 def slot_position(slot: int) -> int:
-    """Return at which byte a slot lies."""
+    """Return the byte position of a slot."""
     return HEADER_SIZE + SLOT_SIZE * slot
 
 
 def entry_position(hash_slots: int, number: int) -> int:
-    """Return at which byte entry *number* lies."""
+    """Return the byte position of entry *number*."""
     return HEADER_SIZE + SLOT_SIZE * hash_slots + ENTRY_SIZE * number
 
 
 def seconds_since(begin: int, timestamp: int) -> int:
-    """Return the seconds an entry stored at *timestamp* holds in a file that begins at *begin*."""
+    """Return the seconds field of an entry stored at *timestamp*, if its file begins at *begin*."""
     return min(max((timestamp - begin) // 1000, 0), SECONDS_MAX) if begin > 0 else 0
 
 
@@ -159,13 +159,13 @@ def view_entries(data: bytes | bytearray) -> IndexEntries:
 def file_name(timestamp: int, after: str | None, zone: tzinfo | None) -> str:
     """Return the name of a file created at *timestamp*: its local time, to the millisecond.
 
-    Names tell the files' order. Where the clock was set back, or two files begin in the same
-    millisecond, the name is the first one behind *after*.
+    Names give the order of the files. If the clock was set back, or two files begin in the same
+    millisecond, the name is the first free one behind *after*.
 
     Args:
         timestamp: ms since the epoch.
-        after: Name of the newest file there is.
-        zone: Whose local time; None for the machine's.
+        after: Name of the newest existing file.
+        zone: Time zone of the local time; None for the machine's.
     """
     moment = (_EPOCH + timedelta(milliseconds=timestamp)).astimezone(zone)
     name = f"{moment:{_NAME_FORMAT}}{moment.microsecond // 1000:03d}"
@@ -177,5 +177,5 @@ def file_name(timestamp: int, after: str | None, zone: tzinfo | None) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Tell whether *name* could be an index file's."""
+    """Tell whether *name* could be that of an index file."""
     return len(name) == NAME_SIZE and name.isdecimal()

@@ -1,1 +1,1 @@
-"""The log's life: what a stretch of it holds, whether it still does, and when it goes."""
+"""The log: recognising valid records, recovery, retention and scrubbing."""

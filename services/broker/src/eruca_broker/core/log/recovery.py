@@ -1,16 +1,17 @@
-"""Finding out what is in a stretch of log: which records, where they end, and why there.
+"""Find the records in a stretch of log, its end, and the reason for its end.
 
-Two answers must never be confused. Bytes behind the last sound record that nobody was promised
-are a *torn tail*: they are cut. A record that was durable and no longer reads back is *damage*:
-cutting there would lose acknowledged messages, so recovery refuses and leaves the files alone.
-:func:`walk` only reports where and why it stopped; the store knows which of the two it is.
+Two results must never be confused. A *torn tail* consists of bytes behind the last valid record
+that were promised to nobody: it is truncated. *Damage* is a durable record that can no longer be
+read. Truncating there would lose acknowledged messages, so recovery refuses and leaves the files
+unchanged. :func:`walk` only reports where and why it stopped; the store knows which of the two it
+is.
 
-A record must pass: a known magic, a size that fits, parts that add up to it, a topic that can be
-one, a queue and an offset that are not negative, its own log offset, and its checksum or, where
-RocketMQ has written it without one, its body's CRC. A torn write, a hole of zeros, and stale bytes
-from before an earlier crash each fail one of them. Only a record that lacks nothing but the end of
-its properties, its checksum among them, might pass: it holds the zeros there that the file was made
-of. So behind what was flushed a record that ends in a zero byte is torn.
+A valid record has a known magic, a size that fits, parts that add up to it, a possible topic, a
+queue and an offset that are not negative, and its own log offset. Its checksum must match or, if
+RocketMQ wrote it without one, its body's CRC. A torn write, a hole of zeros, and stale bytes from
+before an earlier crash each fail one of these checks. One torn record might pass: a record that
+lacks nothing but the end of its properties, its checksum among them. It has zeros there, of which
+the file was made. So a record behind the flushed part that ends in a zero byte is torn.
 
 Source: RocketMQ 5.3, ``CommitLog.recoverAbnormally``, ``checkMessageAndReturnSize``.
 """
@@ -43,7 +44,7 @@ from eruca.core.messages.record_columns import (
 )
 from eruca_broker.core.records.stored_proof import proved_rows
 
-RECORDS_PER_STEP: Final = 32_768  # looked at together; bounds the arrays
+RECORDS_PER_STEP: Final = 32_768  # examined together; bounds the arrays
 MAX_OFFSET: Final = 2**63 - 1
 
 _NO_TOPICS: Final = TopicColumn([], np.zeros(0, np.int64))
@@ -53,23 +54,23 @@ _HEAD: Final = struct.Struct(">iI")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Some records in a row, all of them sound."""
+    """Consecutive valid records."""
 
     columns: RecordColumns | None  # None: no record in this step
     topics: TopicColumn  # the records'
     end: int  # behind the last of them, counted from the start of the buffer
-    is_full: bool  # a blank record follows: the log goes on in the next segment
-    fault: str | None  # what is wrong with the record at ``end``; None: go on, or the end
+    is_full: bool  # a blank record follows: the log continues in the next segment
+    fault: str | None  # the fault of the record at ``end``; None: more to read, or the end
 
 
 def walk(
     buffer: LogBuffer, start: int, base_offset: int, *, durable_offset: int = MAX_OFFSET
 ) -> Iterator[Step]:
-    """Yield the sound records of a segment from *start* on; the last step says why it ends.
+    """Yield the valid records of a segment from *start* on; the last step says why it ends.
 
     Args:
         buffer: The whole segment.
-        start: Where a record begins, counted from the segment's start.
+        start: The beginning of a record, counted from the segment's start.
         base_offset: Log offset of the segment's first byte.
         durable_offset: Log offset behind which a record may be torn.
     """

@@ -1,10 +1,10 @@
-"""Retention: how many of the oldest segments go, what keeps them, and whether writes are taken.
+"""Retention: the number of oldest segments to delete, and whether writes are accepted.
 
-Rules, as RocketMQ's: in the hours named by ``delete_hours``, or above ``disk_high`` at any hour,
-segments that have not been written to for ``reserved_hours`` are deleted. Above ``disk_forced``
-the oldest go whatever their age, one round after the other, until it is below again. Above
-``disk_refuse`` writes are refused as well, until it is down at ``disk_forced``. The last segment
-never goes, and none goes before an older one.
+The rules are RocketMQ's. Segments that have not been written for ``reserved_hours`` are deleted, in
+the hours listed in ``delete_hours``, or at any hour if disk use is above ``disk_high``. Above
+``disk_forced`` the oldest segments are deleted regardless of age, round after round, until disk use
+is below it. Above ``disk_refuse`` writes are refused too, until disk use is at ``disk_forced``
+again. The last segment is never deleted, and none before an older one.
 
 Source: RocketMQ 5.3, ``DefaultMessageStore.CleanCommitLogService``.
 """
@@ -25,7 +25,7 @@ class RetentionRules:
     reserved_hours: float = 72.0  # since a segment was last written to
     delete_hours: frozenset[int] = frozenset({4})  # of the day, local time
     disk_high: float = 0.75  # used part of the disk: delete at any hour, by age
-    disk_forced: float = 0.85  # … delete whatever the age
+    disk_forced: float = 0.85  # … delete regardless of age
     disk_refuse: float = 0.90  # … and refuse writes
 
     def __post_init__(self) -> None:
@@ -49,11 +49,11 @@ def decide(
     disk_used: float,
     was_refusing: bool,
 ) -> RetentionDecision:
-    """Return how many of the oldest segments to delete, and whether writes are refused.
+    """Return the number of oldest segments to delete, and whether writes are refused.
 
     Args:
-        rules: What is kept.
-        written_at: When each segment was last written to, oldest first, seconds since the epoch.
+        rules: The rules of retention.
+        written_at: When each segment was last written, oldest first, seconds since the epoch.
         now: The same clock's time.
         hour: Of the day, local time.
         disk_used: Used part of the disk, 0 to 1.
@@ -77,10 +77,10 @@ def oldest_needed(
     """Return the log offset before which nothing is needed any more.
 
     Args:
-        visible_offset: What lies behind it has not been read by anyone.
-        snapshot_offset: Where the latest whole snapshot of the state begins.
-        waiting: Where the oldest messages lie that wait for their time or for a decision; None
-            where none waits.
+        visible_offset: Log offset behind which no reader has read.
+        snapshot_offset: The beginning of the latest whole snapshot of the state.
+        waiting: Log offsets of the oldest messages that wait for their time or for a decision; None
+            if there is none.
     """
     oldest = (offset for offset in waiting if offset is not None)
     return min(visible_offset, snapshot_offset, *oldest)

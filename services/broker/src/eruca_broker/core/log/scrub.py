@@ -1,8 +1,8 @@
-"""Proving once more what has lain in the log for long: a disk may change its mind.
+"""Verify old records again: a disk may return other bytes than were written.
 
-A record is believed because it was proved when it came, and after a crash again. Nobody looks at
-it between then and the day that somebody reads it. A scrub reads the log from end to end, slowly,
-so that damage is known while there is still a backup to take the record from.
+A record is verified when it arrives, and again after a crash. Nobody looks at it between then and
+the day on which it is read. A scrub reads the log slowly from end to end. So damage is detected
+while a backup from which to restore the record still exists.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _BEHIND_BODY_MAX: Final = 2 * (2 + 0xFFFF)  # bytes of topic and properties, eac
 class Examined(NamedTuple):
     """The result of examining a stretch of the log."""
 
-    next_offset: int  # log offset to go on from
-    size_needed: int  # bytes that must be there from then on; 0: any number will do
-    damage: str | None  # what is wrong with the record that ``next_offset`` leaves behind
+    next_offset: int  # log offset at which to continue
+    size_needed: int  # bytes required from there on; 0: any number
+    damage: str | None  # the fault of the record that ``next_offset`` skips
     damaged_at: int = 0  # … and its log offset
 
 
 def examine(stretch: bytes, log_offset: int, segment_end: int, end_offset: int) -> Examined:
-    """Prove the records of a stretch up to the first that is damaged, or cut by the stretch's end.
+    """Verify the records of a stretch up to the first damaged one, or one that extends beyond it.
 
     Args:
         stretch: Bytes of one segment, a few at least; it may end anywhere.
-        log_offset: Where it begins, as does a record.
+        log_offset: Its log offset, at which a record begins.
         segment_end: Log offset behind the last byte of the segment.
-        end_offset: … behind the last that is to be proved of it, where a record ends.
+        end_offset: Log offset behind the last byte of it to verify, where a record ends.
     """
     step = next(walk(stretch, 0, log_offset))
     offset, rest = log_offset + step.end, stretch[step.end :]
@@ -65,14 +65,14 @@ def examine(stretch: bytes, log_offset: int, segment_end: int, end_offset: int) 
         fault = f"size {size} or magic {magic:#010x} is wrong; the segment's rest cannot be read"
         return Examined(segment_end, 0, fault, offset)
     if step.fault is None or is_cut:
-        return Examined(offset, size, None)  # the next stretch begins with it, and has all of it
+        return Examined(offset, size, None)  # the next stretch begins with it and has all of it
     return Examined(offset + size, 0, step.fault, offset)
 
 
 def _can_be_size(size: int, record: bytes) -> bool:
-    """Tell whether a record of *size* bytes can have a body as large as its head, *record*, says.
+    """Tell whether a record of *size* bytes can have the body size that its head, *record*, says.
 
-    A size with a wrong bit may be that of a whole segment, which nobody should read at once.
+    A size with one wrong bit may be that of a whole segment, which must not be read at once.
     """
     at = RecordLayout.SYS_FLAG
     layout = layout_of(int.from_bytes(record[at : at + 4]))

@@ -1,10 +1,10 @@
 """The compiled functions, as Python calls them.
 
-They lie in one library beside this package, compiled when it is installed (``hatch_build.py``). It
-is called with the GIL held: a call takes microseconds, for millions of keys some milliseconds, and
-none waits for anything.
+They are in one library beside this package, compiled at its installation (``hatch_build.py``). They
+are called with the GIL held. A call takes microseconds, or some milliseconds for millions of keys,
+and never blocks.
 
-Who calls sees to it that every address and count is right; the functions believe them.
+The caller must ensure that every address and count is right; the functions do not check them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _load(module: str) -> ctypes.PyDLL:
 
 
 _library: Final = _load("_eruca_broker")
-# ISA-L's function itself: called from C it takes a quarter of what it takes called from Python.
+# ISA-L's function itself: a call from C takes a quarter of the time of a call from Python.
 _crc32: Final = _load(isal_zlib.__name__).crc32_gzip_refl
 
 
@@ -112,12 +112,12 @@ encode_index_entries: Final = _function(
 
 
 def address_of(buffer: bytearray, at: int = 0) -> int:
-    """Return where byte *at* of *buffer* lies; true as long as that is kept and not resized."""
+    """Return the address of byte *at* of *buffer*; valid until the buffer is resized or freed."""
     return ctypes.addressof(ctypes.c_char.from_buffer(buffer, at))
 
 
 def address_of_array(array: NDArray[Any], dtype: type[np.generic]) -> int:
-    """Return where the first element of an array of *dtype* lies; the others follow at once."""
+    """Return the address of an array's first element, of *dtype*; the others follow directly."""
     assert array.dtype == dtype, array.dtype
     assert array.flags.c_contiguous, array.strides
     address: int = array.__array_interface__["data"][0]

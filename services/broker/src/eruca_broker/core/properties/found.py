@@ -1,12 +1,12 @@
 """Tag codes and key hashes of many messages at once, from their properties' text.
 
-The consume queues' tag codes and the key index's hashes come from here and only from here, when a
-message is stored as well as when a projection is rebuilt: so a rebuilt projection is the same as
-the one it replaces, whoever wrote the record and in whatever order its properties stand.
+Only this module computes the consume queues' tag codes and the key index's hashes, both when a
+message is stored and when a projection is rebuilt. So a rebuilt projection equals the one it
+replaces, no matter who wrote the record and in which order its properties are.
 
-Texts are read by compiled code (``native/properties.c``). What that leaves to Python is one text
-at a time: one that is not UTF-8, or has more keys than there was room for. Python sees to that and
-has it read then: a text may have thousands of keys, and a request many such texts.
+Compiled code reads the texts (``native/properties.c``). It leaves two kinds of text to Python, one
+at a time: a text that is not UTF-8, and one with more keys than there was room for. A text may have
+thousands of keys, and a request many such texts.
 
 Source: RocketMQ 5.3, ``IndexService.buildIndex``, ``MessageExtBrokerInner.tagsString2tagsCode``.
 """
@@ -34,12 +34,12 @@ KEY_SIZE: Final = 8  # bytes
 KEY_DTYPE: Final = np.dtype([("hash", "=i4"), ("record", "=u4")])
 
 _HEAD: Final = struct.Struct("=IIII")  # ``struct found``: records, keys, room for keys
-_COUNTS: Final = struct.Struct("=II")  # … as far as it changes
+_COUNTS: Final = struct.Struct("=II")  # … the part of it that changes
 _RECORD: Final = struct.Struct("=qII")
 _RECORD_DTYPE: Final = np.dtype([("tag_code", "=i8"), ("end", "=u4"), ("properties_size", "=u4")])
 _KEY_SEPARATOR: Final = KEY_SEPARATOR.encode()
-_KEYS_EACH: Final = 3  # room for so many keys of each record …
-_KEYS_MORE: Final = 13  # … and so many more
+_KEYS_EACH: Final = 3  # initial room for keys of each record …
+_KEYS_MORE: Final = 13  # … and additional room
 
 assert KEY_DTYPE.itemsize == KEY_SIZE
 assert _RECORD.size == _RECORD_DTYPE.itemsize
@@ -51,12 +51,12 @@ Keys = NDArray[np.void]
 class FoundProperties:
     """Values found in the properties of some records; filled by compiled functions.
 
-    Keys are in the records' order, of each the unique id first, then each of KEYS. To which number
-    of a record they belong, who fills it decides.
+    Keys are in the records' order; of each record the unique id comes first, then each of KEYS. The
+    code that fills the table decides which number a record has.
 
     Attributes:
-        at: The address that such a function takes; another one after :meth:`add`.
-        size: How many records there are.
+        at: The address for compiled functions; it changes with :meth:`add`.
+        size: The number of records.
     """
 
     __slots__ = ("_buffer", "at", "size")
@@ -75,9 +75,9 @@ class FoundProperties:
         return count
 
     def start_of(self, row: int) -> int:
-        """Return where a record starts, up to the first that has not been read.
+        """Return the start of each record, up to the first that has not been read.
 
-        Counted, as all places are, from where the first one starts.
+        It is counted, as all places are, from the first record's start.
         """
         if not row:
             return 0
@@ -86,24 +86,24 @@ class FoundProperties:
 
     @property
     def tag_codes(self) -> Int64Array:
-        """Each record's tag code; 0 without a tag."""
+        """Return each record's tag code; 0 without a tag."""
         codes: Int64Array = self._records["tag_code"].astype(np.int64)
         return codes
 
     @property
     def ends(self) -> Int64Array:
-        """The end of each record."""
+        """Return the end of each record."""
         ends: Int64Array = self._records["end"].astype(np.int64)
         return ends
 
     def properties_extent(self, row: int) -> tuple[int, int]:
-        """Return where a record's properties begin and end."""
+        """Return the beginning and end of a record's properties."""
         _, end, size = _RECORD.unpack_from(self._buffer, self._record_at(row))
         return end - size, end
 
     @property
     def keys(self) -> bytes:
-        """All keys, as rows of KEY_DTYPE."""
+        """Return all keys, as rows of KEY_DTYPE."""
         key_count = _COUNTS.unpack_from(self._buffer)[1]
         return bytes(memoryview(self._buffer)[self._key_at(0) : self._key_at(key_count)])
 
@@ -113,10 +113,10 @@ class FoundProperties:
         Args:
             properties: Its text.
             topic: Its topic.
-            record: The number its keys belong to.
-            end: Where it ends.
+            record: The number of the record that its keys get.
+            end: Its end.
         """
-        # What is no UTF-8 ends before the next separator: value by value it would come to the same.
+        # Invalid UTF-8 ends before the next separator: decoding value by value gives the same.
         text = properties.decode("utf-8", "replace").encode()
         self._make_room(text.count(_KEY_SEPARATOR) + 2)  # one more key than blanks, and the id
         at = self._record_at(self.count)
@@ -125,7 +125,7 @@ class FoundProperties:
         assert is_read, properties
 
     def _make_room(self, more: int) -> None:
-        """Make sure that *more* keys fit; often there is room for as many again afterwards."""
+        """Make sure that *more* keys fit; afterwards there is often room for as many again."""
         _, key_count, room, _ = _HEAD.unpack_from(self._buffer)
         if key_count + more <= room:
             return
@@ -148,11 +148,11 @@ class FoundProperties:
 def find_properties(
     buffer: LogBuffer, starts: Int64Array, sizes: Int64Array, topics: TopicColumn
 ) -> FoundProperties:
-    """Return what is in properties that lie anywhere in a buffer; keys belong to rows.
+    """Return the values in properties anywhere in a buffer; keys belong to rows.
 
     Args:
-        buffer: What the properties lie in.
-        starts: Where each text begins, counted from the start of the buffer.
+        buffer: The bytes that contain the properties.
+        starts: The beginning of each text, counted from the start of the buffer.
         sizes: Bytes of each text.
         topics: The records' topics.
     """
@@ -172,5 +172,5 @@ def find_properties(
 
 @lru_cache(maxsize=4096)
 def prefix_hash(topic: str) -> int:
-    """Return Java's hash of what precedes a key of *topic* in the index, as an unsigned number."""
+    """Return Java's hash of the part before a key of *topic* in the index, unsigned."""
     return string_hash(f"{topic}#") & 0xFFFF_FFFF

@@ -1,8 +1,8 @@
-"""Single properties of a record, looked up where it lies in the log.
+"""Look up single properties of a record in the log.
 
-A filter over properties asks for one or two of them, of many records: the text is searched for
-those, and the others are neither split nor decoded. The reading is RocketMQ's: of several
-properties with one name the last one counts, and one without a value does not.
+A filter on properties needs one or two of them, of many records. Only these are searched for in the
+text; the others are neither split nor decoded. The rules are RocketMQ's: of several properties with
+one name the last counts, and a property without a value does not count.
 
 Source: RocketMQ 5.3, ``MessageDecoder.string2messageProperties``, ``MessageEvaluationContext``.
 """
@@ -24,7 +24,7 @@ _NAMES_MAX: Final = 1_024  # searched names kept encoded
 
 
 class StoredProperties:
-    """The properties in a stored text; ``get`` is all a filter needs of them."""
+    """The properties in a stored text; a filter needs only ``get``."""
 
     __slots__ = ("_text",)
 
@@ -33,11 +33,11 @@ class StoredProperties:
 
     @property
     def size(self) -> int:
-        """The number of bytes that are searched for a property."""
+        """Return the number of bytes that are searched for a property."""
         return len(self._text)
 
     def get(self, name: str, /) -> str | None:
-        """Return a property's value; None where there is none of this name."""
+        """Return a property's value; None if there is none of this name."""
         needle = _needle(name)
         end = len(self._text)
         while (found := self._text.rfind(needle, 0, end)) >= 0:
@@ -46,12 +46,12 @@ class StoredProperties:
             value = self._text[start : stop if stop >= 0 else None]
             if value:
                 return _decoded(value)
-            end = found + 1  # it has no value: one before it may; they may share a separator
+            end = found + 1  # it has no value, an earlier one may; the two may share a separator
         return None
 
 
 def stored_properties(record: memoryview) -> StoredProperties:
-    """Return the properties of *record*; none where it is so damaged that they cannot be found."""
+    """Return the properties of *record*; none if damage makes them impossible to find."""
     (magic,) = _U32.unpack_from(record, _MAGIC_AT)
     layout = layout_of(record[_HOST_BITS_AT])
     (body_size,) = _U32.unpack_from(record, layout.body_size)
@@ -70,4 +70,4 @@ def _decoded(value: bytes) -> str:
     try:
         return value.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
-        return value.decode("utf-8", "replace")  # a producer's slip; the message can be read
+        return value.decode("utf-8", "replace")  # a producer's mistake; the message can be read

@@ -1,1 +1,1 @@
-"""Convert messages into records, and records into others: delayed, sent back, shown."""
+"""Convert messages into records, and records into others: delayed, sent back, rendered as JSON."""

@@ -1,16 +1,15 @@
 """Records of messages that were sent back: the retry, the dead letter, and the redriven message.
 
-Each is the same message, with its unique id, its body and when it was born; what changes is where
-it goes and what its properties tell. A retry remembers where the message was stored first, and why
-it was sent back. A dead letter tells the same. Redriven, a message forgets all of it and starts
-anew.
+Each is the same message, with the same unique id, body and born time. Its destination and its
+properties differ. A retry records where the message was stored first, and why it was sent back. So
+does a dead letter. A redriven message has none of these properties and starts like a new one.
 
-Room for properties is limited. Both come into being even where there is hardly any: they then go
-without the error's text, and at last without anything that RocketMQ would not tell. Where not even
-that finds room, there is no retry, and a dead letter that tells nothing.
+Room for properties is limited. Retries and dead letters are made even if there is hardly any room.
+First they lose the error's text, then all properties that RocketMQ does not have. If even that does
+not fit, there is no retry, and a dead letter without any of these properties.
 
-Of a message that is damaged nothing is copied: its letter would look sound, with bytes that nobody
-sent. Its letter has no body, and tells the place and the damage. It cannot be redriven.
+Nothing is copied from a damaged message. A copy would look valid and contain bytes that nobody
+sent. Its dead letter has no body and records the place and the damage. It cannot be redriven.
 
 Source: RocketMQ 5.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``. Reason, error, and queue
 and offset of origin are ours.
@@ -67,13 +66,13 @@ class Origin(NamedTuple):
     """The place at which a message was stored when it was sent."""
 
     topic: str
-    queue_id: int | None  # None: RocketMQ has sent it back, and does not tell
+    queue_id: int | None  # None: RocketMQ has sent it back, and does not record it
     offset: int | None
-    message_id: str  # the offset id it had there
+    message_id: str  # the offset id that it had there
 
 
 def origin_of(record: Record) -> Origin:
-    """Return where a message, which may be a retry or a dead letter, was stored first."""
+    """Return the place at which a message, perhaps a retry or a dead letter, was stored first."""
     properties = record.property_map()
     topic = properties.get(names.RETRY_TOPIC) or properties.get(names.DEAD_ORIGIN_TOPIC)
     if topic is None:
@@ -97,10 +96,10 @@ def retry_of(
     reason: str,
     error: str | None,
 ) -> bytes:
-    """Return the record of a retry, as it waits for its time.
+    """Return the record of a retry that waits for its time.
 
     Raises:
-        PropertiesTooLargeError: The message's own properties leave no room for where it came from.
+        PropertiesTooLargeError: The message's own properties leave no room for its origin.
     """
     destination = Destination(retry_topic(group), 0)
     told = _told_of(origin)
@@ -135,8 +134,8 @@ def dead_letter_of(
 ) -> bytes:
     """Return the record of a dead letter.
 
-    It tells as much as the message's own properties leave room for, in the end nothing: it is kept
-    all the same, for nobody else would.
+    It contains as many of the additional properties as fit, in the end none. It is stored in any
+    case, because no other copy would be kept.
     """
     least = {
         names.DEAD_ORIGIN_TOPIC: origin.topic,
@@ -165,7 +164,7 @@ def dead_letter_of(
 def letter_of_damage(
     damage: Damage, group: str, queue: tuple[str, int], *, attempts: int, now_ms: int, host: Host
 ) -> bytes:
-    """Return the record of a dead letter that stands for a damaged message of *queue*."""
+    """Return the record of a dead letter that replaces a damaged message of *queue*."""
     topic, queue_id = queue
     message_id = encode_offset_id(host, damage.log_offset)
     origin = Origin(topic, queue_id, damage.queue_offset, message_id)
@@ -189,18 +188,18 @@ def letter_of_damage(
 
 
 def is_of_damage(record: Record, properties: Mapping[str, str]) -> bool:
-    """Tell whether a dead letter only stands for a message: any that was sent has a unique id."""
+    """Tell whether a dead letter only replaces a message: sent messages have a unique id."""
     reason = properties.get(names.DEAD_REASON)
     return reason == DAMAGED and not record.body and names.UNIQ_KEY not in properties
 
 
 def redriven(raw: bytes | memoryview, destination: Destination) -> bytes:
-    """Return the record of a dead letter as a message that nobody has tried yet."""
+    """Return the record of a dead letter as a message without any retries."""
     return rewritten(raw, destination, without=_DROPPED_NAMES, reconsume_times=0)
 
 
 def error_text(error: str | None) -> str:
-    """Return what is kept of a handler's error: so much of it, and nothing that separates."""
+    """Return the stored part of a handler's error: shortened, and without separators."""
     if error is None:
         return ""
     clean = _CONTROLS.sub(" ", error).strip()

@@ -1,13 +1,13 @@
-"""Half messages as records: how one waits for its decision, and what it becomes.
+"""Half messages as records: stored until the decision, then committed, parked or carried forward.
 
 A half message is a whole record of the half topic, with its real topic and queue among its
-properties. Committing appends it again where it belongs, with the flag of a commit and the half
-message's place; parking and carrying forward append it again, too. Body, CRC, born time and host
-stay as they are, so nothing is decoded that is only passed on.
+properties. A commit appends it again to its real queue, with the flag of a commit and the half
+message's log offset. Parking and carrying forward append it again too. Body, CRC, born time and
+host stay the same, so nothing needs to be decoded.
 
-That a half message needs no more looking at, an **op message** says: of the op topic, with the tag
-``d``, whose body is the half message's queue offset. A RocketMQ broker that opens the store reads
-both topics as its own.
+An **op message** marks a half message as finished: a message of the op topic with the tag ``d``,
+whose body is the half message's queue offset. A RocketMQ broker that opens the store reads both
+topics as its own.
 
 Source: RocketMQ 5.3, ``TransactionalMessageBridge``, ``EndTransactionProcessor``,
 ``DefaultTransactionalMessageCheckListener``.
@@ -51,8 +51,8 @@ OP_PLACE: Final = Destination(OP_HALF_TOPIC, 0)
 PARKED_PLACE: Final = Destination(CHECK_MAX_TOPIC, 0)
 OP_TAG: Final = "d"
 _OFFSET_SEPARATOR: Final = ","
-_PROPERTIES_RESERVE: Final = 128  # bytes for what parking and carrying add
-_STEP_SIZE_MAX: Final = 10 * 1024  # bytes a later step takes beside the message: reasons are long
+_PROPERTIES_RESERVE: Final = 128  # bytes that parking and carrying add
+_STEP_SIZE_MAX: Final = 10 * 1024  # bytes that later steps add beside the message: reasons are long
 _HALF_NAMES: Final = WAITING_NAMES | {
     name.encode()
     for name in (names.TRANSACTION_PREPARED, names.CHECK_TIMES, names.PREPARED_QUEUE_OFFSET)
@@ -80,18 +80,18 @@ def half_message(
     immunity_seconds: float | None = None,
     delay: dict[str, str] | None = None,
 ) -> bytes:
-    """Return the record *raw* as it waits for the decision whether it goes to *destination*.
+    """Return the record *raw* as a half message that goes to *destination* if it is committed.
 
     Args:
-        raw: A sound record.
-        destination: Where it goes if it is committed.
+        raw: A valid record.
+        destination: Its real topic and queue.
         transaction_id: Its unique id.
-        producer_group: Whom to ask.
-        immunity_seconds: No check before; RocketMQ knows whole seconds.
-        delay: What :func:`delay_properties` says.
+        producer_group: The group to ask about it.
+        immunity_seconds: No check before that; RocketMQ knows whole seconds.
+        delay: The result of :func:`delay_properties`.
 
     Raises:
-        PropertiesTooLargeError: Its properties leave no room for what waiting needs.
+        PropertiesTooLargeError: Its properties leave no room for those of a half message.
     """
     added = {
         names.TRANSACTION_PREPARED: "true",
@@ -112,14 +112,14 @@ def half_message(
 
 
 def half_size_max(segment_size: int) -> int:
-    """Return how large a half message may be: each later step has to fit into one segment."""
+    """Return the maximum size of a half message: each later step must fit into one segment."""
     return segment_size - BLANK_SIZE_MIN - _STEP_SIZE_MAX
 
 
 def delay_properties(
     *, level: int | None, delay_ms: int | None, deliver_at_ms: int | None
 ) -> dict[str, str]:
-    """Return how a half message says that it is to be delayed when it is committed."""
+    """Return the properties by which a half message records its delay after the commit."""
     said = {
         names.DELAY: level,
         names.TIMER_DELAY_MS: delay_ms,
@@ -129,9 +129,9 @@ def delay_properties(
 
 
 def said_properties(text: str) -> dict[str, str]:
-    """Return those of a half message's properties that its sender has said.
+    """Return the properties of a half message that its sender set.
 
-    But for its id, and in which trace it was sent.
+    Its id and its trace are not among them.
     """
     return {
         name: value
@@ -141,11 +141,11 @@ def said_properties(text: str) -> dict[str, str]:
 
 
 def wait_of(half: bytes | memoryview, now_ms: int) -> Wait | None:
-    """Return how long a half message that is committed now is delayed; None: not at all.
+    """Return the delay of a half message that is committed now; None: no delay.
 
-    What several properties say differently is as RocketMQ takes it: see
-    :mod:`eruca.core.messages.delay_levels`. A time that cannot be read, which RocketMQ would not
-    have stored, delays nothing.
+    If several properties contradict each other, RocketMQ's rules apply: see
+    :mod:`eruca.core.messages.delay_levels`. A time that cannot be read delays nothing; RocketMQ
+    would not have stored it.
     """
     properties = properties_of(half)
     level = _number(property_of(properties, names.DELAY))
@@ -171,7 +171,7 @@ def committed(
 
 
 def parked(half: bytes | memoryview, checks: int) -> bytes:
-    """Return a half message as an operator finds it."""
+    """Return a half message as an operator sees it."""
     return rewritten(
         half,
         PARKED_PLACE,
@@ -181,7 +181,7 @@ def parked(half: bytes | memoryview, checks: int) -> bytes:
 
 
 def carried(half: bytes | memoryview, checks: int) -> bytes:
-    """Return a half message to be stored again, before it is deleted where it lies."""
+    """Return a half message to be stored again, before its segment is deleted."""
     added = {
         names.CHECK_TIMES: str(checks),
         names.PREPARED_QUEUE_OFFSET: str(queue_offset_of(half)),
@@ -195,7 +195,7 @@ def carried_parked(parked_message: bytes | memoryview) -> bytes:
 
 
 def op_message(half_queue_offset: int, *, now_ms: int, host: Host) -> bytes:
-    """Return the op message that says that the half message at this queue offset is done with."""
+    """Return the op message that marks the half message at this queue offset as finished."""
     return encode_unstamped(
         Record(
             topic=OP_PLACE.topic,
@@ -210,7 +210,7 @@ def op_message(half_queue_offset: int, *, now_ms: int, host: Host) -> bytes:
 
 
 def finished_offsets(body: bytes) -> list[int]:
-    """Return the queue offsets of the half messages that an op message says are done with."""
+    """Return the queue offsets of the half messages that an op message marks as finished."""
     parts = body.decode("ascii", "replace").split(_OFFSET_SEPARATOR)
     return [int(part) for part in parts if part.isdecimal() and part.isascii()]
 

@@ -1,10 +1,10 @@
-"""Bodies that were sent as JSON: whether two say the same.
+"""Compare bodies that were sent as JSON.
 
-Two texts say the same where their values are equal: white space, the order of an object's members,
-escapes and the spelling of a number (``1``, ``1.0``, ``1e0``) make no difference. Numbers are
-compared as decimals, so that none is rounded.
+Two texts are equal if their values are. White space, the order of an object's members, escapes and
+the spelling of a number (``1``, ``1.0``, ``1e0``) do not matter. Numbers are compared as decimals,
+so that none is rounded.
 
-Source: RFC 8259; RFC 8785 has what a value's spellings have in common.
+Source: RFC 8259; RFC 8785 lists the spellings that one value can have.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 
 def is_same_json(one: bytes, other: bytes) -> bool:
-    """Tell whether two JSON texts say the same."""
+    """Tell whether two JSON texts have the same value."""
     if one == other:
         return True
     try:
         return _is_same(_read(one), _read(other))
     except (ValueError, DecimalException, RecursionError):
-        return False  # beyond what can be compared: another text is another value
+        return False  # cannot be compared: another text counts as another value
 
 
 def _read(text: bytes) -> Any:  # noqa: ANN401 - a JSON value
@@ -29,7 +29,7 @@ def _read(text: bytes) -> Any:  # noqa: ANN401 - a JSON value
 
 
 def _is_same(one: Any, other: Any) -> bool:  # noqa: ANN401
-    if type(one) is not type(other):  # true is no 1
+    if type(one) is not type(other):  # true is not 1
         return False
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_is_same(one[k], other[k]) for k in one)

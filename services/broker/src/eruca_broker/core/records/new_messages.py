@@ -1,9 +1,9 @@
-"""From JSON to the log: what a client sends becomes a record with the broker's fields still zero.
+"""From JSON to the log: a client's message becomes a record; the broker's fields are still zero.
 
-Everything JSON's schema cannot say is checked here, so that no message enters the log that could
-not be told apart, filtered or found afterwards: the two characters that separate stored properties
-occur in none of them, a key holds no blank (keys are stored joined by blanks), a tag can be
-subscribed to, a property has a name of its own and a value.
+This module checks everything that JSON's schema cannot express. So no message enters the log that
+could not be distinguished, filtered or found later. No text contains the two characters that
+separate stored properties. A key contains no blank, because keys are stored joined by blanks. A tag
+can be subscribed to. A property has a name that is not reserved, and a value.
 
 Source: RocketMQ 5.3, ``Validators``, ``MessageAccessor``, ``MessageDecoder``; its gRPC proxy's
 rules for tags.
@@ -57,7 +57,7 @@ _crc32 = isal_zlib.crc32  # about ten times zlib's speed at 1 KiB
 
 
 class Octets(Body, frozen=True):
-    """A body that came by itself, as that of the request, and not in JSON."""
+    """A body that came as the request's own body, and not in JSON."""
 
     octets: bytes = b""
 
@@ -84,16 +84,16 @@ def encode_messages(
 
     Args:
         messages: At least one.
-        pointers: Where each message stands in the request: ``/body``, ``/body/messages/0`` ….
-        topic: Where they go.
-        queue_id: Where they go.
+        pointers: The place of each message in the request: ``/body``, ``/body/messages/0`` ….
+        topic: Their topic.
+        queue_id: Their queue.
         born_host: The peer's address.
         store_host: The broker's; only its family matters here, for the room it needs.
-        now_ms: The born timestamp: a JSON client's clock is not asked.
-        next_unique_id: Makes an id for a message that brings none.
+        now_ms: The born timestamp; a JSON client's clock is not used.
+        next_unique_id: Makes an id for a message without one.
 
     Raises:
-        ValidationError: A message is not allowed; ``errors`` points at the place.
+        ValidationError: A message is invalid; ``errors`` points at the place.
         TooLargeError: A body, a message's properties or the whole exceeds its limit.
     """
     layout, sys_flag, no_store_address = _room_for(born_host.is_v6, store_host.is_v6)
@@ -133,17 +133,18 @@ def encode_messages(
         total_size += size
         if bodies_size > BODY_SIZE_MAX or total_size > RECORDS_SIZE_MAX:
             raise TooLargeError(
-                f"the bodies exceed {BODY_SIZE_MAX} bytes, or with all else {RECORDS_SIZE_MAX}",
+                f"the bodies exceed {BODY_SIZE_MAX} bytes, or the records {RECORDS_SIZE_MAX}",
                 fix="send fewer messages at once",
             )
     return Encoded(records, unique_ids)
 
 
 def body_bytes(body: Body, pointer: str) -> bytes:
-    """Return the bytes a body stands for.
+    """Return the bytes of a body.
 
     Raises:
-        ValidationError: Not exactly one form is given, it is empty, or it is not what it says.
+        ValidationError: The body does not have exactly one form, is empty, or is invalid in its
+            form.
         TooLargeError: It exceeds the limit.
     """
     if isinstance(body, Octets):
@@ -151,11 +152,11 @@ def body_bytes(body: Body, pointer: str) -> bytes:
     else:
         raw, place = _named_bytes(body, pointer), f"{pointer}/body"
     if not raw:
-        raise _fault(place, "a message's body has at least one byte")
+        raise _fault(place, "the body is empty; the minimum is 1 byte")
     if len(raw) > BODY_SIZE_MAX:
         raise TooLargeError(
-            f"the body has {len(raw)} bytes, more than {BODY_SIZE_MAX}",
-            fix="split it, or store it elsewhere and send where",
+            f"the body has {len(raw)} bytes; the maximum is {BODY_SIZE_MAX}",
+            fix="split the body, or store it elsewhere and send its address",
         )
     return raw
 
@@ -165,8 +166,8 @@ def _named_bytes(body: Body, pointer: str) -> bytes:
     if (text is UNSET) + (json is UNSET) + (base64 is UNSET) != 2:
         raise ValidationError.at(
             f"{pointer}/body",
-            "give exactly one of text, json and base64",
-            fix='such as {"body": {"text": "hello"}}',
+            "expected exactly one of text, json and base64",
+            fix='give one form, such as {"body": {"text": "hello"}}',
         )
     if text is not UNSET:
         raw = text.encode()
@@ -186,10 +187,10 @@ def _named_bytes(body: Body, pointer: str) -> bytes:
 
 
 def stored_properties(message: NewMessage, unique_id: str, pointer: str) -> bytes:
-    """Return the stored text of a message's properties, but for the record's checksum.
+    """Return the stored text of a message's properties, without the record's checksum.
 
     Raises:
-        ValidationError: One of them is not allowed.
+        ValidationError: A property is invalid.
         TooLargeError: Together they exceed the limit.
     """
     text = ""
@@ -216,12 +217,12 @@ def stored_properties(message: NewMessage, unique_id: str, pointer: str) -> byte
         text += f"{_BODY_FORMAT}{names.JSON_FORMAT}{_END}"
         count += 1
     if message.message_id is not None and message.message_id.split() != [message.message_id]:
-        raise _fault(f"{pointer}/message_id", "it holds a blank")
+        raise _fault(f"{pointer}/message_id", "it contains a blank")
     if message.message_id is not None and not message.message_id.strip("."):
-        # In a URL's path it would mean another place.
-        raise _fault(f"{pointer}/message_id", "it is dots alone; add a letter or a digit")
+        # In a URL's path it would name another place.
+        raise _fault(f"{pointer}/message_id", "it consists of dots; add a letter or a digit")
     text += f"{_UNIQUE}{unique_id}{_END}"
-    # Each property brings one of either separator; any more stand inside a name or a value.
+    # Each property brings one of either separator; any more are inside a name or a value.
     if text.count(names.NAME_SEPARATOR) != count or text.count(names.PROPERTY_SEPARATOR) != count:
         raise _fault_of_character(message, pointer, _SEPARATORS)
     if "\0" in text:
@@ -229,14 +230,14 @@ def stored_properties(message: NewMessage, unique_id: str, pointer: str) -> byte
     encoded = text.encode()
     if len(encoded) > PROPERTIES_SIZE_MAX:
         raise TooLargeError(
-            f"tag, keys, ids and properties take {len(encoded)} bytes together, more than "
+            f"tag, keys, ids and properties take {len(encoded)} bytes together; the maximum is "
             f"{PROPERTIES_SIZE_MAX}"
         )
     return encoded
 
 
 def _fault_of_character(message: NewMessage, pointer: str, refused: str) -> ValidationError:
-    """Return the error for a message of which some text holds one of the characters *refused*."""
+    """Return the error for a message in which a text contains one of the characters *refused*."""
     said = {
         "tag": message.tag,
         "sharding_key": message.sharding_key,
@@ -258,10 +259,10 @@ def _fault_of_character(message: NewMessage, pointer: str, refused: str) -> Vali
 def queue_of_sharding_keys(
     messages: Sequence[NewMessage], pointers: Sequence[str], queue_count: int
 ) -> int | None:
-    """Return which of so many queues the sharding keys select, or None where there is no key.
+    """Return the queue, of so many, that the sharding keys select; None without a key.
 
     Raises:
-        ValidationError: The messages of a batch, which lie in one queue, belong into several.
+        ValidationError: The messages of a batch, which is stored in one queue, select several.
     """
     selected: int | None = None
     for message, pointer in zip(messages, pointers, strict=True):
@@ -271,7 +272,7 @@ def queue_of_sharding_keys(
         if selected is not None and queue_id != selected:
             raise _fault(
                 f"{pointer}/sharding_key",
-                "it selects another queue than an earlier message's, and a batch lies in one",
+                "it selects another queue than an earlier message's; a batch goes to one queue",
             )
         selected = queue_id
     return selected
@@ -298,34 +299,32 @@ def _topic_part(topic: str) -> tuple[int, bytes]:
 def _check_property(name: str, value: str, pointer: str) -> None:
     place = f"{pointer}/{_member(name)}"
     if not name.strip() or not value.strip():
-        raise _fault(place, "a property's name and value are not blank")
+        raise _fault(place, "a property's name and value must not be blank")
     if name in names.RESERVED or name.startswith(_TRANSIENT_PREFIX):
         raise _fault(place, "the name is reserved; tag, keys and sharding_key have their fields")
 
 
 def _member(name: str) -> str:
-    """Return the place of a property in a message, as RFC 6901 writes it."""
+    """Return the path of a property in a message, as RFC 6901 writes it."""
     return f"properties/{name.replace('~', '~0').replace('/', '~1')}"
 
 
 def _check_keys(keys: Sequence[str], pointer: str) -> None:
     for index, key in enumerate(keys):
         if key.split() != [key]:
-            raise _fault(f"{pointer}/{index}", "a key holds no blank")
+            raise _fault(f"{pointer}/{index}", "a key must not contain a blank")
         _check_size(key, f"{pointer}/{index}")
 
 
 def _check_tag(tag: str, pointer: str) -> None:
     if tag != tag.strip() or not tag or "|" in tag:
-        raise _fault(pointer, "a tag neither starts nor ends with a blank and holds no |")
+        raise _fault(pointer, "a tag must not start or end with a blank, nor contain |")
     _check_size(tag, pointer)
 
 
 def _check_size(word: str, pointer: str) -> None:
     if len(word) > KEY_SIZE_MAX:
-        raise _fault(
-            pointer, f"it has {len(word)} characters; at most {KEY_SIZE_MAX} can be looked for"
-        )
+        raise _fault(pointer, f"it has {len(word)} characters; the maximum is {KEY_SIZE_MAX}")
 
 
 def _fault(pointer: str, detail: str) -> ValidationError:

@@ -1,10 +1,9 @@
 """From the log to JSON: a stored record as a client without the SDK sees it.
 
-A body that was sent as JSON is shown as that value. One that was compressed is shown uncompressed
-where it is zlib's and within the room the caller has left; any other stays as it is stored, in
-base64, and ``body.compression`` names its format.
-Text that a producer wrote as something other than UTF-8 is shown with U+FFFD in its place, so that
-one odd record never makes a queue unreadable.
+A body that was sent as JSON is shown as that value. A body compressed by zlib is shown decompressed
+if that fits into the caller's remaining room. Any other compressed body is shown as stored, in
+base64, and ``body.compression`` names its format. Text that is not UTF-8 is shown with U+FFFD in
+its place, so that one odd record never makes a queue unreadable.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from eruca_broker.core.damage import Damage
 from eruca_broker.core.records.times import rfc3339
 
 _FORMATS: Final = {
-    0: "zlib",  # before there was a choice
+    0: "zlib",  # before clients could choose
     int(SysFlag.COMPRESSION_LZ4): "lz4",
     int(SysFlag.COMPRESSION_ZSTD): "zstd",
     int(SysFlag.COMPRESSION_ZLIB): "zlib",
@@ -30,14 +29,14 @@ _FORMATS: Final = {
 
 
 class Rendered(NamedTuple):
-    """A message for JSON and how much its answer grows by it."""
+    """A message for JSON, and the growth of its answer."""
 
     message: PulledMessage
     body_size: int  # bytes, uncompressed
 
 
 def render(record: Record, *, body_room: int) -> Rendered:
-    """Return *record* for JSON, its body uncompressed where that takes *body_room* at most."""
+    """Return *record* for JSON, its body decompressed if that takes *body_room* bytes at most."""
     properties = record.property_map()
     body, compression = plain_body(record, body_room)
     message = PulledMessage(
@@ -70,7 +69,7 @@ def render(record: Record, *, body_room: int) -> Rendered:
 
 
 def render_damage(damage: Damage, topic: str, queue_id: int) -> PulledMessage:
-    """Return what is said instead of a message of a queue that is damaged: its place, and why."""
+    """Return the answer for a damaged message of a queue: its place, and its fault."""
     return PulledMessage(
         topic=topic,
         queue_id=queue_id,
@@ -95,7 +94,7 @@ def render_damage(damage: Damage, topic: str, queue_id: int) -> PulledMessage:
 
 
 def render_log_record(record: Record, *, body_room: int) -> tuple[LogRecordView, int]:
-    """Return *record* with what only the log's readers see, and its uncompressed body's size."""
+    """Return *record* with the fields for the log's readers, and its decompressed body's size."""
     message, body_size = render(record, body_room=body_room)
     view = LogRecordView(
         log_offset=record.log_offset,
@@ -113,9 +112,9 @@ def render_log_record(record: Record, *, body_room: int) -> tuple[LogRecordView,
 
 
 def plain_body(record: Record, body_room: int) -> tuple[bytes, str | None]:
-    """Return the body and, where it is still compressed, the name of its format.
+    """Return the body and, if it is still compressed, the name of its format.
 
-    It is not uncompressed where that takes more than *body_room* bytes.
+    It is not decompressed if that takes more than *body_room* bytes.
     """
     if not record.sys_flag & SysFlag.COMPRESSED:
         return record.body, None

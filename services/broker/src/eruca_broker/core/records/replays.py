@@ -1,22 +1,21 @@
-"""Idempotent sends: whether what is asked to be stored is what lies in the log already.
+"""Idempotent sends: decide whether a requested message is in the log already.
 
-A key is the identity of what is sent under it: a single message's id, and of a batch the ids
-``KEY-0``, ``KEY-1`` … or, where its messages bring their own, the first one's. So nothing is noted
-about a key: what it did is found again by that id, and compared with what is asked now. The same
-is the same body, flag, tag, keys and properties, and the same delay; of a JSON body it is the same
-value, however that is spelt. When a message was born, by whom it was sent, in which trace and,
-unless it is asked for, in which queue it lies, makes no difference.
+A key is the identity of a send: the message's id or, for a batch, the ids ``KEY-0``, ``KEY-1`` … If
+the messages of a batch bring their own ids, it is the first one's id. So nothing is stored about a
+key. The earlier send is found by that id and compared with the request. Equal means: the same body,
+flag, tag, keys, properties and delay. JSON bodies are compared by value. These may differ: the born
+time, the sender, the trace and, unless the request names one, the queue.
 
 A send under a key is in one of these states::
 
-    unknown      nothing of this id in the log, within the window   → it is stored
+    unknown      nothing with this id in the log, within the window → it is stored
     on the way   a request has handed it to the log                 → wait for its end, look again
     stored       it is visible, hence as durable as promised        → same: the receipts as at first
                                                                       other: refused
 
-Invariants: of all that is sent to one broker under a key, at most one send is on the way, and one
-is stored within the window; a receipt is told again only when the first could have been. What fails
-leaves nothing in the log, so that the key is unknown again.
+Invariants: of all sends to one broker under a key, at most one is on the way, and at most one is
+stored within the window. A receipt is repeated only once the first one could be sent. A send that
+fails leaves nothing in the log, so the key is unknown again.
 """
 
 from __future__ import annotations
@@ -45,9 +44,7 @@ from eruca_broker.core.records.scheduled import DELAYED_TOPICS, LEVELS, WAITING_
 from eruca_broker.core.records.times import ms_not_before
 
 _COMPRESSION: Final = int(SysFlag.COMPRESSED) | COMPRESSION_MASK
-_STORING_MS_MAX: Final = (
-    60_000  # between receiving a message and storing it; far more than it takes
-)
+_STORING_MS_MAX: Final = 60_000  # between receiving a message and storing it; far more than needed
 _STAMPED_FROM: Final = RecordLayout.QUEUE_OFFSET
 _SYS_FLAG: Final = slice(RecordLayout.SYS_FLAG, RecordLayout.SYS_FLAG + 4)
 _WAITING_NAMES: Final = frozenset(name.decode() for name in WAITING_NAMES)
@@ -69,7 +66,7 @@ class Content(NamedTuple):
 
 
 def content_of_record(record: Record) -> Content:
-    """Return what a record says."""
+    """Return the compared fields of a record."""
     properties = record.property_map()
     left_out = names.TRACE_CONTEXT
     if record.topic in DELAYED_TOPICS or not _WAITING_NAMES.isdisjoint(properties):
@@ -79,7 +76,7 @@ def content_of_record(record: Record) -> Content:
 
 
 def content_of_message(message: NewMessage, pointer: str) -> Content:
-    """Return what a message that brings its id would be stored as; raises as storing it would."""
+    """Return the compared fields of a message that brings its id; raise as storing it would."""
     assert message.message_id is not None
     text = stored_properties(message, message.message_id, pointer).decode()
     properties = _without(names.decode_properties(text), names.TRACE_CONTEXT)
@@ -93,7 +90,7 @@ def _without(properties: dict[str, str], left_out: frozenset[str]) -> dict[str, 
 
 
 def difference(stored: Content, wanted: Content) -> str | None:
-    """Return what of a message is not as it was stored, in words; None where all of it is."""
+    """Return the field that differs from the stored message, in words; None if all are the same."""
     if stored.compression != wanted.compression or not is_same_body(stored, wanted):
         return "its body"
     if stored.flag != wanted.flag:
@@ -107,7 +104,7 @@ def difference(stored: Content, wanted: Content) -> str | None:
 
 
 def is_same_body(stored: Content, wanted: Content) -> bool:
-    """Tell whether two bodies say the same; of JSON that is the value, however it is spelt."""
+    """Tell whether two bodies are the same; JSON is compared by value."""
     if stored.body == wanted.body:
         return True
     formats = (stored.properties.get(names.BODY_FORMAT), wanted.properties.get(names.BODY_FORMAT))
@@ -117,9 +114,10 @@ def is_same_body(stored: Content, wanted: Content) -> bool:
 
 
 def is_same_record(stored: memoryview, wanted: memoryview) -> bool:
-    """Tell whether two records are the same bytes, but for what a broker stamps and the born time.
+    """Tell whether two records have the same bytes, except what a broker stamps and the born time.
 
-    It is how a batch comes again that its sender has kept, and much faster than looking inside.
+    A sender that kept its batch sends the same bytes again. This is much faster than a comparison
+    of fields.
     """
     begins = layout_of(int.from_bytes(wanted[_SYS_FLAG])).reconsume_times
     return (
@@ -130,10 +128,10 @@ def is_same_record(stored: memoryview, wanted: memoryview) -> bool:
 
 
 def is_delayed_alike(stored: Record, message: NewMessage) -> bool:
-    """Tell whether a stored record waits, or has waited, as long as *message* asks for.
+    """Tell whether a stored record waits, or waited, as long as *message* requests.
 
-    A span counts from when the first was sent. Of a message that lies in its queue it is only known
-    when that was: what is to be delivered by then may have become it.
+    A delay counts from the first send. For a message that is already in its queue, that time is no
+    longer known: a message with a delivery time may be stored there like one with a delay.
     """
     due_ms = _due_ms(message, stored.born_timestamp)
     if stored.topic not in DELAYED_TOPICS:
@@ -146,7 +144,7 @@ def is_delayed_alike(stored: Record, message: NewMessage) -> bool:
         return time_ms == due_ms
     if stored.topic == SCHEDULE_TOPIC:
         return stored.property_map().get(names.DELAY) == str(message.delay_level)
-    # Carried forward: only the time is left of its level, and that counted from the storing.
+    # Carried forward: of its level only the time is left, counted from the store time.
     return 0 <= time_ms - due_ms <= _STORING_MS_MAX
 
 
@@ -156,7 +154,7 @@ def identified(
     """Return *messages*, each with the id by which it is found again under *key*.
 
     Raises:
-        ValidationError: The first brings another id than the key, or only some bring one.
+        ValidationError: The first message has another id than the key, or only some have one.
     """
     first, pointer = messages[0].message_id, pointers[0]
     if first is not None:
@@ -165,8 +163,8 @@ def identified(
         if (message.message_id is None) != (first is None):
             raise ValidationError.at(
                 f"{pointer}/message_id",
-                "under an idempotency key either all messages bring an id, or none does",
-                fix="leave the ids out: they are made of the key",
+                "under an idempotency key either all messages have an id, or none",
+                fix="omit the ids: they are made from the key",
             )
     if first is not None:
         return list(messages)
@@ -184,7 +182,7 @@ def ids_of(key: str, count: int) -> list[str]:
 
 
 def check_first_id(unique_id: str, key: str, pointer: str) -> None:
-    """Raise ValidationError where what is sent under *key* would be found by another id."""
+    """Raise ValidationError if a send under *key* would be found by another id."""
     if unique_id != key:
         raise ValidationError.at(
             pointer,

@@ -1,15 +1,15 @@
-"""Delayed messages as records: how one waits in the log, and what it becomes when its time comes.
+"""Delayed messages as records: the stored record that waits, and the delivered message.
 
-A message with a delay level waits in the schedule topic, in the level's queue; one with a time of
-its own in the timer topic. It is a whole record there, body and all, with its real topic and queue
-among its properties. Delivering it appends it again where it belongs, without what only waiting
-needed: body, CRC, born time and host stay as they are, so nothing is decoded that is only passed
-on. It gets a checksum of its own, which over damaged bytes would make them look sound: so whoever
-takes a record out of the log to store it again proves it first (:mod:`.stored_proof`), as every
-reader of the store does.
+A message with a delay level waits in the schedule topic, in the level's queue. A message with a
+delivery time waits in the timer topic. It is a whole record there, body included, with its real
+topic and queue among its properties. Delivery appends it again to its real queue, without the
+properties of waiting. Body, CRC, born time and host stay the same, so nothing needs to be decoded.
 
-The consume queues of both topics hold the delivery time in ms where others hold the tag's code.
-So what waits can be found without reading a single record.
+The new record gets its own checksum, which would make damaged bytes look valid. So a record must be
+verified before it is stored again (:mod:`.stored_proof`). Every reader of the store does that.
+
+The consume queues of both topics contain the delivery time in ms where others contain the tag's
+code. So waiting messages can be found without reading a record.
 
 Source: RocketMQ 5.3, ``ScheduleMessageService.messageTimeUp``, ``TimerMessageStore.convert``,
 ``HookUtils``. There the timer topic's queue has tag codes.
@@ -65,7 +65,7 @@ _CHECKSUM_ROOM: Final = CHECKSUM_ROOM.encode()
 
 
 class PropertiesTooLargeError(ValueError):
-    """The properties that a record needs besides its own ones do not fit."""
+    """The properties that a record needs in addition to its own do not fit."""
 
 
 class Destination(NamedTuple):
@@ -82,9 +82,9 @@ class Wait(NamedTuple):
     deliver_at_ms: int = 0  # since the epoch
 
     def beginning(self, now_ms: int, last_stored_ms: int) -> Wait:
-        """Return the same wait, which a clock that was set back does not make longer.
+        """Return the same wait, not lengthened by a clock that was set back.
 
-        A level counts from the store time, and that of the log never goes back.
+        A level counts from the store time, and the log's store time never decreases.
         """
         if self.level and last_stored_ms > now_ms:
             return Wait(deliver_at_ms=LEVELS.deliver_at_ms(self.level, now_ms))
@@ -92,22 +92,22 @@ class Wait(NamedTuple):
 
     @property
     def place(self) -> Destination:
-        """The queue it waits in."""
+        """Return the queue in which it waits."""
         if self.level:
             return Destination(SCHEDULE_TOPIC, queue_of_level(self.level))
         return Destination(TIMER_TOPIC, 0)
 
     def time_ms(self, stored_at_ms: int) -> int:
-        """Return when a message that was stored at *stored_at_ms* is due."""
+        """Return the time at which a message that was stored at *stored_at_ms* is due."""
         if self.level:
             return LEVELS.deliver_at_ms(self.level, stored_at_ms)
         return self.deliver_at_ms
 
 
 def delivery_time(topic: str, properties: bytes, stored_at_ms: int) -> int | None:
-    """Return when a record of a delayed topic is due, in ms since the epoch.
+    """Return the time at which a record of a delayed topic is due, in ms since the epoch.
 
-    None where its properties do not say so: the broker has not written it.
+    None if its properties do not say so: this broker has not written it.
     """
     if topic == SCHEDULE_TOPIC:
         level = property_of(properties, names.DELAY)
@@ -119,7 +119,7 @@ def delivery_time(topic: str, properties: bytes, stored_at_ms: int) -> int | Non
 
 
 def destination_of(properties: bytes) -> Destination | None:
-    """Return where a waiting record goes, or None where its properties do not say so."""
+    """Return the destination of a waiting record, or None if its properties do not name one."""
     topic = property_of(properties, names.REAL_TOPIC)
     queue_id = property_of(properties, names.REAL_QUEUE_ID)
     if not topic or not queue_id.isdigit() or int(queue_id) > _INT32_MAX:
@@ -128,7 +128,7 @@ def destination_of(properties: bytes) -> Destination | None:
 
 
 def is_retry(destination: Destination) -> bool:
-    """Tell whether what waits is a retry, which is nobody's to recall."""
+    """Tell whether a waiting message is a retry, which nobody may recall."""
     return destination.topic.startswith(RETRY_TOPIC_PREFIX)
 
 
@@ -136,7 +136,7 @@ def waiting(raw: bytes | memoryview, wait: Wait, destination: Destination) -> by
     """Return the record *raw* as it waits for its delivery to *destination*.
 
     Raises:
-        PropertiesTooLargeError: Its properties leave no room for what waiting needs.
+        PropertiesTooLargeError: Its properties leave no room for those of waiting.
     """
     added = {
         names.REAL_TOPIC: destination.topic,
@@ -168,19 +168,19 @@ def rewritten(
     added: Mapping[str, str] | None = None,
     reconsume_times: int | None = None,
 ) -> bytes:
-    """Return the record *raw* for another queue; its broker's fields are still to be stamped.
+    """Return the record *raw* for another queue; its broker's fields must still be stamped.
 
-    It ends in room for its checksum, unless it is RocketMQ's and its properties leave none.
+    It ends in room for its checksum, unless RocketMQ wrote it and its properties leave none.
 
     Args:
-        raw: A record that has been proved, or is still to be stamped.
-        destination: Where it goes.
-        without: Names of the properties that are left out.
-        added: Properties that are put behind the others.
-        reconsume_times: Instead of its own.
+        raw: A record that has been verified, or must still be stamped.
+        destination: Its new topic and queue.
+        without: Names of the properties to omit.
+        added: Properties to append.
+        reconsume_times: Replaces its own.
 
     Raises:
-        PropertiesTooLargeError: They take more than a record has room for.
+        PropertiesTooLargeError: The properties take more room than a record has.
     """
     head, body, properties = _parts_of(raw)
     properties = _kept(properties, without)
@@ -213,7 +213,7 @@ def properties_of(raw: bytes | memoryview) -> bytes:
 
 
 def property_of(properties: bytes, name: str) -> bytes:
-    """Return a property's value, or nothing where there is none of that name; the last one wins."""
+    """Return a property's value, or nothing if there is none of that name; the last one counts."""
     wanted = name.encode() + _NAME_END
     if wanted not in properties:
         return b""
@@ -230,7 +230,7 @@ def sys_flag_of(raw: bytes | bytearray | memoryview) -> int:
 
 
 def host_bits_of(raw: bytes | memoryview) -> int:
-    """Return what decides a record's layout; only records that agree in it make a batch."""
+    """Return the value that determines a record's layout; the records of a batch agree in it."""
     return sys_flag_of(raw) & HOST_BITS
 
 
@@ -250,7 +250,7 @@ def _parts_of(raw: bytes | memoryview) -> tuple[bytearray, bytes | memoryview, b
 
 
 def _kept(properties: bytes, without: Container[bytes]) -> bytes:
-    """Return *properties* with neither the checksum nor those *without* which they are to be."""
+    """Return *properties* without the checksum and without the names in *without*."""
     fragments = [
         fragment
         for fragment in properties.split(_PROPERTY_END)

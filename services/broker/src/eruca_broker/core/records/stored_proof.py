@@ -1,17 +1,18 @@
-"""Proof that stored records are still what was written, for all that leaves the log.
+"""Verify stored records before anything of them leaves the log.
 
-A disk changes its mind, and whoever can write to a file can change it. So a record is proved when
-it is read, not believed because it was proved when it came. What does not pass is *damaged*:
+A disk may return other bytes than were written, and anyone who can write to a file can change it.
+So a record is verified when it is read, although it was verified when it arrived. A record is
+*damaged* if
 
 * its size, magic or parts do not add up; or
-* it ends in a checksum that is not its own, or in one that is damaged itself; or
-* it has none (RocketMQ has written it), and its body does not match its CRC; or
+* it ends in a checksum that does not match, or that is damaged itself; or
+* it has no checksum (RocketMQ wrote it), and its body does not match its CRC; or
 * it names another place as its own: its log offset and, in a queue, topic, queue, offset.
 
-A single changed byte of a record with a checksum is always found. Of one without, changes in
-properties, times and hosts are not.
+A single changed byte of a record with a checksum is always detected. In a record without one,
+changes in properties, times and hosts are not detected.
 
-The loops are compiled (``native/stored.c``); what is wrong with a record ``decode_record`` says.
+The loops are compiled (``native/stored.c``). ``decode_record`` then names the fault of a record.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ _ANY_ORDER: Final = -1
 
 
 def proved_rows(buffer: LogBuffer, starts: Int64Array, sizes: Int64Array) -> NDArray[np.bool_]:
-    """Tell which records are sound, each for itself; their places are not looked at.
+    """Tell which records are valid, each by itself; their places are not checked.
 
     Args:
-        buffer: What they lie in.
-        starts: Where they begin, counted from the start of the buffer.
-        sizes: Bytes of each; they lie within the buffer.
+        buffer: The bytes that contain them.
+        starts: Their first bytes, counted from the start of the buffer.
+        sizes: Bytes of each; they are within the buffer.
     """
     sound = np.zeros(len(starts), np.uint8)
     prove_stored(
@@ -66,11 +67,11 @@ def sound_count(
     queue_id: int,
     queue_offset: int | None,
 ) -> int:
-    """Return how many of a queue's records are sound and lie where they should, from the first on.
+    """Return the number of leading records of a queue that are valid and in their place.
 
     Args:
-        stretches: Records back to back, each stretch with the log offset where it begins.
-        sizes: u32 big-endian for each record, as the consume queue has them.
+        stretches: Records back to back, each stretch with the log offset at which it begins.
+        sizes: u32 big-endian for each record, as in the consume queue.
         topic: The queue's.
         queue_id: Its number.
         queue_offset: The first one's, if the others follow it without a gap.
@@ -91,19 +92,19 @@ def sound_count(
 
 
 def is_sound(raw: bytes | memoryview) -> bool:
-    """Tell whether the record *raw*, which has no other bytes, is sound."""
+    """Tell whether the record *raw*, which contains no other bytes, is valid."""
     if len(raw) < RECORD_SIZE_MIN:
         return False
     return bool(proved_rows(raw, np.zeros(1, np.int64), np.array([len(raw)], np.int64))[0])
 
 
 def fault_of(raw: bytes | memoryview) -> str | None:
-    """Return what is wrong with the record *raw*, which has no other bytes; None if it is sound."""
+    """Return the fault of the record *raw*, which contains no other bytes; None if it is valid."""
     if is_sound(raw):
         return None
     try:
         record = decode_record(raw)
     except DamagedRecordError as error:
         return str(error)
-    assert record.size < len(raw), "Python finds nothing wrong with what compiled code refuses"
-    return f"its size says {record.size} bytes, and it has {len(raw)}"
+    assert record.size < len(raw), "Python accepts a record that compiled code refuses"
+    return f"expected {record.size} bytes by its size, found {len(raw)}"

@@ -1,7 +1,7 @@
 """Times as text: RFC 3339 in UTC, with milliseconds.
 
-A record's times are any 64-bit number its producer wrote. What lies outside the years 1 to 9999,
-which RFC 3339 cannot name, is shown as the nearest moment it can.
+A record's times may be any 64-bit number that its producer wrote. RFC 3339 cannot express times
+outside the years 1 to 9999; they are shown as the nearest time that it can.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _MS_MAX: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MS
 
 
 def rfc3339(ms: int) -> str:
-    """Return the moment *ms* milliseconds after the epoch, as in ``2026-11-21T08:00:00.123Z``."""
+    """Return the time *ms* milliseconds after the epoch, as in ``2026-11-21T08:00:00.123Z``."""
     seconds, rest = divmod(min(max(ms, _MS_MIN), _MS_MAX), 1000)
     return f"{_whole_second(seconds)}.{rest:03d}Z"
 
 
 def moment(ms: int) -> datetime:
-    """Return the moment *ms* milliseconds after the epoch as an aware datetime."""
+    """Return the time *ms* milliseconds after the epoch as an aware datetime."""
     return _EPOCH + min(max(ms, _MS_MIN), _MS_MAX) * _MS
 
 

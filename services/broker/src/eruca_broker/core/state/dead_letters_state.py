@@ -1,7 +1,7 @@
 """Redriven dead letters, with the time of each redrive: part of the broker's state.
 
-A dead letter stays in its topic when it is redriven, for the log forgets nothing; that it was, an
-event says. What retention has deleted is forgotten with the next snapshot.
+A redriven dead letter stays in its topic, because the log is never changed. An event records the
+redrive. Dead letters that retention has deleted are dropped with the next snapshot.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from eruca.contract.names import DEAD_LETTER_TOPIC_PREFIX
 from eruca_broker.core.state.timers_events import DeadLettersRedriven
 
-REDRIVEN_PER_ITEM: Final = 25  # of a snapshot: as many take the room of an ordinary item
+REDRIVEN_PER_ITEM: Final = 25  # of a snapshot: this many take the room of an ordinary item
 
 
 class RedrivenPiece(msgspec.Struct, frozen=True, array_like=True):
@@ -26,7 +26,7 @@ class RedrivenPiece(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RedrivenLetters:
-    """For each group the offsets of dead letters that were redriven, and when."""
+    """For each group, the offsets of redriven dead letters, with the time."""
 
     def __init__(self) -> None:
         self._times: dict[str, dict[int, int]] = {}
@@ -37,7 +37,7 @@ class RedrivenLetters:
         times.update(dict.fromkeys(event.dead_letters, event.redriven_at))
 
     def redriven_at(self, group: str, dead_letter: int) -> int | None:
-        """Return when a dead letter was redriven last, in ms since the epoch; None for never."""
+        """Return when a dead letter was redriven last, in ms since the epoch; None: never."""
         return self._times.get(group, {}).get(dead_letter)
 
     def forget_topic(self, topic: str) -> None:
@@ -46,7 +46,7 @@ class RedrivenLetters:
             self._times.pop(topic.removeprefix(DEAD_LETTER_TOPIC_PREFIX), None)
 
     def forget_before(self, first_of: Callable[[str], int]) -> None:
-        """Forget dead letters that retention has deleted; *first_of* a group is still there."""
+        """Forget dead letters that retention has deleted; *first_of* a group is still stored."""
         for group, times in list(self._times.items()):
             lowest = first_of(group)
             kept = {offset: at for offset, at in times.items() if offset >= lowest}
@@ -56,7 +56,7 @@ class RedrivenLetters:
                 del self._times[group]
 
     def copy(self) -> RedrivenLetters:
-        """Return the same, to change by itself."""
+        """Return an independent copy."""
         copied = RedrivenLetters()
         copied._times = {group: dict(times) for group, times in self._times.items()}
         return copied
@@ -72,6 +72,6 @@ class RedrivenLetters:
                 yield piece, max(len(some) // REDRIVEN_PER_ITEM, 1)
 
     def load(self, piece: RedrivenPiece) -> None:
-        """Take over a piece of a snapshot."""
+        """Add a piece of a snapshot."""
         times = self._times.setdefault(piece.group, {})
         times.update(zip(piece.dead_letters, piece.redriven_at, strict=True))

@@ -1,12 +1,13 @@
-"""Control records: every change of the broker's state, as it stands in the log.
+"""Control records: every change of the broker's state, as stored in the log.
 
 A control record is an ordinary message of the system topic ``ERUCA_SYS_EVENTS``, queue 0. Its tag
-names the kind of event and its body is the event in JSON, so the log can be read with any tool.
-The broker's state is a fold over them (:mod:`eruca_broker.core.state.state`) and over nothing else.
+names the kind of event, and its body is the event in JSON, so any tool can read the log. The
+broker's state is a fold over control records (:mod:`eruca_broker.core.state.state`) and over
+nothing else.
 
-The kinds are defined by subject, in ``*_events.py`` and ``snapshots.py``, those of transactions in
-the contract, for others read them, too; here is what they have in
-common, and their union, which a new kind must join to be readable.
+The kinds are defined by subject, in ``*_events.py`` and ``snapshots.py``. Those of transactions are
+in the contract, because others read them too. This module contains what they have in common, and
+their union. A new kind must join the union, or it cannot be read.
 """
 
 from __future__ import annotations
@@ -72,9 +73,10 @@ def event_tag(event: Event) -> str:
 
 
 def encode_event(event: Event, *, now_ms: int, host: Host) -> bytes:
-    """Return the control record of *event*, whose offsets, store time and checksum are not stamped.
+    """Return the control record of *event*; offsets, store time and checksum are not stamped yet.
 
-    Events of a transaction have its id for their unique id, so that the key index finds them.
+    Events of a transaction have the transaction's id as their unique id, so that the key index
+    finds them.
     """
     key = event.transaction_id if isinstance(event, TRANSACTION_EVENTS) else None
     return encode_unstamped(
@@ -94,7 +96,7 @@ def decode_event(body: bytes) -> Event:
     """Return the event of a control record's body.
 
     Raises:
-        UnknownEventError: The body is no event this version knows.
+        UnknownEventError: The body is not an event that this version knows.
     """
     try:
         return _DECODER.decode(body)

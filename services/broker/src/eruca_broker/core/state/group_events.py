@@ -1,10 +1,11 @@
 """Control records of consumer groups: settings, subscriptions, starts, locks and offsets.
 
-Who is a member is not among them: members are soft state, renewed by heartbeats
-(:mod:`eruca_broker.core.consuming.membership`). What must outlive the process is: locks, or two
-members could read one queue after a restart, and positions.
+Members are not among them: they are soft state, renewed by heartbeats
+(:mod:`eruca_broker.core.consuming.membership`). Locks must outlive the process, or two members
+could read one queue after a restart. So must positions.
 
-Each of these is decided before it is recorded, one at a time per group, and always takes effect.
+Each of these events is decided before it is recorded, one at a time per group, and always takes
+effect.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ StartReason = Literal["earliest", "latest", "time", "added", "since"]
 
 
 class CustomizedDelays(msgspec.Struct, frozen=True, tag="customized", tag_field="kind"):
-    """Delays before the first, second … retry; the last one holds for all that follow."""
+    """Delays before the first, second … retry; the last one applies to all further retries."""
 
     delays_seconds: tuple[float, ...]
 
@@ -58,7 +59,7 @@ class GroupDeleted(msgspec.Struct, frozen=True, tag="group_deleted", tag_field="
 
 
 class Subscribed(msgspec.Struct, frozen=True, array_like=True):
-    """A topic, and which of its messages."""
+    """A topic, and the messages of it that are selected."""
 
     topic: str
     filter: str
@@ -88,7 +89,7 @@ class TopicStarts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StartsResolved(msgspec.Struct, frozen=True, tag="starts_resolved", tag_field="event"):
-    """A group met topics, or queues that were added to them; where it begins is settled."""
+    """A group met topics, or queues that were added to them; its start there is settled."""
 
     group: str
     topics: list[TopicStarts]
@@ -121,7 +122,7 @@ class CommittedOffset(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LocksReleased(msgspec.Struct, frozen=True, tag="locks_released", tag_field="event"):
-    """Queues are free again; *offsets* are what their reader committed with it."""
+    """Queues are free again; *offsets* are the offsets that their reader committed with it."""
 
     group: str
     queues: list[QueueKey]
@@ -130,14 +131,14 @@ class LocksReleased(msgspec.Struct, frozen=True, tag="locks_released", tag_field
 
 
 class MemberReplaced(msgspec.Struct, frozen=True, tag="member_replaced", tag_field="event"):
-    """A static member's place was taken by a later process of the same client id.
+    """A static member's place was taken by a later process with the same client id.
 
-    Its locks pass on with new tokens, and the earlier process is not let in again.
+    The locks pass to it with new tokens, and the earlier process is not admitted again.
     """
 
     group: str
     client_id: str
-    incarnation: str  # of the one that is out
+    incarnation: str  # of the one that is excluded
     successor: str
     session_seconds: float
 
@@ -157,7 +158,7 @@ class OffsetsReset(msgspec.Struct, frozen=True, tag="offsets_reset", tag_field="
 
 
 class MembershipBegan(msgspec.Struct, frozen=True, tag="membership_began", tag_field="event"):
-    """Groups change for the first time since the broker's start; generations count anew."""
+    """A group changes for the first time since the broker's start; generations count from here."""
 
 
 GroupEvent: TypeAlias = (
@@ -177,7 +178,7 @@ GroupEvent: TypeAlias = (
 
 
 class SnapshotGroup(msgspec.Struct, frozen=True):
-    """A group in a snapshot, without what can be many."""
+    """A group in a snapshot, without its long lists."""
 
     group: str
     settings: GroupSettings
@@ -193,7 +194,7 @@ class SnapshotSubscription(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MetTopic(msgspec.Struct, frozen=True, array_like=True):
-    """A topic a group has met, and when."""
+    """A topic that a group has met, and the time."""
 
     topic: str
     at: int
@@ -238,7 +239,7 @@ class GroupPieces(msgspec.Struct, frozen=True):
 
 
 class GroupOffsets(msgspec.Struct, frozen=True, array_like=True):
-    """All positions of a group, or some of them where they fill several parts."""
+    """All positions of a group, or some of them if they fill several parts."""
 
     group: str
     offsets: list[CommittedOffset]

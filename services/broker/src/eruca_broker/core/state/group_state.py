@@ -1,11 +1,11 @@
 """The state of consumer groups: a fold over their control records.
 
-A group exists from the first event that names it until it is deleted; one that only ever committed
-offsets has the default settings. Locks are here, since they must outlive the process; whether their
-holders still live is decided elsewhere (:mod:`eruca_broker.core.consuming.membership`).
+A group exists from the first event that names it until it is deleted. A group that only committed
+offsets has the default settings. Locks are here, because they must outlive the process. Whether
+their holders are alive is decided elsewhere (:mod:`eruca_broker.core.consuming.membership`).
 
-A lock's token is the log offset of the event that made it, so each of a queue's tokens is greater
-than all before. :data:`QUEUE_LOCK` is the table of a lock's states.
+A lock's token is the log offset of the event that made it. So each token of a queue is greater than
+all earlier ones. :data:`QUEUE_LOCK` is the table of a lock's states.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from eruca_broker.core.state.snapshots import SnapshotItem, pieces
 from eruca_chassis.machines import Machine
 
 Queue: TypeAlias = tuple[str, int]  # topic, queue id
-REPLACED_MAX: Final = 64  # processes of a group that are remembered as replaced, the latest ones
+REPLACED_MAX: Final = 64  # the latest replaced processes of a group that are remembered
 DEFAULT_SETTINGS: Final = GroupSettings()
-_SUBSCRIPTION_SIZE: Final = 512  # characters of a filter that are worth one more snapshot item
+_SUBSCRIPTION_SIZE: Final = 512  # this many characters of a filter count as one more snapshot item
 
 
 class Hold(StrEnum):
@@ -53,19 +53,19 @@ class Hold(StrEnum):
 
     FREE = "free"
     HELD = "held"  # by a process whose session lasts
-    ABANDONED = "abandoned"  # its owner's session is over, and the log does not say so yet
+    ABANDONED = "abandoned"  # its owner's session is over, and the log does not contain that yet
 
 
 class LockChange(StrEnum):
     """An event that changes the state of a queue; the last two are not in the log."""
 
     GRANTED = "granted"
-    RELEASED = "released"  # by its owner, who also may leave, or because its session was over
+    RELEASED = "released"  # by its owner, who may also leave, or because its session was over
     REPLACED = "owner replaced"  # by a later process of the same static member
     RESET = "group reset"
     DELETED = "topic deleted"
     SESSION_OVER = "session over"
-    REJOINED = "owner back"  # the same process, before anybody else got the queue
+    REJOINED = "owner back"  # the same process, before any other got the queue
 
 
 QUEUE_LOCK: Final = Machine(
@@ -111,7 +111,7 @@ class Lock:
 
 
 def hold_of(lock: Lock | None, *, is_live: bool) -> Hold:
-    """Return the state of a queue, by its lock and whether the session of its owner lasts."""
+    """Return the state of a queue, given its lock and whether the session of its owner lasts."""
     if lock is None:
         return Hold.FREE
     return Hold.HELD if is_live else Hold.ABANDONED
@@ -119,11 +119,11 @@ def hold_of(lock: Lock | None, *, is_live: bool) -> Hold:
 
 @dataclass(slots=True)
 class Group:
-    """A group; changed by :class:`Groups` alone."""
+    """A group; only :class:`Groups` changes it."""
 
     name: str
     settings: GroupSettings = DEFAULT_SETTINGS
-    created_at_ms: int | None = None  # None: nobody ever created it, it was only named
+    created_at_ms: int | None = None  # None: it was never created, only named
     subscription_version: int = 0
     subscriptions: tuple[Subscribed, ...] = ()
     met: dict[str, int] = field(default_factory=dict)  # topic → ms since the epoch
@@ -133,7 +133,7 @@ class Group:
     replaced: dict[tuple[str, str], None] = field(default_factory=dict)  # client, incarnation
 
     def position(self, queue: Queue) -> int | None:
-        """Return the next offset it will read: committed, or where it started, or unknown."""
+        """Return the next offset to read: the committed one, or the group's start, or unknown."""
         committed = self.offsets.get(queue)
         if committed is not None:
             return committed
@@ -145,7 +145,7 @@ class Group:
         return (queue for queue, lock in self.locks.items() if lock.owner.client_id == client_id)
 
     def copy(self) -> Group:
-        """Return a group that is the same, and changes by itself from now on."""
+        """Return an independent copy of a group."""
         return Group(
             self.name,
             self.settings,
@@ -196,18 +196,18 @@ class Groups(dict[str, Group]):
                 _renew(group, event.offsets, log_offset)
 
     def forget_topic(self, topic: str) -> None:
-        """Forget what groups had in a topic's queues; that they met it stays."""
+        """Forget the groups' data in a topic's queues; that they met the topic stays known."""
         for group in self.values():
             for table in (group.starts, group.locks, group.offsets):
                 for queue in [queue for queue in table if queue[0] == topic]:
                     del table[queue]
 
     def copy(self) -> Groups:
-        """Return groups that are the same, and change by themselves from now on."""
+        """Return an independent copy."""
         return Groups({name: group.copy() for name, group in self.items()})
 
     def snapshot_items(self, items_max: int) -> Iterator[SnapshotItem]:
-        """Yield everything about all groups."""
+        """Yield all data of all groups."""
         for group in self.values():
             yield from _items(group, items_max)
 
@@ -218,7 +218,7 @@ class Groups(dict[str, Group]):
         parts: Sequence[GroupPieces],
         offsets: Sequence[GroupOffsets],
     ) -> None:
-        """Add what one part of a snapshot says."""
+        """Add the data of one part of a snapshot."""
         for known in settings:
             group = self._named(known.group)
             group.settings = known.settings
@@ -241,7 +241,7 @@ class Groups(dict[str, Group]):
 
 def _lock(group: Group, queue: Queue, lock: Lock) -> None:
     before = group.locks.get(queue)
-    assert before is None or before.token <= lock.token, "an older token would be the latest"
+    assert before is None or before.token <= lock.token, "an older token would become the latest"
     group.locks[queue] = lock
 
 
@@ -280,7 +280,7 @@ def _items(group: Group, items_max: int) -> Iterator[SnapshotItem]:
     yield SnapshotItem(
         "group_settings",
         SnapshotGroup(name, group.settings, group.created_at_ms, group.subscription_version),
-        2,  # a retry policy may list 64 delays
+        2,  # a retry policy may contain 64 delays
     )
     for entry in group.subscriptions:
         weight = 1 + len(entry.filter) // _SUBSCRIPTION_SIZE

@@ -1,14 +1,14 @@
-"""Control records of deliveries: what was leased, and what became of it.
+"""Control records of deliveries: leases, and their ends.
 
-One record per request. Each is conditional: it names what it was decided upon (the queue's
-position, the attempt, the fence of the lease), and where that is no longer so it changes nothing.
-So it does not matter what else came between a decision and its record, a reset for instance, and
-the fold needs no locks to be right.
+There is one record for each request. Each is conditional. It names the facts on which it was
+decided: the queue's position, the attempt, the fence of the lease. If a fact has changed, the
+record changes nothing. So anything may come between a decision and its record, for example a reset,
+and the fold is correct without locks.
 
-Dead letters that such a record makes follow it, in one write; see
+Dead letters that such a record causes follow it in the same write; see
 :mod:`eruca_broker.core.state.record_groups`.
 
-That a lease has run out is no event: the time is in it.
+The end of a lease by time is not an event: the record contains the time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 
 class LeasedMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A message handed out, for which time this is."""
+    """A message that was handed out, and its attempt."""
 
     offset: int
     attempt: int  # from 1
@@ -29,8 +29,8 @@ class LeasedMessage(msgspec.Struct, frozen=True, array_like=True):
 class DeliveriesLeased(msgspec.Struct, frozen=True, tag="deliveries_leased", tag_field="event"):
     """Messages of one queue were handed out, or passed over; its log offset is their fence.
 
-    Valid only while the queue stands at *from_position* and each message handed out again has had
-    one attempt less; else nothing of it is.
+    Valid only while the queue is at *from_position* and each message that is handed out again has
+    had one attempt less; otherwise it changes nothing at all.
     """
 
     group: str
@@ -40,8 +40,10 @@ class DeliveriesLeased(msgspec.Struct, frozen=True, tag="deliveries_leased", tag
     position: int  # all before it is leased, overtaken, unfinished from before, or finished
     visible_at: int  # ms since the epoch: from then on they may be handed out again
     leased: list[LeasedMessage] = []
-    parked: list[int] = []  # offsets of those that must wait for an earlier one of their key
-    finished: list[int] = []  # unfinished ones that nobody will get: deleted, or dead letters now
+    parked: list[int] = []  # offsets of those that must wait for an earlier message of their key
+    finished: list[
+        int
+    ] = []  # unfinished ones that nobody will receive: deleted, or dead letters now
     group_size: int = 0  # bytes of the dead letters that follow
 
 
@@ -61,7 +63,7 @@ class QueueLeaseRefs(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DeliveriesAcked(msgspec.Struct, frozen=True, tag="deliveries_acked", tag_field="event"):
-    """Messages are done: acknowledged, or dead letters now. All of them, or none."""
+    """Messages are finished: acknowledged, or dead letters now. All of them, or none."""
 
     group: str
     queues: list[QueueLeaseRefs]
@@ -76,7 +78,7 @@ class DeliveriesExtended(msgspec.Struct, frozen=True, tag="deliveries_extended",
 
 
 class NackedLease(msgspec.Struct, frozen=True, array_like=True):
-    """A lease given up, and when its message may be handed out again."""
+    """A rejected lease (nack), and the time from which its message may be handed out again."""
 
     offset: int
     fence: int
@@ -84,16 +86,16 @@ class NackedLease(msgspec.Struct, frozen=True, array_like=True):
 
 
 class QueueNacks(msgspec.Struct, frozen=True, array_like=True):
-    """Leases given up in one queue."""
+    """Leases in one queue that were rejected."""
 
     topic: str
     queue_id: int
     leases: list[NackedLease]
-    finished: list[HeldLease] = []  # those that are dead letters now instead
+    finished: list[HeldLease] = []  # those that became dead letters instead
 
 
 class DeliveriesNacked(msgspec.Struct, frozen=True, tag="deliveries_nacked", tag_field="event"):
-    """Leases were given up; their messages come again, or are dead letters. All, or none."""
+    """Leases were rejected; their messages are redelivered, or are dead letters. All, or none."""
 
     group: str
     queues: list[QueueNacks]
@@ -104,7 +106,7 @@ LeaseEvent: TypeAlias = DeliveriesLeased | DeliveriesAcked | DeliveriesExtended 
 
 
 class UnfinishedMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A message before its queue's position that is not done, in a snapshot."""
+    """A message before its queue's position that is not finished, in a snapshot."""
 
     offset: int
     attempt: int

@@ -1,25 +1,25 @@
-"""Leases: which messages a group has been handed and not finished; a fold over control records.
+"""Leases: the messages that a group has received and not finished; a fold over control records.
 
-A queue is read by deliveries from its **position** on: everything before it has been handed out,
-passed over, or overtaken. What of that is not done is **unfinished**. :data:`DELIVERY` is the table
-of a message's states.
+Deliveries read a queue from its **position** on. Everything before the position has been handed
+out, passed over, or overtaken. The part of it that is not finished is **unfinished**.
+:data:`DELIVERY` is the table of a message's states.
 
-An unfinished message has one record: attempt (how often it has been handed out), fence (log offset
-of the event that leased it last, 0 while nobody has it) and the time from which it may be handed
-out again. A lease that has run out needs no event to do so.
+An unfinished message has one record. It contains the attempt (how often it has been handed out),
+the fence (log offset of the event that leased it last, 0 while nobody has it) and the time from
+which it may be handed out again. A lease ends by time without an event.
 
-The **committed offset** is the first unfinished message, or the position where there is none. It is
-what the rest of the broker sees, so that lag, resets and other kinds of consumers agree. A queue
-with nothing unfinished has no record here: its committed offset says it all. Whoever else moves the
-committed offset, as a reset does, or takes the queue, as a member with a lock does, ends all
-leases of the queue with it: their handles are stale from then on.
+The **committed offset** is the first unfinished message, or the position if there is none. The rest
+of the broker sees only the committed offset, so lag, resets and other kinds of consumers agree. A
+queue without unfinished messages has no record here: its committed offset is enough. If something
+else moves the committed offset, such as a reset, or takes the queue, such as a member with a lock,
+that ends all leases of the queue. Their handles are stale from then on.
 
-Invariants: a message has at most one valid handle; the committed offset passes nothing unfinished;
-unfinished messages are kept in ascending order of offset, so that the first one is the least.
+Invariants: a message has at most one valid handle. The committed offset passes nothing unfinished.
+Unfinished messages are kept in ascending order of offset, so the first one has the least offset.
 
 Source: RocketMQ 5.3, ``PopMessageProcessor``, ``PopReviveService``, ``ConsumerOrderInfoManager``.
 There a message that is not acknowledged is stored again in a retry topic, behind newer ones; here
-it stays where it is.
+it stays in its place.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class Delivery(StrEnum):
 
     AHEAD = "ahead"  # at or behind the position
     OVERTAKEN = "overtaken"  # by a later message, and never handed out
-    LEASED = "leased"  # a client has a handle to it, whose time may be over
+    LEASED = "leased"  # a client has a handle to it, which may have expired
     WAITING = "waiting"  # handed out before, and returned
-    FINISHED = "finished"  # no record of it is left
+    FINISHED = "finished"  # there is no record of it any more
 
 
 class Move(StrEnum):
@@ -95,7 +95,7 @@ DELIVERY: Final = Machine(
 
 
 class Unfinished(NamedTuple):
-    """A message before its queue's position that is not done."""
+    """A message before its queue's position that is not finished."""
 
     attempt: int  # how often it has been handed out; 0: overtaken
     fence: int  # of the last lease; 0: nobody has it
@@ -113,20 +113,20 @@ class HandleState(Enum):
     """The validity of a handle."""
 
     VALID = "valid"
-    EXPIRED = "expired"  # its time is over, and nobody has been handed the message since
-    STALE = "stale"  # the message is done, or somebody else's
+    EXPIRED = "expired"  # its time is over, and the message has not been handed out since
+    STALE = "stale"  # the message is finished, or leased by another client
 
 
 @dataclass(slots=True)
 class QueueLeases:
-    """One queue's position, and what is unfinished before it."""
+    """One queue's position, and the unfinished messages before it."""
 
     position: int
     unfinished: dict[int, Unfinished] = field(default_factory=dict)  # by offset, ascending
 
     @property
     def committed_offset(self) -> int:
-        """The first offset that is not done."""
+        """Return the first offset that is not finished."""
         return next(iter(self.unfinished), self.position)
 
     def state_of(self, offset: int) -> Delivery:
@@ -137,25 +137,25 @@ class QueueLeases:
         return Delivery.AHEAD if offset >= self.position else Delivery.FINISHED
 
     def judge(self, offset: int, fence: int, now_ms: int) -> HandleState:
-        """Return what a handle with this offset and fence is worth now."""
+        """Return the validity of a handle with this offset and fence."""
         lease = self.unfinished.get(offset)
         if lease is None or fence <= 0 or lease.fence != fence:
             return HandleState.STALE
         return HandleState.VALID if now_ms < lease.due_at else HandleState.EXPIRED
 
     def next_due_at(self, after_ms: int) -> int | None:
-        """Return when the next unfinished message becomes due, of those not due at *after_ms*."""
+        """Return when the next unfinished message becomes due that is not due at *after_ms*."""
         return min(
             (u.due_at for u in self.unfinished.values() if u.due_at > after_ms), default=None
         )
 
     def held_until(self, now_ms: int) -> int | None:
-        """Return when the last of the leases that last at *now_ms* ends; None: there is none."""
+        """Return the latest end of the leases that last at *now_ms*; None if there are none."""
         held = (u.due_at for u in self.unfinished.values() if u.fence > 0 and u.due_at > now_ms)
         return max(held, default=None)
 
     def copy(self) -> QueueLeases:
-        """Return a copy that changes by itself."""
+        """Return an independent copy."""
         return QueueLeases(self.position, dict(self.unfinished))
 
 
@@ -163,18 +163,18 @@ _Named: TypeAlias = Sequence[tuple[str, int, HeldLease]] | Sequence[tuple[str, i
 
 
 class Leases:
-    """The leases of all groups; changed by the fold alone."""
+    """The leases of all groups; only the fold changes them."""
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[Queue, QueueLeases]] = {}
         self.unfinished_count = 0
 
     def of_queue(self, group: str, queue: Queue) -> QueueLeases | None:
-        """Return what is unfinished in a queue, or None where nothing is."""
+        """Return the unfinished messages of a queue, or None if there are none."""
         return self._queues.get(group, {}).get(queue)
 
     def of_group(self, group: str) -> Collection[tuple[Queue, QueueLeases]]:
-        """Return the queues of a group that have something unfinished."""
+        """Return the queues of a group that have unfinished messages."""
         return self._queues.get(group, {}).items()
 
     # --- The fold ---------------------------------------------------------------------------------
@@ -182,13 +182,13 @@ class Leases:
     def apply(
         self, event: LeaseEvent, log_offset: int, positions: Positions, locked: Container[Queue]
     ) -> bool:
-        """Fold the event recorded at *log_offset*; False: it was not valid any more.
+        """Fold the event recorded at *log_offset*; return False if it was no longer valid.
 
         Args:
             event: Of one group.
-            log_offset: Where it is.
-            positions: The group's committed offsets, which follow.
-            locked: The group's queues that members have locked: nothing is handed out of them.
+            log_offset: Its log offset.
+            positions: The group's committed offsets, which are updated.
+            locked: The group's queues that members have locked: no message of them is handed out.
         """
         match event:
             case DeliveriesLeased():
@@ -203,7 +203,7 @@ class Leases:
                 return self.extend(event)
 
     def lease(self, event: DeliveriesLeased, fence: int, positions: Positions) -> bool:
-        """Hand messages out, and bring *positions* up to date; False: it was not valid any more."""
+        """Hand messages out, update *positions*; return False if the event was no longer valid."""
         queue = (event.topic, event.queue_id)
         known = self.of_queue(event.group, queue)
         if known is None:
@@ -228,7 +228,7 @@ class Leases:
         return True
 
     def ack(self, event: DeliveriesAcked, positions: Positions) -> bool:
-        """Finish messages; False: a lease was not held any more, and nothing has changed."""
+        """Finish messages; return False, without a change, if a lease was no longer held."""
         acked = [
             (part.topic, part.queue_id, lease) for part in event.queues for lease in part.leases
         ]
@@ -239,7 +239,7 @@ class Leases:
         return True
 
     def extend(self, event: DeliveriesExtended) -> bool:
-        """Set how long leases last; False: one was not held any more, and nothing has changed."""
+        """Set the ends of leases; return False, without a change, if one was no longer held."""
         extended = [
             (part.topic, part.queue_id, lease) for part in event.queues for lease in part.leases
         ]
@@ -252,7 +252,7 @@ class Leases:
         return True
 
     def nack(self, event: DeliveriesNacked, positions: Positions) -> bool:
-        """Return messages; False: a lease was not held any more, and nothing has changed."""
+        """Return messages; return False, without a change, if a lease was no longer held."""
         returned = [
             (part.topic, part.queue_id, one) for part in event.queues for one in part.leases
         ]
@@ -270,7 +270,7 @@ class Leases:
         return True
 
     def give_way(self, event: GroupEvent) -> None:
-        """End the leases in queues where *event* says where the group stands, or who reads them."""
+        """End the leases in queues for which *event* sets the group's position, or the reader."""
         match event:
             case OffsetsCommitted() | OffsetsReset() | LocksReleased():
                 moved = [(commit.topic, commit.queue_id) for commit in event.offsets]
@@ -303,7 +303,7 @@ class Leases:
     # --- Copies -----------------------------------------------------------------------------------
 
     def copy(self) -> Leases:
-        """Return a copy that changes by itself."""
+        """Return an independent copy."""
         copied = Leases()
         copied.unfinished_count = self.unfinished_count
         for group, queues in self._queues.items():
@@ -311,7 +311,7 @@ class Leases:
         return copied
 
     def snapshot(self) -> Iterator[SnapshotLeases]:
-        """Yield everything, as a snapshot has it."""
+        """Yield everything, in the form of a snapshot."""
         for group, queues in self._queues.items():
             for (topic, queue_id), known in queues.items():
                 yield SnapshotLeases(
@@ -323,7 +323,7 @@ class Leases:
                 )
 
     def restore(self, piece: SnapshotLeases) -> None:
-        """Add what a part of a snapshot says; a queue's pieces come in order."""
+        """Add the data of a part of a snapshot; a queue's pieces come in order."""
         queues = self._queues.setdefault(piece.group, {})
         known = queues.setdefault((piece.topic, piece.queue_id), QueueLeases(piece.position))
         for one in piece.unfinished:
@@ -333,7 +333,7 @@ class Leases:
     # --- Inside -----------------------------------------------------------------------------------
 
     def _are_held(self, group: str, *moved: tuple[_Named, Move]) -> bool:
-        """Tell whether each lease is its message's latest, and its move is possible."""
+        """Tell whether each lease is its message's latest, and its transition is possible."""
         distinct: set[tuple[str, int, int]] = set()
         for named, move in moved:
             for topic, queue_id, lease in named:
@@ -352,13 +352,13 @@ class Leases:
         self._settle(group, queue, positions)
 
     def _settle(self, group: str, queue: Queue, positions: Positions) -> None:
-        """Note where the group stands now; a queue with nothing unfinished needs no record."""
+        """Record the group's position; a queue without unfinished messages needs no record."""
         queues = self._queues[group]
         known = queues[queue]
         committed_offset = known.committed_offset
         last = next(reversed(known.unfinished), None)
         assert last is None or committed_offset <= last < known.position, "not in order of offset"
-        assert positions.get(queue, 0) <= committed_offset, "no delivery moves a group back"
+        assert positions.get(queue, 0) <= committed_offset, "a delivery must not move a group back"
         assert self.unfinished_count >= len(known.unfinished)
         positions[queue] = committed_offset
         if not known.unfinished:

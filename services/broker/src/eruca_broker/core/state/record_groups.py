@@ -1,12 +1,12 @@
-"""Groups of records: an event and what it says has happened, in the log together or not at all.
+"""Groups of records: an event and the records that it announces, all in the log or none.
 
-Some events head a **group**: the records behind them, ``group_size`` bytes of them, were handed to
-the disk in the same write, into one segment and with nothing in between. So the only group that a
-crash can tear is the last thing in the log; the start sees that, by the last event and the log's
-end, and cuts the log in front of the event. "Fired" and "delivered" are thus one fact, and so are
-"decided" and "committed", "redriven" and "sent again". No later event has to take one back.
+Some events head a **group**: the ``group_size`` bytes of records behind them. They were written in
+the same write, into one segment and with nothing in between. So the only group that a crash can
+tear is the last thing in the log. The start detects that by the last event and the log's end, and
+truncates the log in front of the event. So "fired" and "delivered" are one fact, and so are
+"decided" and "committed", "redriven" and "sent again". No later event has to revoke one.
 
-A new kind of event that others belong to is named here, and needs nothing else.
+A new kind of event that heads a group must be listed here, and needs nothing else.
 """
 
 from __future__ import annotations

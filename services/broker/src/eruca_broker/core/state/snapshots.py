@@ -1,8 +1,8 @@
-"""Snapshots: the whole state as control records, in parts that are not too large.
+"""Snapshots: the whole state as control records, in parts of bounded size.
 
-What a state consists of is told as *items*, each for one of the lists of :class:`StateSnapshot` and
-with a weight: how many ordinary items it is worth. A new kind of state adds a list there and yields
-its items; nothing else need know of it.
+The state is given as *items*. Each belongs to one of the lists of :class:`StateSnapshot` and has a
+weight: the number of ordinary items that it counts for. A new kind of state adds a list there and
+yields its items; nothing else needs to change.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ T = TypeVar("T")
 
 
 class StateSnapshot(msgspec.Struct, frozen=True, tag=SNAPSHOT_TAG, tag_field="event"):
-    """One part of the whole state as it was when part 1 was written.
+    """One part of the whole state at the moment at which part 1 was written.
 
-    The parts of one snapshot follow each other in the log; only the last one makes it valid.
+    The parts of one snapshot follow each other in the log; the snapshot is valid with its last
+    part.
     """
 
     part: int  # 1 … parts
@@ -47,15 +48,15 @@ class StateSnapshot(msgspec.Struct, frozen=True, tag=SNAPSHOT_TAG, tag_field="ev
     leases: list[SnapshotLeases] = []
     transactions: list[LiveTransaction] = []
     runs: int = 0  # of the broker, in which groups changed; the same in every part
-    log_id: str = ""  # tells this log from every other; the same in every part
+    log_id: str = ""  # distinguishes this log from every other; the same in every part
 
 
 class SnapshotItem(NamedTuple):
-    """Something for a snapshot."""
+    """An item of a snapshot."""
 
     field: str  # of StateSnapshot: the list it belongs to
     item: object
-    weight: int  # how many items of ordinary size it is worth
+    weight: int  # the number of ordinary items that it counts for
 
 
 def split_snapshot(
@@ -80,6 +81,6 @@ def split_snapshot(
 
 
 def pieces(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Yield *values*, at most *size* at a time; an empty sequence has no piece."""
+    """Yield *values*, at most *size* at a time; an empty sequence yields nothing."""
     for first in range(0, len(values), size):
         yield values[first : first + size]

@@ -1,11 +1,11 @@
 """The broker's state: a fold over control records.
 
-``apply`` is total: any event may follow any other, and the same events in the same order give the
-same state, on this broker, on a replica, or after every projection has been deleted. A complete
-snapshot replaces whatever was known, so a log that starts at one needs nothing from before it.
+``apply`` is total: any event may follow any other. The same events in the same order give the same
+state, on this broker, on a replica, or after every projection has been deleted. A complete snapshot
+replaces the whole state. So a log that starts with one needs nothing from before it.
 
-What messages alone determine (how many a queue holds) is not here but in the consume queues; only
-the part of it that retention would forget, each queue's next offset, is carried in snapshots.
+Facts that messages alone determine, such as the length of a queue, are not here but in the consume
+queues. Snapshots contain only the part that retention would forget: each queue's next offset.
 
 Each subject folds its own events: topics here, groups in :mod:`.group_state`.
 """
@@ -67,44 +67,44 @@ class Topic:
     created_at: int = 0  # log offset; older records of this name belong to a deleted topic
     order_config: OrderConfig | None = None
     open_queue_count: int = field(init=False, repr=False, compare=False)
-    """Queues that clients may send to; 0 where they may not, as in the system's and groups'."""
+    """Number of queues that clients may send to; 0 for topics of the system and of groups."""
 
     def __post_init__(self) -> None:
         is_open = self.is_writable and not self.is_system and not self.is_derived
         object.__setattr__(self, "open_queue_count", self.write_queue_count if is_open else 0)
 
     def queue_now(self, queue_id: int) -> int:
-        """Return the queue for what was accepted for *queue_id* before: one that is read.
+        """Return the queue for a message that was accepted for *queue_id* before; it can be read.
 
-        The topic may have fewer queues by now. RocketMQ lets it have none to write to, so that
-        nothing new comes; what had been accepted before still has to go somewhere.
+        The topic may have fewer queues by now. In RocketMQ it may have none to write to, so that
+        nothing new comes; messages accepted before still need a queue.
         """
         return queue_id % (self.write_queue_count or self.read_queue_count or 1)
 
     @property
     def is_routable(self) -> bool:
-        """True if name servers get it; one that they refuse would block the registration of all."""
+        """Return True if name servers get it; if they refused one topic, they would refuse all."""
         widest = max(self.read_queue_count, self.write_queue_count)
         return not self.is_system and widest <= QUEUE_COUNT_MAX
 
     @property
     def is_readable(self) -> bool:
-        """True if consumers may read it."""
+        """Return True if consumers may read it."""
         return self.permission in ("rw", "r")
 
     @property
     def is_writable(self) -> bool:
-        """True if producers may write to it."""
+        """Return True if producers may write to it."""
         return self.permission in ("rw", "w")
 
     @property
     def is_system(self) -> bool:
-        """True if it belongs to the system."""
+        """Return True if it belongs to the system."""
         return is_system_topic(self.name)
 
     @property
     def is_derived(self) -> bool:
-        """True for a topic of a group's retries or dead letters."""
+        """Return True for a topic of a group's retries or dead letters."""
         return is_derived_topic(self.name)
 
 
@@ -113,18 +113,18 @@ EVENTS: Final = Topic(EVENTS_TOPIC, 1, 1, "r")
 
 @dataclass(slots=True)
 class BrokerState:
-    """Topics, groups, transactions; changed by :meth:`apply` alone."""
+    """Topics, groups, transactions; only :meth:`apply` changes them."""
 
     topics: dict[str, Topic] = field(default_factory=lambda: {EVENTS_TOPIC: EVENTS})
     queue_ends: dict[tuple[str, int], int] = field(default_factory=dict)  # from the last snapshot
-    version: int = 0  # log offset of the last change of a topic: only ever grows
+    version: int = 0  # log offset of the last change of a topic; only grows
     groups: Groups = field(default_factory=Groups)
     leases: Leases = field(default_factory=Leases)
     runs: int = 0  # of the broker, in which groups changed
     redriven: RedrivenLetters = field(default_factory=RedrivenLetters)
     transactions: Transactions = field(default_factory=Transactions)
     log_id: str = ""  # random, from the log's first snapshot on; empty before that
-    _parts: list[StateSnapshot] = field(default_factory=list)  # of a snapshot not yet complete
+    _parts: list[StateSnapshot] = field(default_factory=list)  # of an incomplete snapshot
 
     def apply(self, event: Event, log_offset: int) -> None:
         """Fold the event recorded at *log_offset* into the state."""
@@ -132,7 +132,7 @@ class BrokerState:
             case TopicPut():
                 known = self.topics.get(event.topic)
                 if known is None:
-                    # What was decided before its name was deleted may have been recorded after.
+                    # A decision made before its name was deleted may have been recorded after that.
                     self._forget_queues(event.topic)
                 self.topics[event.topic] = Topic(
                     event.topic,
@@ -153,7 +153,7 @@ class BrokerState:
             case DeadLettersRedriven():
                 self.redriven.apply(event)
             case TimersFired() | TimersCancelled():
-                pass  # what is pending is no part of the state: records set it, not events
+                pass  # pending timers are no part of the state: records set them, not events
             case (
                 TransactionBegun()
                 | TransactionChecked()
@@ -173,15 +173,15 @@ class BrokerState:
                 self.leases.give_way(event)
 
     def topic_id(self, topic: Topic) -> str | None:
-        """Return what tells *topic* from all others of its name, here and in other logs.
+        """Return the id that distinguishes *topic* from all others of its name, in any log.
 
-        A topic that is deleted and created again has another one, and so has one in a log that
-        took this one's place. None: the log has no id yet.
+        A topic that is deleted and created again has another id, and so has one in a log that
+        replaced this one. None: the log has no id yet.
         """
         return f"{self.log_id}-{topic.created_at}" if self.log_id else None
 
     def committed_offset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the next offset a group will read, or None where it never committed one."""
+        """Return the next offset that a group will read, or None if it never committed one."""
         return self.group_offsets(group).get((topic, queue_id))
 
     def group_offsets(self, group: str) -> Mapping[tuple[str, int], int]:
@@ -190,7 +190,7 @@ class BrokerState:
         return {} if known is None else known.offsets
 
     def copy(self) -> BrokerState:
-        """Return a state that is the same, and changes by itself from now on."""
+        """Return an independent copy."""
         return BrokerState(
             dict(self.topics),
             dict(self.queue_ends),
@@ -216,8 +216,8 @@ class BrokerState:
 
         Args:
             queue_ends: Topic, queue and next offset of every queue that ever had a message.
-            items_max: How many items one part may hold.
-            more: What else a snapshot holds.
+            items_max: The maximum number of items in one part.
+            more: Other items of the snapshot.
             new_log_id: The log's id from now on, if it has none yet.
         """
         items = chain(self._items(queue_ends, items_max), more)
@@ -243,7 +243,7 @@ class BrokerState:
         if part.part == 1:
             self._parts = []
         elif part.part != len(self._parts) + 1:
-            return  # its first part lies before the log's start: not a whole snapshot
+            return  # its first part is before the log's start: not a whole snapshot
         self._parts.append(part)
         if part.part == part.parts:
             self._replace(self._parts)

@@ -1,14 +1,14 @@
-"""RocketMQ's own notes on its timer topic, written so that it goes on where Eruca stopped.
+"""RocketMQ's own notes on its timer topic, written so that RocketMQ continues where Eruca stopped.
 
 RocketMQ reads the timer topic once, from a queue offset that it keeps in ``config/timercheck``. It
-puts each message into a wheel of seconds, and appends what it has put there to ``timerlog/``. From
-that it restores the wheel. So a timer log that names the pending messages, and a checkpoint behind
-all of the queue, tell it exactly what is still to be delivered.
+puts each message into a wheel of seconds and appends a note to ``timerlog/``. It restores the wheel
+from these notes. So two things tell it exactly which messages are pending: a timer log that lists
+them, and a checkpoint behind the whole queue.
 
 A unit of the timer log, big-endian, 52 bytes::
 
     size         i32
-    previous     i64  where the unit before it lies that is due in the same second, or -1
+    previous     i64  position of the preceding unit that is due in the same second, or -1
     magic        i32
     written at   i64  ms since the epoch
     delay        i32  ms from then
@@ -17,8 +17,8 @@ A unit of the timer log, big-endian, 52 bytes::
     topic hash   i32
     reserved     i64
 
-RocketMQ looks up the queue offset of the last unit's message, and reads on behind it. Where the
-queue's last message has ended, a unit marked as a deletion names it, which delivers nothing.
+RocketMQ looks up the queue offset of the last unit's message, and continues to read behind it. If
+the queue's last message has ended, a unit marked as a deletion names it; that delivers nothing.
 
 Source: RocketMQ 5.3, ``TimerMessageStore``, ``TimerLog``, ``TimerWheel``, ``TimerCheckpoint``.
 """
@@ -50,10 +50,10 @@ _UNIT: Final = np.dtype(
         ("reserved", ">i8"),
     ]
 )
-_BLANK: Final = struct.Struct(">iqi")  # ends a file that another one follows
+_BLANK: Final = struct.Struct(">iqi")  # ends a file that is followed by another one
 _BLANK_MAGIC: Final = -875_286_124
 _DEFAULT: Final = 1
-_ROLL: Final = 2  # RocketMQ stores it again when its slot comes, for it waits longer
+_ROLL: Final = 2  # RocketMQ stores it again when its slot comes, because it waits longer
 _DELETE: Final = 4
 _CHECKPOINT: Final = struct.Struct(">7q")
 
@@ -61,7 +61,7 @@ _CHECKPOINT: Final = struct.Struct(">7q")
 def timer_checkpoint(queue_offset: int, now_ms: int) -> bytes:
     """Return ``config/timercheck``: RocketMQ reads the timer topic from *queue_offset* on.
 
-    It reads a wheel, where there is one, from *now_ms* on.
+    It reads a wheel, if there is one, from *now_ms* on.
     """
     read_at_ms = now_ms // PRECISION_MS * PRECISION_MS
     fields = (read_at_ms, 0, queue_offset, queue_offset, 0, now_ms, 0)
@@ -77,14 +77,14 @@ def timer_log(
     now_ms: int,
     file_size: int = FILE_SIZE,
 ) -> list[bytes]:
-    """Return the contents of the timer log's files, each without the zeros that fill it up.
+    """Return the contents of the timer log's files, each without the zeros that fill it.
 
     Args:
-        due_ms: When each message is due, in the order of the queue.
-        log_offsets: Where it lies.
-        sizes: Bytes of its record.
+        due_ms: The time at which each message is due, in the order of the queue.
+        log_offsets: Log offset of each message.
+        sizes: Bytes of each record.
         is_last_pending: Whether the last one, the queue's last, is pending, as all others are.
-        now_ms: What is overdue by then is delivered at once.
+        now_ms: Messages that are overdue at this time are delivered at once.
         file_size: Bytes.
     """
     written_at = now_ms // PRECISION_MS * PRECISION_MS
@@ -100,7 +100,7 @@ def timer_log(
     delays = np.where(is_rolled, rolled, waits)
     if not is_last_pending:
         units["magic"][-1] = _DEFAULT | _DELETE
-        delays[-1] = -PRECISION_MS  # a second that is over: its slot is never read
+        delays[-1] = -PRECISION_MS  # a past second: its slot is never read
     units["delay"] = delays
     units["log_offset"] = log_offsets
     units["record_size"] = sizes
@@ -115,7 +115,7 @@ def timer_log(
 
 
 def _previous(delays: Int64Array, places: Int64Array) -> Int64Array:
-    """Return for each unit where the one before it lies that has the same slot, or -1."""
+    """Return, for each unit, the position of the preceding one with the same slot, or -1."""
     order = np.argsort(delays, kind="stable")
     has_previous = delays[order][1:] == delays[order][:-1]
     previous = np.full(len(delays), -1, np.int64)

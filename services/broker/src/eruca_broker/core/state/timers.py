@@ -1,23 +1,25 @@
-"""Pending timers: what waits for its time, in the order it comes due. Compact, and exact.
+"""Pending timers in the order in which they become due; compact and exact.
 
-A timer is a pair: when it is due, and its id, the log offset of the message that waits. States::
+A timer is a pair: the time at which it is due, and its id, the log offset of the waiting message.
+States::
 
             add                take_due, take              finish
     (none) ─────► pending ───────────────────► held ───────────────► (none)
                      ▲                          │
                      └──────────────────────────┘ give_back
 
-*Held* is what an event on its way into the log is about to end. Nobody else can take it meanwhile,
-so a timer is fired or recalled, never both; ``give_back`` is for events that did not get there.
+A timer is *held* while an event that will end it is on its way into the log. Nothing else can take
+it meanwhile, so a timer is fired or recalled, never both. ``give_back`` is for events that did not
+reach the log.
 
-Memory: 16 bytes for a timer, in buckets by minute, and by second for the minute that is being
-worked off; those of the second that is being worked off take about 120. Of a million timers nothing
-is sorted or moved before its minute has come.
+Memory: 16 bytes for each timer, in buckets by minute, and by second for the current minute. Timers
+of the current second take about 120 bytes. Even with a million timers, none is sorted or moved
+before its minute has come.
 
-The clock is an argument and may step. Taking compares with it and nothing else: a step back delays
-what is left, a step forward makes it due, and neither takes a timer twice.
+The clock is an argument and may step. Taking compares with it and does nothing else. A step back
+delays the remaining timers, a step forward makes them due, and neither takes a timer twice.
 
-Source: the shape of RocketMQ 5.3's ``TimerWheel``, in memory and without rounding times.
+Source: the design of RocketMQ 5.3's ``TimerWheel``, in memory and without rounded times.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _NEVER: Final = -(2**63)
 
 
 class Timer(NamedTuple):
-    """A timer; they are ordered by the time they are due, then by when they were set."""
+    """A timer; timers are ordered by the time at which they are due, then by their log offset."""
 
     due_ms: int  # since the epoch
     id: int  # log offset
@@ -55,14 +57,14 @@ class PendingTimers:
         self._front: list[tuple[int, int]] = []  # a heap: of the seconds up to _front_second
         self._near_minute = _NEVER  # later minutes are in _minutes
         self._front_second = _NEVER  # later seconds are in _seconds, if they are near
-        self._held: dict[int, int] = {}  # id → when it is due
+        self._held: dict[int, int] = {}  # id → due time
 
     def __len__(self) -> int:
         return len(self._front) + self._seconds.count + self._minutes.count
 
     @property
     def held_count(self) -> int:
-        """The number of timers that are about to end."""
+        """Return the number of timers that are about to end."""
         return len(self._held)
 
     def add(self, due_ms: int, timer_id: int) -> None:
@@ -82,7 +84,7 @@ class PendingTimers:
             self.add(due_ms, timer_id)
 
     def next_due_ms(self) -> int | None:
-        """Return when to look again: not after the first is due, and not long before."""
+        """Return when to look again: no later than the first is due, and not much earlier."""
         if self._front:
             return self._front[0][0]
         for buckets in (self._seconds, self._minutes):
@@ -122,7 +124,7 @@ class PendingTimers:
         return sorted(taken)
 
     def give_back(self, timers: Iterable[Timer]) -> None:
-        """Let held timers be pending again."""
+        """Make held timers pending again."""
         for timer in timers:
             self.add(self._held.pop(timer.id), timer.id)
 
@@ -144,10 +146,10 @@ class PendingTimers:
         return timer in self._front
 
     def following(self, after: Timer | None) -> Iterator[Timer]:
-        """Yield the pending timers behind *after*, as they come due; for reading a page of them.
+        """Yield the pending timers behind *after* in the order in which they become due.
 
-        What a page costs depends little on how many are due at the same time. None may be set or
-        taken while it is read.
+        The cost of a page hardly depends on the number of timers that are due at the same time. Do
+        not set or take timers while reading it.
         """
         front = [timer for timer in self._front if after is None or timer > after]
         heapq.heapify(front)
@@ -163,19 +165,19 @@ class PendingTimers:
         return np.concatenate([near, self._seconds.rows(), self._minutes.rows()])
 
     def before(self, log_offset: int) -> TimerRows:
-        """Return the pending timers whose messages lie before *log_offset*, in log order."""
+        """Return the pending timers whose messages are before *log_offset*, in log order."""
         near = np.array(self._front, np.int64).reshape(-1, 2)
         parts = [near, self._seconds.rows(), self._minutes.rows()]
         rows: TimerRows = np.concatenate([part[part[:, 1] < log_offset] for part in parts])
         return rows[np.argsort(rows[:, 1])]
 
     def oldest_id(self) -> int | None:
-        """Return the smallest id, held timers included; None where there is none."""
+        """Return the smallest id, held timers included; None if there is none."""
         rows = self.rows()
         return int(rows[:, 1].min()) if len(rows) else None
 
     def _advance(self, now_ms: int) -> bool:
-        """Bring what is due next to the front; tell whether there is anything due."""
+        """Bring the next due timers to the front; tell whether any timer is due."""
         while not self._front:
             second, minute = self._seconds.first(), self._minutes.first()
             if second is not None:
@@ -193,7 +195,7 @@ class PendingTimers:
 
 
 class _Buckets:
-    """Timers by the second or the minute they are due in."""
+    """Timers by the second or the minute in which they are due."""
 
     def __init__(self, width: int) -> None:
         self.width = width  # ms
@@ -235,7 +237,7 @@ class _Buckets:
         return rows
 
     def take(self, number: int, ids: list[int]) -> list[Timer]:
-        """Remove those of *ids* that are in a bucket, and return them."""
+        """Remove the timers among *ids* that are in a bucket, and return them."""
         bucket = self._arrays.get(number)
         if bucket is None:
             return []
@@ -261,7 +263,7 @@ class _Buckets:
             yield from _in_order(_behind(_view(self._arrays[heapq.heappop(numbers)]), after))
 
     def rows(self) -> TimerRows:
-        """Return all timers in no order; joined at once, for buckets are many and small."""
+        """Return all timers in no order; joined at once, because buckets are many and small."""
         return np.frombuffer(b"".join(self._arrays.values()), np.int64).reshape(-1, 2)
 
     def _bucket(self, number: int) -> array[int]:
@@ -273,7 +275,7 @@ class _Buckets:
 
 
 def _behind(rows: TimerRows, after: Timer | None) -> TimerRows:
-    """Return a copy of those behind *after*."""
+    """Return a copy of the timers behind *after*."""
     if after is None:
         return rows.copy()
     due, ids = rows[:, 0], rows[:, 1]
@@ -282,7 +284,7 @@ def _behind(rows: TimerRows, after: Timer | None) -> TimerRows:
 
 
 def _in_order(rows: TimerRows) -> Iterator[Timer]:
-    """Yield timers in order; few are sorted before more are asked for."""
+    """Yield timers in order; only a few are sorted until more are requested."""
     count = _SORTED_COUNT
     while len(rows) > count:
         timers = sorted(Timer(*row) for row in _earliest(rows, count).tolist())
@@ -293,7 +295,7 @@ def _in_order(rows: TimerRows) -> Iterator[Timer]:
 
 
 def _earliest(rows: TimerRows, count: int) -> TimerRows:
-    """Return the *count* that are due first, in no order; of a number due at once the oldest."""
+    """Return the *count* timers that are due first, in no order; at the same time, the oldest."""
     due = rows[:, 0]
     last = np.partition(due, count - 1)[count - 1]
     earlier, tied = rows[due < last], rows[due == last]

@@ -1,9 +1,9 @@
-"""Control records of what happens to messages later: timers, and dead letters sent on their way.
+"""Control records of later deliveries: the ends of timers, and redriven dead letters.
 
-A timer is a waiting message; its id is the record's log offset. That one was set needs no event,
-for the record says it. That it has ended does: it was fired, or recalled.
+A timer is a waiting message; its id is the record's log offset. Setting one needs no event, because
+the record is enough. Its end is an event: it was fired, or recalled.
 
-What follows an event that has a ``group_size`` belongs to it: see
+The records behind an event with a ``group_size`` belong to it: see
 :mod:`eruca_broker.core.state.record_groups`.
 """
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from eruca.contract.records import BLANK_SIZE_MIN
 from eruca_broker.core.records.scheduled import CARRIED_SIZE_MAX
 
-TIMERS_PER_ITEM: Final = 40  # of a snapshot: as many take the room of an ordinary item
+TIMERS_PER_ITEM: Final = 40  # of a snapshot: this many take the room of an ordinary item
 _TIMERS_PER_PIECE_MAX: Final = 32_768  # 700 KB of JSON
 _FIRED_SIZE_MAX: Final = 256  # bytes of the record that ends a single timer
 
@@ -28,10 +28,10 @@ TimerRows: TypeAlias = NDArray[np.int64]
 
 
 class TimersFired(msgspec.Struct, frozen=True, tag="timers_fired", tag_field="event"):
-    """These timers have ended: what they held back follows, delivered.
+    """These timers have ended: their messages follow, delivered.
 
-    Or carried forward: delivered to the timer topic again, with the same time, before retention
-    deletes the segment it was in. Or nothing follows of it, where its topic has been deleted.
+    Or they were carried forward: delivered to the timer topic again, with the same time, before
+    retention deletes their segment. Or nothing follows, because their topic was deleted.
     """
 
     timers: list[int]
@@ -39,7 +39,7 @@ class TimersFired(msgspec.Struct, frozen=True, tag="timers_fired", tag_field="ev
 
 
 class TimersCancelled(msgspec.Struct, frozen=True, tag="timers_cancelled", tag_field="event"):
-    """These timers have ended: what they held back was recalled."""
+    """These timers have ended: their messages were recalled."""
 
     timers: list[int]
 
@@ -59,19 +59,19 @@ TimerEvent: TypeAlias = TimersFired | TimersCancelled | DeadLettersRedriven
 
 
 def fired_record_size_max(segment_size: int) -> int:
-    """Return the size of the largest record that a segment holds behind the event for it alone."""
+    """Return the size of the largest record that fits into a segment behind its own event."""
     return segment_size - BLANK_SIZE_MIN - _FIRED_SIZE_MAX
 
 
 def waiting_record_size_max(segment_size: int) -> int:
-    """Return how large a record may be that is to wait: it may have to be carried forward, too."""
+    """Return the maximum size of a waiting record: it may have to be carried forward too."""
     return fired_record_size_max(segment_size) - CARRIED_SIZE_MAX
 
 
 class TimersPiece(msgspec.Struct, frozen=True, array_like=True):
-    """Some of the timers that were pending, in a snapshot.
+    """Some of the pending timers, in a snapshot.
 
-    Those stored at log offset ``since`` or later are not among them: they are in consume queues.
+    Timers stored at log offset ``since`` or later are not among them: they are in consume queues.
     """
 
     since: int

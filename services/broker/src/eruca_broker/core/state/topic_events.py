@@ -1,4 +1,4 @@
-"""Control records of topics, and what snapshots say of topics and queues."""
+"""Control records of topics, and the entries of topics and queues in snapshots."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import msgspec
 
 
 class OrderConfig(msgspec.Struct, frozen=True):
-    """Over which queues, on all of its brokers, an ordered topic's sharding keys are divided."""
+    """The queues on all brokers over which an ordered topic's sharding keys are divided."""
 
     version: int
-    queues: tuple[tuple[str, int], ...]  # broker names and how many queues each has, by name
+    queues: tuple[tuple[str, int], ...]  # broker names and the number of queues of each, by name
 
     @property
     def queue_count(self) -> int:
-        """The number of queues of all brokers together."""
+        """Return the number of queues of all brokers together."""
         return sum(count for _, count in self.queues)
 
     def place_of(self, index: int) -> tuple[str, int]:
-        """Return the broker and the queue there that are number *index* of all."""
+        """Return the broker and the queue that have number *index* among all."""
         for broker_name, count in self.queues:
             if index < count:
                 return broker_name, index
@@ -37,7 +37,7 @@ class TopicPut(msgspec.Struct, frozen=True, tag="topic_put", tag_field="event"):
 
 
 class TopicDeleted(msgspec.Struct, frozen=True, tag="topic_deleted", tag_field="event"):
-    """A topic was deleted: its queues are gone, and what every group had in them.
+    """A topic was deleted: its queues are gone, and so is all that groups had in them.
 
     A topic of the same name created later starts at offset 0 again.
     """
@@ -58,7 +58,7 @@ class SnapshotTopic(msgspec.Struct, frozen=True):
 
 
 class QueueEnd(msgspec.Struct, frozen=True, array_like=True):
-    """The offset a queue's next message gets: not to be learnt from a log cut by retention."""
+    """The offset of a queue's next message: a log truncated by retention does not contain it."""
 
     topic: str
     queue_id: int

@@ -1,12 +1,13 @@
-"""Transactions that are not over: the fold that knows which are pending, and which are parked.
+"""Transactions that are not over: the fold that knows the pending and the parked ones.
 
-A transaction is a machine, and :data:`TRANSACTION` is its table: events alone change its state.
+A transaction is a state machine, and :data:`TRANSACTION` is its table: only events change its
+state.
 
-What is over is not kept: its last event is in the log, and found there by the transaction's id. An
-event that does not fit the state changes nothing, so the fold is total; the broker records none of
-them, for it decides one thing at a time about a transaction.
+A transaction that is over is not kept. Its last event is in the log, and the transaction's id finds
+it there. An event that does not fit the state changes nothing, so the fold is total. The broker
+never records such an event, because it makes one decision at a time about a transaction.
 
-Each takes about 300 bytes, its id included.
+Each transaction takes about 300 bytes, its id included.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Step(StrEnum):
 
 TRANSACTION: Final = Machine(
     (Standing.NOT_LIVE, Step.BEGUN, Standing.PENDING),
-    # Of these two the beginning is no longer in the log that is folded.
+    # The beginning of these two is no longer in the log that is folded.
     (Standing.NOT_LIVE, Step.CARRIED, Standing.PENDING),
     (Standing.NOT_LIVE, Step.PARKED_CARRIED, Standing.PARKED),
     (Standing.PENDING, Step.CHECKED, Standing.PENDING),
@@ -65,27 +66,27 @@ TRANSACTION: Final = Machine(
 
 
 class LiveTransaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A transaction that is pending or parked; also as it stands in a snapshot.
+    """A transaction that is pending or parked; also its form in a snapshot.
 
-    One that was imported from RocketMQ has no event before it is carried; both its offsets are its
-    half message's own. So is ``offset`` of one that RocketMQ has stored again.
+    A transaction that was imported from RocketMQ has no event until it is carried. Then both its
+    offsets are its half message's own. So is ``offset`` of one that RocketMQ has stored again.
     """
 
     transaction_id: str
     producer_group: str
-    topic: str  # where the message is committed to
+    topic: str  # the queue of the message once it is committed
     queue_id: int
     begun_at: int  # ms since the epoch
-    immunity_ms: int | None  # no check before; None: as the checker is set
+    immunity_ms: int | None  # no check before; None: the checker's setting
     begun_offset: int  # log offset of its beginning: also the order in which they are listed
-    offset: int  # log offset of the event right behind which its message lies now, or its own
+    offset: int  # log offset of the event directly before its message now, or its own
     checks: int = 0
     checked_at: int | None = None  # ms since the epoch, the last time
     parked_at: int | None = None  # ms since the epoch; None: it is pending
 
 
 class Transactions:
-    """All transactions of a broker that are not over, in the order in which they were begun."""
+    """All transactions of a broker that are not over, in the order in which they began."""
 
     def __init__(self) -> None:
         self._live: dict[str, LiveTransaction] = {}
@@ -99,11 +100,11 @@ class Transactions:
 
     @property
     def pending_count(self) -> int:
-        """The number of transactions that are neither decided nor parked."""
+        """Return the number of transactions that are neither decided nor parked."""
         return len(self._live) - self.parked_count
 
     def get(self, transaction_id: str) -> LiveTransaction | None:
-        """Return a transaction; None where there is none of this id, or it is over."""
+        """Return a transaction; None if there is none of this id, or it is over."""
         return self._live.get(transaction_id)
 
     def apply(self, event: TransactionEvent, log_offset: int) -> None:
@@ -127,7 +128,7 @@ class Transactions:
                 assert live is not None
                 after = replace(live, parked_at=event.parked_at, offset=log_offset)
             case TransactionCarried():
-                # What was carried lies further on; all else is as it was.
+                # The carried message is further on; everything else is unchanged.
                 after = (
                     _carried(event, log_offset)
                     if live is None
@@ -137,23 +138,23 @@ class Transactions:
         self._become(event.transaction_id, after)
 
     def oldest_offset(self) -> int | None:
-        """Return the log offset from which on the log is needed; None where none of it is."""
+        """Return the log offset from which on the log is needed; None if none of it is."""
         return min((live.offset for live in self._live.values()), default=None)
 
     def before(self, log_offset: int) -> list[LiveTransaction]:
-        """Return those whose message lies before *log_offset*, in log order."""
+        """Return those whose message is before *log_offset*, in log order."""
         found = [live for live in self._live.values() if live.offset < log_offset]
         return sorted(found, key=_offset)
 
     def copy(self) -> Transactions:
-        """Return the same, to change by itself."""
+        """Return an independent copy."""
         copied = Transactions()
         copied._live = dict(self._live)
         copied.parked_count = self.parked_count
         return copied
 
     def load(self, live: LiveTransaction) -> None:
-        """Take over a transaction from a snapshot, which names each once."""
+        """Add a transaction from a snapshot, which contains each once."""
         assert live.transaction_id not in self._live
         self._become(live.transaction_id, live)
 
@@ -165,12 +166,12 @@ class Transactions:
     def move(self, transaction_id: str, offset: int) -> None:
         """Note that RocketMQ has stored a transaction's half message again, at *offset*."""
         live = self._live[transaction_id]
-        assert standing_of(live) is Standing.PENDING  # RocketMQ knows no parked ones
+        assert standing_of(live) is Standing.PENDING  # RocketMQ has no parked ones
         assert offset > live.offset, "what is stored again lies further on"
         self._become(transaction_id, replace(live, offset=offset))
 
     def _become(self, transaction_id: str, after: LiveTransaction | None) -> None:
-        """Keep a transaction as it is now, or none where it is over."""
+        """Keep a transaction as it is now, or drop it if it is over."""
         before = (
             self._live.pop(transaction_id, None)
             if after is None
@@ -206,7 +207,7 @@ def _step_of(event: TransactionEvent) -> Step:
 
 
 def _shared(live: LiveTransaction) -> LiveTransaction:
-    """Return the same with names that many transactions share in memory once."""
+    """Return the same transaction, with names that many transactions share in memory."""
     return replace(live, producer_group=intern(live.producer_group), topic=intern(live.topic))
 
 
