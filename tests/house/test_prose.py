@@ -22,7 +22,6 @@ HEADLESS = re.compile(
 DOCSTRINGS_NOT_YET = ("tests",)
 LINES_NOT_YET = (
     "docs/reference",
-    "services/broker",
     "spark",
     "tests",
 )
