@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from sqlalchemy import text
 
+from eruca_postgres.claims import ClaimKeeper, ClaimLostError
 from eruca_postgres.database import Database
 from eruca_postgres.forgetting import begin_forgetting, being_forgotten, end_forgetting
-from eruca_postgres.leases import LeaseKeeper, LeaseLostError
 from eruca_postgres.positions import read_positions, write_position
 from support.clocks import ManualClock
 from support.waiting import until_told
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.anyio
 _WAITING = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
 
 
-def keeper(database: Database, name: str) -> LeaseKeeper:
-    return LeaseKeeper(database, name, seconds=600.0, clock=ManualClock())
+def keeper(database: Database, name: str) -> ClaimKeeper:
+    return ClaimKeeper(database, name, seconds=600.0, clock=ManualClock())
 
 
 async def begin(database: Database) -> None:
@@ -34,7 +34,7 @@ async def test_it_is_nobodys_until_nothing_is_left_of_it(database: Database) -> 
     await begin(database)
     meanwhile = [await one.step(["a"]), await two.step(["a"])]
     await one.leave()
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(ClaimLostError):
         async with database.transaction() as connection:
             await stale.prove(connection)
     async with database.transaction() as connection:
@@ -50,7 +50,7 @@ async def test_it_is_nobodys_until_nothing_is_left_of_it(database: Database) -> 
 async def test_what_is_being_written_is_waited_for_and_forgotten_with_the_rest(
     database: Database,
 ) -> None:
-    lease = (await keeper(database, "one").step(["a"]))["a"]
+    claim = (await keeper(database, "one").step(["a"]))["a"]
 
     async def waiting() -> int | None:
         async with database.transaction() as connection:
@@ -58,7 +58,7 @@ async def test_what_is_being_written_is_waited_for_and_forgotten_with_the_rest(
         return count
 
     async with database.transaction() as connection:
-        await lease.prove(connection)
+        await claim.prove(connection)
         forgetting = asyncio.create_task(begin(database))
         await until_told(waiting, bool)
         await write_position(connection, "a", 7, end_offset=7)

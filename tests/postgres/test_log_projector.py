@@ -19,8 +19,8 @@ from eruca.contract.records import DamagedRecordError
 from eruca.core.messages.log_block import LogBlock
 from eruca_broker.app import create_app as create_broker
 from eruca_postgres import log_projector
+from eruca_postgres.claims import ClaimKeeper
 from eruca_postgres.database import Database
-from eruca_postgres.leases import LeaseKeeper
 from eruca_postgres.log_projector import LogProjector
 from eruca_postgres.positions import delete_position, read_positions
 from support.clocks import ManualClock
@@ -100,8 +100,8 @@ async def send(client: eruca.AsyncClient, count: int) -> None:
 
 
 @asynccontextmanager
-async def leased(database: Database, holder: str = "one") -> AsyncIterator[LeaseKeeper]:
-    keeper = LeaseKeeper(database, holder, seconds=600, clock=ManualClock())
+async def claimed(database: Database, holder: str = "one") -> AsyncIterator[ClaimKeeper]:
+    keeper = ClaimKeeper(database, holder, seconds=600, clock=ManualClock())
     await keeper.step([BROKER])
     yield keeper
     await keeper.leave()
@@ -110,14 +110,14 @@ async def leased(database: Database, holder: str = "one") -> AsyncIterator[Lease
 def projector_of(
     database: Database,
     client: eruca.AsyncClient,
-    keeper: LeaseKeeper,
+    keeper: ClaimKeeper,
     projection: Offsets,
 ) -> LogProjector:
     return LogProjector(
         database,
         client,
         BROKER,
-        lease=lambda: keeper.held.get(BROKER),
+        claim=lambda: keeper.held.get(BROKER),
         projection=projection,
         read_size=SMALL,
     )
@@ -166,7 +166,7 @@ async def test_every_record_of_the_log_becomes_a_row(
     database: Database, client: eruca.AsyncClient
 ) -> None:
     await send(client, 40)
-    async with leased(database) as keeper:
+    async with claimed(database) as keeper:
         projector = projector_of(database, client, keeper, Offsets())
         await read_to_the_end(projector, client)
         await send(client, 10)
@@ -184,7 +184,7 @@ async def test_a_stretch_that_is_not_sound_is_told_and_read_again(
     projection.damaged = 5
     await send(client, 40)
     faults = set()
-    async with leased(database) as keeper:
+    async with claimed(database) as keeper:
         projector = projector_of(database, client, keeper, projection)
         end = (await client.admin.broker_status(BROKER)).log.max_offset
         while projector.log_offset != end:
@@ -203,7 +203,7 @@ async def test_what_fails_in_mid_transaction_is_folded_again(
 ) -> None:
     await send(client, 40)
     projection = Offsets()
-    async with leased(database) as keeper:
+    async with claimed(database) as keeper:
         projector = projector_of(database, client, keeper, projection)
         await projector.step()
         projection.fails = True
@@ -222,12 +222,12 @@ async def test_another_instance_goes_on_where_the_rows_end(
     database: Database, client: eruca.AsyncClient
 ) -> None:
     await send(client, 40)
-    async with leased(database) as keeper:
+    async with claimed(database) as keeper:
         first = projector_of(database, client, keeper, Offsets())
         await first.step()
         await first.step()
         first.begin_stop()
-    async with leased(database, "two") as keeper:
+    async with claimed(database, "two") as keeper:
         second = projector_of(database, client, keeper, Offsets())
         await read_to_the_end(second, client)
         second.begin_stop()
@@ -235,11 +235,11 @@ async def test_another_instance_goes_on_where_the_rows_end(
     assert await rows(database) == await offsets_in_log(client)
 
 
-async def test_without_the_lease_nothing_is_written(
+async def test_without_the_claim_nothing_is_written(
     database: Database, client: eruca.AsyncClient
 ) -> None:
     await send(client, 5)
-    async with leased(database) as keeper:
+    async with claimed(database) as keeper:
         projector = projector_of(database, client, keeper, Offsets())
         await projector.step()
         before = await rows(database)
@@ -254,7 +254,7 @@ async def test_a_log_that_is_lost_and_found_is_told_once_each(
     database: Database, client: eruca.AsyncClient
 ) -> None:
     await send(client, 5)
-    async with leased(database) as keeper:
+    async with claimed(database) as keeper:
         projection = Offsets()
         projection.damaged = 1
         projector = projector_of(database, client, keeper, projection)
@@ -278,7 +278,7 @@ async def test_a_log_is_followed_on_though_something_else_is_at_its_brokers_old_
         in_process_cluster(tmp_path, brokers=1) as cluster,
         client_by(ways, cluster.namesrv_urls) as client,
         peer(answering(*[foreign] * 1_000)) as stranger,
-        leased(database) as keeper,
+        claimed(database) as keeper,
     ):
         await send(client, 5)
         projector = projector_of(database, client, keeper, Offsets())
@@ -306,7 +306,7 @@ async def test_nothing_is_forgotten_because_of_another_broker_at_the_address(
     async with (
         in_process_cluster(tmp_path, brokers=2) as cluster,
         client_by(ways, cluster.namesrv_urls) as client,
-        leased(database) as keeper,
+        claimed(database) as keeper,
     ):
         # The other one's log is shorter, so it does not have the position.
         await client.admin.create_topic("orders", broker_name=BROKER)
@@ -331,7 +331,7 @@ async def test_a_log_is_followed_again_though_nothing_comes(
 ) -> None:
     monkeypatch.setattr(log_projector, "HOLD_SECONDS", HOLD_SECONDS)
     await send(client, 5)
-    async with leased(database) as keeper:
+    async with claimed(database) as keeper:
         projector = projector_of(database, client, keeper, Offsets())
         await read_to_the_end(projector, client)
         await keeper.leave()
@@ -351,7 +351,7 @@ async def test_a_position_that_was_set_back_is_noticed(
     database: Database, client: eruca.AsyncClient
 ) -> None:
     await send(client, 20)
-    async with leased(database) as keeper:
+    async with claimed(database) as keeper:
         projector = projector_of(database, client, keeper, Offsets())
         await read_to_the_end(projector, client)
         async with database.transaction() as connection:  # as somebody does who wants it anew
@@ -372,7 +372,7 @@ async def test_a_position_that_was_set_back_is_noticed_though_nothing_comes(
 ) -> None:
     monkeypatch.setattr(log_projector, "HOLD_SECONDS", HOLD_SECONDS)
     await send(client, 20)
-    async with leased(database) as keeper:
+    async with claimed(database) as keeper:
         projector = projector_of(database, client, keeper, Offsets())
         await read_to_the_end(projector, client)
         waiting = asyncio.create_task(projector.step())
@@ -394,7 +394,7 @@ async def test_a_log_that_does_not_reach_the_position_is_read_anew(
 ) -> None:
     await send(client, 20)
     projection = Offsets()
-    async with leased(database) as keeper:
+    async with claimed(database) as keeper:
         projector = projector_of(database, client, keeper, projection)
         await read_to_the_end(projector, client)
         projector.begin_stop()
@@ -417,7 +417,7 @@ async def test_what_is_forgotten_in_pieces_is_read_anew_after_the_last_of_them(
 ) -> None:
     await send(client, 20)
     projection = ForgottenInPieces()
-    async with leased(database) as keeper:
+    async with claimed(database) as keeper:
         projector = projector_of(database, client, keeper, projection)
         await read_to_the_end(projector, client)
         projector.begin_stop()
@@ -452,7 +452,7 @@ async def test_a_broker_that_lost_the_end_of_its_log_is_read_anew_and_another_re
     async with (
         in_process_cluster(tmp_path, brokers=1) as cluster,
         eruca.AsyncClient(cluster.namesrv_urls) as client,
-        leased(database) as keeper,
+        claimed(database) as keeper,
     ):
         await send(client, 5)
         if is_cut:
@@ -481,7 +481,7 @@ async def test_a_stop_does_not_wait_for_news(
     database: Database, client: eruca.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_projector, "HOLD_SECONDS", HOLD_SECONDS)
-    async with leased(database) as keeper:
+    async with claimed(database) as keeper:
         projector = projector_of(database, client, keeper, Offsets())
         await read_to_the_end(projector, client)
         waiting = asyncio.create_task(projector.step())

@@ -19,7 +19,7 @@ from eruca_query.projection.chunks import (
     open_chunk,
 )
 from eruca_query.projection.name_numbers import NameNumbers
-from eruca_query.projection.tables import SCHEMA, brokers, generations
+from eruca_query.projection.tables import SCHEMA, brokers, builds
 from eruca_query.searching.read_view import read_view
 from support.postgres import drop_schema
 
@@ -58,7 +58,7 @@ async def test_behind_an_offset_there_are_no_chunks_that_end_before_it(database:
     async with database.transaction() as connection:
         await connection.execute(brokers.insert().values(broker_name="broker-a"))
         serving = {"is_serving": True, "from_offset": 0, "log_offset": 30}
-        await connection.execute(generations.insert().values(broker_no=1, generation=1, **serving))
+        await connection.execute(builds.insert().values(broker_no=1, build=1, **serving))
         numbers = []
         for begin in (0, 10, 20):
             chunk = await open_chunk(

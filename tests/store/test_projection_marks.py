@@ -272,7 +272,7 @@ async def test_a_kill_leaves_a_topic_made_again_without_its_predecessors_message
 
     assert store.queues.range("orders", 0) == (0, new_count)
     if again:
-        read = store.queues.read("orders", 0, 0, max_count=9, max_bytes=9_999)
+        read = store.queues.read("orders", 0, 0, count_max=9, bytes_max=9_999)
         assert [bytes(raw).count(b"new") for raw in read.raws()] == [1] * new_count
     await store.close()
 

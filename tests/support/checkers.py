@@ -24,7 +24,7 @@ QUICK: dict[str, Any] = {
     "timeout_seconds": 0,
     "interval_seconds": 1.0,
     "poll_seconds": 0.02,
-    "lease_seconds": 4,  # a busy machine has three, until the next is due
+    "claim_seconds": 4,  # a busy machine has three, until the next is due
     "webhook_reach": "machine",
 }
 """Times that a test can wait for."""

@@ -19,13 +19,13 @@ from support.in_process_cluster import InProcessCluster
 from support.services import serving
 from support.waiting import until, until_told
 
-_TAKE_LEASE: Final = text(
+_TAKE_CLAIM: Final = text(
     "INSERT INTO leases (name, holder, fence, expires_at) "
     "VALUES (:name, 'nobody', nextval('lease_fences'), now() + interval '1 hour') "
     "ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, fence = excluded.fence, "
     "expires_at = excluded.expires_at"
 )
-QUICK: Final = {"port": 0, "lease_seconds": 5.0, "broker_seconds": 30.0}
+QUICK: Final = {"port": 0, "claim_seconds": 5.0, "broker_seconds": 30.0}
 
 
 @dataclass(slots=True)
@@ -52,11 +52,11 @@ class Queried:
         return shown
 
     async def stop_following(self) -> None:
-        """Have somebody else hold all leases for longer than a test may take."""
+        """Have somebody else hold all claims for longer than a test may take."""
         names = [group.broker_name for group in await self.client.admin.brokers()]
         async with self.service.instance.database.transaction() as connection:
             for name in names:
-                await connection.execute(_TAKE_LEASE, {"name": name})
+                await connection.execute(_TAKE_CLAIM, {"name": name})
         await until(lambda: not self.service.shares.work)
         self.is_following = False
 

@@ -15,7 +15,7 @@ from support.command_line import Eruca
 from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
-QUICK = {**SMALL_STORE, "ERUCA_QUERY_LEASE_SECONDS": "2", "ERUCA_TXN_CHECKER_LEASE_SECONDS": "2"}
+QUICK = {**SMALL_STORE, "ERUCA_QUERY_CLAIM_SECONDS": "2", "ERUCA_TXN_CHECKER_CLAIM_SECONDS": "2"}
 
 
 @pytest.fixture

@@ -51,8 +51,8 @@ async def test_nothing_is_missing_any_more_and_no_instance_follows_it(
     cluster: InProcessCluster, database_url: str
 ) -> None:
     async with (
-        queried_by(cluster, database_url, lease_seconds=1) as one,
-        queried_by(cluster, database_url, lease_seconds=1) as other,
+        queried_by(cluster, database_url, claim_seconds=1) as one,
+        queried_by(cluster, database_url, claim_seconds=1) as other,
     ):
         await one.client.admin.create_topic(TOPIC, queue_count=1)
         kept, lost = await send(one, "broker-a"), await send(one, "broker-b")
@@ -86,7 +86,7 @@ async def test_nothing_is_missing_any_more_and_no_instance_follows_it(
 async def test_one_that_comes_back_is_followed_from_the_beginning_of_its_log(
     cluster: InProcessCluster, database_url: str, tmp_path: Path
 ) -> None:
-    async with queried_by(cluster, database_url, lease_seconds=1) as queried:
+    async with queried_by(cluster, database_url, claim_seconds=1) as queried:
         await queried.client.admin.create_topic(TOPIC, queue_count=1)
         sent = await send(queried, "broker-b")
         await queried.caught_up()
@@ -130,14 +130,14 @@ async def test_where_it_cannot_be_told_whether_a_broker_is_gone_nothing_is_forgo
 async def test_a_broker_that_is_away_is_not_forgotten_by_itself_even_when_it_is_to_be_read_anew(
     cluster: InProcessCluster, database_url: str
 ) -> None:
-    async with queried_by(cluster, database_url, lease_seconds=1) as queried:
+    async with queried_by(cluster, database_url, claim_seconds=1) as queried:
         await queried.client.admin.create_topic(TOPIC, queue_count=1)
         sent = await send(queried, "broker-b")
         await queried.caught_up()
         await stopped(cluster, queried)
         await queried.http.post("/v1/projection:rebuild")
 
-        async with queried_by(cluster, database_url, lease_seconds=1) as other:
+        async with queried_by(cluster, database_url, claim_seconds=1) as other:
             await until_told(
                 lambda: other.get("/v1/status"),
                 lambda status: all(its["followed_by"] for its in status["followed"]),

@@ -32,7 +32,7 @@ async def test_metrics_count_what_was_done(cluster: InProcessCluster, database_u
         [check] = await checked.take()
         await checked.answer(check["check_id"], "commit")
         # A check may be read, shown and answered before the checker has the broker's own answer;
-        # and a checker that has no turn for a while loses its lease, and takes it again.
+        # and a checker that has no turn for a while loses its claim, and takes it again.
         wanted = {
             "eruca_txn_checker_checks_total 1.0",
             'eruca_txn_checker_fault{broker="broker-a"} 0.0',

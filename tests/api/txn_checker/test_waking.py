@@ -44,7 +44,7 @@ async def pair(cluster: InProcessCluster, database_url: str) -> AsyncIterator[Pa
         both = [
             await stack.enter_async_context(
                 checked_by(
-                    cluster, database_url, name=name, idle_poll_seconds=NEVER, lease_seconds=30
+                    cluster, database_url, name=name, idle_poll_seconds=NEVER, claim_seconds=30
                 )
             )
             for name in ("one", "two")

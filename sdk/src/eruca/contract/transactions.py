@@ -442,7 +442,7 @@ class CheckerStatus(Answer):
     """Identity and health of a transaction checker."""
 
     version: str
-    name: str = Field(description="name of this instance, as in checks and leases")
+    name: str = Field(description="name of this instance, as in checks and claims")
     started_at: Instant
     rules: CheckingRules
     brokers: list[str] = Field(description="brokers whose transactions this instance checks now")

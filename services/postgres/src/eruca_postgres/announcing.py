@@ -2,7 +2,7 @@
 
 The entry is written repeatedly, for name servers that lost their table or were unreachable. An
 orderly shutdown removes it. Entries of killed instances are removed by the others, once PostgreSQL
-has not heard from them for the duration of a lease. A client that gets the URL of a dead instance
+has not heard from them for the duration of a claim. A client that gets the URL of a dead instance
 tries another one, so nothing depends on exact entries.
 """
 

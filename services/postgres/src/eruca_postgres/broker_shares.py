@@ -1,6 +1,6 @@
-"""This instance's share of the brokers: take leases, and run the work on the leased brokers.
+"""This instance's share of the brokers: take claims, and run the work on the claimed brokers.
 
-A loop calls ``step`` several times within a lease. Work runs on each broker whose lease this
+A loop calls ``step`` several times within a claim. Work runs on each broker whose claim this
 instance holds, and on no other. Brokers known to the database are kept when they disappear from the
 name servers, because they may return. When an operator has a broker forgotten, the database no
 longer knows it (:mod:`eruca_postgres.forgetting`), and every instance drops it.
@@ -16,8 +16,8 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca.contract.errors import NameServerSettlingError, NameServersUnreachableError
+from eruca_postgres.claims import Claim, ClaimKeeper
 from eruca_postgres.database import Database
-from eruca_postgres.leases import Lease, LeaseKeeper
 from eruca_postgres.log_projector import LogProjector
 from eruca_postgres.positions import read_positions
 
@@ -28,7 +28,7 @@ _log = structlog.get_logger()
 
 
 class BrokerWork(Protocol):
-    """The work on one broker while its lease is held here."""
+    """The work on one broker while its claim is held here."""
 
     @property
     def projector(self) -> LogProjector:
@@ -45,7 +45,7 @@ class BrokerWork(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Stop the work; called when the lease is released or lost."""
+        """Stop the work; called when the claim is released or lost."""
         ...
 
 
@@ -53,12 +53,12 @@ WorkT = TypeVar("WorkT", bound=BrokerWork)
 
 
 class BrokerShares(Generic[WorkT]):
-    """Starts and stops the work on brokers as their leases come and go.
+    """Starts and stops the work on brokers as their claims come and go.
 
     Args:
         database: Holds the positions.
         client: Knows the live brokers.
-        keeper: Takes the leases.
+        keeper: Takes the claims.
         work: Creates the work on a broker.
         known: Returns the names of all brokers known to the database.
     """
@@ -67,7 +67,7 @@ class BrokerShares(Generic[WorkT]):
         self,
         database: Database,
         client: AsyncClient,
-        keeper: LeaseKeeper,
+        keeper: ClaimKeeper,
         work: Callable[[str], WorkT],
         *,
         known: Callable[[AsyncConnection], Awaitable[Iterable[str]]] = read_positions,
@@ -81,8 +81,8 @@ class BrokerShares(Generic[WorkT]):
         self._work: dict[str, WorkT] = {}
         self._living: set[str] = set()  # as of the last answer of a name server
 
-    def lease(self, broker_name: str) -> Lease | None:
-        """Return a broker's lease if it is held here."""
+    def claim(self, broker_name: str) -> Claim | None:
+        """Return a broker's claim if it is held here."""
         return self._keeper.held.get(broker_name)
 
     @property
@@ -97,10 +97,10 @@ class BrokerShares(Generic[WorkT]):
         return {name: fault for name, fault in faults.items() if fault is not None}
 
     async def step(self) -> None:
-        """Renew the leases, and start and stop work accordingly.
+        """Renew the claims, and start and stop work accordingly.
 
         Raises:
-            DatabaseUnavailableError: PostgreSQL is unreachable. Work continues until the leases
+            DatabaseUnavailableError: PostgreSQL is unreachable. Work continues until the claims
                 expire, and then pauses by itself.
         """
         held = await self._keeper.step(await self._names())
@@ -112,7 +112,7 @@ class BrokerShares(Generic[WorkT]):
             work.start()
 
     async def stop(self) -> None:
-        """Stop all work; the keeper releases the leases."""
+        """Stop all work; the keeper releases the claims."""
         await asyncio.gather(*(self._end(name) for name in list(self._work)))
 
     async def _names(self) -> set[str]:

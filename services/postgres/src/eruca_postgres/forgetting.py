@@ -2,13 +2,13 @@
 
 A missing broker may return, so it is followed for ever, and all its rows are kept. Forgetting
 deletes them. Meanwhile nobody may follow the log, or new rows would mix with those being deleted.
-So the broker's lease is blocked, without expiry, until nothing is left::
+So the broker's claim is blocked, without expiry, until nothing is left::
 
                 begin_forgetting                    end_forgetting
     followed ────────────────────► being forgotten ───────────────► never followed
                  position deleted      rows deleted
 
-The beginning waits for a transaction that writes under the lease; no later one can commit. The
+The beginning waits for a transaction that writes under the claim; no later one can commit. The
 block is recorded in PostgreSQL like everything else, so if an instance is killed in between,
 another one continues. If a broker returns under that name, it is followed from the beginning of its
 log.
@@ -20,7 +20,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import ColumnElement, Select, delete, func, literal_column, select
+from sqlalchemy import ColumnElement, Select, delete, literal_column, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -34,7 +34,7 @@ from eruca.contract.routes import BrokerList
 from eruca.services.cluster import parsed, send_model
 from eruca_postgres.database import Database
 from eruca_postgres.positions import delete_position, read_positions
-from eruca_postgres.tables import leases
+from eruca_postgres.tables import claim_fences, claims
 
 if TYPE_CHECKING:
     from eruca import AsyncClient
@@ -46,10 +46,10 @@ _BROKERS: Final = "/v1/brokers"
 
 
 async def begin_forgetting(connection: AsyncConnection, broker_name: str) -> None:
-    """Block a broker's lease and delete its position, so that nobody follows its log."""
-    values = {"holder": _HOLDER, "fence": func.nextval("lease_fences"), "expires_at": _WITHOUT_END}
+    """Block a broker's claim and delete its position, so that nobody follows its log."""
+    values = {"holder": _HOLDER, "fence": claim_fences.next_value(), "expires_at": _WITHOUT_END}
     await connection.execute(
-        insert(leases)
+        insert(claims)
         .values(name=broker_name, **values)
         .on_conflict_do_update(index_elements=["name"], set_=values)
     )
@@ -57,15 +57,15 @@ async def begin_forgetting(connection: AsyncConnection, broker_name: str) -> Non
 
 
 async def end_forgetting(connection: AsyncConnection, broker_name: str) -> None:
-    """Release a broker's blocked lease once nothing is left, so that the name can be used again."""
+    """Release a broker's blocked claim once nothing is left, so that the name can be used again."""
     await connection.execute(
-        delete(leases).where(leases.c.name == broker_name, leases.c.holder == _HOLDER)
+        delete(claims).where(claims.c.name == broker_name, claims.c.holder == _HOLDER)
     )
 
 
 def being_forgotten() -> Select[Any]:
     """Return a statement for the names of brokers that are being forgotten."""
-    return select(leases.c.name).where(leases.c.holder == _HOLDER)
+    return select(claims.c.name).where(claims.c.holder == _HOLDER)
 
 
 async def forget(

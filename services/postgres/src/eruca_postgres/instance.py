@@ -3,11 +3,11 @@
 ::
 
     server ─▶ database ─▶ client ─▶ the service's own parts ─▶ gate ──open──▶ at work
-                                                                 leases, announcing, own parts
+                                                                 claims, announcing, own parts
 
 Everything starts in this order and stops in the reverse order. Work begins when the database is
 first available. It pauses by itself while the database is unreachable, because every write needs a
-lease.
+claim.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from eruca_chassis.listening import reached_at, url_of
 from eruca_chassis.loops import BackgroundLoop
 from eruca_postgres.announcing import Announcing
 from eruca_postgres.broker_shares import BrokerShares, WorkT
+from eruca_postgres.claims import ClaimKeeper
 from eruca_postgres.database import Database
 from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.gate import DatabaseGate
-from eruca_postgres.leases import LeaseKeeper
 from eruca_postgres.positions import read_positions
 from eruca_postgres.server import server_of
 from eruca_postgres.settings import ProjectionSettings
 
-LEASE_STEPS: Final = 4  # renewals within the time of a lease
+CLAIM_STEPS: Final = 4  # renewals within the time of a claim
 
 _log = structlog.get_logger()
 
@@ -75,7 +75,7 @@ class Instance:
     """The resources that a service's parts use, and their common life cycle.
 
     Attributes:
-        name: Unique to this process, even across restarts: leases of an earlier run are not ours.
+        name: Unique to this process, even across restarts: claims of an earlier run are not ours.
         started_at: When this object was created.
         database: The service's schema.
         client: A client of the cluster.
@@ -98,7 +98,7 @@ class Instance:
         self._settings = settings
         self._kind = kind
         self._postgres = postgres
-        self._keeper = LeaseKeeper(database, self.name, seconds=settings.lease_seconds, clock=clock)
+        self._keeper = ClaimKeeper(database, self.name, seconds=settings.claim_seconds, clock=clock)
 
     def share_brokers(
         self,
@@ -106,7 +106,7 @@ class Instance:
         *,
         known: Callable[[AsyncConnection], Awaitable[Iterable[str]]] = read_positions,
     ) -> BrokerShares[WorkT]:
-        """Return an object that runs *work* on the brokers whose leases this instance holds."""
+        """Return an object that runs *work* on the brokers whose claims this instance holds."""
         return BrokerShares(self.database, self.client, self._keeper, work, known=known)
 
     @asynccontextmanager
@@ -124,7 +124,7 @@ class Instance:
             app: The service's application.
             shares: This instance's share of the brokers.
             parts: The other parts.
-            prepare: Called before work begins, and with each renewal of the leases.
+            prepare: Called before work begins, and with each renewal of the claims.
 
         Raises:
             StartError: The schema was made by a newer version.
@@ -135,10 +135,10 @@ class Instance:
                 await prepare()
                 await shares.step()
             except DatabaseUnavailableError:
-                return  # readiness reports it; work pauses by itself when the leases expire
+                return  # readiness reports it; work pauses by itself when the claims expire
 
         sharing = BackgroundLoop(
-            "leases", share, period_seconds=self._settings.lease_seconds / LEASE_STEPS
+            "claims", share, period_seconds=self._settings.claim_seconds / CLAIM_STEPS
         )
         announcing = self._announcing(app)
 
@@ -186,7 +186,7 @@ class Instance:
         try:
             await self._keeper.leave()
         except DatabaseUnavailableError:
-            return  # the leases expire by themselves
+            return  # the claims expire by themselves
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 A step reads the next part of the log, folds it, and stores the position, all or nothing. So after
 any interruption the next step begins where the rows end. Every transaction proves the broker's
-lease, so an instance that lost it unnoticed writes nothing. It also verifies that the position is
+claim, so an instance that lost it unnoticed writes nothing. It also verifies that the position is
 where this projector left it; while nothing arrives, the position is checked every second. While one
 part of the log is being folded, the next one is read and prepared as far as possible without the
 database.
@@ -34,8 +34,8 @@ from eruca.contract.errors import (
 )
 from eruca.contract.limits import LOG_READ_SIZE_DEFAULT
 from eruca.contract.records import DamagedRecordError
+from eruca_postgres.claims import Claim, ClaimLostError
 from eruca_postgres.database import Database
-from eruca_postgres.leases import Lease, LeaseLostError
 from eruca_postgres.positions import (
     LastBlock,
     delete_position,
@@ -101,7 +101,7 @@ class LogProjector:
         database: Holds rows and positions.
         client: Finds the broker and reads its log.
         broker_name: The broker.
-        lease: Returns the broker's lease, or None while another instance holds it.
+        claim: Returns the broker's claim, or None while another instance holds it.
         projection: Writes the rows.
         read_size: Approximate number of bytes that are read and folded in one transaction.
     """
@@ -112,7 +112,7 @@ class LogProjector:
         client: AsyncClient,
         broker_name: str,
         *,
-        lease: Callable[[], Lease | None],
+        claim: Callable[[], Claim | None],
         projection: Projection[Any],
         read_size: int = LOG_READ_SIZE_DEFAULT,
     ) -> None:
@@ -120,7 +120,7 @@ class LogProjector:
         self.fault: str | None = None  # why the log cannot be followed just now
         self._database = database
         self._client = client
-        self._lease = lease
+        self._claim = claim
         self._projection = projection
         self._read_size = read_size
         self._follower: AsyncLogFollower | None = None
@@ -128,7 +128,7 @@ class LogProjector:
         self._position: int | None = None  # as in the database; None: nothing was read yet
         self._last_block: LastBlock | None = None  # before the position
         self._is_same_log = False  # whether the last block was compared since the last failure
-        self._fence: int | None = None  # of the lease under which the follower was opened
+        self._fence: int | None = None  # of the claim under which the follower was opened
         self._pause = PAUSE_SECONDS
         self._stopping = asyncio.Event()
 
@@ -157,7 +157,7 @@ class LogProjector:
         except ErucaError as error:
             self._is_same_log = False  # when it returns it may have lost the end of its log
             await self._away(error)
-        except LeaseLostError as error:
+        except ClaimLostError as error:
             await self._drop_follower()
             await self._away(error)
         except PositionMovedError as error:
@@ -170,12 +170,12 @@ class LogProjector:
             await self._drop_follower()
 
     async def _step(self) -> None:
-        lease = self._lease()
-        if lease is None:
-            raise LeaseLostError(f"the lease of {self.broker_name} is not held here")
-        if lease.fence != self._fence:
+        claim = self._claim()
+        if claim is None:
+            raise ClaimLostError(f"the claim of {self.broker_name} is not held here")
+        if claim.fence != self._fence:
             await self._drop_follower()  # another instance may have advanced the position
-            self._fence = lease.fence
+            self._fence = claim.fence
         if self._follower is None:
             self._follower = await self._open()
         try:
@@ -184,7 +184,7 @@ class LogProjector:
         except RecordNotFoundError as error:
             await self._require_broker()
             _log.warning("log is read from its beginning", broker=self.broker_name, why=str(error))
-            while not self._stopping.is_set() and await self._forget(lease):
+            while not self._stopping.is_set() and await self._forget(claim):
                 pass
             await self._drop_follower()
             return
@@ -194,7 +194,7 @@ class LogProjector:
         if prepared is None or not _is_news(prepared.block):
             return
         try:
-            then = await self._write(lease, prepared)
+            then = await self._write(claim, prepared)
         except BaseException:
             await self._drop_follower()  # it is ahead of the rows
             raise
@@ -292,12 +292,12 @@ class LogProjector:
         except DamagedRecordError as error:
             return _Prepared(block, error)
 
-    async def _write(self, lease: Lease, prepared: _Prepared[Any]) -> Callable[[], None] | None:
+    async def _write(self, claim: Claim, prepared: _Prepared[Any]) -> Callable[[], None] | None:
         block, known = prepared
         if isinstance(known, DamagedRecordError):
             raise TransportError(f"{block} is not a stretch of a log: {known}") from known
         async with self._database.transaction() as connection:
-            await lease.prove(connection)
+            await claim.prove(connection)
             self._require(await locked_position(connection, self.broker_name))
             then = await self._projection.fold_block(connection, block, known)
             await write_position(
@@ -309,14 +309,14 @@ class LogProjector:
             )
         return then
 
-    async def _forget(self, lease: Lease) -> bool:
+    async def _forget(self, claim: Claim) -> bool:
         """Forget a portion of the log, and with the last one the position; return whether more.
 
         Until then the position stays, although the log does not have it, so that a successor
         continues here.
         """
         async with self._database.transaction() as connection:
-            await lease.prove(connection)
+            await claim.prove(connection)
             is_more = await self._projection.forget(connection, self.broker_name)
             if not is_more:
                 await delete_position(connection, self.broker_name)
@@ -338,7 +338,7 @@ class LogProjector:
         self.fault = None
         self._pause = PAUSE_SECONDS
 
-    async def _away(self, error: ErucaError | LeaseLostError) -> None:
+    async def _away(self, error: ErucaError | ClaimLostError) -> None:
         if self.fault is None:  # log it once, not with every attempt
             _log.warning("log not followed", broker=self.broker_name, why=str(error))
         self.fault = str(error)

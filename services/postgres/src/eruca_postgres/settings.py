@@ -71,7 +71,7 @@ class ProjectionSettings(ServiceSettings):
     database_connections_max: int = Field(
         default=8, ge=2, le=200, description="connections to PostgreSQL"
     )
-    lease_seconds: float = Field(
+    claim_seconds: float = Field(
         default=10,
         ge=1,
         le=300,

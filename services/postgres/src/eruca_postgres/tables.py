@@ -1,8 +1,11 @@
 """The tables of every SQL projection: the follower of each broker, and the progress in its log.
 
 ``log_positions`` holds for each broker the log offset before which everything is in the service's
-rows, and the last block of records before it, which identifies the log. ``leases`` assigns each
+rows, and the last block of records before it, which identifies the log. ``claims`` assigns each
 broker to one instance at a time, and ``instances`` counts those that share them.
+
+In PostgreSQL the claims are in ``leases``, numbered by ``lease_fences``: instances of an earlier
+version share them while one instance is upgraded after the other.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ log_positions: Final = Table(
     Column("block_crc", BigInteger),
 )
 
-leases: Final = Table(
+claims: Final = Table(
     "leases",
     metadata,
     Column("name", Text, primary_key=True),
@@ -35,7 +38,7 @@ leases: Final = Table(
     Column("expires_at", DateTime(timezone=True), nullable=False),  # by PostgreSQL's clock
 )
 
-lease_fences: Final = Sequence("lease_fences", metadata=metadata)
+claim_fences: Final = Sequence("lease_fences", metadata=metadata)
 
 instances: Final = Table(
     "instances",

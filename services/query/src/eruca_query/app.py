@@ -105,7 +105,7 @@ def _wire(settings: QuerySettings, instance: Instance, clock: Clock) -> QuerySer
                 database,
                 client,
                 broker_name,
-                lease=lambda: shares.lease(broker_name),
+                claim=lambda: shares.claim(broker_name),
                 projection=MessageProjection(numbers, limits=limits, counts=counts),
                 read_size=settings.read_size,
             )

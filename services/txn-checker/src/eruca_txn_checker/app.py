@@ -170,7 +170,7 @@ def _wire(
             calls,
             answers,
             broker_name,
-            lease=lambda: shares.lease(broker_name),
+            claim=lambda: shares.claim(broker_name),
             sleep_seconds_max=poll_seconds,
             settings=due_settings,
             counts=counts,
@@ -185,7 +185,7 @@ def _wire(
             database,
             client,
             broker_name,
-            lease=lambda: shares.lease(broker_name),
+            claim=lambda: shares.claim(broker_name),
             projection=TransactionProjection(
                 rules,
                 clock,

@@ -1,4 +1,4 @@
-"""The work on one broker while this instance holds its lease: following its log."""
+"""The work on one broker while this instance holds its claim: following its log."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Chunk:
 async def open_chunk(
     connection: AsyncConnection,
     broker_no: int,
-    generation: int,
+    build: int,
     *,
     from_offset: int,
     stored_ms: int,
@@ -53,7 +53,7 @@ async def open_chunk(
     """Return the chunk for records from a log offset on; begin a new one if the last is full."""
     found = await connection.execute(
         select(chunks)
-        .where(chunks.c.broker_no == broker_no, chunks.c.generation == generation, chunks.c.is_open)
+        .where(chunks.c.broker_no == broker_no, chunks.c.build == build, chunks.c.is_open)
         .with_for_update()
     )
     row = found.first()
@@ -66,7 +66,7 @@ async def open_chunk(
         insert(chunks)
         .values(
             broker_no=broker_no,
-            generation=generation,
+            build=build,
             from_offset=from_offset,
             to_offset=from_offset,
             first_ms=stored_ms,
@@ -116,16 +116,16 @@ async def grow_chunk(
 
 
 async def cut_chunks(
-    connection: AsyncConnection, broker_no: int, generation: int, to_offset: int
+    connection: AsyncConnection, broker_no: int, build: int, to_offset: int
 ) -> None:
-    """Let a generation's chunks, all of which are closed, end at a log offset.
+    """Let a build's chunks, all of which are closed, end at a log offset.
 
     A chunk that begins there or later stays unchanged. The time of a chunk's last record remains an
     upper bound of its times.
     """
     reaching = select(chunks.c.chunk).where(
         chunks.c.broker_no == broker_no,
-        chunks.c.generation == generation,
+        chunks.c.build == build,
         chunks.c.from_offset < to_offset,
         chunks.c.to_offset > to_offset,
     )

@@ -10,20 +10,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca_query.core.damaged_records import DamagedRecord
 from eruca_query.core.storable import storable
-from eruca_query.projection.generations import Generation
+from eruca_query.projection.builds import Build
 from eruca_query.projection.tables import chunks, damaged
 
 
 async def write_damaged(
-    connection: AsyncConnection, generation: Generation, records: Sequence[DamagedRecord]
+    connection: AsyncConnection, build: Build, records: Sequence[DamagedRecord]
 ) -> None:
     """Write the damaged records of a block."""
     if not records:
         return
     rows = [
         {
-            "broker_no": generation.broker_no,
-            "generation": generation.number,
+            "broker_no": build.broker_no,
+            "build": build.number,
             "log_offset": record.log_offset,
             "size": record.size,
             "fault": storable(record.fault),
@@ -41,12 +41,11 @@ async def write_damaged(
 
 
 async def drop_damaged(connection: AsyncConnection, chunk: int) -> None:
-    """Drop the damaged records in a chunk, or before it, of its generation."""
+    """Drop the damaged records in a chunk, or before it, of its build."""
     its = chunks.c
     await connection.execute(
         delete(damaged).where(
-            tuple_(damaged.c.broker_no, damaged.c.generation)
-            == tuple_(its.broker_no, its.generation),
+            tuple_(damaged.c.broker_no, damaged.c.build) == tuple_(its.broker_no, its.build),
             its.chunk == chunk,
             damaged.c.log_offset < its.to_offset,
         )

@@ -9,24 +9,24 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca.contract.queries import FollowedLog, Rebuild
 from eruca_postgres.positions import LogPosition, read_positions
-from eruca_postgres.tables import leases
+from eruca_postgres.tables import claims
 from eruca_query.core.found_messages import moment
-from eruca_query.projection.tables import brokers, chunks, gaps, generations
+from eruca_query.projection.tables import brokers, builds, chunks, gaps
 
 
 async def followed_logs(connection: AsyncConnection) -> list[FollowedLog]:
     """Return every broker that was ever followed, sorted by name."""
-    living = select(leases.c.name, leases.c.holder).where(leases.c.expires_at >= func.now())
+    living = select(claims.c.name, claims.c.holder).where(claims.c.expires_at >= func.now())
     holders = {row.name: row.holder for row in await connection.execute(living)}
     positions = await read_positions(connection)
-    in_generations: dict[tuple[int, bool], Any] = {
-        (row.broker_no, row.is_serving): row for row in await connection.execute(_generations())
+    in_builds: dict[tuple[int, bool], Any] = {
+        (row.broker_no, row.is_serving): row for row in await connection.execute(_builds())
     }
     return [
         _followed(
             broker,
-            serving=in_generations.get((broker.broker_no, True)),
-            building=in_generations.get((broker.broker_no, False)),
+            serving=in_builds.get((broker.broker_no, True)),
+            building=in_builds.get((broker.broker_no, False)),
             position=positions.get(broker.broker_name),
             holder=holders.get(broker.broker_name),
         )
@@ -34,23 +34,23 @@ async def followed_logs(connection: AsyncConnection) -> list[FollowedLog]:
     ]
 
 
-def _generations() -> Any:  # noqa: ANN401  # a statement
-    """Return a statement for the generations and their sizes."""
-    its = generations.c
+def _builds() -> Any:  # noqa: ANN401  # a statement
+    """Return a statement for the builds and their sizes."""
+    its = builds.c
     held = (
         select(
             func.coalesce(func.sum(chunks.c.row_count), 0).label("rows"),
             func.min(chunks.c.first_ms).label("oldest_ms"),
         )
-        .where(chunks.c.broker_no == its.broker_no, chunks.c.generation == its.generation)
+        .where(chunks.c.broker_no == its.broker_no, chunks.c.build == its.build)
         .lateral()
     )
     missed = (
         select(func.count().label("gaps"))
-        .where(gaps.c.broker_no == its.broker_no, gaps.c.generation == its.generation)
+        .where(gaps.c.broker_no == its.broker_no, gaps.c.build == its.build)
         .lateral()
     )
-    return select(generations, held, missed)
+    return select(builds, held, missed)
 
 
 def _followed(

@@ -10,7 +10,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca_postgres.forgetting import begin_forgetting, end_forgetting, not_followed
-from eruca_query.projection.generations import end_all
+from eruca_query.projection.builds import end_all
 from eruca_query.projection.tables import brokers
 
 

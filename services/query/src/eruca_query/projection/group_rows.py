@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from eruca_postgres.copying import copy_values
 from eruca_query.core.group_table import GroupChanges, GroupTable
 from eruca_query.core.storable import storable
-from eruca_query.projection.generations import Generation
+from eruca_query.projection.builds import Build
 from eruca_query.projection.tables import group_positions, names, subscriptions, topic_ends
 
 _COMMIT_COLUMNS: Final = (
@@ -28,40 +28,38 @@ _COMMIT_COLUMNS: Final = (
 )
 
 
-async def read_group_table(
-    connection: AsyncConnection, broker_no: int, generation: int
-) -> GroupTable:
-    """Read the groups of one generation from the rows."""
+async def read_group_table(connection: AsyncConnection, broker_no: int, build: int) -> GroupTable:
+    """Read the groups of one build from the rows."""
     table = GroupTable()
-    for row in await connection.execute(_named(group_positions, broker_no, generation)):
+    for row in await connection.execute(_named(group_positions, broker_no, build)):
         queue = (row.topic_name, row.queue_id)
         table.put_position(row.group_name, queue, row.next_offset, row.source)
-    for row in await connection.execute(_named(subscriptions, broker_no, generation)):
+    for row in await connection.execute(_named(subscriptions, broker_no, build)):
         table.put_subscription(row.group_name, row.topic_name, row.filter, row.filter_type)
     return table
 
 
-def _named(rows: Table, broker_no: int, generation: int) -> Select[Any]:
+def _named(rows: Table, broker_no: int, build: int) -> Select[Any]:
     groups, topics = names.alias(), names.alias()
     return (
         select(groups.c.name.label("group_name"), topics.c.name.label("topic_name"), rows)
         .join(groups, groups.c.name_no == rows.c.group_no)
         .join(topics, topics.c.name_no == rows.c.topic_no)
-        .where(rows.c.broker_no == broker_no, rows.c.generation == generation)
+        .where(rows.c.broker_no == broker_no, rows.c.build == build)
     )
 
 
 async def write_group_changes(
     connection: AsyncConnection,
-    generation: Generation,
+    build: Build,
     chunk: int,
     changes: GroupChanges,
     numbers: Mapping[str, int],
 ) -> None:
     """Write *changes* to the rows; *numbers* are those of all names in them."""
-    await _delete_what_is_gone(connection, generation, changes, numbers)
-    await _write_positions(connection, generation, changes, numbers)
-    await _write_subscriptions(connection, generation, changes, numbers)
+    await _delete_what_is_gone(connection, build, changes, numbers)
+    await _write_positions(connection, build, changes, numbers)
+    await _write_subscriptions(connection, build, changes, numbers)
     if changes.commits:
         await copy_values(
             connection,
@@ -76,7 +74,7 @@ async def write_group_changes(
                     numbers[moved.group],
                     numbers[moved.topic],
                     moved.queue_id,
-                    generation.broker_no,
+                    build.broker_no,
                     is_back,
                 )
                 for moved, is_back in changes.commits
@@ -86,14 +84,12 @@ async def write_group_changes(
 
 async def _delete_what_is_gone(
     connection: AsyncConnection,
-    generation: Generation,
+    build: Build,
     changes: GroupChanges,
     numbers: Mapping[str, int],
 ) -> None:
     for table in (group_positions, subscriptions):
-        own = (table.c.broker_no == generation.broker_no) & (
-            table.c.generation == generation.number
-        )
+        own = (table.c.broker_no == build.broker_no) & (table.c.build == build.number)
         if changes.gone_groups:
             gone = [numbers[group] for group in changes.gone_groups]
             await connection.execute(delete(table).where(own, table.c.group_no.in_(gone)))
@@ -104,8 +100,8 @@ async def _delete_what_is_gone(
         await connection.execute(
             insert(topic_ends)
             .values(
-                broker_no=generation.broker_no,
-                generation=generation.number,
+                broker_no=build.broker_no,
+                build=build.number,
                 topic_no=numbers[topic],
                 log_offset=log_offset,
             )
@@ -117,14 +113,14 @@ async def _delete_what_is_gone(
 
 async def _write_positions(
     connection: AsyncConnection,
-    generation: Generation,
+    build: Build,
     changes: GroupChanges,
     numbers: Mapping[str, int],
 ) -> None:
     rows = [
         {
-            "broker_no": generation.broker_no,
-            "generation": generation.number,
+            "broker_no": build.broker_no,
+            "build": build.number,
             "topic_no": numbers[topic],
             "queue_id": queue_id,
             "group_no": numbers[group],
@@ -145,21 +141,19 @@ async def _write_positions(
 
 async def _write_subscriptions(
     connection: AsyncConnection,
-    generation: Generation,
+    build: Build,
     changes: GroupChanges,
     numbers: Mapping[str, int],
 ) -> None:
     if not changes.subscriptions:
         return
-    own = (subscriptions.c.broker_no == generation.broker_no) & (
-        subscriptions.c.generation == generation.number
-    )
+    own = (subscriptions.c.broker_no == build.broker_no) & (subscriptions.c.build == build.number)
     groups = [numbers[group] for group in changes.subscriptions]
     await connection.execute(delete(subscriptions).where(own, subscriptions.c.group_no.in_(groups)))
     rows = [
         {
-            "broker_no": generation.broker_no,
-            "generation": generation.number,
+            "broker_no": build.broker_no,
+            "build": build.number,
             "group_no": numbers[group],
             "topic_no": numbers[topic],
             "filter": storable(text),

@@ -27,9 +27,9 @@ from eruca_query.core.damaged_records import DamagedRecord, damaged_of
 from eruca_query.core.group_table import GroupChanges, GroupTable
 from eruca_query.core.log_facts import ROWLESS_TOPICS, BlockFacts, facts_of
 from eruca_query.core.message_rows import COLUMNS, message_rows
+from eruca_query.projection.builds import Build, advance, build_for
 from eruca_query.projection.chunks import ChunkLimits, grow_chunk, open_chunk
 from eruca_query.projection.damaged_rows import write_damaged
-from eruca_query.projection.generations import Generation, advance, generation_for
 from eruca_query.projection.group_rows import read_group_table, write_group_changes
 from eruca_query.projection.life_rows import names_in, write_life_events
 from eruca_query.projection.name_numbers import NameNumbers
@@ -49,7 +49,7 @@ class ProjectionCounts:
     blocks: int = 0
     damaged: int = 0  # records that the broker found damaged
     unreadable: int = 0  # control records that could not be decoded
-    switches: int = 0  # generations that took over
+    switches: int = 0  # builds that took over
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class MessageProjection:
         self._numbers = numbers
         self._limits = limits
         self._counts = counts
-        # The groups in a generation's rows, and the log offset they are valid for; None: unknown.
+        # The groups in a build's rows, and the log offset they are valid for; None: unknown.
         self._groups: GroupTable | None = None
         self._groups_at = (0, 0, 0)
         self._store_host: StoreHost | None = None  # of the latest records
@@ -98,15 +98,15 @@ class MessageProjection:
     ) -> Callable[[], None] | None:
         """Write the rows of *block*."""
         broker_no = await _broker_number(connection, block.broker_name)
-        generation = await generation_for(connection, broker_no, block)
-        groups = await self._group_table(connection, generation, block)
+        build = await build_for(connection, broker_no, block)
+        groups = await self._group_table(connection, build, block)
         changes = groups.apply(read.facts.groups)
-        host = await note_store_hosts(connection, generation, read.columns, self._store_host)
-        numbers, written = await self._write_rows(connection, generation, block, read, changes)
-        await write_damaged(connection, generation, read.damaged)
+        host = await note_store_hosts(connection, build, read.columns, self._store_host)
+        numbers, written = await self._write_rows(connection, build, block, read, changes)
+        await write_damaged(connection, build, read.damaged)
         is_switch = await advance(
             connection,
-            generation,
+            build,
             block,
             stored_ms=_last_ms(read.columns),
             unreadable=read.facts.unreadable,
@@ -116,7 +116,7 @@ class MessageProjection:
             self._numbers.keep(numbers)
             self._store_host = host
             self._groups = groups
-            self._groups_at = (generation.broker_no, generation.number, block.next_offset)
+            self._groups_at = (build.broker_no, build.number, block.next_offset)
             self._counts.blocks += 1
             self._counts.records += len(read.columns)
             self._counts.rows += written
@@ -131,20 +131,20 @@ class MessageProjection:
         return False
 
     async def _group_table(
-        self, connection: AsyncConnection, generation: Generation, block: LogBlock
+        self, connection: AsyncConnection, build: Build, block: LogBlock
     ) -> GroupTable:
         """Return the groups as in the rows; keep them in memory only after a commit."""
         groups, self._groups = self._groups, None
-        here = (generation.broker_no, generation.number, block.from_offset)
+        here = (build.broker_no, build.number, block.from_offset)
         if groups is not None and self._groups_at == here:
             return groups
         self._store_host = None
-        return await read_group_table(connection, generation.broker_no, generation.number)
+        return await read_group_table(connection, build.broker_no, build.number)
 
     async def _write_rows(
         self,
         connection: AsyncConnection,
-        generation: Generation,
+        build: Build,
         block: LogBlock,
         read: ReadBlock,
         changes: GroupChanges,
@@ -159,23 +159,23 @@ class MessageProjection:
         )
         chunk = await open_chunk(
             connection,
-            generation.broker_no,
-            generation.number,
+            build.broker_no,
+            build.number,
             from_offset=block.from_offset,
             stored_ms=int(times[0]),
             limits=self._limits,
         )
         written = await _copy_messages(
-            connection, read, numbers, broker_no=generation.broker_no, chunk=chunk.number
+            connection, read, numbers, broker_no=build.broker_no, chunk=chunk.number
         )
         await write_life_events(
             connection,
             read.facts.events,
             numbers,
-            broker_no=generation.broker_no,
+            broker_no=build.broker_no,
             chunk=chunk.number,
         )
-        await write_group_changes(connection, generation, chunk.number, changes, numbers)
+        await write_group_changes(connection, build, chunk.number, changes, numbers)
         await grow_chunk(
             connection,
             chunk.number,

@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca_query.core.block_columns import BlockColumns
-from eruca_query.projection.generations import Generation
+from eruca_query.projection.builds import Build
 from eruca_query.projection.tables import store_hosts
 
 
@@ -27,7 +27,7 @@ class StoreHost(NamedTuple):
 
 async def note_store_hosts(
     connection: AsyncConnection,
-    generation: Generation,
+    build: Build,
     columns: BlockColumns,
     known: StoreHost | None,
 ) -> StoreHost | None:
@@ -35,19 +35,19 @@ async def note_store_hosts(
 
     Args:
         connection: Has the transaction that writes the block.
-        generation: The generation to which the block is written.
+        build: The build to which the block is written.
         columns: The block.
         known: The address before the block; None: read it from the table.
     """
     if not len(columns):
         return known
-    host = known or await _latest(connection, generation)
+    host = known or await _latest(connection, build)
     for log_offset, changed in _changes(columns, host):
         host = changed
         await connection.execute(
             insert(store_hosts).values(
-                broker_no=generation.broker_no,
-                generation=generation.number,
+                broker_no=build.broker_no,
+                build=build.number,
                 from_offset=log_offset,
                 address=changed.address,
                 port=changed.port,
@@ -56,12 +56,12 @@ async def note_store_hosts(
     return host
 
 
-async def _latest(connection: AsyncConnection, generation: Generation) -> StoreHost | None:
+async def _latest(connection: AsyncConnection, build: Build) -> StoreHost | None:
     found = await connection.execute(
         select(store_hosts.c.address, store_hosts.c.port)
         .where(
-            store_hosts.c.broker_no == generation.broker_no,
-            store_hosts.c.generation == generation.number,
+            store_hosts.c.broker_no == build.broker_no,
+            store_hosts.c.build == build.number,
         )
         .order_by(store_hosts.c.from_offset.desc())
         .limit(1)

@@ -6,8 +6,9 @@ its indexes stay small and fast to fill. Retention drops whole chunks. So does a
 the chunk in which the log then begins, which is cut there. The partitions are ``messages_N``,
 ``life_events_N`` and ``commits_N``.
 
-A broker's rows belong to a **generation**. One serves; during a rebuild another one is built beside
-it, and replaces it when it has caught up.
+A broker's rows belong to a **build**. One serves; during a rebuild another one grows beside it, and
+replaces it when it has caught up. In PostgreSQL a build is a ``generation``: instances of an
+earlier version share the tables while one instance is upgraded after the other.
 
 Producers choose tags, keys and ids freely, so these are bytes, not text: they need not be UTF-8.
 """
@@ -58,17 +59,17 @@ store_hosts: Final = Table(
     "store_hosts",  # the address in a broker's records from a log offset on, for offset ids
     metadata,
     Column("broker_no", SmallInteger, primary_key=True),
-    Column("generation", Integer, primary_key=True),
+    Column("generation", Integer, key="build", primary_key=True),
     Column("from_offset", BigInteger, primary_key=True),
     Column("address", LargeBinary, nullable=False),
     Column("port", Integer, nullable=False),
 )
 
-generations: Final = Table(
+builds: Final = Table(
     "generations",
     metadata,
     Column("broker_no", SmallInteger, primary_key=True),
-    Column("generation", Integer, primary_key=True),
+    Column("generation", Integer, key="build", primary_key=True),
     Column("is_serving", Boolean, nullable=False),
     Column("from_offset", BigInteger, nullable=False),
     Column("log_offset", BigInteger, nullable=False),  # everything before it has been read
@@ -86,7 +87,7 @@ gaps: Final = Table(
     "gaps",  # stretches that the broker deleted before they were read
     metadata,
     Column("broker_no", SmallInteger, primary_key=True),
-    Column("generation", Integer, primary_key=True),
+    Column("generation", Integer, key="build", primary_key=True),
     Column("from_offset", BigInteger, primary_key=True),
     Column("to_offset", BigInteger, nullable=False),
     Column("noticed_at", DateTime(timezone=True), nullable=False),
@@ -96,7 +97,7 @@ damaged: Final = Table(
     "damaged",  # see eruca_query.core.damaged_records
     metadata,
     Column("broker_no", SmallInteger, primary_key=True),
-    Column("generation", Integer, primary_key=True),
+    Column("generation", Integer, key="build", primary_key=True),
     Column("log_offset", BigInteger, primary_key=True),
     Column("size", Integer, nullable=False),
     Column("fault", Text, nullable=False),
@@ -113,7 +114,7 @@ chunks: Final = Table(
     metadata,
     Column("chunk", Integer, Identity(always=True), primary_key=True),
     Column("broker_no", SmallInteger, nullable=False),
-    Column("generation", Integer, nullable=False),
+    Column("generation", Integer, key="build", nullable=False),
     Column("from_offset", BigInteger, nullable=False),
     Column("to_offset", BigInteger, nullable=False),
     Column("first_ms", BigInteger, nullable=False),  # the earliest store time in it
@@ -123,7 +124,7 @@ chunks: Final = Table(
     Index(
         "chunks_open",
         "broker_no",
-        "generation",
+        "build",
         unique=True,
         postgresql_where=text("is_open"),
     ),
@@ -210,7 +211,7 @@ group_positions: Final = Table(
     "group_positions",  # each group's present position
     metadata,
     Column("broker_no", SmallInteger, primary_key=True),
-    Column("generation", Integer, primary_key=True),
+    Column("generation", Integer, key="build", primary_key=True),
     Column("topic_no", Integer, primary_key=True),
     Column("queue_id", Integer, primary_key=True),
     Column("group_no", Integer, primary_key=True),
@@ -223,7 +224,7 @@ subscriptions: Final = Table(
     "subscriptions",
     metadata,
     Column("broker_no", SmallInteger, primary_key=True),
-    Column("generation", Integer, primary_key=True),
+    Column("generation", Integer, key="build", primary_key=True),
     Column("group_no", Integer, primary_key=True),
     Column("topic_no", Integer, primary_key=True),
     Column("filter", Text, nullable=False),
@@ -234,7 +235,7 @@ topic_ends: Final = Table(
     "topic_ends",  # deleted topics: their earlier messages are not listed
     metadata,
     Column("broker_no", SmallInteger, primary_key=True),
-    Column("generation", Integer, primary_key=True),
+    Column("generation", Integer, key="build", primary_key=True),
     Column("topic_no", Integer, primary_key=True),
     Column("log_offset", BigInteger, nullable=False),
 )

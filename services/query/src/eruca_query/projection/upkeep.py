@@ -1,4 +1,4 @@
-"""Drop chunks: expired ones, and those that belong to no generation any more.
+"""Drop chunks: expired ones, and those that belong to no build any more.
 
 Every instance does it, one chunk at a time, and skips a chunk that another instance is dropping.
 Dropping waits for readers, but not long, since all other requests would queue behind it.
@@ -16,7 +16,7 @@ from eruca_chassis.clock import Clock
 from eruca_postgres.database import Database
 from eruca_query.projection.chunks import drop_partitions
 from eruca_query.projection.damaged_rows import drop_damaged
-from eruca_query.projection.tables import chunks, generations
+from eruca_query.projection.tables import builds, chunks
 
 PERIOD_SECONDS: Final = 10.0
 _LOCK_TIMEOUT: Final = text("SET LOCAL lock_timeout = '2s'")
@@ -66,10 +66,10 @@ class Upkeep:
 
     def _droppable(self) -> Select[Any]:
         is_kept = (
-            select(generations.c.generation)
+            select(builds.c.build)
             .where(
-                generations.c.broker_no == chunks.c.broker_no,
-                generations.c.generation == chunks.c.generation,
+                builds.c.broker_no == chunks.c.broker_no,
+                builds.c.build == chunks.c.build,
             )
             .exists()
         )

@@ -10,7 +10,7 @@ from eruca_query.core.damaged_records import DamagedRecord, told
 from eruca_query.core.found_messages import moment
 from eruca_query.searching.broker_directory import KnownBrokers
 from eruca_query.searching.broker_logs import TailAnswer
-from eruca_query.searching.read_view import ReadView, ServingGeneration
+from eruca_query.searching.read_view import ReadView, ServingBuild
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ def positions_of(view: ReadView, known: KnownBrokers) -> dict[str, int | None]:
 
 
 def completeness_of(
-    serving: Mapping[str, ServingGeneration],
+    serving: Mapping[str, ServingBuild],
     known: KnownBrokers,
     tails: Mapping[str, TailAnswer],
 ) -> Completeness:
@@ -106,7 +106,7 @@ def completeness_of(
     return completeness
 
 
-def _position(name: str, its: ServingGeneration | None, answer: TailAnswer) -> ReadModelPosition:
+def _position(name: str, its: ServingBuild | None, answer: TailAnswer) -> ReadModelPosition:
     log_offset = None if its is None else its.log_offset
     end = answer.end_offset
     return ReadModelPosition(

@@ -112,7 +112,7 @@ async def standings_of(
     standings = Standings(message)
     its = view.by_name[message.broker_name]
     topic_no = await view.topic_number(message.topic)
-    own = {"broker_no": its.broker_no, "generation": its.generation, "topic_no": topic_no}
+    own = {"broker_no": its.broker_no, "build": its.build, "topic_no": topic_no}
     for row in await view.connection.execute(
         select(names.c.name, subscriptions.c.filter, subscriptions.c.filter_type)
         .join(subscriptions, subscriptions.c.group_no == names.c.name_no)

@@ -39,7 +39,7 @@ from eruca_query.searching.completeness import (
     damaged_records,
     positions_of,
 )
-from eruca_query.searching.read_view import ReadView, ServingGeneration, read_view
+from eruca_query.searching.read_view import ReadView, ServingBuild, read_view
 from eruca_query.searching.whole_messages import with_bodies, without_body
 
 LOOK_SECONDS: Final = 2.0  # a page that takes longer ends early; its cursor continues from there
@@ -246,7 +246,7 @@ class MessagePages:
     async def _from_key_indexes(
         self,
         query: PageQuery,
-        serving: Mapping[str, ServingGeneration],
+        serving: Mapping[str, ServingBuild],
         tails: Mapping[str, TailAnswer],
         completeness: Completeness,
     ) -> list[FoundMessage]:
@@ -306,8 +306,7 @@ async def _group_in_rows(view: ReadView, topic: str, group: str) -> _Group:
     positions = {
         (view.by_number[row.broker_no].broker_name, row.queue_id): row.next_offset
         for row in found
-        if row.broker_no in view.by_number
-        and view.by_number[row.broker_no].generation == row.generation
+        if row.broker_no in view.by_number and view.by_number[row.broker_no].build == row.build
     }
     return _Group(is_known=group_no is not None, positions=positions)
 

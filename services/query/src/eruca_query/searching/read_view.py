@@ -25,10 +25,10 @@ from eruca_query.core.unique_ids import id_text
 from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.projection.tables import (
     brokers,
+    builds,
     chunks,
     damaged,
     gaps,
-    generations,
     messages,
     store_hosts,
     topic_ends,
@@ -57,24 +57,24 @@ _HOLD: Final = text("LOCK TABLE ONLY messages, ONLY life_events, ONLY commits IN
 _MISSED: Final = (
     select(func.array_agg(array([gaps.c.from_offset, gaps.c.to_offset])))
     .where(
-        gaps.c.broker_no == generations.c.broker_no,
-        gaps.c.generation == generations.c.generation,
+        gaps.c.broker_no == builds.c.broker_no,
+        gaps.c.build == builds.c.build,
     )
     .scalar_subquery()
 )
 _SERVING: Final = (
-    select(brokers.c.broker_name, generations, _MISSED.label("gaps"))
-    .join(generations, generations.c.broker_no == brokers.c.broker_no)
-    .where(generations.c.is_serving)
+    select(brokers.c.broker_name, builds, _MISSED.label("gaps"))
+    .join(builds, builds.c.broker_no == brokers.c.broker_no)
+    .where(builds.c.is_serving)
 )
 _DAMAGED_MAX: Final = 1_000  # records that are read; a log with more is not worth listing
 _DAMAGED: Final = (
     select(damaged)
     .join(
-        generations,
-        (generations.c.broker_no == damaged.c.broker_no)
-        & (generations.c.generation == damaged.c.generation)
-        & generations.c.is_serving,
+        builds,
+        (builds.c.broker_no == damaged.c.broker_no)
+        & (builds.c.build == damaged.c.build)
+        & builds.c.is_serving,
     )
     .order_by(damaged.c.log_offset.desc())
     .limit(_DAMAGED_MAX)
@@ -85,10 +85,10 @@ _HOSTS: Final = select(store_hosts).order_by(store_hosts.c.from_offset.desc())
 def _served(statement: Select[Any]) -> Select[Any]:
     """Restrict *statement* about chunks to those that are served."""
     return statement.join(
-        generations,
-        (generations.c.broker_no == chunks.c.broker_no)
-        & (generations.c.generation == chunks.c.generation)
-        & generations.c.is_serving,
+        builds,
+        (builds.c.broker_no == chunks.c.broker_no)
+        & (builds.c.build == chunks.c.build)
+        & builds.c.is_serving,
     )
 
 
@@ -96,12 +96,12 @@ _SPANS: Final = _served(select(chunks.c.chunk, chunks.c.first_ms, chunks.c.last_
 
 
 @dataclass(frozen=True, slots=True)
-class ServingGeneration:
+class ServingBuild:
     """A broker's rows, and the log offset up to which they go."""
 
     broker_no: int
     broker_name: str
-    generation: int
+    build: int
     log_offset: int
     stored_ms: int | None
     gaps: tuple[tuple[int, int], ...]
@@ -111,7 +111,7 @@ class ReadView:
     """The read model as of one moment; made by :func:`read_view`."""
 
     def __init__(
-        self, connection: AsyncConnection, numbers: NameNumbers, serving: list[ServingGeneration]
+        self, connection: AsyncConnection, numbers: NameNumbers, serving: list[ServingBuild]
     ) -> None:
         self.connection = connection
         self.numbers = numbers
@@ -144,15 +144,14 @@ class ReadView:
     async def ends_of_topic(self, topic_no: int) -> dict[int, int]:
         """Return the log offset at which a topic was deleted, by broker number."""
         found = await self.connection.execute(
-            select(topic_ends.c.broker_no, topic_ends.c.generation, topic_ends.c.log_offset).where(
+            select(topic_ends.c.broker_no, topic_ends.c.build, topic_ends.c.log_offset).where(
                 topic_ends.c.topic_no == topic_no
             )
         )
         return {
             row.broker_no: row.log_offset
             for row in found
-            if row.broker_no in self.by_number
-            and self.by_number[row.broker_no].generation == row.generation
+            if row.broker_no in self.by_number and self.by_number[row.broker_no].build == row.build
         }
 
     async def damaged(self) -> dict[str, list[DamagedRecord]]:
@@ -229,7 +228,7 @@ class ReadView:
                 (row.broker_no, row.from_offset, Host(row.address, row.port))
                 for row in found
                 if row.broker_no in self.by_number
-                and self.by_number[row.broker_no].generation == row.generation
+                and self.by_number[row.broker_no].build == row.build
             ]
 
     def _host(self, broker_no: int, log_offset: int) -> Host | None:
@@ -256,13 +255,13 @@ async def read_view(database: Database, numbers: NameNumbers) -> AsyncIterator[R
         yield ReadView(connection, numbers, await _serving(connection))
 
 
-async def _serving(connection: AsyncConnection) -> list[ServingGeneration]:
+async def _serving(connection: AsyncConnection) -> list[ServingBuild]:
     found = await connection.execute(_SERVING)
     return [
-        ServingGeneration(
+        ServingBuild(
             broker_no=row.broker_no,
             broker_name=row.broker_name,
-            generation=row.generation,
+            build=row.build,
             log_offset=row.log_offset,
             stored_ms=row.stored_ms,
             gaps=tuple((begin, end) for begin, end in row.gaps or ()),

@@ -16,7 +16,7 @@ from eruca_query.core.found_messages import ms_not_before
 from eruca_query.core.time_windows import windows
 from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.searching import message_sql
-from eruca_query.searching.read_view import ReadView, ServingGeneration, read_view
+from eruca_query.searching.read_view import ReadView, ServingBuild, read_view
 
 
 class TopicHolders:
@@ -69,7 +69,7 @@ class TopicHolders:
 
 
 async def _has_messages(
-    view: ReadView, broker: ServingGeneration, topic: str, *, from_ms: int, to_ms: int
+    view: ReadView, broker: ServingBuild, topic: str, *, from_ms: int, to_ms: int
 ) -> bool:
     topic_no = await view.topic_number(topic)
     if topic_no is None:

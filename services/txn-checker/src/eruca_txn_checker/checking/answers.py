@@ -4,7 +4,7 @@ The states of an answer::
 
     given ──stored──▶ settling ──the broker accepts it, or refuses it for good──▶ settled
                        │    ▲
-                       └────┘  broker unreachable: the instance with its lease retries
+                       └────┘  broker unreachable: the instance with its claim retries
 
 A producer gets its response once the broker has decided. If the broker is unreachable, or this
 instance dies in between, the answer is not lost: it is forwarded before another check is sent.
@@ -162,7 +162,7 @@ class Answers:
             raise away(known.broker_name, error, then=kept) from error
 
     async def _notify_kept(self) -> None:
-        """Wake the instance that holds the broker's lease, so that it forwards the answer."""
+        """Wake the instance that holds the broker's claim, so that it forwards the answer."""
         try:
             async with self._database.transaction() as connection:
                 await notify(connection, DUE)

@@ -1,4 +1,4 @@
-"""All work on one broker while its lease is held here: follow its log, and check."""
+"""All work on one broker while its claim is held here: follow its log, and check."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TransactionWork:
         self._checking.wake()
 
     async def stop(self) -> None:
-        """Stop the loops; called when the lease is released or lost."""
+        """Stop the loops; called when the claim is released or lost."""
         self.projector.begin_stop()
         await asyncio.gather(
             *(loop.stop() for loop in (self._following, self._checking, self._cleaning))

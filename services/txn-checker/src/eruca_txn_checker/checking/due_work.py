@@ -2,7 +2,7 @@
 
 Each step first forwards stored answers that the broker has not confirmed, then looks for due
 transactions. An answer that the broker refuses is left for a while and blocks nothing else. The
-broker alone grants a check, by its number. So two instances that both believe they hold the lease
+broker alone grants a check, by its number. So two instances that both believe they hold the claim
 never send the same check, and one that works on stale rows is refused.
 
 The effect of a step appears in the rows once it was read back from the log. Until then these
@@ -35,8 +35,8 @@ from eruca.contract.errors import (
 )
 from eruca.contract.transactions import CheckRequest, ExpireRequest
 from eruca_chassis.clock import Clock
+from eruca_postgres.claims import Claim, ClaimLostError
 from eruca_postgres.database import Database
-from eruca_postgres.leases import Lease, LeaseLostError
 from eruca_postgres.notices import notify
 from eruca_txn_checker.checking.answers import Answers
 from eruca_txn_checker.checking.broker_calls import AWAY, BrokerCalls
@@ -110,7 +110,7 @@ class DueWork:
         calls: Requests to the brokers.
         answers: Forwards the stored answers.
         broker_name: The broker.
-        lease: Returns the broker's lease, or None while another instance holds it.
+        claim: Returns the broker's claim, or None while another instance holds it.
         sleep_seconds_max: Returns the upper bound of a sleep.
         settings: The settings.
         counts: Counts the work done.
@@ -124,7 +124,7 @@ class DueWork:
         answers: Answers,
         broker_name: str,
         *,
-        lease: Callable[[], Lease | None],
+        claim: Callable[[], Claim | None],
         sleep_seconds_max: Callable[[], float],
         settings: DueSettings,
         counts: CheckCounts,
@@ -136,7 +136,7 @@ class DueWork:
         self._calls = calls
         self._answers = answers
         self._broker_name = broker_name
-        self._lease = lease
+        self._claim = claim
         self._sleep_seconds_max = sleep_seconds_max
         self._settings = settings
         self._counts = counts
@@ -156,12 +156,12 @@ class DueWork:
         quiet_seconds: float | None = None
         try:
             await self._compare_clocks()
-            while (lease := self._lease()) is not None:
-                found = await self._some(lease)
+            while (claim := self._claim()) is not None:
+                found = await self._some(claim)
                 quiet_seconds = found.quiet_seconds
                 if len(found.rows) < self._settings.parallel_max:
                     break
-        except (ErucaError, LeaseLostError) as error:
+        except (ErucaError, ClaimLostError) as error:
             if self.fault is None:  # log it once, not with every attempt
                 _log.warning("no checks", broker=self._broker_name, why=str(error))
             self.fault = str(error)
@@ -177,7 +177,7 @@ class DueWork:
         before_ms = now_ms - self._settings.history_ms
         deleted = HISTORY_COUNT_MAX
         try:
-            while deleted == HISTORY_COUNT_MAX and self._lease() is not None:
+            while deleted == HISTORY_COUNT_MAX and self._claim() is not None:
                 async with self._database.transaction() as connection:
                     deleted = await delete_history(
                         connection,
@@ -197,26 +197,26 @@ class DueWork:
             self.broker_clock.note(ms_of(told), asked_ms=asked_ms, answered_ms=self._clock.now_ms())
         self._compare_at = self._clock.monotonic() + COMPARE_SECONDS
 
-    async def _some(self, lease: Lease) -> _Found:
+    async def _some(self, claim: Claim) -> _Found:
         """Do a portion of the due work; return it."""
         if not self._is_refreshed:
-            await self._refresh(lease)
+            await self._refresh(claim)
         self._forget_expired()
         found = await self._look()
         refused = await self._answers.settle_left(found.left)
         until = self._clock.monotonic() + REFUSED_SECONDS
         self._refused_answers |= dict.fromkeys(refused, until)
         results = await asyncio.gather(
-            *(self._act(row, lease) for row in found.rows), return_exceptions=True
+            *(self._act(row, claim) for row in found.rows), return_exceptions=True
         )
         for result in results:
             if isinstance(result, BaseException):
                 raise result
         return found
 
-    async def _refresh(self, lease: Lease) -> None:
+    async def _refresh(self, claim: Claim) -> None:
         async with self._database.transaction() as connection:
-            await lease.prove(connection)
+            await claim.prove(connection)
             await refresh_due(connection, self._broker_name, self._settings.rules)
         self._is_refreshed = True
 
@@ -293,7 +293,7 @@ class DueWork:
             let_alone_until - self._clock.monotonic(),
         )
 
-    async def _act(self, row: TransactionRow, lease: Lease) -> None:
+    async def _act(self, row: TransactionRow, claim: Claim) -> None:
         # Before the request: its effect may be read back before its answer arrives.
         self._let_alone_for(row, DONE_SECONDS)
         try:
@@ -310,7 +310,7 @@ class DueWork:
             self._counts.forgotten += 1
             _log.warning("transaction forgotten", transaction=row.transaction_id, why=str(error))
             async with self._database.transaction() as connection:
-                await lease.prove(connection)
+                await claim.prove(connection)
                 await delete_row(connection, self._broker_name, row.transaction_id)
         except ErucaError as error:
             # An unexpected refusal must not keep other transactions from being checked.

@@ -7,12 +7,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca.contract.transactions import FollowedBroker
 from eruca_postgres.positions import read_positions
-from eruca_postgres.tables import leases
+from eruca_postgres.tables import claims
 
 
 async def followed_brokers(connection: AsyncConnection) -> list[FollowedBroker]:
     """Return every broker that was ever followed, sorted by name."""
-    living = select(leases.c.name, leases.c.holder).where(leases.c.expires_at >= func.now())
+    living = select(claims.c.name, claims.c.holder).where(claims.c.expires_at >= func.now())
     holders = {row.name: row.holder for row in await connection.execute(living)}
     return [
         FollowedBroker(

@@ -177,7 +177,7 @@ def test_one_stale_lease_spoils_all(
         leased({4: 2}, since=8, position=8),  # was done long ago
         DeliveriesLeased("g", "flights", 0, 8, 8, 60, finished=[4]),
         DeliveriesLeased("g", "flights", 0, 8, 8, 60, [LeasedMessage(5, 2)], finished=[5]),
-        DeliveriesLeased("g", "flights", 0, 8, 9, 60, [LeasedMessage(8, 1)], parked=[8]),
+        DeliveriesLeased("g", "flights", 0, 8, 9, 60, [LeasedMessage(8, 1)], overtaken=[8]),
     ],
 )
 def test_what_was_decided_upon_something_else_hands_nothing_out(
@@ -216,7 +216,7 @@ def test_passing_over_leaves_nothing_but_the_committed_offset(positions: Positio
 def test_unfinished_messages_stay_in_order_whatever_is_parked(positions: Positions) -> None:
     leases = Leases()
     event = DeliveriesLeased(
-        "g", "flights", 0, 5, 10, 60, [LeasedMessage(5, 1), LeasedMessage(9, 1)], parked=[8, 6]
+        "g", "flights", 0, 5, 10, 60, [LeasedMessage(5, 1), LeasedMessage(9, 1)], overtaken=[8, 6]
     )
 
     assert leases.lease(event, FENCE, positions)

@@ -49,7 +49,7 @@ leased = st.builds(
     position=st.integers(2, 4),
     visible_at=st.integers(0, 9),
     leased=st.lists(st.builds(LeasedMessage, st.integers(0, 3), st.integers(1, 2)), max_size=2),
-    parked=st.lists(st.integers(0, 3), max_size=1),
+    overtaken=st.lists(st.integers(0, 3), max_size=1),
 )
 nacks = st.builds(
     QueueNacks,

@@ -40,10 +40,10 @@ class DeliveriesLeased(msgspec.Struct, frozen=True, tag="deliveries_leased", tag
     position: int  # all before it is leased, overtaken, unfinished from before, or finished
     visible_at: int  # ms since the epoch: from then on they may be handed out again
     leased: list[LeasedMessage] = []
-    parked: list[int] = []  # offsets of those that must wait for an earlier message of their key
-    finished: list[
-        int
-    ] = []  # unfinished ones that nobody will receive: deleted, or dead letters now
+    # Offsets of those that must wait for an earlier message of their key; stored as "parked".
+    overtaken: list[int] = msgspec.field(name="parked", default_factory=list)
+    # Unfinished ones that nobody will receive: deleted, or dead letters now.
+    finished: list[int] = []
     group_size: int = 0  # bytes of the dead letters that follow
 
 

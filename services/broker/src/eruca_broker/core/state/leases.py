@@ -215,7 +215,7 @@ class Leases:
         before = len(known.unfinished)
         for offset in event.finished:
             del known.unfinished[offset]
-        fresh = dict.fromkeys(event.parked, Unfinished(0, 0, 0))
+        fresh = dict.fromkeys(event.overtaken, Unfinished(0, 0, 0))
         for message in event.leased:
             target = known.unfinished if message.offset in known.unfinished else fresh
             target[message.offset] = Unfinished(message.attempt, fence, event.visible_at)
@@ -373,13 +373,13 @@ def _is_still_so(known: QueueLeases, event: DeliveriesLeased) -> bool:
         return False
     leased = [message.offset for message in event.leased]
     again = [message for message in event.leased if message.offset in known.unfinished]
-    moved = [*leased, *event.parked, *event.finished]
+    moved = [*leased, *event.overtaken, *event.finished]
     return (
         _can(known, leased, Move.LEASED)
-        and _can(known, event.parked, Move.OVERTAKEN)
+        and _can(known, event.overtaken, Move.OVERTAKEN)
         and _can(known, event.finished, Move.DROPPED)
         and all(known.unfinished[m.offset].attempt == m.attempt - 1 for m in again)
-        and all(offset < event.position for offset in (*leased, *event.parked))
+        and all(offset < event.position for offset in (*leased, *event.overtaken))
         and len(set(moved)) == len(moved)
     )
 

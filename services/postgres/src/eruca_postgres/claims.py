@@ -2,18 +2,18 @@
 
 States of a broker at an instance::
 
-                 claimed                      expired, or PostgreSQL says so
+                 taken                        expired, or PostgreSQL says so
     not ours ───────────────► ours ──────────────────────────────────► not ours
                                 └─ released: more than our share, or shutdown ─────────┘
 
-An instance counts its lease from before its request, PostgreSQL from its answer. So the instance is
-the first to consider it expired. A write under a lease proves the lease in the same transaction
-(:meth:`Lease.prove`), so an instance that slept through the end writes nothing.
+An instance counts its claim from before its request, PostgreSQL from its answer. So the instance is
+the first to consider it expired. A write under a claim proves the claim in the same transaction
+(:meth:`Claim.prove`), so an instance that slept through the end writes nothing.
 
-No instance waits for another one. A lease under which a transaction is still writing is skipped,
-and taken the next time. So a slow instance costs nobody else a lease.
+No instance waits for another one. A claim under which a transaction is still writing is skipped,
+and taken the next time. So a slow instance costs nobody else a claim.
 
-Invariants: at any time at most one transaction under a lease of one name commits; with all
+Invariants: at any time at most one transaction under a claim of one name commits; with all
 instances alive each has its share, to within one.
 """
 
@@ -32,15 +32,15 @@ from sqlalchemy.sql.dml import ReturningInsert, ReturningUpdate
 
 from eruca_chassis.clock import Clock
 from eruca_postgres.database import Database
-from eruca_postgres.tables import instances, lease_fences, leases
+from eruca_postgres.tables import claim_fences, claims, instances
 
 
-class LeaseLostError(Exception):
-    """Another instance holds the lease, or may: work begun under it must not count."""
+class ClaimLostError(Exception):
+    """Another instance holds the claim, or may: work begun under it must not count."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class Claim:
     """The right to work on something; valid until the keeper drops it."""
 
     name: str
@@ -48,31 +48,31 @@ class Lease:
     fence: int
 
     async def prove(self, connection: AsyncConnection) -> None:
-        """Ensure that *connection*'s transaction commits only while this lease holds.
+        """Ensure that *connection*'s transaction commits only while this claim holds.
 
         Raises:
-            LeaseLostError: The lease does not hold any more.
+            ClaimLostError: The claim does not hold any more.
         """
         found = await connection.execute(
-            select(leases.c.name)
+            select(claims.c.name)
             .where(
-                leases.c.name == self.name,
-                leases.c.holder == self.holder,
-                leases.c.fence == self.fence,
+                claims.c.name == self.name,
+                claims.c.holder == self.holder,
+                claims.c.fence == self.fence,
             )
             .with_for_update(read=True)  # a takeover waits for our commit
         )
         if found.first() is None:
-            raise LeaseLostError(f"another instance holds the lease of {self.name}")
+            raise ClaimLostError(f"another instance holds the claim of {self.name}")
 
 
-class LeaseKeeper:
-    """Claims, renews and releases the leases of one instance; a loop calls ``step``.
+class ClaimKeeper:
+    """Takes, renews and releases the claims of one instance; a loop calls ``step``.
 
     Args:
-        database: Holds the leases.
+        database: Holds the claims.
         holder: This process's name; unique, even across restarts.
-        seconds: Duration of a lease; call ``step`` at least three times within it.
+        seconds: Duration of a claim; call ``step`` at least three times within it.
         clock: The instance's clock.
     """
 
@@ -81,19 +81,19 @@ class LeaseKeeper:
         self._database = database
         self._seconds = seconds
         self._clock = clock
-        self._held: dict[str, Lease] = {}
+        self._held: dict[str, Claim] = {}
         self._good_until = 0.0  # monotonic
 
     @property
-    def held(self) -> dict[str, Lease]:
-        """The leases that are valid now, by name."""
+    def held(self) -> dict[str, Claim]:
+        """The claims that are valid now, by name."""
         return dict(self._held) if self._clock.monotonic() < self._good_until else {}
 
-    async def step(self, names: Iterable[str]) -> dict[str, Lease]:
-        """Renew the leases held, take free ones up to a fair share of *names*, return all.
+    async def step(self, names: Iterable[str]) -> dict[str, Claim]:
+        """Renew the claims held, take free ones up to a fair share of *names*, return all.
 
         Raises:
-            DatabaseUnavailableError: PostgreSQL is unreachable; the leases stay valid until they
+            DatabaseUnavailableError: PostgreSQL is unreachable; the claims stay valid until they
                 expire.
         """
         wanted = sorted(set(names))
@@ -108,10 +108,10 @@ class LeaseKeeper:
         return dict(held)
 
     async def leave(self) -> None:
-        """Release all leases, so that others need not wait."""
+        """Release all claims, so that others need not wait."""
         self._held = {}
         async with self._database.transaction() as connection:
-            await connection.execute(delete(leases).where(leases.c.holder == self.holder))
+            await connection.execute(delete(claims).where(claims.c.holder == self.holder))
             await connection.execute(delete(instances).where(instances.c.holder == self.holder))
 
     async def _count_instances(self, connection: AsyncConnection) -> int:
@@ -132,72 +132,72 @@ class LeaseKeeper:
 
     async def _keep(
         self, connection: AsyncConnection, wanted: list[str], share: int
-    ) -> dict[str, Lease]:
-        """Renew up to *share* of our leases, and release the others."""
-        is_ours = leases.c.holder == self.holder
-        ours = await self._leases(
+    ) -> dict[str, Claim]:
+        """Renew up to *share* of our claims, and release the others."""
+        is_ours = claims.c.holder == self.holder
+        ours = await self._claims(
             connection,
-            update(leases)
-            .where(is_ours, leases.c.name.in_(wanted))
+            update(claims)
+            .where(is_ours, claims.c.name.in_(wanted))
             .values(expires_at=self._expiry)
-            .returning(leases.c.name, leases.c.fence),
+            .returning(claims.c.name, claims.c.fence),
         )
         kept = sorted(ours, key=lambda name: (name not in self._held, name))[:share]
-        await connection.execute(delete(leases).where(is_ours, leases.c.name.not_in(kept)))
+        await connection.execute(delete(claims).where(is_ours, claims.c.name.not_in(kept)))
         return {name: ours[name] for name in kept}
 
     async def _take_expired(
         self, connection: AsyncConnection, wanted: list[str], count: int
-    ) -> dict[str, Lease]:
-        """Take up to *count* expired leases of other instances."""
+    ) -> dict[str, Claim]:
+        """Take up to *count* expired claims of other instances."""
         free = (
-            select(leases.c.name)
-            .where(leases.c.name.in_(wanted), leases.c.expires_at < func.now())
-            .order_by(leases.c.name)
+            select(claims.c.name)
+            .where(claims.c.name.in_(wanted), claims.c.expires_at < func.now())
+            .order_by(claims.c.name)
             .limit(count)
-            .with_for_update(skip_locked=True)  # skip a lease under which somebody is writing
+            .with_for_update(skip_locked=True)  # skip a claim under which somebody is writing
             .cte("free")
         )
-        return await self._leases(
+        return await self._claims(
             connection,
-            update(leases)
-            .where(leases.c.name == free.c.name)
-            .values(holder=self.holder, fence=lease_fences.next_value(), expires_at=self._expiry)
-            .returning(leases.c.name, leases.c.fence),
+            update(claims)
+            .where(claims.c.name == free.c.name)
+            .values(holder=self.holder, fence=claim_fences.next_value(), expires_at=self._expiry)
+            .returning(claims.c.name, claims.c.fence),
         )
 
     async def _take_new(
         self, connection: AsyncConnection, wanted: list[str], count: int
-    ) -> dict[str, Lease]:
-        """Take up to *count* leases that nobody holds."""
-        found = await connection.scalars(select(leases.c.name).where(leases.c.name.in_(wanted)))
+    ) -> dict[str, Claim]:
+        """Take up to *count* claims that nobody holds."""
+        found = await connection.scalars(select(claims.c.name).where(claims.c.name.in_(wanted)))
         new = sorted(set(wanted).difference(found))[:count]  # sorted: a fixed order, no deadlock
         if not new:
             return {}
-        return await self._leases(
+        return await self._claims(
             connection,
-            insert(leases)
+            insert(claims)
             .values(
                 [
                     {
                         "name": name,
                         "holder": self.holder,
-                        "fence": lease_fences.next_value(),
+                        "fence": claim_fences.next_value(),
                         "expires_at": self._expiry,
                     }
                     for name in new
                 ]
             )
             .on_conflict_do_nothing()
-            .returning(leases.c.name, leases.c.fence),
+            .returning(claims.c.name, claims.c.fence),
         )
 
-    async def _leases(
+    async def _claims(
         self, connection: AsyncConnection, change: ReturningUpdate[Any] | ReturningInsert[Any]
-    ) -> dict[str, Lease]:
-        """Execute *change*; return the leases that it made ours."""
+    ) -> dict[str, Claim]:
+        """Execute *change*; return the claims that it made ours."""
         found = await connection.execute(change)
-        return {name: Lease(name, self.holder, fence) for name, fence in found}
+        return {name: Claim(name, self.holder, fence) for name, fence in found}
 
     @property
     def _expiry(self) -> ColumnElement[datetime]:

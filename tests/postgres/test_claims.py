@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from sqlalchemy import text
 
+from eruca_postgres.claims import ClaimKeeper, ClaimLostError
 from eruca_postgres.database import Database
-from eruca_postgres.leases import LeaseKeeper, LeaseLostError
 from support.clocks import ManualClock
 from support.patience import PATIENCE_SECONDS
 
@@ -17,8 +17,8 @@ BROKERS = ["a", "b", "c", "d", "e"]
 LONG = 600.0
 
 
-def keeper(database: Database, name: str, *, seconds: float = LONG) -> LeaseKeeper:
-    return LeaseKeeper(database, name, seconds=seconds, clock=ManualClock())
+def keeper(database: Database, name: str, *, seconds: float = LONG) -> ClaimKeeper:
+    return ClaimKeeper(database, name, seconds=seconds, clock=ManualClock())
 
 
 async def let_expire(database: Database, holder: str) -> None:
@@ -70,13 +70,13 @@ async def test_one_that_slept_through_its_end_writes_nothing(database: Database)
     await let_expire(database, "one")
     current = (await two.step(["a"]))["a"]
 
-    async def write_under_the_old_lease() -> None:
+    async def write_under_the_old_claim() -> None:
         async with database.transaction() as connection:
             await connection.execute(text("INSERT INTO things VALUES (1)"))
             await stale.prove(connection)
 
-    with pytest.raises(LeaseLostError):
-        await write_under_the_old_lease()
+    with pytest.raises(ClaimLostError):
+        await write_under_the_old_claim()
     async with database.transaction() as connection:
         await current.prove(connection)
         assert await connection.scalar(text("SELECT count(*) FROM things")) == 0
@@ -91,9 +91,9 @@ async def test_leaving_lets_others_in_at_once(database: Database) -> None:
     assert sorted(await two.step(BROKERS)) == BROKERS
 
 
-async def test_a_lease_is_over_by_our_clock_when_it_was_not_renewed(database: Database) -> None:
+async def test_a_claim_is_over_by_our_clock_when_it_was_not_renewed(database: Database) -> None:
     clock = ManualClock()
-    one = LeaseKeeper(database, "one", seconds=10, clock=clock)
+    one = ClaimKeeper(database, "one", seconds=10, clock=clock)
     await one.step(["a"])
     clock.advance(9)
     assert "a" in one.held
@@ -111,30 +111,30 @@ async def test_a_broker_that_is_no_more_is_given_back(database: Database) -> Non
     assert sorted(await keeper(database, "two").step(["a", "x"])) == ["a"]
 
 
-async def test_a_write_of_one_that_takes_long_does_not_keep_others_from_their_leases(
+async def test_a_write_of_one_that_takes_long_does_not_keep_others_from_their_claims(
     database: Database,
 ) -> None:
     one, two = keeper(database, "one"), keeper(database, "two")
-    lease = (await one.step(["a"]))["a"]
+    claim = (await one.step(["a"]))["a"]
     await two.step(["a", "b"])
 
     async with database.transaction() as connection:
-        await lease.prove(connection)
+        await claim.prove(connection)
         async with asyncio.timeout(PATIENCE_SECONDS):
             held = await two.step(["a", "b", "c", "d"])
 
     assert sorted(held) == ["b", "c"]
 
 
-async def test_a_write_that_outlasts_its_lease_does_not_keep_others_from_theirs(
+async def test_a_write_that_outlasts_its_claim_does_not_keep_others_from_theirs(
     database: Database,
 ) -> None:
     one, two = keeper(database, "one"), keeper(database, "two")
-    lease = (await one.step(["a"]))["a"]
+    claim = (await one.step(["a"]))["a"]
     await let_expire(database, "one")
 
     async with database.transaction() as connection:
-        await lease.prove(connection)
+        await claim.prove(connection)
         async with asyncio.timeout(PATIENCE_SECONDS):
             meanwhile = await two.step(["a", "b"])
     afterwards = await two.step(["a", "b"])
