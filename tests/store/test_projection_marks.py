@@ -20,7 +20,7 @@ from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.index import key_index
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
-from support.stores import abandon, all_answers, batch, small_settings
+from support.stores import abandon, all_answers, batch, delete_oldest_segments, small_settings
 
 pytestmark = pytest.mark.anyio
 SETTINGS = small_settings(file_entries=16)
@@ -183,6 +183,29 @@ async def test_a_look_up_waits_until_the_index_is_proved(
     await store.mend_projections()
 
     assert all_answers(store) == answers
+    await store.close()
+
+
+@pytest.mark.parametrize("is_being_proved", [False, True])
+async def test_retention_may_delete_a_file_of_the_key_index_before_it_is_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_being_proved: bool
+) -> None:
+    await killed(tmp_path, rounds=60)
+    monkeypatch.setattr(key_index, "PROVED_SIZE_MAX", 0)
+    store = await opened(tmp_path)
+    count = len(list((tmp_path / "index").iterdir()))
+    prove = store._index.prove_next() if is_being_proved else None
+
+    assert await delete_oldest_segments(store, 1)
+    left = len(list((tmp_path / "index").iterdir()))
+    if prove is not None:
+        assert not store._index.proved(prove())
+    await store.mend_projections()
+
+    assert count > left == len(list((tmp_path / "index").iterdir())) > 1
+    found = store.by_key("orders", "all", max_count=1_000, begin_ms=0, end_ms=2**62)
+    in_queues = [store.queues.range("orders", queue_id) for queue_id in range(3)]
+    assert len(found) == sum(end - begin for begin, end in in_queues)
     await store.close()
 
 

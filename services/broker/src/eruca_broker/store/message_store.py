@@ -528,9 +528,9 @@ class MessageStore:
         """
         self._consume_queues.open_some(_OPENED_COUNT)
         while (prove := self._index.prove_next()) is not None:
-            damaged = await finished_in_thread(prove)
-            if self._index.proved(damaged):
-                self._dispatcher.rebuild_index(str(damaged))
+            proof = await finished_in_thread(prove)
+            if self._index.proved(proof):
+                self._dispatcher.rebuild_index(proof.name)
         if self._consume_queues.damaged or KEY_INDEX in self._dispatcher.lagging:
             await self._projections.retry()
 

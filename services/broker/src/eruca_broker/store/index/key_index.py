@@ -20,6 +20,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import tzinfo
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -58,6 +59,13 @@ class DamagedFile(NamedTuple):
 
     name: str
     reason: str
+
+
+class Proof(NamedTuple):
+    """The result of verifying a file that was full before a crash."""
+
+    name: str
+    is_sound: bool
 
 
 class UnflushedIndex:
@@ -105,13 +113,15 @@ class KeyIndex:
     Attributes:
         damaged: Files that were dropped when it was opened.
         resume_offset: Log offset from which records must be put again because of that, or None.
-        unproved: Digest by name of the full files that are not verified since a crash.
+        unproved: Digest by name of the full files that are not verified since a crash, all of which
+            are still part of the index.
         flush_error: The flush that failed while a file was sealed between two checkpoints, or None.
     """
 
     def __init__(
         self, directory: str, hash_slots: int, max_entries: int, zone: tzinfo | None
     ) -> None:
+        assert max_entries > 1, "entry 0 is never written, so that no file had room"
         self.damaged: list[DamagedFile] = []
         self.resume_offset: int | None = None
         self._directory = directory
@@ -119,7 +129,7 @@ class KeyIndex:
         self._max_entries = max_entries
         self._zone = zone
         self._open_files = OpenFiles(_OPEN_FILES_MAX)
-        self._files: list[IndexFile] = []  # oldest first
+        self._files: list[IndexFile] = []  # oldest first; all but the newest are full
         self._is_directory_flushed = True
         self._taken = UnflushedIndex(None, [])
         self.unproved: dict[str, int] = {}
@@ -200,6 +210,7 @@ class KeyIndex:
         Raises:
             OSError: The disk refused; nothing has changed, and the call may be repeated.
         """
+        assert len(hashes) == len(offsets) == len(timestamps)
         end = self.end_offset + self._is_end_complete
         first = int(np.searchsorted(offsets, end)) if len(offsets) and offsets[0] < end else 0
         total = len(offsets)
@@ -339,7 +350,7 @@ class KeyIndex:
         """
         return {_name(file): file.mark() for file in self._files if not file.is_damaged}
 
-    def prove_next(self) -> Callable[[], str | None] | None:
+    def prove_next(self) -> Callable[[], Proof] | None:
         """Return a function that verifies the next file after a crash; None if all are verified.
 
         It may be called in another thread. Its result goes to :meth:`proved`.
@@ -347,15 +358,18 @@ class KeyIndex:
         if not self.unproved:
             return None
         name, digest = next(iter(self.unproved.items()))
-        file = next(file for file in self._files if _name(file) == name)
-        return lambda: None if file.compute_digest() == digest else name
+        found = [file for file in self._files if _name(file) == name]
+        assert found, f"{name} is to be verified, and is not part of the index"
+        return partial(_proof, found[0], digest)
 
-    def proved(self, damaged: str | None) -> bool:
+    def proved(self, proof: Proof) -> bool:
         """Apply a result of :meth:`prove_next`; tell whether records must be put again."""
-        if damaged is None:
-            self.unproved.pop(next(iter(self.unproved)), None)
+        if proof.name not in self.unproved:  # retention has deleted it meanwhile
             return False
-        self._drop_from(damaged, "its content has changed")
+        if proof.is_sound:
+            del self.unproved[proof.name]
+            return False
+        self._drop_from(proof.name, "its content has changed")
         return True
 
     def save(self) -> None:
@@ -403,9 +417,7 @@ class KeyIndex:
         """Drop a damaged file and all after it."""
         self.damaged.append(DamagedFile(name, reason))
         while self._files and _name(self._files[-1]) >= name:
-            file = self._files.pop()
-            self.unproved.pop(_name(file), None)
-            self._delete(file)
+            self._delete(self._files.pop())
         self._is_end_complete = self._has_entries()
         self._resume_from_end()
         self._reopen_last()
@@ -454,6 +466,7 @@ class KeyIndex:
             pass  # nothing is lost; if it persists, a flush reports it
 
     def _delete(self, file: IndexFile) -> None:
+        self.unproved.pop(_name(file), None)
         file.delete()
         self._is_directory_flushed = False
 
@@ -549,6 +562,13 @@ def _fault_of(file: IndexFile, mark: IndexMark | None) -> str | None:
         return str(error)
     is_same = (file.header.index_count, file.entries_crc) == mark[:2]
     return None if is_same else "its entries have changed"
+
+
+def _proof(file: IndexFile, digest: int) -> Proof:
+    try:
+        return Proof(_name(file), file.compute_digest() == digest)
+    except FileNotFoundError:
+        return Proof(_name(file), is_sound=False)
 
 
 def _name(file: IndexFile) -> str:
