@@ -15,6 +15,7 @@ from eruca_broker.core.consume_queue_entry import ENTRY_SIZE, FILLER, build_entr
 from eruca_broker.store.files.open_files import OpenFiles
 from eruca_broker.store.files.unflushed import Unflushed
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
+from eruca_broker.store.queues.held_entries import HeldEntries
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 from support.limits import file_size_limit
 
@@ -39,7 +40,11 @@ def open_files(limit: int) -> OpenFiles:
 
 
 def open_queue(
-    root: Path, *, limit: int | None = None, unflushed: Unflushed | None = None
+    root: Path,
+    *,
+    limit: int | None = None,
+    unflushed: Unflushed | None = None,
+    holding: HeldEntries | None = None,
 ) -> ConsumeQueue:
     return ConsumeQueue.open(
         f"{root}/orders/0",
@@ -47,6 +52,7 @@ def open_queue(
         open_files=open_files(3),
         unflushed=Unflushed() if unflushed is None else unflushed,
         limit=limit,
+        holding=holding,
     )
 
 
@@ -438,6 +444,35 @@ def test_on_a_full_disk_a_file_that_could_not_be_made_is_made_later(tmp_path: Pa
 
     put_all(queue, 7, 9)
     assert rows(open_queue(tmp_path)) == expected_rows(7, 9)
+
+
+@pytest.mark.parametrize("in_files", [0, 3, 5, 8])
+@pytest.mark.parametrize("expired", [1, 5, 9, 12, 18])
+def test_entries_held_in_memory_may_expire_before_there_is_room(
+    tmp_path: Path, in_files: int, expired: int
+) -> None:
+    holding = HeldEntries()
+    queue = open_queue(tmp_path, holding=holding)
+    if in_files:
+        put_all(queue, 0, in_files)
+    holding.is_allowed = True
+    with file_size_limit(0):
+        queue.put_run(in_files, columns(in_files, 18))
+    holding.is_allowed = False
+    assert rows(queue) == expected_rows(0, 18)
+
+    queue.delete_expired(1000 + 100 * expired)
+    assert rows(queue) == expected_rows(expired, 18)
+    holding.settle()
+    queue.put_run(18, columns(18, 30))
+
+    assert rows(queue) == expected_rows(expired, 30)
+    names = sorted(path.name for path in (tmp_path / "orders" / "0").iterdir())
+    first = min(expired, 17) // PER_FILE
+    assert names == [f"{number * FILE_SIZE:020d}" for number in range(first, 6)]
+    again = open_queue(tmp_path)
+    again.correct_min(1000 + 100 * expired)
+    assert rows(again) == expected_rows(expired, 30)
 
 
 def test_everything_written_or_made_is_noted_for_the_next_flush(tmp_path: Path) -> None:

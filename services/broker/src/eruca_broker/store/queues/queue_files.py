@@ -42,6 +42,7 @@ class QueueFiles:
     """The files of the queue in *directory*, which is created with the first file.
 
     ``first`` and ``last`` are file numbers: file *n* begins with offset ``n * entries_per_file``.
+    All files between them exist, or their entries are held in memory.
     """
 
     __slots__ = (
@@ -260,6 +261,10 @@ class QueueFiles:
         while self.first < min(number, self.last):
             self._delete(self.first)
             self.first += 1
+        expired = self.first * self.entries_per_file - self._held_from
+        if self._held is not None and expired > 0:  # else they were written to deleted files
+            del self._held[: expired * ENTRY_SIZE]
+            self._held_from += expired
         return self.first - before
 
     def _lengthen(self, path: str) -> None:
@@ -290,6 +295,7 @@ class QueueFiles:
         return data
 
     def _create(self, number: int) -> int:
+        assert self.last < self.first or number == self.last + 1, "a file between is missing"
         path = self.path(number)
         try:
             descriptor = self._open_files.create(path, self.file_size)
