@@ -6,7 +6,11 @@ Exhaustive over the records and almost over the bytes: the cut is made at every 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from pathlib import Path
+
+import pytest
 
 from eruca.contract.properties import TAGS, encode_properties
 from eruca.contract.records import Record, encode_record
@@ -86,6 +90,45 @@ def test_a_dead_letter_is_redriven_or_not_at_all(tmp_path: Path) -> None:
             is_whole = offset == end
             assert (known, delivered) == (([17, 17], 2) if is_whole else ([None, None], 0))
             await store.close()
+
+    with without_log_lines():
+        asyncio.run(work())
+
+
+def test_keys_kept_on_a_full_disk_are_forgotten_with_the_torn_group_they_are_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwrite = os.pwrite
+
+    def write(descriptor: int, data: bytes, position: int) -> int:
+        if tmp_path / "cut" / "index" in Path(f"/proc/self/fd/{descriptor}").readlink().parents:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(descriptor, data, position)
+
+    async def work() -> None:
+        clock = ManualClock()
+        store = await filled(tmp_path / "whole", clock)
+        kept = await store.append(batch("orders", 0, [b"kept"], tag="x", keys="k"))
+        letters = [batch("orders", 1, [b"again"], tag="x", keys="k") for _ in range(2)]
+        size = sum(letter.size for letter in letters)
+        await store.append_group(letters, DeadLettersRedriven("g", [4, 5], 17, size))
+        end = store.log_max_offset
+        await abandon(store)
+        cut_copy(tmp_path / "whole", tmp_path / "cut", end - 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", write)
+
+            store = await MessageStore.open(tmp_path / "cut", SETTINGS, clock)
+
+        await store.probe_disk()
+        sent = await store.append(batch("orders", 0, [bytes(200)], tag="x", keys="k"))
+        assert sent.log_offset < end - letters[-1].size  # where the first letter had been
+        for _ in range(2):  # before the index is up to date, and after that
+            found = store.by_key("orders", "k", max_count=9, begin_ms=0, end_ms=2**62)
+            assert [r.log_offset for r in found] == [sent.log_offset, kept.log_offset]
+            await store.checkpoint()
+        assert {p.failure for p in store.projections()} == {None}
+        await store.close()
 
     with without_log_lines():
         asyncio.run(work())

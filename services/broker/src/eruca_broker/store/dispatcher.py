@@ -58,8 +58,10 @@ class Dispatcher:
         self._log = log
         self._queues = queues
         self._index = index
-        self.queued_offset = log.min_offset  # everything before it is in the consume queues
-        self.indexed_offset = log.min_offset  # everything before it is in the key index
+        # Everything before it is in the consume queues, but for what the lagging ones lack.
+        self.queued_offset = log.min_offset
+        # Everything before it is in the key index, which never leads the queues.
+        self.indexed_offset = log.min_offset
         self.lagging: dict[Key, Lag] = {}  # projections that could not be written; see KEY_INDEX
         self._backlog = KeyBacklog()
         self._trusted_to = 0  # log offset up to which a start takes the queues to be complete
@@ -80,6 +82,8 @@ class Dispatcher:
         Returns:
             The queues that could not be written now, and why; they lag from here on.
         """
+        assert self.queued_offset <= appended[0].log_offset, "dispatched twice"
+        assert appended[-1].log_offset < end_offset <= self._log.written_offset
         runs: dict[Key, tuple[int, list[bytearray]]] = {}  # by queue
         for item in appended:
             queue = item.batch.topic, item.batch.queue_id
@@ -147,7 +151,9 @@ class Dispatcher:
     @property
     def lacking_from(self) -> int:
         """Log offset of the first record that a lagging queue or the lagging index lacks."""
-        return min((lag.log_offset for lag in self.lagging.values()), default=self.queued_offset)
+        found = min((lag.log_offset for lag in self.lagging.values()), default=self.queued_offset)
+        assert found <= self.queued_offset, "what is not visible cannot be lacking"
+        return found
 
     def catch_up(self) -> Iterator[None]:
         """Add the records that lagging projections lack; pause between stretches of the log.
@@ -302,6 +308,13 @@ class Dispatcher:
         self.queued_offset = end_offset
         if not self.is_index_behind and not self.is_index_lagging:
             self.indexed_offset = end_offset
+            return
+        self.indexed_offset = min(self.indexed_offset, end_offset)
+        lag = self.lagging.get(KEY_INDEX)
+        if self._backlog.last_offset >= end_offset or (lag and lag.log_offset > end_offset):
+            # A torn group was cut off, after keys of its records had been kept.
+            assert self.shortage is not None, "only a start on a full disk keeps keys"
+            self.let_index_lag(self.shortage)
 
     def _put_run(self, key: Key, first: int, entries: Entries, foreign_end: int) -> None:
         """Put *entries* of consecutive queue offsets from *first* on into a queue."""

@@ -41,11 +41,18 @@ class KeyBacklog:
 
     def add(self, count: int, keys: bytes, log_offset: int, timestamp: int) -> None:
         """Add the keys of a batch of *count* records."""
+        assert self.last_offset < log_offset, "batches come in log order, each once"
+        assert not len(keys) % KEY_SIZE
         self.count += count
         self.size += len(keys)
         self._keys.append(keys)
         self._log_offsets.append(log_offset)
         self._timestamps.append(timestamp)
+
+    @property
+    def last_offset(self) -> int:
+        """Log offset of the last batch; -1 without one."""
+        return self._log_offsets[-1] if self._log_offsets else -1
 
     def newest_first(self) -> Iterator[int]:
         """Yield the log offsets of the records that have keys, descending."""
@@ -55,6 +62,7 @@ class KeyBacklog:
 
     def entries(self) -> KeyEntries:
         """Return the entries for all keys."""
+        assert len(self._keys) == len(self._log_offsets) == len(self._timestamps)
         keys = np.frombuffer(b"".join(self._keys), KEY_DTYPE)
         counts = np.fromiter(map(len, self._keys), np.int64, len(self._keys)) // KEY_SIZE
         return KeyEntries(
