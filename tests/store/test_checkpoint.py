@@ -20,7 +20,7 @@ CHECKPOINT = Checkpoint(1_700_000_000_001, 1_700_000_000_002, 1_700_000_000_003,
 
 
 def test_a_checkpoint_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, CHECKPOINT._replace(flushed_offset=1))
+    write_checkpoint(tmp_path, CHECKPOINT._replace(flushed_offset=123_457))
     write_checkpoint(tmp_path, CHECKPOINT)
 
     assert read_checkpoint(tmp_path) == CHECKPOINT
@@ -74,6 +74,6 @@ def test_a_full_disk_is_reported_and_leaves_the_old_checkpoint(tmp_path: Path) -
     write_checkpoint(tmp_path, CHECKPOINT)
 
     with file_size_limit(0), pytest.raises(OSError, match="too large"):
-        write_checkpoint(tmp_path, CHECKPOINT._replace(flushed_offset=0))
+        write_checkpoint(tmp_path, CHECKPOINT._replace(flushed_offset=123_456))
 
     assert read_checkpoint(tmp_path) == CHECKPOINT

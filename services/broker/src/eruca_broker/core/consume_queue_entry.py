@@ -72,6 +72,7 @@ def build_entries(
     tags_codes: NDArray[np.int64],
 ) -> Entries:
     """Return the entries of equally long columns, ready to be written as they lie in memory."""
+    assert len(log_offsets) == len(sizes) == len(tags_codes)  # else numpy repeats a single value
     entries: Entries = np.empty(len(log_offsets), ENTRY_DTYPE)
     entries["log_offset"] = log_offsets
     entries["size"] = sizes

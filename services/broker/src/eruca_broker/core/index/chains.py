@@ -22,6 +22,8 @@ def chain(slots: Slots, hashes: NDArray[np.int32], first: int) -> tuple[NDArray[
         hashes: Of each entry's key, oldest entry first; none is negative.
         first: Number of the oldest entry; the others follow.
     """
+    assert first > 0, "0 is an empty slot"
+    assert first + len(hashes) <= np.iinfo(np.int32).max, "the number of an entry is an i32"
     previous: NDArray[np.int32] = np.empty(len(hashes), np.int32)
     used: int = chain_keys(
         *(address_of_array(slots, np.int32), len(slots), first),

@@ -51,6 +51,8 @@ NAME_SIZE: Final = 17  # characters: year to milliseconds
 
 assert HEADER.size == HEADER_SIZE
 assert ENTRY.size == ENTRY_DTYPE.itemsize == ENTRY_SIZE
+assert SLOT_DTYPE.itemsize == SLOT_SIZE
+assert MAX_ENTRIES <= SECONDS_MAX, "the number of an entry is an i32"
 
 IndexEntries = NDArray[np.void]
 """Rows of ENTRY_DTYPE, oldest first."""
@@ -62,8 +64,8 @@ class IndexHeader(NamedTuple):
     begin_timestamp: int = 0
     end_timestamp: int = 0
     begin_offset: int = 0
-    end_offset: int = 0
-    used_slots: int = 0
+    end_offset: int = 0  # entries are in log order: not less than begin_offset
+    used_slots: int = 0  # at most one for each entry
     index_count: int = 1  # number of the next entry
 
     def encode(self) -> bytes:
@@ -82,6 +84,8 @@ class IndexHeader(NamedTuple):
             timestamps: Their store times in ms.
         """
         is_first = self.index_count == 1
+        assert self.end_offset <= offsets[0] <= offsets[1], "entries are in log order"
+        assert 0 <= used <= count, "an entry brings at most its own slot into use"
         return IndexHeader(
             timestamps[0] if is_first else self.begin_timestamp,
             timestamps[1],
@@ -142,6 +146,8 @@ def encode_entries(
     begin: int,
 ) -> bytearray:
     """Return the entries of columns, at least one row; seconds count from *begin*, in ms."""
+    # The compiled function reads as many rows of each column, wherever the column ends.
+    assert len(hashes) == len(log_offsets) == len(timestamps) == len(previous) > 0
     entries = bytearray(ENTRY_SIZE * len(hashes))
     encode_index_entries(
         *(address_of_array(hashes, np.int32), address_of_array(log_offsets, np.int64)),
@@ -173,7 +179,9 @@ def file_name(timestamp: int, after: str | None, zone: tzinfo | None) -> str:
         return name
     following = datetime.strptime(after[:-3], _NAME_FORMAT).replace(tzinfo=UTC)
     following += timedelta(milliseconds=int(after[-3:]) + 1)
-    return f"{following:{_NAME_FORMAT}}{following.microsecond // 1000:03d}"
+    name = f"{following:{_NAME_FORMAT}}{following.microsecond // 1000:03d}"
+    assert after < name, "the order of the names is the log's"
+    return name
 
 
 def is_file_name(name: str) -> bool:

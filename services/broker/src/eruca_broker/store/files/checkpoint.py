@@ -39,7 +39,7 @@ class Checkpoint(NamedTuple):
     queues_timestamp: int
     index_timestamp: int
     projected_offset: int  # bytes from the start of the log
-    flushed_offset: int  # the same, or more
+    flushed_offset: int  # the same, or more: else a power cut would leave entries of no record
 
 
 def read_checkpoint(directory: Path) -> Checkpoint | None:
@@ -66,6 +66,7 @@ def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
     Raises:
         OSError: It is not durable; what reads back is the old one, this one, or None.
     """
+    assert 0 <= checkpoint.projected_offset <= checkpoint.flushed_offset, checkpoint
     fields = _FIELDS.pack(*checkpoint)
     path = directory / CHECKPOINT_NAME
     is_new = not path.exists()

@@ -74,8 +74,9 @@ class IndexFile:
 
     Attributes:
         path: Its path.
-        header: The file's own header after the next flush.
-        slots: The slot table; None if it is in the file and nothing can be added.
+        header: The file's own header after the next flush; it counts at most ``max_entries``.
+        slots: The slot table; None if it is in the file and nothing can be added. There is one
+            while a file that is written has room.
         is_flushed: Whether nothing has changed since the last flush was begun.
         digest: Of a full file, once it is known.
         entries_crc: CRC-32 of the entries, as they were put; known while the slots are.
@@ -171,6 +172,7 @@ class IndexFile:
             OSError: The disk refused; nothing has changed.
         """
         assert self.slots is not None, self.path
+        assert 0 < len(hashes) <= self.room, "an entry would lie behind the file's end"
         header = self.header
         previous, used = chain(self.slots, hashes, header.index_count)
         begin = header.begin_timestamp if header.index_count > 1 else timestamps.item(0)
@@ -194,6 +196,8 @@ class IndexFile:
     def take_back(self, added: Added) -> None:
         """Undo the latest addition."""
         assert self.slots is not None, self.path
+        added_count = self.header.index_count - added.header.index_count
+        assert added_count in (0, len(added.hashes)), "something was added since"
         is_oldest = added.previous < added.header.index_count  # of those added to its slot
         slots = added.hashes[is_oldest] % self.hash_slots
         self.slots[slots] = added.previous[is_oldest]
@@ -315,6 +319,7 @@ class IndexFile:
 
     def seal(self) -> None:
         """Make a full file durable, slots included; may run in another thread."""
+        assert not self.room, "more may be added, and needs the slots in memory"
         self.save_slots()
         self.flush(self.header)
         self.digest = self.compute_digest()

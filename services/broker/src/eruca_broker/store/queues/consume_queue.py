@@ -86,7 +86,7 @@ class ConsumeQueue:
         self.changed_from: int | None = None
         self.crcs: dict[int, int] | None = None
         self.is_mark_due = True
-        self._last_end = 0  # log offset after the last entry's record; 0 without one
+        self._last_end = 0  # log offset after the last entry's record; 0 without one; ascends
         self._cut_at = 0  # the log offset of a cut that removed all entries
 
     @classmethod
@@ -141,6 +141,7 @@ class ConsumeQueue:
         if files.last < files.first:
             self.min_offset = self.max_offset = self._last_end = 0
             self.crcs = {}
+            self._check()
             return
         end = _NO_LIMIT if limit is None else limit
 
@@ -162,11 +163,13 @@ class ConsumeQueue:
             self._note_change(self.max_offset)
         if files.last < files.first:
             self.min_offset = self.max_offset = 0
+            self._check()
             return
         start = files.first * files.entries_per_file
         self.min_offset = partition_point(
             start, self.max_offset, lambda offset: self.entry(offset).is_filler
         )
+        self._check()
 
     def recover_marked(self, mark: QueueMark, min_log_offset: int) -> None:
         """Continue from a checkpoint's mark of the queue; later entries are put again.
@@ -201,6 +204,7 @@ class ConsumeQueue:
         if has_lost and self.entry(start).log_offset >= min_log_offset:
             raise DamagedQueueError(f"{files.directory}: its first entries are missing")
         self.correct_min(min_log_offset)
+        self._check()
 
     def mark(self, topic: str, queue_id: int) -> QueueMark | None:
         """Return the mark of the queue, valid once it is flushed; None if it is unknown."""
@@ -288,6 +292,7 @@ class ConsumeQueue:
         self._cut_at = log_offset
         self._set_end(end if files.last >= files.first else 0)
         self.min_offset = min(self.min_offset, self.max_offset)
+        self._check()
 
     def begin(self, first: int) -> None:
         """Let the queue, which has no entries, begin at *first*, above 0; write that to a file.
@@ -315,6 +320,7 @@ class ConsumeQueue:
         deleted = self.files.delete_before(self.min_offset // self.files.entries_per_file)
         if deleted:
             self._note_change(self.max_offset)
+        self._check()
         return deleted
 
     def offset_by_time(
@@ -363,11 +369,13 @@ class ConsumeQueue:
             start += written
             padding = padding[written * ENTRY_SIZE :]
         self.min_offset = self.max_offset = first
+        self._check()
 
     def _append(self, data: memoryview) -> None:
         self._note_change(self.max_offset)
         while data:
             count = self.files.write(self.max_offset, data)
+            assert 0 < count * ENTRY_SIZE <= len(data), "max_offset would pass unwritten entries"
             self._add_to_crc(self.max_offset, data[: count * ENTRY_SIZE])
             self.max_offset += count
             log_offset, size, _ = ENTRY.unpack_from(data, (count - 1) * ENTRY_SIZE)
@@ -394,6 +402,18 @@ class ConsumeQueue:
         self.max_offset = max_offset
         last = self.entry(max_offset - 1) if max_offset > self._start() else None
         self._last_end = 0 if last is None or last.is_filler else last.log_end
+
+    def _check(self) -> None:
+        """Check the range: entries are present in it, and only in existing files."""
+        files = self.files
+        assert 0 <= self.min_offset <= self.max_offset
+        if files.first <= files.last:
+            start, end = files.first, files.last + 1
+            assert start * files.entries_per_file <= self.min_offset, "a file with entries is gone"
+            assert self.max_offset <= end * files.entries_per_file, "entries are in no file"
+        else:
+            assert self.min_offset == self.max_offset, "entries are in no file"
+            assert not self._last_end
 
     def _start(self) -> int:
         files = self.files

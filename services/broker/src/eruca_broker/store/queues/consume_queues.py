@@ -153,6 +153,7 @@ class ConsumeQueues:
         """Delete one queue with its files, damaged or not."""
         self._queues.pop((topic, queue_id), None)
         self._forget((topic, queue_id))
+        assert topic, "the directory of all queues would be deleted"
         directory = self._path(topic, queue_id)
         self._open_files.forget_below(directory)
         self.held.forget_below(directory)
@@ -228,6 +229,7 @@ class ConsumeQueues:
         Returns:
             The queues whose files are missing.
         """
+        assert limit >= min_log_offset, "the marks describe a part of the log that is gone"
         self._marks = {mark[:2]: mark for mark in marks}
         self._limit, self.min_log_offset = limit, min_log_offset
         self._unopened = set(self._queues)
@@ -368,6 +370,7 @@ class ConsumeQueues:
         self._distrusted.pop(key, None)
 
     def _delete_files(self, topic: str) -> None:
+        assert topic, "the directory of all queues would be deleted"
         directory = f"{self._directory}/{topic}"
         self._open_files.forget_below(directory)
         self.held.forget_below(directory)
