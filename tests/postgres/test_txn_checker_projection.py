@@ -317,6 +317,27 @@ async def test_a_check_that_was_not_sent_names_nobody(folder: Folder) -> None:
     assert await take(folder.database) == []
 
 
+@pytest.mark.parametrize("answer", ["commit", "unknown"])
+async def test_an_event_that_does_not_fit_a_checks_state_changes_nothing(
+    folder: Folder, answer: str
+) -> None:
+    await folder.fold(begun(), checked())
+    [check_id] = await take(folder.database)
+    async with folder.database.transaction() as connection:
+        await note_settled(connection, check_id)  # nothing has been answered
+        asked = await only_check(folder.database)
+        await note_answer(connection, check_id, answer, answered_by=None, reason=None, now_ms=T0)
+    answered = await only_check(folder.database)
+
+    async with folder.database.transaction() as connection:
+        await give_back(connection, [check_id])
+        await close_unsent(connection, [check_id])
+
+    assert await only_check(folder.database) == answered
+    assert (asked.answer, answered.answer, answered.answered_by) == (None, answer, asked.asked)
+    assert await take(folder.database) == []
+
+
 async def test_a_check_is_asked_only_until_the_next_one_is_nearly_due(folder: Folder) -> None:
     await folder.fold(begun(), checked())
 

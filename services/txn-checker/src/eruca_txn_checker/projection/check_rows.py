@@ -1,4 +1,7 @@
-"""The rows of checks: take open ones, record answers; one statement each."""
+"""The rows of checks: take open ones, record answers; one statement each.
+
+A statement changes a check only in a state in which its event is possible.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,14 @@ from sqlalchemy import (
     func,
     literal,
     not_,
-    or_,
     select,
     update,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from eruca_txn_checker.core.check_states import CheckEvent
+from eruca_txn_checker.projection.check_columns import becomes, may
 from eruca_txn_checker.projection.tables import checks, transactions, webhooks
 
 WEBHOOK = "webhook"  # value of ``asked`` if a webhook was called instead of a client
@@ -102,7 +106,7 @@ async def open_counts(
     found = await connection.execute(
         select(checks.c.producer_group, func.count().label("waiting"))
         .where(
-            checks.c.is_open,
+            may(CheckEvent.TAKEN),
             checks.c.producer_group == any_(literal(sorted(groups), ARRAY(TEXT))),
             checks.c.broker_name != func.all(literal(sorted(without_brokers), ARRAY(TEXT))),
             checks.c.opened_ms > opened_after_ms(now_ms, interval_ms),
@@ -169,7 +173,7 @@ async def _take(
     chosen = (
         select(checks.c.check_id)
         .where(
-            checks.c.is_open,
+            may(CheckEvent.TAKEN),
             wanted,
             checks.c.broker_name != func.all(literal(sorted(taking.without_brokers), ARRAY(TEXT))),
             checks.c.opened_ms > opened_after_ms(taking.now_ms, taking.interval_ms),
@@ -187,7 +191,7 @@ async def _take(
             transactions.c.transaction_id == checks.c.transaction_id,
         )
         .values(
-            is_open=False,
+            **becomes(CheckEvent.TAKEN),
             asked=taking.asked,
             asked_ms=taking.now_ms,
             answer_until_ms=func.least(checks.c.opened_ms, taking.now_ms) + taking.interval_ms,
@@ -203,13 +207,13 @@ async def give_back(connection: AsyncConnection, check_ids: Collection[str]) -> 
         update(checks)
         .where(
             checks.c.check_id == any_(literal(sorted(check_ids), ARRAY(TEXT))),
-            checks.c.answer.is_(None),
+            may(CheckEvent.GIVEN_BACK),
             transactions.c.broker_name == checks.c.broker_name,
             transactions.c.transaction_id == checks.c.transaction_id,
             transactions.c.state == "pending",
             transactions.c.checks == checks.c.number,
         )
-        .values(is_open=True, asked=None, asked_ms=None, answer_until_ms=None)
+        .values(**becomes(CheckEvent.GIVEN_BACK))
     )
 
 
@@ -223,19 +227,16 @@ async def note_answer(
     now_ms: int,
 ) -> KnownCheck | None:
     """Store an answer unless a decisive one exists; return the check with its stored answer."""
+    event = CheckEvent.UNDECIDED if answer == "unknown" else CheckEvent.DECIDED
     await connection.execute(
         update(checks)
-        .where(
-            checks.c.check_id == check_id,
-            or_(checks.c.answer.is_(None), checks.c.answer == "unknown"),
-        )
+        .where(checks.c.check_id == check_id, may(event))
         .values(
+            **becomes(event),
             answer=answer,
             answered_by=func.coalesce(answered_by, checks.c.asked),
             answered_ms=now_ms,
             answer_reason=reason,
-            is_open=False,
-            is_settling=answer != "unknown",
         )
     )
     found = (await connection.execute(select(*_KNOWN).where(checks.c.check_id == check_id))).first()
@@ -246,15 +247,20 @@ async def close_unsent(connection: AsyncConnection, check_ids: Collection[str]) 
     """Close taken checks that need not be sent because their transactions are decided."""
     await connection.execute(
         update(checks)
-        .where(checks.c.check_id == any_(literal(sorted(check_ids), ARRAY(TEXT))))
-        .values(is_open=False, asked=None, asked_ms=None, answer_until_ms=None)
+        .where(
+            checks.c.check_id == any_(literal(sorted(check_ids), ARRAY(TEXT))),
+            may(CheckEvent.WITHDRAWN),
+        )
+        .values(**becomes(CheckEvent.WITHDRAWN))
     )
 
 
 async def note_settled(connection: AsyncConnection, check_id: str) -> None:
     """Record that the broker has confirmed or refused the answer."""
     await connection.execute(
-        update(checks).where(checks.c.check_id == check_id).values(is_settling=False)
+        update(checks)
+        .where(checks.c.check_id == check_id, may(CheckEvent.CONFIRMED))
+        .values(**becomes(CheckEvent.CONFIRMED))
     )
 
 
@@ -281,7 +287,7 @@ async def settling_checks(
         select(*_KNOWN)
         .where(
             checks.c.broker_name == broker_name,
-            checks.c.is_settling,
+            may(CheckEvent.CONFIRMED),
             checks.c.answered_ms < before_ms,
             checks.c.check_id != func.all(literal(sorted(without), ARRAY(TEXT))),
         )

@@ -23,8 +23,10 @@ from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eruca_txn_checker.core.check_rules import CheckRules
+from eruca_txn_checker.core.check_states import CheckEvent, CheckState
 from eruca_txn_checker.core.next_look import Ahead
 from eruca_txn_checker.core.transaction_rows import TransactionRow
+from eruca_txn_checker.projection.check_columns import becomes, is_in, may
 from eruca_txn_checker.projection.listing import COLUMNS
 from eruca_txn_checker.projection.tables import checks, transactions
 
@@ -61,14 +63,14 @@ async def due_rows(
     """
     is_settling = exists().where(
         checks.c.broker_name == broker_name,
-        checks.c.is_settling,
+        is_in(CheckState.SETTLING),
         checks.c.transaction_id == transactions.c.transaction_id,
     )
     is_in_hand = exists().where(
         _is_last_check(broker_name),
         or_(
             _was_opened_lately(now_ms, rules),
-            and_(checks.c.is_open, _is_of(reachable), not_(_is_too_old(at_broker_ms, rules))),
+            and_(is_in(CheckState.OPEN), _is_of(reachable), not_(_is_too_old(at_broker_ms, rules))),
         ),
     )
     chosen = select(*COLUMNS).where(
@@ -109,7 +111,7 @@ async def open_again(
         .where(
             *_is_due(broker_name, at_broker_ms),
             not_(_is_too_old(at_broker_ms, rules)),
-            checks.c.is_open,
+            may(CheckEvent.PUT_OFF),
             _is_of(reachable),
             not_(_was_opened_lately(now_ms, rules)),
         )
@@ -119,7 +121,9 @@ async def open_again(
         .cte("untaken")
     )
     opened = await connection.execute(
-        update(checks).where(checks.c.check_id == untaken.c.check_id).values(opened_ms=now_ms)
+        update(checks)
+        .where(checks.c.check_id == untaken.c.check_id)
+        .values(**becomes(CheckEvent.PUT_OFF), opened_ms=now_ms)
     )
     return opened.rowcount
 
@@ -162,7 +166,7 @@ async def ahead_of(
             select(func.min(checks.c.answered_ms))
             .where(
                 checks.c.broker_name == broker_name,
-                checks.c.is_settling,
+                is_in(CheckState.SETTLING),
                 checks.c.answered_ms >= answered_since_ms,
             )
             .scalar_subquery(),

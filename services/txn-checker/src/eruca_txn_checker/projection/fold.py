@@ -34,8 +34,10 @@ from eruca_chassis.clock import Clock
 from eruca_postgres.notices import notify
 from eruca_txn_checker.core.check_ids import check_id_of
 from eruca_txn_checker.core.check_rules import CheckRules
+from eruca_txn_checker.core.check_states import CheckEvent
 from eruca_txn_checker.core.notices import CHECKS
 from eruca_txn_checker.core.transaction_rows import TransactionRow, folded, row_of
+from eruca_txn_checker.projection.check_columns import becomes, may
 from eruca_txn_checker.projection.forgotten import ROWS_MAX, delete_some
 from eruca_txn_checker.projection.listing import COLUMNS
 from eruca_txn_checker.projection.tables import checks, transactions
@@ -309,7 +311,7 @@ async def _close_checks(
             .where(
                 checks.c.broker_name == broker_name,
                 checks.c.transaction_id == any_(literal(touched, ARRAY(TEXT))),
-                checks.c.is_open,
+                may(CheckEvent.OVER),
                 transactions.c.broker_name == checks.c.broker_name,
                 transactions.c.transaction_id == checks.c.transaction_id,
                 or_(
@@ -317,7 +319,7 @@ async def _close_checks(
                     transactions.c.checks != checks.c.number,
                 ),
             )
-            .values(is_open=False)
+            .values(**becomes(CheckEvent.OVER))
         )
 
 
@@ -332,6 +334,7 @@ async def _open_checks(
     values = []
     for event in granted:
         row = rows[event.transaction_id]
+        is_latest = row.state == "pending" and row.checks == event.number
         values.append(
             {
                 "check_id": check_id_of(row.broker_name, row.transaction_id, event.number),
@@ -342,7 +345,7 @@ async def _open_checks(
                 "checker": event.checker,
                 "checked_ms": event.checked_at,
                 "opened_ms": now_ms,
-                "is_open": row.state == "pending" and row.checks == event.number,
+                **becomes(CheckEvent.GRANTED if is_latest else CheckEvent.GRANTED_LATE),
             }
         )
     if values:

@@ -5,9 +5,9 @@ and can be rebuilt from them. The rest of ``checks`` is the service's own data: 
 and its answer. So is ``webhooks``. Times are ms since the epoch. Times from the logs are by their
 broker's clock, the service's own by PostgreSQL's, which all instances share.
 
-A check **is open** while it has been sent to nobody and is still worth sending: the next check
-closes it, and so does the decision. It **is settling** while it has an answer that the broker has
-not confirmed.
+A check **is open** while it has been sent to nobody and is still worth sending, and **is settling**
+while it has an answer that the broker has not confirmed. :mod:`.check_columns` tells its state from
+its columns.
 """
 
 from __future__ import annotations
