@@ -13,4 +13,5 @@ _DOUBLINGS_MAX: Final = 64  # more than it takes from any first pause to any lim
 
 def doubled(first_seconds: float, times: int, most_seconds: float) -> float:
     """Return the first pause doubled so many *times*, but no more than the most."""
+    assert times >= 0, "the first failure is followed by the first pause"
     return min(first_seconds * 2.0 ** min(times, _DOUBLINGS_MAX), most_seconds)

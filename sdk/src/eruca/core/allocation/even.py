@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eruca.core.allocation.strategy import is_to_share
+from eruca.core.allocation.strategy import divided, is_to_share
 from eruca.core.messages.message_queue import MessageQueue
 
 
@@ -33,7 +33,7 @@ class Averagely:
         size, remainder = divmod(len(queues), len(members))
         index = members.index(member)
         start = index * size + min(index, remainder)
-        return list(queues[start : start + size + (index < remainder)])
+        return divided(queues, list(queues[start : start + size + (index < remainder)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +51,4 @@ class AveragelyByCircle:
         """Return every queue that *member*'s turn falls on."""
         if not is_to_share(queues, members, member):
             return []
-        return list(queues[members.index(member) :: len(members)])
+        return divided(queues, list(queues[members.index(member) :: len(members)]))

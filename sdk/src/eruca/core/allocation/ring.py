@@ -19,7 +19,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from eruca.core.allocation.strategy import AllocationError, AllocationFault, is_to_share
+from eruca.core.allocation.strategy import (
+    AllocationError,
+    AllocationFault,
+    divided,
+    is_to_share,
+)
 from eruca.core.messages.message_queue import MessageQueue
 
 VIRTUAL_NODES: Final = 10  # RocketMQ's: more nodes, evener shares, slower ring
@@ -95,4 +100,4 @@ class ConsistentHash:
             index = bisect_left(positions, self.position(queue_key(queue)))
             return ring[index % len(ring)][2]
 
-        return [queue for queue in queues if owner(queue) == member]
+        return divided(queues, [queue for queue in queues if owner(queue) == member])

@@ -22,6 +22,7 @@ from eruca.core.allocation.strategy import (
     AllocationError,
     AllocationFault,
     AllocationStrategy,
+    divided,
     is_to_share,
     utf16_order,
 )
@@ -53,7 +54,8 @@ class ByMachineRoom:
         index = members.index(member)
         # The slice holds one queue for the first few members and none for the others.
         left_over = len(members) * size + index
-        return kept[index * size : (index + 1) * size] + kept[left_over : left_over + 1]
+        share = kept[index * size : (index + 1) * size] + kept[left_over : left_over + 1]
+        return divided(queues, share)
 
     def _is_near(self, broker_name: str) -> bool:
         # Java's split drops empty parts at the end: "a@b@" has two parts, "a@" has one.
@@ -119,7 +121,7 @@ class MachineRoomNearby:
             share += self.inner.share(near, members_of[own], member)
         for room in sorted(queues_of.keys() - members_of.keys(), key=utf16_order):
             share += self.inner.share(queues_of[room], members, member)
-        return share
+        return share  # the inner rule may be configured, with queues of other topics
 
     def _room_of_queue(self, queue: MessageQueue) -> str:
         room = self.rooms.room_of_queue(queue)

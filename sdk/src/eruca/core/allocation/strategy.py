@@ -53,7 +53,8 @@ class AllocationStrategy(Protocol):
     ) -> list[MessageQueue]:
         """Return the queues that *member* should read, from lists in the order all members use.
 
-        A member that *members* does not contain gets no queues.
+        A member that *members* does not contain gets no queues. A rule that divides *queues*
+        returns :func:`divided`.
 
         Raises:
             AllocationError: The member's name or one of the lists is empty; or the rule has its own
@@ -82,6 +83,13 @@ def allocate(
         return []
     share = set(strategy.share(all_queues, all_members, member))
     return [queue for queue in all_queues if queue in share]
+
+
+def divided(queues: Sequence[MessageQueue], share: list[MessageQueue]) -> list[MessageQueue]:
+    """Return *share*, which must have each of *queues* at most once, and no others."""
+    assert len(set(share)) == len(share), "a queue is in the share twice"
+    assert set(share) <= set(queues), "a queue of the share is none of those to divide"
+    return share
 
 
 def sorted_members(members: Iterable[str]) -> list[str]:

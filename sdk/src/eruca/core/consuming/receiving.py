@@ -19,6 +19,8 @@ HOLD_SECONDS: Final = 1.0  # at one broker of several, before asking the next on
 FAILURE_SECONDS: Final = 0.2  # pause before asking again after all brokers failed
 HANG_SECONDS: Final = 10.0  # before asking a broker that timed out, if others answer
 
+assert HOLD_SECONDS <= WAIT_SECONDS_MAX, "brokers refuse to hold a request for longer"
+
 Target = TypeVar("Target", bound=Hashable)
 
 
@@ -97,6 +99,7 @@ class ReceiveRounds(Generic[Target]):
         Raises:
             ErucaError: No target answers, and the deadline has passed.
         """
+        assert targets, "nobody was asked in this round"
         self._is_first = False
         failed = self._failures.among(targets)
         have_all_failed = len(failed) == len(targets)

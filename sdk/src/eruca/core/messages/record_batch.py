@@ -75,6 +75,7 @@ def encode_messages(
     sys_flags: list[int] = []
     if compression_threshold_bytes is not None:
         sys_flags = _compress(bodies, compression_threshold_bytes)
+        assert len(sys_flags) in (0, len(bodies)), "a body would go without its flag"
     if len(messages) < COLUMNS_FROM or optional_numpy() is None:
         return _encode_by_loop(template, messages, message_ids, bodies, sys_flags)
     return _encode_by_columns(template, messages, message_ids, bodies, sys_flags)
@@ -164,9 +165,10 @@ def _encode_by_loop(
             body,
             tail,
         )
-    pieces[0] = BATCH_PREAMBLE.pack(BATCH_MAGIC, len(sizes), sum(sizes), 0)
+    total = sum(sizes)
+    pieces[0] = BATCH_PREAMBLE.pack(BATCH_MAGIC, len(sizes), total, 0)
     pieces[1] = column = struct.pack(f">{len(sizes)}I", *sizes)
-    return EncodedBatch(b"".join(pieces), column)
+    return _batch_of(pieces, column, total)
 
 
 def _encode_by_columns(
@@ -197,10 +199,19 @@ def _encode_by_columns(
     records["body_crc"] = numpy.fromiter(map(crc32, bodies), numpy.int64, count) & BODY_CRC_MASK
     if sys_flags:
         records["sys_flag"] |= numpy.array(sys_flags, ">i4")
-    preamble = BATCH_PREAMBLE.pack(BATCH_MAGIC, count, int(sizes.sum()), 0)
+    total = int(sizes.sum())
+    preamble = BATCH_PREAMBLE.pack(BATCH_MAGIC, count, total, 0)
     column = sizes.astype(">u4").tobytes()
     pieces = _interleaved(records, template.layout.body, bodies, tails)
-    return EncodedBatch(b"".join([preamble, column, *pieces]), column)
+    return _batch_of([preamble, column, *pieces], column, total)
+
+
+def _batch_of(pieces: Sequence[bytes], column: bytes, total: int) -> EncodedBatch:
+    """Return the batch of *pieces*, whose records take *total* bytes by their own account."""
+    body = b"".join(pieces)
+    size = BATCH_PREAMBLE.size + len(column) + total
+    assert len(body) == size, "a record's size is not what it takes"
+    return EncodedBatch(body, column)
 
 
 def _interleaved(

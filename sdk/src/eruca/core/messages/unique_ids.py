@@ -25,6 +25,7 @@ from eruca.contract.message_ids import encode_unique_id, month_start_ms
 
 _COUNTER_SIZE: Final = 1 << 16
 COUNTER_DIGITS: Final = 4
+assert 16**COUNTER_DIGITS == _COUNTER_SIZE, "ids of two counters would be equal"
 _OCTETS: Final = [f"{octet:02X}" for octet in range(256)]
 _DAY_MS: Final = 86_400_000
 _PROCESS_SHIFT: Final = 26  # Linux has process ids of up to 22 bits: 6 beyond the 16
@@ -119,8 +120,8 @@ class UniqueIds:
         self._now_ms = -1
         self._day: int | None = None  # since the epoch, in UTC
         self._month_ms = 0  # when its month began
-        self._left = 0  # ids that _now_ms still has room for
-        self._head = ""  # all but the counter, in hex
+        self._left = 0  # ids that _now_ms still has room for; never negative
+        self._head = ""  # all but the counter, in hex; another one at each move
 
     def next(self, now_ms: int, process_id: int) -> str:
         """Return a new id; the arguments are those of :meth:`take`."""
@@ -138,12 +139,13 @@ class UniqueIds:
             now_ms: The wall clock, ms since the epoch.
             process_id: This process, asked for at each call: a fork does not pass unnoticed.
         """
-        assert count <= _COUNTER_SIZE
+        assert 0 <= count <= _COUNTER_SIZE
         if now_ms != self._now_ms or process_id != self._process_id or count > self._left:
             self._move_to(now_ms, process_id)
         ids = UniqueIdRange(self._head, (self._counter + 1) % _COUNTER_SIZE, count)
         self._counter = (self._counter + count) % _COUNTER_SIZE
         self._left -= count
+        assert self._left >= 0, "a counter would come round under one head"
         return ids
 
     def _move_to(self, now_ms: int, process_id: int) -> None:
@@ -162,4 +164,6 @@ class UniqueIds:
         whole = encode_unique_id(
             self._address, process_id, instance, now_ms - self._month_ms, counter=0
         )
-        self._head = whole[:-COUNTER_DIGITS]
+        head = whole[:-COUNTER_DIGITS]
+        assert head != self._head, "the counters of this head are used up"
+        self._head = head

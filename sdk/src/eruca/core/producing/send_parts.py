@@ -60,6 +60,7 @@ def part_by_queue(
         part.messages.append(message)
         open_indexes[key].append(index)
         part.size += size
+    assert sum(len(part.indexes) for part in parts) == len(messages), "a message has no part"
     return parts
 
 

@@ -87,7 +87,7 @@ class FaultItem:
 
     broker_name: str
     latency_ms: float  # of the last attempt
-    available_from_ms: float
+    available_from_ms: float  # isolated until then
     unreachable_since_ms: float | None = None
     is_on_trial: bool = False  # it has been isolated, and nothing has succeeded since
     probe_until_ms: float | None = None  # a probe is under way; by then another may follow
@@ -175,6 +175,7 @@ class FaultTable:
         item = self._items.get(broker_name)
         if item is None or not item.is_on_trial:
             return False
+        assert self.admits(broker_name, now_ms), "it is isolated, or its probe is under way"
         self._items[broker_name] = replace(item, probe_until_ms=now_ms + PROBE_MS_MAX)
         return True
 
