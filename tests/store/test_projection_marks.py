@@ -203,7 +203,7 @@ async def test_retention_may_delete_a_file_of_the_key_index_before_it_is_proved(
     await store.mend_projections()
 
     assert count > left == len(list((tmp_path / "index").iterdir())) > 1
-    found = store.by_key("orders", "all", max_count=1_000, begin_ms=0, end_ms=2**62)
+    found = store.by_key("orders", "all", count_max=1_000, begin_ms=0, end_ms=2**62)
     in_queues = [store.queues.range("orders", queue_id) for queue_id in range(3)]
     assert len(found) == sum(end - begin for begin, end in in_queues)
     await store.close()
