@@ -192,7 +192,7 @@ def test_a_message_that_is_nowhere_is_one_clear_line(eruca: Eruca) -> None:
         assert "give --topic if it is a unique id, or use eruca query id" in said.stderr
     assert "t-ids has no message of the id order-17" in elsewhere.stderr
     assert "t-ids has no message of the id 000" in zeros.stderr
-    assert "'xyz' is no offset id: that is 32 hex digits" in wrong.stderr
+    assert "expected an offset id of 32 hex digits" in wrong.stderr
 
 
 def test_each_line_of_stdin_is_a_message(eruca: Eruca) -> None:
@@ -572,8 +572,8 @@ def test_a_broker_is_not_taken_for_a_name_server(eruca: Eruca) -> None:
     status = eruca("status", "--namesrv", url, code=1)
     listed = eruca("topic", "list", "--namesrv", url, code=1)
 
-    assert f"{url} is no name server: broker broker-a answers there" in status.stdout
-    assert f"{url}: answers, but not as a name server does" in listed.stderr
+    assert f"expected a name server at {url}, found broker broker-a" in status.stdout
+    assert f"{url}: the answer is not a name server's" in listed.stderr
     assert "pydantic" not in status.output + listed.output
 
 

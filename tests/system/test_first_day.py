@@ -136,7 +136,7 @@ def test_a_handler_that_raises_is_seen_with_its_traceback_and_what_happens_next(
     assert process.returncode == 0
     first, *_ = err.splitlines()
     assert "the handler failed at message" in first
-    assert "of orders, attempt 1: it is redelivered after a delay" in first
+    assert "of orders, attempt 1: it will be redelivered after a delay" in first
     assert "Traceback (most recent call last):" in err
     assert "LookupError: no such customer" in err
 
@@ -158,7 +158,7 @@ def test_a_start_that_an_existing_group_does_not_use_is_said_with_the_command_th
     with running(pull) as process:
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert out == "0\n"
-    assert err.startswith("start=earliest is not used: group ledger has offsets already.")
+    assert err.startswith("start=earliest is ignored: group ledger already has offsets.")
 
     pop = f"""
     import eruca
@@ -169,7 +169,7 @@ def test_a_start_that_an_existing_group_does_not_use_is_said_with_the_command_th
     """
     with running(pop) as process:
         _, err = process.communicate(timeout=PATIENCE_SECONDS)
-    assert err.startswith("start=earliest is not used: group ledger exists already.")
+    assert err.startswith("start=earliest is ignored: group ledger already exists.")
     assert err.count("start=earliest") == 1
 
     with running(SYNC.format(url=url, group="ledger", work="say('again')")) as process:
@@ -200,7 +200,7 @@ def test_a_consumer_that_is_never_started_is_said_to_be_so(url: str) -> None:
     program = SYNC.format(url=url, group="idle", work="pass")
     with running(program.replace("consumer.run()", "pass")) as process:
         _, err = process.communicate(timeout=PATIENCE_SECONDS)
-    assert "consumer of group idle has handlers and was never started: call run()" in err
+    assert "consumer of group idle has handlers but was never started: call run()" in err
 
     with running(program.replace("consumer.run()", "consumer.wait_stopped()")) as process:
         _, err = process.communicate(timeout=PATIENCE_SECONDS)

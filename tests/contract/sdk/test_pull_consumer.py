@@ -245,7 +245,7 @@ async def test_a_start_that_the_groups_offsets_come_before_is_said_once(
 
     [warning] = caplog.messages
     assert warning.startswith("start=")
-    assert f"is not used: group {name} has offsets already." in warning
+    assert f"is ignored: group {name} already has offsets." in warning
     assert f"run: eruca group reset {name} --topic {topic} --to" in warning
 
 

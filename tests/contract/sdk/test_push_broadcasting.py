@@ -139,7 +139,7 @@ async def test_a_start_that_a_members_offsets_come_before_is_said_once(
         await until_begun(consumer)
 
     [warning] = caplog.messages
-    assert warning.startswith("start=earliest is not used: this client has offsets already, in ")
+    assert warning.startswith("start=earliest is ignored: this client has stored offsets in ")
 
 
 async def until_begun(*consumers: eruca.AsyncPushConsumer) -> None:

@@ -20,7 +20,7 @@ README = Path(__file__).parents[3] / "sdk" / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 
 
-NO_CHECKER = "no checks from any transaction checker"  # none runs here
+NO_CHECKER = "cannot receive checks from any transaction checker"  # none runs here
 TESTS = Path(__file__).parents[2]
 PATIENT = "from support.patience import be_patient\nbe_patient()\n"  # is all that is added
 

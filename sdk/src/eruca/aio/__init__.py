@@ -1,1 +1,1 @@
-"""The SDK's asynchronous shell, written by hand; one file per thing a user makes."""
+"""The SDK's asynchronous API, written by hand; one file for each object that a program makes."""

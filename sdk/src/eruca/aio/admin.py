@@ -1,8 +1,8 @@
-"""Administration: topics, queues, brokers, single messages, the name servers' table.
+"""Administration: topics, queues, brokers, single messages, the name servers' key-value table.
 
-What concerns a topic is done on every broker it concerns: on all masters of a cluster, or those
-that have the topic; see :mod:`eruca.aio.cluster.masters`. Groups are in
-:mod:`eruca.aio.group_admin`, transactions in :mod:`eruca.aio.transaction_admin`.
+A change of a topic goes to all masters of a cluster, or to those that have the topic; see
+:mod:`eruca.aio.cluster.masters`. Consumer groups are in :mod:`eruca.aio.group_admin`, transactions
+in :mod:`eruca.aio.transaction_admin`.
 
 Source: RocketMQ 5.3, ``DefaultMQAdminExt``.
 """
@@ -72,7 +72,7 @@ class AsyncAdmin:
 
     @property
     def transactions(self) -> AsyncTransactionAdmin:
-        """Transactions that are not over, and what became of others."""
+        """Transactions: the pending ones, and the outcomes of the others."""
         if self._transactions is None:
             self._transactions = AsyncTransactionAdmin(self._context)
         return self._transactions
@@ -92,29 +92,29 @@ class AsyncAdmin:
         cluster: str | None = None,
         broker_name: str | None = None,
     ) -> dict[str, TopicConfig]:
-        """Create *topic*, or change its settings, on every broker; return it by broker name.
+        """Create *topic*, or change its settings, on every broker; return them by broker name.
 
-        Returns once the name server's route shows it there, if that takes no longer than a
-        request may: a producer that starts now uses all of its queues.
+        Returns when the name server's route shows the change, or when the request timeout is over.
+        A producer that starts after that uses all queues.
 
-        Settings that are None stay as they are; of a new topic they are what is said below.
+        A setting that is None keeps its value. A new topic gets the defaults below.
 
         Args:
             topic: Its name.
-            queue_count: Queues on each broker; 4.
-            read_queue_count: Queues to read, where that differs.
-            write_queue_count: Queues to write, where that differs.
-            permission: What may be done with it; "rw".
-            force: Take queues away although groups have still to read their messages.
-            ordered: Whether a sharding key keeps its queue while that queue's broker is away:
-                what is sent under it waits for that broker. Else keys are divided over the queues
-                of the brokers that live, so that one which comes or goes moves them.
-            cluster: On the brokers of this cluster only.
-            broker_name: On this broker only.
+            queue_count: Queues on each broker; default 4.
+            read_queue_count: Queues to read, if it differs from *queue_count*.
+            write_queue_count: Queues to write, if it differs from *queue_count*.
+            permission: Whether the topic may be read and written; default "rw".
+            force: Remove queues even if groups have not read all of their messages.
+            ordered: Whether a sharding key keeps its queue while that queue's broker is away. If
+                true, sends with that key wait for the broker. If false, keys are divided over the
+                queues of the live brokers, so they move when a broker comes or goes.
+            cluster: Only on the brokers of this cluster.
+            broker_name: Only on this broker.
 
         Raises:
-            BrokerNotFoundError: There is no such broker, or none at all.
-            ConflictError: Groups have still to read queues that would be taken away.
+            BrokerNotFoundError: No live broker matches.
+            ConflictError: Groups have not read all messages of queues that would be removed.
         """
         check_topic(topic)
         named: dict[str, object] = {
@@ -138,21 +138,21 @@ class AsyncAdmin:
         without: Collection[str] = (),
         force: bool = False,
     ) -> dict[str, TopicConfig]:
-        """Create *topic*, or change its settings, as :meth:`create_topic` does, on each as told.
+        """Create or change *topic*, as :meth:`create_topic` does, with settings for each broker.
 
-        Where the topic is ordered, all of its brokers are told over which queues sharding keys are
-        divided from now on: those of every broker where it is ordered and may be written to.
+        For an ordered topic, all of its brokers get the new order config. It divides sharding keys
+        over the queues of every broker where the topic is ordered and writable.
 
         Args:
             topic: Its name.
-            settings: What it is to be, by broker name; fields that are not set stay as they are.
-                Their order config is made here.
-            without: Brokers that are away and will not come back: their keys go elsewhere.
-            force: Take queues away although groups have still to read their messages.
+            settings: The new settings by broker name; a field that is not set keeps its value. This
+                method computes their order config.
+            without: Brokers that are away and will not return; their keys move to other brokers.
+            force: Remove queues even if groups have not read all of their messages.
 
         Raises:
-            BrokerNotFoundError: One of *settings* is not there.
-            ValidationError: One of *without* is there, or has no keys.
+            BrokerNotFoundError: A broker of *settings* is not live.
+            ValidationError: A broker of *without* is live, or no keys are assigned to it.
         """
         return await self._topics.change(topic, settings, without, is_forced=force)
 
@@ -162,7 +162,7 @@ class AsyncAdmin:
         """Delete *topic* on every broker that has it; return their names.
 
         Raises:
-            TopicNotFoundError: No broker has it.
+            TopicNotFoundError: No broker has the topic.
         """
         check_topic(topic)
         urls = await self._masters.all(cluster, broker_name)
@@ -176,16 +176,18 @@ class AsyncAdmin:
 
         deleted = [name for name, was_there in (await on_each(urls, delete)).items() if was_there]
         if not deleted:
-            fix = "see which there are: eruca topic list, or GET /v1/topics"
+            fix = "list the topics: eruca topic list, or GET /v1/topics"
             raise TopicNotFoundError(f"no broker has topic {topic}", fix=fix)
         self._context.routes.refresh_soon(topic)
         if cluster is not None or broker_name is not None:
-            await self._topics.change(topic, {})  # others may be left: the keys are theirs now
+            # other brokers may still have it: all keys are theirs now
+            await self._topics.change(topic, {})
         return deleted
 
     async def list_topics(self) -> list[str]:
-        """Return the topics that some live broker has, by the name server, sorted."""
-        # Turns to a name server that knows some; and raises at a broker, who lists topics as well.
+        """Return the topics of live brokers, sorted, as the name server reports them."""
+        # Selects a name server that knows a live broker. Raises if the URL belongs to a broker,
+        # which also lists topics.
         await self._masters.brokers()
         topics: list[str] = []
         cursor: str | None = None
@@ -206,17 +208,17 @@ class AsyncAdmin:
         broker_name: str | None = None,
         unanswered: dict[str, ErucaError] | None = None,
     ) -> dict[str, TopicConfig]:
-        """Return *topic* as each broker that has it holds it, by broker name.
+        """Return the settings of *topic* by broker name, as each broker stores them.
 
         Args:
             topic: Its name.
-            cluster: On the brokers of this cluster only.
-            broker_name: On this broker only.
-            unanswered: Takes brokers that do not answer, and how, where others have the topic;
-                None: that is an error.
+            cluster: Only on the brokers of this cluster.
+            broker_name: Only on this broker.
+            unanswered: Collects the brokers that do not answer, each with its error, if another
+                broker has the topic. None: an unanswered request raises.
 
         Raises:
-            TopicNotFoundError: None has it.
+            TopicNotFoundError: No broker has the topic.
         """
         check_topic(topic)
         return await on_those_that_know(
@@ -229,7 +231,7 @@ class AsyncAdmin:
     async def topics_of_broker(
         self, broker_name: str, *, include_system: bool = False
     ) -> list[TopicConfig]:
-        """Return the topics a broker has, system topics only if asked for."""
+        """Return the topics of a broker; system topics only with *include_system*."""
         url = await self.broker_url(broker_name)
         topics: list[TopicConfig] = []
         cursor: str | None = None
@@ -243,7 +245,7 @@ class AsyncAdmin:
                 return topics
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return where *topic* is, as the name server tells it now."""
+        """Return the current route of *topic* from the name server."""
         return await self._context.routes.route(topic)
 
     # Queues and offsets.
@@ -255,7 +257,8 @@ class AsyncAdmin:
 
         Args:
             topic: Its name.
-            unanswered: Takes brokers that do not answer, and how; None: that is an error.
+            unanswered: Collects the brokers that do not answer, each with its error. None: an
+                unanswered request raises.
         """
         urls = await self._masters.of_topic(topic)
         answers = await on_each(
@@ -274,10 +277,10 @@ class AsyncAdmin:
         *,
         boundary: Literal["lower", "upper"] = "lower",
     ) -> int:
-        """Return the offset a time leads to in *queue*, by when its broker stored the messages.
+        """Return the offset in *queue* for a time, compared with the broker's store times.
 
-        ``lower``: of the first message stored then or later, or the queue's end. ``upper``: of the
-        last one stored then or earlier, or the queue's beginning.
+        ``lower``: the first message stored at *timestamp* or later, or the queue's end. ``upper``:
+        the last message stored at *timestamp* or earlier, or the queue's beginning.
         """
         url = await self._masters.url_of(checked_queue(queue))
         answer = await self._context.broker_api.offset_by_time(
@@ -298,28 +301,28 @@ class AsyncAdmin:
         ).clusters
 
     async def broker_url(self, broker_name: str) -> str:
-        """Return where the master of a broker is reached.
+        """Return the URL of a broker's master.
 
         Raises:
-            BrokerNotFoundError: It is not registered.
+            BrokerNotFoundError: The broker is not registered.
         """
         return await self._masters.of_broker(broker_name)
 
     async def cluster_status(self, cluster: str | None = None) -> dict[str, BrokerStatus]:
-        """Return how each broker is doing, by broker name.
+        """Return the status of each broker, by broker name.
 
         Raises:
-            ErucaError: A broker that is in the routes does not answer; see :meth:`broker_status`.
+            ErucaError: A broker of the routes does not answer; see :meth:`broker_status`.
         """
         return await on_each(await self._masters.all(cluster), self._context.broker_api.status)
 
     async def broker_status(self, broker_name: str) -> BrokerStatus:
-        """Return how one broker is doing."""
+        """Return the status of one broker."""
         url = await self.broker_url(broker_name)
         return await self._context.broker_api.status(url)
 
     async def namesrv_statuses(self) -> dict[str, NamesrvStatus | ErucaError]:
-        """Return how each name server is doing, by URL; the error, where one does not answer."""
+        """Return the status of each name server by URL; its error, if it does not answer."""
         statuses: dict[str, NamesrvStatus | ErucaError] = {}
         for url in self._context.name_servers.urls:
             try:
@@ -336,26 +339,26 @@ class AsyncAdmin:
     # Single messages.
 
     async def message_by_offset_id(self, offset_message_id: str) -> LogRecordView:
-        """Return the message an offset id names.
+        """Return the message with an offset id.
 
         Raises:
-            ValidationError: The text is no message id.
-            RecordNotFoundError: It is a unique id; or no broker has that store host, or no record
-                starts there.
+            ValidationError: The text is not a message id.
+            RecordNotFoundError: The text is a unique id, no live broker has its store host, or no
+                record starts at its offset.
         """
         try:
             host, log_offset = decode_offset_id(offset_message_id)
         except UndecodableIdError:
             raise ValidationError(
-                f"{offset_message_id!r} is no offset id: that is 32 hex digits, or 56 with an IPv6 "
-                "address",
-                fix="if it is a unique id: look for it with messages_by_key, or in the query "
-                "service",
+                "expected an offset id of 32 hex digits, or 56 with an IPv6 address; found"
+                f" {offset_message_id!r}",
+                fix="to find a message by its unique id, use messages_by_key or the query service",
             ) from None
         if not 0 < host.port <= PORT_MAX:
             raise RecordNotFoundError(
-                f"{offset_message_id} is a unique id, which does not say where its message lies",
-                fix="look for it with messages_by_key, or in the query service",
+                f"{offset_message_id} is a unique id, which does not contain the message's log"
+                " offset",
+                fix="use messages_by_key or the query service",
             )
         for group in await self.brokers():
             for broker in group.brokers:
@@ -364,7 +367,7 @@ class AsyncAdmin:
                     return await self._context.broker_api.record(url, log_offset)
         raise RecordNotFoundError(
             f"no live broker has the store host {host.ip}:{host.port} of {offset_message_id}",
-            fix="it may be a unique id: look for it with messages_by_key",
+            fix="if it is a unique id, use messages_by_key",
         )
 
     async def messages_by_key(
@@ -378,14 +381,14 @@ class AsyncAdmin:
     ) -> list[PulledMessage]:
         """Return all messages of *topic* with this key or unique id, newest first.
 
-        All brokers of the topic are asked, page by page.
+        The client reads the result of every broker of the topic page by page.
 
         Args:
             topic: The topic.
-            key: One of their keys, or their unique id.
-            begin: Stored then or later.
-            end: Stored before then.
-            limit: How many of the newest; None: all that there are.
+            key: A key or the unique id of the messages.
+            begin: Only messages stored at this time or later.
+            end: Only messages stored before this time.
+            limit: Maximum number of messages, the newest ones; None: no limit.
         """
         if limit is not None:
             check_above_zero("limit", limit)
@@ -408,7 +411,7 @@ class AsyncAdmin:
                 found += page.messages
                 for damaged in page.damaged:
                     _logger.warning(
-                        "a record at %s that may have the key %r is not found: %s",
+                        "the record at %s cannot be read; it may have the key %r: %s",
                         *(url, key, damaged.reason),
                     )
                 cursor = page.next_cursor
@@ -421,19 +424,20 @@ class AsyncAdmin:
         found.sort(key=lambda message: message.stored_at or "", reverse=True)
         return found[:limit]
 
-    # Messages that are delivered later.
+    # Scheduled messages.
 
     async def scheduled(
         self, topic: str | None = None, *, unanswered: dict[str, ErucaError] | None = None
     ) -> AsyncIterator[HeldScheduled]:
-        """Iterate over the messages that wait for their delivery, as they come due.
+        """Iterate over the scheduled messages of all brokers, in the order of their delivery times.
 
-        Those of all brokers are among them, and those that groups retry. What is delivered
-        meanwhile may be left out.
+        They include messages that wait for a retry. A message that is delivered during the
+        iteration may be missing.
 
         Args:
-            topic: Only what will be delivered to it.
-            unanswered: Takes brokers that do not answer, and how; None: that is an error.
+            topic: Only messages that will be delivered to this topic.
+            unanswered: Collects the brokers that do not answer, each with its error. None: an
+                unanswered request raises.
         """
         if topic is not None:
             check_topic(topic)
@@ -441,29 +445,29 @@ class AsyncAdmin:
             yield held
 
     async def recall_scheduled(self, recall_handle: str) -> RecallHandle:
-        """Recall a message before it is delivered; return the topic and broker it waited for.
+        """Cancel a scheduled message; return its topic and broker.
 
-        It is never delivered then. Recalling again is harmless. No other message is touched, not
-        even one of the same id: ids are unique only within a topic.
+        The broker never delivers it. Repeating the call is harmless. Other messages are not
+        affected, not even one with the same id: ids are unique only within a topic.
 
         Args:
-            recall_handle: That of the send's result, or of :meth:`scheduled`.
+            recall_handle: The handle from the send's result or from :meth:`scheduled`.
 
         Raises:
-            ScheduledNotFoundError: The broker has had no such message.
-            AlreadyDeliveredError: It has been delivered, or is being delivered now.
-            ValidationError: It is a message's id; ``errors`` names the messages it may mean, with
-                their handles.
+            ScheduledNotFoundError: The broker never had this message.
+            AlreadyDeliveredError: The message has been delivered, or its delivery has begun.
+            ValidationError: The text is a message id; ``errors`` lists the messages with that id
+                and their handles.
         """
         return await self._scheduled.recall(recall_handle)
 
-    # The name servers' table.
+    # The name servers' key-value table.
 
     async def kv(self, namespace: str, key: str) -> str:
         """Return a value.
 
         Raises:
-            KeyNotFoundError: There is none.
+            KeyNotFoundError: No name server has the key.
         """
         return await self._kv.get(namespace, key)
 
@@ -475,12 +479,12 @@ class AsyncAdmin:
         """Delete a value at every name server.
 
         Raises:
-            KeyNotFoundError: None of them has it.
+            KeyNotFoundError: No name server has the key.
         """
         await self._kv.delete(namespace, key)
 
     async def list_kv(self, namespace: str) -> dict[str, str]:
-        """Return all keys and values of a namespace; empty where there is no such namespace."""
+        """Return all keys and values of a namespace; empty if the namespace does not exist."""
         return await self._kv.entries(namespace)
 
 
@@ -493,8 +497,8 @@ def _namesrv_status(answer: HttpResponse, url: str) -> NamesrvStatus:
         except TransportError:
             raise error from None
         raise TransportError(
-            f"{url} is no name server: broker {broker.broker_name} answers there",
-            fix="give the address of a name server; a broker has another port",
+            f"expected a name server at {url}, found broker {broker.broker_name}",
+            fix="give the address of a name server; it has another port than a broker",
         ) from None
 
 

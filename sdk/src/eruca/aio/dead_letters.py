@@ -1,4 +1,4 @@
-"""Dead letters of a group, over all brokers: looking at them, and sending them on once more."""
+"""Dead letters of a group over all brokers: list and redrive them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from eruca.core.checked_numbers import check_above_zero
 
 @dataclass(frozen=True, slots=True)
 class HeldDeadLetter:
-    """A dead letter, and the broker that has it."""
+    """A dead letter and its broker."""
 
     broker_name: str
     letter: DeadLetter
@@ -37,7 +37,7 @@ class HeldDeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """Outcome of one dead letter at a broker."""
+    """Outcome of the redrive of one dead letter."""
 
     broker_name: str
     outcome: RedriveOutcome
@@ -47,8 +47,8 @@ class Redriven:
 class RedriveStep:
     """Progress of a redrive, after each request to a broker."""
 
-    total: int  # dead letters there were when it began, or that were named
-    looked_at_count: int  # of these, whether they matched or not
+    total: int  # dead letters when it began, or the number of given ids
+    looked_at_count: int  # letters examined so far, whether they matched or not
     outcomes: Sequence[Redriven]  # of this step
 
 
@@ -56,16 +56,16 @@ class RedriveStep:
 class RedriveSummary:
     """Result of a redrive, or of its dry run."""
 
-    total: int  # dead letters there were when it began, or that were named
+    total: int  # dead letters when it began, or the number of given ids
     redriven: int
-    skipped: int  # matched, but were redriven before, are damaged, or have no topic any more
-    not_found: int  # of those that were named
+    skipped: int  # matched, but already redriven, damaged, or without a topic
+    not_found: int  # given ids that do not exist
 
 
 class DeadLetters:
     """Dead letters at the brokers of one cluster.
 
-    What its methods take and raise is said in :class:`eruca.aio.group_admin.AsyncGroupAdmin`.
+    :class:`eruca.aio.group_admin.AsyncGroupAdmin` documents the arguments and errors.
     """
 
     def __init__(self, masters: Masters) -> None:
@@ -81,7 +81,7 @@ class DeadLetters:
         end: datetime | None,
         unanswered: dict[str, ErucaError] | None,
     ) -> AsyncIterator[HeldDeadLetter]:
-        """Iterate over what *group* gave up on, broker by broker, oldest first."""
+        """Iterate over the dead letters of *group*, broker by broker, oldest first."""
         if topic is not None:
             check_topic(topic)
         chosen = {
@@ -116,7 +116,7 @@ class DeadLetters:
         dry_run: bool,
         on_step: Callable[[RedriveStep], object] | None,
     ) -> RedriveSummary:
-        """Send dead letters to where they came from; return how many."""
+        """Send dead letters to their topics of origin; return the counts."""
         if topic is not None:
             check_topic(topic)
         if per_second is not None:
@@ -124,7 +124,9 @@ class DeadLetters:
         brokers = await self._brokers_of(group)
         unknown = sorted((ids or {}).keys() - brokers.keys())
         if unknown:
-            raise ValidationError(f"ids: {unknown[0]} is no live broker that knows {group}")
+            raise ValidationError(
+                f"ids: expected a live broker that knows {group}, found {unknown[0]}"
+            )
         limit = (
             REDRIVE_COUNT_MAX
             if per_second is None
@@ -142,8 +144,8 @@ class DeadLetters:
                 else _by_ids(ids.get(name, ()), limit=limit, dry_run=dry_run)
                 for name, (_, now) in brokers.items()
             }
-        # Every broker's end is fixed here, or a letter that dies again meanwhile would be redriven
-        # again, without end.
+        # Every broker's end is fixed here. Otherwise a letter that fails again during the redrive
+        # would be redriven again, without end.
         total = (
             sum(now.max_offset - now.min_offset for _, now in brokers.values())
             if ids is None
@@ -196,12 +198,12 @@ class DeadLetters:
     async def _brokers_of(
         self, group: str, unanswered: dict[str, ErucaError] | None = None
     ) -> dict[str, tuple[str, DeadLetterList]]:
-        """Return the URLs of the masters that have, or had, *group*, by broker name.
+        """Return the URLs of the masters that have or had *group*, by broker name.
 
-        With each comes a list of its dead letters, which tells how far they go now.
+        Each URL comes with a list of its dead letters, which contains the current end.
 
         Raises:
-            GroupNotFoundError: None has.
+            GroupNotFoundError: No broker has or had the group.
         """
         check_group(group)
         urls = await self._masters.all()
@@ -216,7 +218,7 @@ class DeadLetters:
 
 
 def _by_ids(ids: Sequence[int], *, limit: int, dry_run: bool) -> Sequence[Redrive]:
-    """Return the requests for a broker's letters of these *ids*."""
+    """Return the requests that redrive a broker's dead letters with these *ids*."""
     return [
         Redrive(ids=[*ids[first : first + limit]], limit=limit, dry_run=dry_run)
         for first in range(0, len(ids), limit)

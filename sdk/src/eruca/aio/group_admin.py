@@ -1,8 +1,8 @@
-"""Administration of consumer groups: settings, members, positions, dead letters.
+"""Administration of consumer groups: settings, members, offsets, dead letters.
 
-A group exists on every broker by itself: each has its own copy of the settings and the positions in
-its own queues. What is said about a group as a whole is put together here. Unknown stays None: a
-total with an unknown part is unknown.
+A group exists on every broker separately: each broker has its own copy of the settings, and the
+offsets of its own queues. This module combines them. Unknown stays None: a total with an unknown
+part is unknown.
 
 Source: RocketMQ 5.3, ``DefaultMQAdminExt``.
 """
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 class GroupLag:
     """The lag of a group."""
 
-    lag: int | None  # messages to be consumed in all queues there are; None: unknown
-    oldest_unconsumed_at: datetime | None  # when the oldest of them was stored
+    lag: int | None  # unread messages in all existing queues; None: unknown
+    oldest_unconsumed_at: datetime | None  # store time of the oldest unread message
     queues: Mapping[MessageQueue, CommittedOffset]
 
 
@@ -77,21 +77,23 @@ class AsyncGroupAdmin:
         subscription_mode: SubscriptionMode | None = None,
         broker_name: str | None = None,
     ) -> dict[str, GroupConfig]:
-        """Create *group*, or change its settings, on every broker; return it by broker name.
+        """Create *group*, or change its settings, on every broker; return them by broker name.
 
-        Settings that are None stay as they are; of a new group they are what is said below.
+        A setting that is None keeps its value. A new group gets the defaults below.
 
         Args:
             group: Its name.
-            start: Where it begins in a topic it meets for the first time; "latest".
-            retry_max_times: How often a message is retried before it is a dead letter; 16.
-            retry_policy: Delays before retries, a :class:`eruca.CustomizedRetryPolicy` or
-                :class:`eruca.ExponentialRetryPolicy`; "rocketmq" for its delay levels.
-            ordered: Whether each queue is consumed in order; False.
-            consume_enabled: Whether members get anything; True.
-            broadcast_enabled: Whether members may be broadcasting; True.
-            subscription_mode: Whether members must subscribe to the same; "shared".
-            broker_name: On this broker only.
+            start: Where it begins in a topic that is new to it; default "latest".
+            retry_max_times: Maximum number of retries before a message becomes a dead letter;
+                default 16.
+            retry_policy: Delays before retries: a :class:`eruca.CustomizedRetryPolicy`, an
+                :class:`eruca.ExponentialRetryPolicy`, or "rocketmq" for its delay levels.
+            ordered: Whether each queue is consumed in order; default False.
+            consume_enabled: Whether members receive messages; default True.
+            broadcast_enabled: Whether broadcasting members are allowed; default True.
+            subscription_mode: Whether all members must have the same subscriptions; default
+                "shared".
+            broker_name: Only on this broker.
         """
         check_own_group(group)
         named: dict[str, object] = {
@@ -116,15 +118,15 @@ class AsyncGroupAdmin:
     async def get(
         self, group: str, *, unanswered: dict[str, ErucaError] | None = None
     ) -> dict[str, GroupConfig]:
-        """Return *group* as each broker that knows it holds it, by broker name.
+        """Return the settings of *group* by broker name, as each broker stores them.
 
         Args:
             group: Its name.
-            unanswered: Takes brokers that do not answer, and how, where others know the group;
-                None: that is an error.
+            unanswered: Collects the brokers that do not answer, each with its error, if another
+                broker knows the group. None: an unanswered request raises.
 
         Raises:
-            GroupNotFoundError: None does.
+            GroupNotFoundError: No broker knows the group.
         """
         check_group(group)
         return await on_those_that_know(
@@ -140,11 +142,12 @@ class AsyncGroupAdmin:
         include_system: bool = False,
         unanswered: dict[str, ErucaError] | None = None,
     ) -> dict[str, dict[str, GroupConfig]]:
-        """Return every group as each broker holds it: by group, then by broker name.
+        """Return the settings of all groups: by group, then by broker name.
 
         Args:
-            include_system: The system's own as well.
-            unanswered: Takes brokers that do not answer, and how; None: that is an error.
+            include_system: Whether to include system groups.
+            unanswered: Collects the brokers that do not answer, each with its error. None: an
+                unanswered request raises.
         """
 
         async def of_broker(url: str) -> Sequence[GroupConfig]:
@@ -171,11 +174,11 @@ class AsyncGroupAdmin:
         return dict(sorted(found.items()))
 
     async def delete(self, group: str) -> Sequence[str]:
-        """Delete *group* and its positions on every broker that knows it; return their names.
+        """Delete *group* and its offsets on every broker that knows it; return their names.
 
         Raises:
-            GroupNotFoundError: None does.
-            ConflictError: It has live members.
+            GroupNotFoundError: No broker knows the group.
+            ConflictError: The group has live members.
         """
         check_group(group)
         urls = await self._masters.all()
@@ -189,12 +192,12 @@ class AsyncGroupAdmin:
     async def members(
         self, group: str, *, unanswered: dict[str, ErucaError] | None = None
     ) -> dict[str, MemberList]:
-        """Return who is in *group*, as each broker that knows it sees it, by broker name.
+        """Return the members of *group* by broker name, as each broker sees them.
 
         Args:
             group: Its name.
-            unanswered: Takes brokers that do not answer, and how, where others know the group;
-                None: that is an error.
+            unanswered: Collects the brokers that do not answer, each with its error, if another
+                broker knows the group. None: an unanswered request raises.
         """
         check_group(group)
         return await on_those_that_know(
@@ -204,12 +207,12 @@ class AsyncGroupAdmin:
             unanswered,
         )
 
-    # Positions.
+    # Offsets.
 
     async def offsets(
         self, group: str, *, topic: str | None = None
     ) -> dict[MessageQueue, CommittedOffset]:
-        """Return where *group* stands: in every queue of *topic*, or wherever it has begun."""
+        """Return the offsets of *group*: in all queues of *topic*, or in all that have one."""
         return dict((await self.lag(group, topic=topic)).queues)
 
     async def lag(
@@ -219,13 +222,13 @@ class AsyncGroupAdmin:
         topic: str | None = None,
         unanswered: dict[str, ErucaError] | None = None,
     ) -> GroupLag:
-        """Return how far *group* is behind, in all and in each queue.
+        """Return the lag of *group*, in total and for each queue.
 
         Args:
             group: Its name.
-            topic: In this topic only.
-            unanswered: Takes brokers that do not answer, and how: then it is known of the others'
-                queues only, and not in all. None: that is an error.
+            topic: Only in this topic.
+            unanswered: Collects the brokers that do not answer, each with its error. The total is
+                unknown then, and their queues are missing. None: an unanswered request raises.
         """
         check_group(group)
         urls = await (self._masters.all() if topic is None else self._masters.of_topic(topic))
@@ -243,7 +246,7 @@ class AsyncGroupAdmin:
         return behind
 
     async def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Store where *group* stands; each broker stores all of its queues or none.
+        """Commit offsets of *group*; each broker stores all of its queues or none.
 
         Raises:
             ConflictError: A live member reads one of the queues; see :meth:`reset`.
@@ -272,20 +275,20 @@ class AsyncGroupAdmin:
         queues: Iterable[MessageQueue] | None = None,
         dry_run: bool = False,
     ) -> dict[MessageQueue, QueueReset]:
-        """Have *group* go on elsewhere in *topic*: at a time, an end, or an offset.
+        """Reset the offsets of *group* in *topic* to a time, an end, or an offset.
 
-        Members that read the queues now stop, and go on at the new place. All brokers are asked
-        first whether it can be done.
+        Members that read the queues stop and continue at the new offset. All brokers are first
+        asked whether they can do it.
 
         Args:
             group: The group.
             topic: The topic.
-            to: Where; an offset is the same number in every queue.
-            queues: Only these; None for all of the topic.
-            dry_run: Only tell what would happen.
+            to: The new place; an offset is the same number in every queue.
+            queues: Only these queues; None: all queues of the topic.
+            dry_run: Return the changes without making them.
 
         Raises:
-            ValidationError: The offset is not in one of the queues; nothing has been changed.
+            ValidationError: The offset is outside one of the queues; nothing was changed.
         """
         check_group(group)
         urls = await self._masters.of_topic(topic)
@@ -298,7 +301,7 @@ class AsyncGroupAdmin:
             unknown = sorted(ids.keys() - urls.keys())
             if unknown or not ids:
                 raise ValidationError(
-                    f"queues: {topic} is not on {', '.join(unknown) or 'no broker'}"
+                    f"queues: {topic} is not on {', '.join(unknown) or 'any broker'}"
                 )
         with checked_request():
             place = ResetToOffset(offset=to) if isinstance(to, int) else to
@@ -338,16 +341,16 @@ class AsyncGroupAdmin:
         end: datetime | None = None,
         unanswered: dict[str, ErucaError] | None = None,
     ) -> AsyncIterator[HeldDeadLetter]:
-        """Iterate over what *group* gave up on, broker by broker, oldest first.
+        """Iterate over the dead letters of *group*, broker by broker, oldest first.
 
         Args:
             group: The group.
-            topic: Only those that came from this topic.
-            reason: Only those with this reason.
-            begin: Only those that died then or later.
-            end: Only those that died before then.
-            unanswered: Takes brokers that do not answer, and how, where others know the group;
-                None: that is an error.
+            topic: Only letters that came from this topic.
+            reason: Only letters with this reason.
+            begin: Only letters that died at this time or later.
+            end: Only letters that died before this time.
+            unanswered: Collects the brokers that do not answer, each with its error, if another
+                broker knows the group. None: an unanswered request raises.
         """
         found = self._dead_letters.of_group(
             group, topic=topic, reason=reason, begin=begin, end=end, unanswered=unanswered
@@ -361,7 +364,7 @@ class AsyncGroupAdmin:
         """Return one dead letter with its message.
 
         Raises:
-            DeadLetterNotFoundError: It is not there, or not any more.
+            DeadLetterNotFoundError: It does not exist, or not any more.
         """
         return await self._dead_letters.get(group, broker_name, dead_letter_id)
 
@@ -378,22 +381,22 @@ class AsyncGroupAdmin:
         dry_run: bool = False,
         on_step: Callable[[RedriveStep], object] | None = None,
     ) -> RedriveSummary:
-        """Send dead letters to where they came from; return how many.
+        """Send dead letters to their topics of origin; return the counts.
 
-        It ends with what was dead when it began, whatever dies again meanwhile. If it is
-        interrupted, a further call goes on: what was redriven is skipped.
+        The call covers the letters that exist when it begins. It skips letters that die again
+        meanwhile. If it is interrupted, a second call continues: it skips redriven letters.
 
         Args:
             group: The group.
-            ids: These, by broker name; None for those that the other arguments find.
-            topic: Those that came from this topic.
-            reason: Those with this reason.
-            begin: Those that died then or later.
-            end: Those that died before then.
-            per_second: How many a second at most, over all brokers.
-            dry_run: Only tell what would happen.
-            on_step: Called after each request, with what became of each dead letter. It must not
-                use the client.
+            ids: These letters, by broker name; None: those that the other arguments match.
+            topic: Letters that came from this topic.
+            reason: Letters with this reason.
+            begin: Letters that died at this time or later.
+            end: Letters that died before this time.
+            per_second: Maximum number per second, over all brokers.
+            dry_run: Return the counts without sending anything.
+            on_step: Called after each request with the outcome of each dead letter. It must not use
+                the client.
         """
         return await self._dead_letters.redrive(
             group,
@@ -409,8 +412,8 @@ class AsyncGroupAdmin:
 
 
 def group_lag(queues: Mapping[MessageQueue, CommittedOffset]) -> GroupLag:
-    """Return the lag of a group that stands so in *queues*."""
-    # A queue that is gone has nothing to consume, and does not hide what the others have.
+    """Return the lag of a group with these offsets in *queues*."""
+    # A deleted queue has no unread messages, and must not make the total unknown.
     lags = [committed.lag for committed in queues.values() if committed.max_offset is not None]
     known = [lag for lag in lags if lag is not None]
     waiting = [c.oldest_unconsumed_at for c in queues.values() if c.oldest_unconsumed_at]

@@ -1,12 +1,12 @@
-"""Handling one delivery: it is kept while a block of code runs, and finished when that ends.
+"""Handle one delivery: extend its lease while a block of code runs, then acknowledge it.
 
-While the block runs its time is extended again and again, at half of it, so that it may take as
-long as it needs and a crash still frees the message soon. If the block ends well the message is
-acknowledged; if it raises, the message is given up and comes again. Either may be done within the
-block already.
+While the block runs, its lease is extended again and again, each time at half of the lease. So the
+block may take as long as it needs, and after a crash the message is redelivered soon. If the block
+succeeds, the message is acknowledged. If it raises, the message is rejected and redelivered. The
+block may also acknowledge or reject the message itself.
 
-That the message could not be kept, since the broker was not reached in time, shows in ``is_lost``:
-somebody else may have it then, and acknowledging it at the end raises.
+If the broker is not reached before the lease expires, ``is_lost`` becomes true. Another client may
+have the message then, and the acknowledgement at the end raises.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 KEEP_SECONDS_MAX: Final = (
     3 * 3_600.0
-)  # as RocketMQ's proxy does: a handler that hangs ends some day
-_AGAIN_PART: Final = 0.1  # of the time: before a failed extension is repeated
+)  # as RocketMQ's proxy: a hanging handler loses its lease some day
+_AGAIN_PART: Final = 0.1  # of the lease: pause before a failed extension is retried
 
 _logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Finisher(Protocol):
     """The consumer's operations that a handling needs."""
 
     async def ack(self, deliveries: Delivery, /) -> None:
-        """Finish the message."""
+        """Acknowledge the message."""
         ...
 
     async def nack(
@@ -50,11 +50,11 @@ class Finisher(Protocol):
         reason: str,
         error: str | None,
     ) -> object:
-        """Give the message up."""
+        """Reject the message."""
         ...
 
     async def extend(self, deliveries: Delivery, /) -> object:
-        """Ask for more time."""
+        """Extend the lease."""
         ...
 
 
@@ -72,7 +72,7 @@ class AsyncHandling:
 
     @property
     def delivery(self) -> Delivery:
-        """The message to handle."""
+        """The delivery to handle."""
         return self._delivery
 
     @property
@@ -86,7 +86,7 @@ class AsyncHandling:
         return self._is_lost or time.monotonic() >= self._kept_until
 
     async def ack(self) -> None:
-        """Finish the message now, before the block ends; raises as the consumer's ``ack`` does."""
+        """Acknowledge the message before the block ends; raises as the consumer's ``ack`` does."""
         await self._finish(lambda: self._consumer.ack(self._delivery))
 
     async def nack(
@@ -96,7 +96,7 @@ class AsyncHandling:
         reason: str = "failed",
         error: str | None = None,
     ) -> None:
-        """Give the message up, before the block ends; raises as the consumer's ``nack`` does."""
+        """Reject the message before the block ends; raises as the consumer's ``nack`` does."""
         await self._finish(
             lambda: self._consumer.nack(
                 self._delivery, delay_seconds=delay_seconds, reason=reason, error=error
@@ -119,13 +119,15 @@ class AsyncHandling:
             await self.ack()
         else:
             try:
-                # A program that is being stopped has not failed: others may try at once.
+                # A cancelled program has not failed: others may retry the message at once.
                 if isinstance(error, Exception):
                     await self.nack(error=text_of_error(error))
                 else:
                     await self.nack(delay_seconds=0, reason="stopped")
             except ErucaError as failure:
-                _logger.warning("%r was not given up, it comes again: %s", self._delivery, failure)
+                _logger.warning(
+                    "%r was not rejected and will be redelivered: %s", self._delivery, failure
+                )
 
     async def _finish(self, finish: Callable[[], Awaitable[object]]) -> None:
         await self._stop_keeping()
@@ -136,9 +138,10 @@ class AsyncHandling:
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()
-            await asyncio.wait((keeper,))  # not for itself: its cancellation would hide one of ours
+            # do not await the task itself: its cancellation would hide one of ours
+            await asyncio.wait((keeper,))
             if not keeper.cancelled():
-                keeper.result()  # a defect; let it be heard
+                keeper.result()  # a defect; raise it
 
     async def _keep(self) -> None:
         seconds = self._delivery.invisible_seconds
@@ -151,11 +154,15 @@ class AsyncHandling:
                 await self._consumer.extend(self._delivery)
             except (StaleHandleError, ExpiredHandleError) as error:
                 self._is_lost = True
-                _logger.warning("%r could not be kept: %s", self._delivery, error)
+                _logger.warning("the lease of %r could not be extended: %s", self._delivery, error)
                 return
             except ErucaError as error:
                 pause = seconds * _AGAIN_PART
-                _logger.info("%r is not extended for now: %s", self._delivery, error)
+                _logger.info(
+                    "extending the lease of %r failed and will be retried: %s",
+                    self._delivery,
+                    error,
+                )
             else:
                 self._kept_until = sent_at + seconds
                 pause = seconds / 2

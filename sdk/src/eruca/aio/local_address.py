@@ -1,4 +1,4 @@
-"""This machine's address, for the unique ids of the messages it sends."""
+"""This machine's address, for the unique ids of its messages."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import random
 import socket
 from typing import Final
 
-_FAR_AWAY: Final = ("192.0.2.1", 9)  # reserved for documentation (RFC 5737): nobody is there
+_FAR_AWAY: Final = ("192.0.2.1", 9)  # reserved for documentation (RFC 5737): no host has it
 
 
 def local_address() -> bytes:
-    """Return four bytes that tell this machine from others: its address, or random ones.
+    """Return four bytes that distinguish this machine from others: its address, or random bytes.
 
     Nothing is sent: connecting a datagram socket only asks the kernel for the route.
     """
@@ -18,5 +18,5 @@ def local_address() -> bytes:
         try:
             probe.connect(_FAR_AWAY)
             return socket.inet_aton(probe.getsockname()[0])
-        except OSError:  # no network but loopback
+        except OSError:  # no network except loopback
             return random.randbytes(4)

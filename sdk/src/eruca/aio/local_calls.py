@@ -1,7 +1,7 @@
-"""Calling the program's functions: async ones on the event loop, plain ones in threads.
+"""Call the program's functions: async ones on the event loop, plain ones in threads.
 
-A thread cannot be stopped. So whoever waits for one, and is cancelled, waits until it ends, and is
-cancelled then: what the function did is known, and nobody takes it for undone.
+A thread cannot be stopped. So if the caller of a plain function is cancelled, the cancellation is
+delayed until the function returns. Its result is known then, and no caller takes it for undone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Returned(NamedTuple):
 
 
 def returned_before(error: BaseException) -> Returned | None:
-    """Return what a function returned before its caller ended by *error*, a cancellation."""
+    """Return the result of a function whose caller was ended by *error*, a cancellation."""
     if isinstance(error, asyncio.CancelledError) and error.args:
         told = error.args[0]
         return told if isinstance(told, Returned) else None
@@ -34,7 +34,7 @@ class LocalCalls:
     """Calls functions; belongs to the event loop that first uses it.
 
     Args:
-        threads_max: How many plain functions run at a time; others wait for their turn.
+        threads_max: Maximum number of plain functions at a time; others wait.
         name: Of the threads.
     """
 
@@ -44,9 +44,9 @@ class LocalCalls:
         self._threads: ThreadPoolExecutor | None = None
 
     def start(self, function: Callable[..., Any], *arguments: object) -> asyncio.Future[Any]:
-        """Call *function* and return the future of what it returns.
+        """Call *function* and return the future of its result.
 
-        Cancelling that stops an async function, and takes back a plain one that has not begun.
+        Cancelling the future stops an async function, or removes a plain one that has not begun.
         """
         if is_async_function(function):
             awaitable: Awaitable[Any] = function(*arguments)
@@ -58,11 +58,11 @@ class LocalCalls:
         return loop.run_in_executor(self._threads, context.run, function, *arguments)
 
     async def call(self, function: Callable[..., Any], *arguments: object) -> object:
-        """Call *function* and return what it returns.
+        """Call *function* and return its result.
 
         Raises:
-            CancelledError: The caller was cancelled; :func:`returned_before` tells whether a plain
-                function has returned all the same.
+            CancelledError: The caller was cancelled; :func:`returned_before` returns the result
+                that a plain function returned nevertheless.
         """
         future = self.start(function, *arguments)
         if is_async_function(function):
@@ -71,13 +71,13 @@ class LocalCalls:
         return await returned if inspect.isawaitable(returned) else returned
 
     def close(self) -> None:
-        """Take no further calls; threads end by themselves, when they have done theirs."""
+        """Accept no more calls; each thread ends after its last call."""
         if self._threads is not None:
             self._threads.shutdown(wait=False)
 
 
 async def to_its_end(future: asyncio.Future[Any]) -> object:
-    """Return the result of what cannot be cancelled; a cancellation comes after that."""
+    """Return the result of an uncancellable call; a cancellation is delayed until then."""
     was_cancelled = False
     while not future.done():
         try:
@@ -92,9 +92,9 @@ async def to_its_end(future: asyncio.Future[Any]) -> object:
 
 
 def ends_caller(error: BaseException) -> bool:
-    """Tell whether *error*, out of the program's code, is the cancellation of whoever called that.
+    """Tell whether *error*, raised by the program's code, is the cancellation of its caller.
 
-    Else it may be that of something which the program's code has waited for.
+    Otherwise it may be the cancellation of a task that the program's code was waiting for.
     """
     task = asyncio.current_task()
     assert task is not None

@@ -1,11 +1,11 @@
-"""Following a broker's log: every record, in order, system topics included, as it is written.
+"""Follow a broker's log: every record in order as it is written, system topics included.
 
-Projections and exports are built on it. The log offset is the only state: keep
-``record.next_offset`` together with what was made of the record, in one transaction where there is
-one, and begin there the next time.
+Use it to build projections and exports. The log offset is the only state. Store
+``record.next_offset`` together with the result for the record, in one transaction if possible, and
+begin there the next time.
 
-A broker that goes away is waited for: reading goes on where it stopped. A log offset that retention
-has deleted is an error, because going on would leave a gap unnoticed.
+If the broker goes away, the follower waits and continues where it stopped. A log offset that
+retention has deleted is an error, because continuing would leave a gap unnoticed.
 
 Concurrency rule: belongs to the event loop that first uses it; one task reads.
 """
@@ -76,7 +76,10 @@ class AsyncLogFollower:
     ) -> None:
         if isinstance(from_offset, str):
             if from_offset not in ("earliest", "latest"):
-                raise ValidationError(f"from_offset: {from_offset!r} is no place in a log")
+                raise ValidationError(
+                    "from_offset: expected a log offset, 'earliest' or"
+                    f" 'latest', found {from_offset!r}"
+                )
         else:
             check_count("from_offset", from_offset, 0)
         check_count("bytes_max", bytes_max, 1, LOG_READ_SIZE_MAX)
@@ -92,14 +95,14 @@ class AsyncLogFollower:
         self._pause = PAUSE_SECONDS
         self._outages = Outages(
             _logger,
-            failed="the log of %s cannot be read just now: %s",
+            failed="the log of %s cannot be read; retrying: %s",
             over="the log of %s is read again",
         )
         self._is_closed = False
 
     @property
     def next_offset(self) -> int | None:
-        """Offset of the next record; None before the first read, unless it was passed."""
+        """Offset of the next record; None before the first read, unless it was given."""
         return self._ready[0].log_offset if self._ready else self._fetch_from
 
     @property
@@ -114,8 +117,8 @@ class AsyncLogFollower:
         """Return the next record, however long it takes.
 
         Raises:
-            RecordNotFoundError: The log begins later now, or no record starts there.
-            BrokerNotFoundError: No such broker was ever there.
+            RecordNotFoundError: Retention has deleted the offset, or no record starts there.
+            BrokerNotFoundError: No such broker was ever registered.
         """
         while (record := self._hand_out()) is None:
             if not await self._fill():
@@ -123,12 +126,12 @@ class AsyncLogFollower:
         return record
 
     async def read(self, wait_seconds: float = 0.0) -> list[LogRecord]:
-        """Return the next records, up to a megabyte or so of them; none where there are none.
+        """Return the next records, about a megabyte at most; empty if there are none.
 
-        Unlike iterating it does not wait for a broker that is away, but raises.
+        Unlike iterating, it raises if the broker is away, and does not wait for it.
 
         Args:
-            wait_seconds: The time to wait at the end of the log, up to 30 s.
+            wait_seconds: Maximum wait at the end of the log, up to 30 s.
         """
         if not self._ready:
             await self._fetch(wait_seconds)
@@ -139,25 +142,27 @@ class AsyncLogFollower:
     async def read_block(
         self, wait_seconds: float = 0.0, *, bytes_max: int | None = None
     ) -> LogBlock:
-        """Return the next records undivided, for those who read thousands of them in one step.
+        """Return the next records as one block, for readers that process thousands in one step.
 
-        Like ``read`` it does not wait for a broker that is away, but raises. That the block's bytes
-        are sound records is for its reader to find out.
+        Like ``read`` it raises if the broker is away. The caller must check that the block's bytes
+        are valid records.
 
         Args:
-            wait_seconds: The time to wait at the end of the log, up to 30 s.
-            bytes_max: About how many bytes to read, up to 8 MiB; one record always comes.
+            wait_seconds: Maximum wait at the end of the log, up to 30 s.
+            bytes_max: Approximate number of bytes, up to 8 MiB; the block has at least one record.
         """
-        assert not self._ready, "records that were read one by one are handed out one by one"
+        assert not self._ready, (
+            "read_block cannot return records that iterating has already fetched"
+        )
         return await self._fetch_block(wait_seconds, bytes_max or self._bytes_max)
 
     async def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._is_closed = True
         self._context.forget(self)
 
     async def leave(self, *, drain: bool, failed: bool) -> None:
-        """Close, as its context or its client ends."""
+        """Close because the context or the client ends."""
         await self.close()
 
     async def __aenter__(self) -> Self:
@@ -172,11 +177,11 @@ class AsyncLogFollower:
         await self.close()
 
     def _hand_out(self) -> LogRecord | None:
-        """Return the next record that is ready; another thread than the loop's may call it."""
+        """Return the next fetched record; may run in another thread than the loop's."""
         return self._ready.popleft() if self._ready else None
 
     async def _fill(self) -> bool:
-        """Wait for more records, or for the broker; tell whether the iteration goes on."""
+        """Wait for more records, or for the broker; return whether the iteration continues."""
         if self._is_closed:
             return False
         try:
@@ -200,8 +205,8 @@ class AsyncLogFollower:
             self._ready.clear()
             self._fetch_from = block.from_offset
             raise TransportError(
-                f"what {self._broker_name} sends from {block.from_offset} on is no stretch of a "
-                f"log: {error}"
+                f"broker {self._broker_name} sent an invalid part of its log from offset"
+                f" {block.from_offset}: {error}"
             ) from error
 
     async def _fetch_block(self, wait_seconds: float, bytes_max: int) -> LogBlock:
@@ -225,7 +230,7 @@ class AsyncLogFollower:
             if answer.status != 200:
                 raise problem_error(answer, f"GET {url}{target}")
         except ErucaError:
-            self._url_is_sure = False  # it may be elsewhere, and another have got its address
+            self._url_is_sure = False  # another broker may have its address now
             raise
         try:
             data, damaged = sound_records(
@@ -235,7 +240,7 @@ class AsyncLogFollower:
             raise TransportError(f"{url}{target}: {error}") from error
         for log_offset in damaged:
             _logger.error(
-                "a damaged record of %s is left out, at log offset %d",
+                "skipped a damaged record of %s at log offset %d",
                 *(self._broker_name, log_offset),
             )
         block = LogBlock(
@@ -251,7 +256,7 @@ class AsyncLogFollower:
         return block
 
     async def _broker_url(self) -> str:
-        """Return where the broker is, looked up anew after a failure."""
+        """Return the broker's URL; look it up again after a failure."""
         if self._url is None or not self._url_is_sure:
             self._url = await Masters(self._context).of_broker(self._broker_name)
             self._url_is_sure = True
@@ -261,5 +266,7 @@ class AsyncLogFollower:
 def _offset(answer: HttpResponse, header: str) -> int:
     text = answer.headers.get(header, "")
     if not text.isdecimal():
-        raise TransportError(f"the answer of the log feed has no offset in {header}: {text!r}")
+        raise TransportError(
+            f"expected an offset in {header} of the log feed's answer, found {text!r}"
+        )
     return int(text)

@@ -1,12 +1,12 @@
-"""The producer: sends messages, alone or many at once, in batches that form by themselves.
+"""The producer: sends single messages or many at once, and groups them into batches itself.
 
-Each message goes into a *lane* (:mod:`eruca.aio.sending.send_lane`). Those that may go anywhere
-share one lane per topic, where batches spread over the queues; those with a sharding key, a
-selector or a named queue go into the lane of that queue, where one batch is under way at a time, so
-that they stay in order.
+Each message goes into a *lane* (:mod:`eruca.aio.sending.send_lane`). Messages that may go to any
+queue share one lane per topic, and its batches are spread over the queues. Messages with a sharding
+key, a selector or a named queue go into the lane of that queue. Such a lane has one batch under way
+at a time, so its messages stay in order.
 
-What waits is bounded (``buffer_bytes_max``): where there is no room, sending waits.
-A message is acknowledged when its ``SendResult`` is there; how durable it is, that says.
+The buffer is limited (``buffer_bytes_max``); if it is full, sending waits. A message is
+acknowledged when its ``SendResult`` is available. The result says how durable the message is.
 
 Concurrency rule: belongs to the event loop that first uses it; any number of tasks may send.
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
     from eruca.core.routing.route_table import PublishView
 
-LANES_MAX: Final = 4_096  # beyond it, lanes that are not in use are dropped
+LANES_MAX: Final = 4_096  # above this number, unused lanes are dropped
 
 _logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ _logger = logging.getLogger(__name__)
 class AsyncProducer:
     """Sends messages; made by :meth:`eruca.AsyncClient.producer`.
 
-    As a context manager it drains what has not been sent when the block ends.
+    As a context manager it sends the buffered messages when the block ends.
     """
 
     def __init__(self, context: ClientContext, settings: ProducerSettings) -> None:
@@ -75,7 +75,7 @@ class AsyncProducer:
 
     @property
     def group(self) -> str | None:
-        """The producer group; transactions ask its members about their outcome."""
+        """The producer group; checkers ask its members about the outcome of transactions."""
         return self._settings.group
 
     async def send(
@@ -87,32 +87,32 @@ class AsyncProducer:
         selector_arg: SelectorArgument = None,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """Store *message* and return where.
+        """Store *message* and return its place.
 
-        Many tasks that send at the same time share batches, so concurrency is what makes it fast.
-        Cancelling it takes the message back if it has not left yet.
+        Tasks that send at the same time share batches, so concurrent sends are fast. Cancelling the
+        call withdraws the message if it has not been sent yet.
 
         Args:
             message: What to send.
-            queue: Where it must go; else its sharding key decides, else the producer.
-            selector: Picks the queue from the topic's, by *selector_arg*.
-            selector_arg: What the selector goes by.
-            timeout_seconds: The time for all attempts together; by default the producer's.
+            queue: The target queue; default: the sharding key decides, else the producer.
+            selector: Chooses a queue of the topic by *selector_arg*.
+            selector_arg: Argument of the selector.
+            timeout_seconds: Time limit for all attempts together; default: the producer's.
 
         Raises:
-            SendFailedError: Every attempt failed; it is unknown whether one of them stored it.
-            TopicNotFoundError: The topic does not exist, and is not created by sending to it.
-            NoRouteError: No live broker takes messages of the topic.
+            SendFailedError: Every attempt failed; a broker may have stored the message.
+            TopicNotFoundError: The topic does not exist, and sending does not create it.
+            NoRouteError: No live broker accepts messages of the topic.
             NameServersUnreachableError: No name server answered.
-            TimeoutExpiredError: The deadline passed before there was an attempt.
-            RefusedError, RequestError: The broker will not have it.
+            TimeoutExpiredError: The deadline passed before the first attempt.
+            RefusedError, RequestError: The broker refuses the message.
         """
         if message.__class__ is not Message:
             check_argument("message", message, Message)
         if timeout_seconds is not None:
             return await self._send_within(timeout_seconds, message, queue, selector, selector_arg)
         if queue is None and selector is None and message.sharding_key is None:
-            # The way of most messages, and kept short for that.
+            # Fast path of most messages, kept short.
             lane = self._topic_lanes.get(message.topic)
             size = message.size_estimate()
             buffer = self._buffer
@@ -132,10 +132,10 @@ class AsyncProducer:
         selector: QueueSelector | None = None,
         selector_arg: SelectorArgument = None,
     ) -> asyncio.Future[SendResult]:
-        """Put *message* on its way and return the future of its result.
+        """Queue *message* for sending and return the future of its result.
 
-        Waits only for room in the buffer, and for the topic's route where a queue must be known.
-        The arguments are those of :meth:`send`, and so is what the future may raise.
+        Waits only for room in the buffer, and for the topic's route if the queue must be known. The
+        arguments are those of :meth:`send`. The future raises the same errors.
         """
         future = self._try_submit(message, queue, selector, selector_arg)
         return future or await self._submit(message, queue, selector, selector_arg)
@@ -148,7 +148,7 @@ class AsyncProducer:
         selector: QueueSelector | None = None,
         selector_arg: SelectorArgument = None,
     ) -> None:
-        """Put *message* on its way and forget it: nobody learns whether it was stored.
+        """Queue *message* for sending, and report no result to the caller.
 
         Waits as :meth:`submit` does; a failure is logged at debug level.
         """
@@ -166,25 +166,26 @@ class AsyncProducer:
         selector_arg: SelectorArgument = None,
         timeout_seconds: float | None = None,
     ) -> SendResults:
-        """Store *messages* and return where, in their order.
+        """Store *messages* and return their places, in the same order.
 
-        They are parted by queue and by the limits of a batch. Each batch is stored as a whole or
-        not at all; several are under way at a time. Messages for the same queue stay in order.
+        They are split by queue and by the limits of a batch. Each batch is stored whole or not at
+        all. Several batches are under way at a time. Messages for the same queue stay in order.
 
-        What is returned is a sequence of one SendResult for each message, made when it is first
-        looked at.
+        The result is a sequence with one SendResult for each message; each one is made at its first
+        access.
 
         Args:
             messages: What to send; topics may differ.
-            queue: Where all of them must go.
-            selector: Picks the queue of all of them, by *selector_arg*.
-            selector_arg: What the selector goes by.
-            timeout_seconds: The time for all attempts of one batch, from when it is first tried; by
-                default the producer's. Where none is stored for as long, the rest fails untried.
+            queue: The target queue of all messages.
+            selector: Chooses the queue of each message by *selector_arg*.
+            selector_arg: Argument of the selector.
+            timeout_seconds: Time limit for all attempts of one batch, from its first attempt;
+                default: the producer's. If no batch is stored for that long, the remaining batches
+                fail without an attempt.
 
         Raises:
-            PartialSendError: Some batches were stored and others not; says which messages.
-            ErucaError: There was but one batch, or none was stored: as :meth:`send`.
+            PartialSendError: Some batches were stored and others were not; it lists the messages.
+            ErucaError: There was only one batch, or none was stored; as in :meth:`send`.
         """
         seconds = (
             self._timeout
@@ -194,7 +195,7 @@ class AsyncProducer:
         parts = await self._parted(messages, queue, selector, selector_arg, seconds)
         bulk = BulkSend(seconds)
         futures: list[asyncio.Future[Stored]] = []
-        refusal: ErucaError | None = None  # of all parts that have no future
+        refusal: ErucaError | None = None  # error of all batches without a future
         try:
             for part in parts:
                 try:
@@ -210,14 +211,14 @@ class AsyncProducer:
                 batch = PendingBatch(part.queue, opened_at=now, deadline=math.inf)
                 batch.messages, batch.size = part.messages, part.size
                 futures.append(bulk.add(batch))
-                # Only now: a lane that is not in use may be dropped while there is no room.
+                # Not earlier: an unused lane may be dropped while the buffer is full.
                 self._lane(part.topic, part.queue).add_batch(batch)
             if futures:
                 await asyncio.wait(futures)
         except BaseException:
             for future in futures:
                 if not future.cancel() and not future.cancelled():
-                    future.exception()  # nobody is left to hear it
+                    future.exception()  # nobody waits for it
             raise
         finally:
             bulk.close()
@@ -227,7 +228,7 @@ class AsyncProducer:
         return results_in_order(parts, outcomes)
 
     async def flush(self, timeout_seconds: float | None = None) -> None:
-        """Wait until everything submitted so far has been stored or has failed.
+        """Wait until every message submitted so far has been stored or has failed.
 
         Raises:
             TimeoutExpiredError: It takes longer than *timeout_seconds*.
@@ -247,17 +248,17 @@ class AsyncProducer:
                 )
 
     async def close(self, *, drain: bool = True, timeout_seconds: float | None = None) -> None:
-        """Take no more messages; send what is here first, unless *drain* is false.
+        """Accept no more messages; send the buffered ones first, unless *drain* is false.
 
-        What cannot be sent within *timeout_seconds*, by default the producer's time-out for a
-        send, fails with ClosedError, which says so where it may have been stored all the same.
+        Messages that are not sent within *timeout_seconds* fail with ClosedError; its text says if
+        a broker may have stored them. Default: the producer's send timeout.
         """
         self._buffer.close()
         if drain:
             try:
                 await self.flush(self._timeout if timeout_seconds is None else timeout_seconds)
             except TimeoutExpiredError as late:
-                _logger.warning("the producer was closed before everything was sent: %s", late)
+                _logger.warning("the producer was closed before all messages were sent: %s", late)
         unsent = ClosedError("the producer was closed before the message was sent")
         under_way = ClosedError(
             "the producer was closed before the broker answered; the message may have been stored"
@@ -270,13 +271,13 @@ class AsyncProducer:
         self._context.forget(self)
 
     async def leave(self, *, drain: bool, failed: bool) -> None:
-        """Close, as its context or its client ends; *failed* with an exception or not."""
+        """Close because the context or the client ends; *failed* if an exception ended it."""
         await self.close(drain=drain)
 
     def broker_health(self) -> tuple[BrokerHealth, ...]:
-        """Return how the brokers stand with this producer, best first.
+        """Return the producer's view of the brokers' health, best first.
 
-        Empty while latency fault tolerance is off: then nothing is remembered.
+        Empty while latency fault tolerance is off, because the producer records nothing then.
         """
         return () if self._faults is None else self._faults.health(time.monotonic() * 1000)
 
@@ -298,7 +299,7 @@ class AsyncProducer:
         selector: QueueSelector | None,
         selector_arg: SelectorArgument,
     ) -> SendFuture | None:
-        """Submit *message* if nothing has to be waited for, which is nearly always."""
+        """Submit *message* without waiting if possible, which is the usual case."""
         _check_target(message, queue, selector)
         if queue is not None or selector is not None or message.sharding_key is not None:
             view = self._context.routes.cached_publish_view(message.topic)
@@ -364,7 +365,7 @@ class AsyncProducer:
     ) -> list[SendPart]:
         """Return *messages* as batches; those for one queue are in order.
 
-        Each topic's route may take so many *seconds*.
+        Looking up each topic's route may take up to *seconds*.
         """
         everything = list(messages)
         if {message.__class__ for message in everything} != {Message}:
@@ -439,14 +440,15 @@ class AsyncProducer:
 def _check_target(
     message: Message, queue: MessageQueue | None, selector: QueueSelector | None
 ) -> None:
-    """Raise ValidationError for what is no message, or cannot say where it is to go."""
+    """Raise ValidationError for an invalid message or an invalid target."""
     if message.__class__ is not Message:
         check_argument("message", message, Message)
     if queue is not None:
         checked_queue(queue)
     if selector is not None and not callable(selector):
         raise ValidationError(
-            f"selector: {selector!r:.60} is not a function", fix="such as eruca.by_hash"
+            f"selector: expected a function, found {selector!r:.60}",
+            fix="use a function such as eruca.by_hash",
         )
 
 
@@ -461,7 +463,7 @@ def queue_of(
     if queue is not None:
         if checked_queue(queue).topic != message.topic:
             raise ValidationError(
-                f"queue: it belongs to topic {queue.topic}, the message to {message.topic}"
+                f"queue: expected a queue of topic {message.topic}, found one of {queue.topic}"
             )
         return queue
     if selector is not None:
@@ -485,4 +487,4 @@ def _outcome(future: asyncio.Future[Stored]) -> Stored | ErucaError:
 
 def _log_failure(future: SendFuture) -> None:
     if not future.cancelled() and (error := future.exception()) is not None:
-        _logger.debug("a message sent one way was lost: %s", error)
+        _logger.debug("a one-way message was lost: %s", error)

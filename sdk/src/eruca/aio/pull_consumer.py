@@ -1,23 +1,23 @@
-"""The pull consumer: reads the queues it is told to, at the pace of whoever polls.
+"""The pull consumer: reads given queues; the program polls it at its own pace.
 
-It belongs to no rebalance: two pull consumers of one topic both get everything. With a group it
-starts where the group stands and commits how far it has come; without one it only reads.
+It takes no part in a rebalance: two pull consumers of one topic both receive every message. With a
+group it starts at the group's offsets and commits its progress. Without a group it only reads.
 
-**What is committed.** A commit never passes a message that the program may still be working on.
-``commit()`` covers what has been handed out so far: call it when that has been dealt with. The
-automatic commit covers what was handed out *before* the last poll (or, when iterating, before the
-current message): that the program comes back for more is what says it is done with the rest. So a
-crash repeats messages, and skips none.
+**Commits.** A commit never passes a message that the program may still be processing. ``commit()``
+covers everything handed out so far: call it when that is processed. The automatic commit covers the
+messages handed out *before* the last poll, or, when iterating, before the current message. A new
+poll means that the program has finished the previous messages. So a crash repeats messages and
+skips none.
 
-Messages are fetched ahead, within limits, from each broker by
-:mod:`eruca.aio.pulling.broker_fetcher`. A broker that is down is retried in the background while
-the others are read; when none of them answers, ``poll`` raises.
+:mod:`eruca.aio.pulling.broker_fetcher` prefetches messages from each broker, within limits. If a
+broker is down, it is retried in the background while the consumer reads from the others. If no
+broker answers, ``poll`` raises.
 
-Concurrency rule: belongs to the event loop that first uses it; one task polls or iterates, since
-its coming back for more says that it is done with all that was handed out.
+Concurrency rule: belongs to the event loop that first uses it. One task polls or iterates, because
+each poll acknowledges everything handed out before.
 
-Source: RocketMQ 5.3, ``DefaultLitePullConsumer``; unlike there, see above, its automatic commit
-does not cover what has only just been returned.
+Source: RocketMQ 5.3, ``DefaultLitePullConsumer``. RocketMQ's automatic commit also covers the
+messages just returned; this one does not.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 POLL_COUNT_DEFAULT: Final = 500  # messages
 POLL_SECONDS_DEFAULT: Final = 5.0  # RocketMQ's pollTimeoutMillis
-_WAIT_SECONDS_MAX: Final = 60.0  # a poll may wait for ever; a timer may not
+_WAIT_SECONDS_MAX: Final = 60.0  # a poll may have no limit; a timer needs one
 _COMMIT_SECONDS: Final = 0.2  # how long messages wait for an automatic commit
-_LOOK_AGAIN_SECONDS: Final = 1.0  # for a topic that is waited for
+_LOOK_AGAIN_SECONDS: Final = 1.0  # for a missing topic
 
 _logger = logging.getLogger(__name__)
 
@@ -60,9 +60,8 @@ _logger = logging.getLogger(__name__)
 class AsyncPullConsumer:
     """Reads queues; made by :meth:`eruca.AsyncClient.pull_consumer`.
 
-    As a context manager it commits when the block ends: everything handed out, or, after an
-    exception, everything but what was last handed out; what the program has committed of that
-    itself stays so.
+    As a context manager it commits when the block ends: everything handed out. After an exception
+    it excludes the messages handed out last, unless the program has committed them itself.
     """
 
     def __init__(self, context: ClientContext, settings: PullSettings) -> None:
@@ -70,17 +69,17 @@ class AsyncPullConsumer:
         self._settings = settings
         self._assignment = Assignment(context, settings)
         self._batch = HandedBatch()
-        self._committed: dict[MessageQueue, int] = {}  # by this consumer
+        self._committed: dict[MessageQueue, int] = {}  # committed by this consumer
         self._commit_due_at = 0.0  # by the monotonic clock
         self._committing: asyncio.Task[None] | None = None  # the latest automatic commit
         self._outages = Outages(
             _logger,
-            failed="offsets of %s are not committed for now: %s",
+            failed="committing offsets of %s failed; retrying: %s",
             over="offsets of %s are committed again",
             level=logging.WARNING,
         )
         self._ownership = Ownership()
-        self._is_filling = False  # an iteration waits for its next batch
+        self._is_filling = False  # an iteration is waiting for its next batch
         self._closing: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -91,7 +90,7 @@ class AsyncPullConsumer:
 
     @property
     def failures(self) -> dict[str, ErucaError]:
-        """The brokers that do not answer just now, and how."""
+        """The brokers that do not answer now, each with its error."""
         return self._assignment.failures
 
     async def assignment(self) -> list[MessageQueue]:
@@ -102,20 +101,20 @@ class AsyncPullConsumer:
     async def poll(
         self, count_max: int = POLL_COUNT_DEFAULT, wait_seconds: float = POLL_SECONDS_DEFAULT
     ) -> list[ReceivedMessage]:
-        """Return the next messages, those of one queue in order; none if *wait_seconds* bring none.
+        """Return the next messages, in order per queue; empty if none arrive in *wait_seconds*.
 
         Args:
-            count_max: How many at most.
-            wait_seconds: The time to wait for the first; 0 for only what is held ready. The first
-                call waits up to 30 seconds longer while no broker is registered: it may be
-                restarting.
+            count_max: Maximum number of messages.
+            wait_seconds: Maximum wait for the first message; 0: only prefetched messages. The first
+                call waits up to 30 seconds longer while no broker is registered, because brokers
+                may be restarting.
 
         Raises:
             TopicNotFoundError: A topic does not exist.
-            OffsetOutOfRangeError: A queue holds nothing at its position any more; seek.
+            OffsetOutOfRangeError: A queue has no message at its position any more; seek.
             NoCommittedOffsetError: A queue has no committed offset to start at; seek.
-            RequestError, RefusedError: A broker will not have it, and repeating it is useless.
-            ErucaError: No broker answered while waiting.
+            RequestError, RefusedError: A broker refuses the request; a retry fails as well.
+            ErucaError: No broker answered in time.
         """
         check_count("count_max", count_max, 1)
         check_wait(wait_seconds)
@@ -125,7 +124,7 @@ class AsyncPullConsumer:
     async def batches(
         self, count_max: int = POLL_COUNT_DEFAULT, wait_seconds: float = POLL_SECONDS_DEFAULT
     ) -> AsyncIterator[list[ReceivedMessage]]:
-        """Iterate over what :meth:`poll` returns, without empty lists, until closed."""
+        """Iterate over the non-empty results of :meth:`poll`, until the consumer is closed."""
         while not self._is_closed:
             try:
                 messages = await self.poll(count_max, wait_seconds)
@@ -140,26 +139,26 @@ class AsyncPullConsumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        """Return the next message, however long it takes; the one before counts as done."""
+        """Return the next message, however long it takes; this acknowledges the one before."""
         while (message := self._hand_out()) is None:
             if not await self._fill():
                 raise StopAsyncIteration
         return message
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store how far the group has come: past everything handed out, or where *offsets* say.
+        """Commit the group's offsets: past everything handed out, or the given *offsets*.
 
-        Those go to the brokers even where this consumer has committed the same before: somebody
-        else may have moved the group meanwhile. Without them, queues that are gone are left out,
-        their topic having been deleted, say.
+        Given offsets are always sent, even if this consumer committed the same ones before: another
+        client may have changed them meanwhile. Without *offsets*, queues of a deleted topic are
+        skipped.
 
         Raises:
             ValidationError: The consumer has no group, or an offset is below 0.
-            ErucaError: A broker could not store it; the others have.
+            ErucaError: A broker could not store its offsets; the others have stored theirs.
         """
         self._check_usable()
         if self._settings.group is None:
-            raise ValidationError("group: a consumer without one has nothing to commit to")
+            raise ValidationError("group: a consumer without a group cannot commit offsets")
         await self._auto_commit_ended()
         if offsets is None:
             await self._commit_positions(self._positions(self._batch.handed_count))
@@ -170,10 +169,10 @@ class AsyncPullConsumer:
         await self._commit(offsets, leave_out_gone=False)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Return where the group stands in *queue* by its broker's word; None for nowhere yet."""
+        """Return the group's offset in *queue*, read from its broker; None if there is none yet."""
         self._check_usable()
         if self._settings.group is None:
-            raise ValidationError("group: a consumer without one has committed nothing")
+            raise ValidationError("group: a consumer without a group has no committed offsets")
         answer = await self._context.broker_api.group_offsets(
             await self._url(queue), self._settings.group, queue.topic
         )
@@ -183,7 +182,7 @@ class AsyncPullConsumer:
         return None
 
     async def position(self, queue: MessageQueue) -> int:
-        """Return the offset of the next message that is handed out from *queue*."""
+        """Return the offset of the next message to be handed out from *queue*."""
         self._check_usable()
         flow = await self._assignment.known(queue)
         assert flow.position is not None
@@ -191,7 +190,7 @@ class AsyncPullConsumer:
         return unread.get(queue, flow.position)
 
     async def lag(self) -> dict[MessageQueue, int]:
-        """Return for each queue how many offsets lie between its position and its end."""
+        """Return the lag of each queue: the number of offsets between its position and its end."""
         queues = await self.assignment()
         ends: dict[MessageQueue, int] = {}
         for broker_name, topic in sorted({(q.broker_name, q.topic) for q in queues}):
@@ -213,31 +212,31 @@ class AsyncPullConsumer:
         return answer.offset
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Read on at *offset*; what was fetched ahead is dropped.
+        """Continue reading at *offset*; drop prefetched messages.
 
-        Whether there is anything at that offset shows at the next poll.
+        The next poll raises an error if the queue has no message at that offset.
         """
         check_count("offset", offset, 0)
         await self._complete()
         self._move([self._assignment.flow(queue)], lambda flow: flow.seek(offset))
 
     async def seek_to_beginning(self, *queues: MessageQueue) -> None:
-        """Read on at the first message of *queues*; of all, if none is given."""
+        """Continue at the first message of *queues*; default: of all queues."""
         await self._seek_to("earliest", queues)
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
-        """Read on at what is sent from now on to *queues*; to all, if none is given."""
+        """Continue at the end of *queues*, with messages sent from now on; default: all queues."""
         await self._seek_to("latest", queues)
 
     async def seek_to_time(self, timestamp: datetime, *queues: MessageQueue) -> None:
-        """Read on at the first message of *queues* stored at *timestamp* or later."""
+        """Continue at the first message of *queues* stored at *timestamp* or later."""
         check_aware(timestamp, "timestamp")
         await self._seek_to(timestamp, queues)
 
     async def pause(self, *queues: MessageQueue) -> None:
-        """Hand out nothing from *queues* until they are resumed; from all, if none is given.
+        """Hand out no messages from *queues* until they are resumed; default: all queues.
 
-        What was fetched ahead of them is dropped, and fetched again then.
+        Prefetched messages are dropped, and fetched again when the queues are resumed.
         """
         await self._complete()
         flows = self._assignment.chosen(queues)
@@ -245,7 +244,7 @@ class AsyncPullConsumer:
         self._assignment.move(flows, QueueFlow.pause)
 
     async def resume(self, *queues: MessageQueue) -> None:
-        """Hand out messages from *queues* again; from all, if none is given."""
+        """Hand out messages from *queues* again; default: all queues."""
         await self._complete()
         for flow in self._assignment.chosen(queues):
             flow.resume()
@@ -255,7 +254,7 @@ class AsyncPullConsumer:
     async def close(self, *, commit: bool = True) -> None:
         """Stop reading; commit everything handed out, unless *commit* is false.
 
-        Without automatic commits nothing is committed here either.
+        If automatic commits are off, this call does not commit either.
         """
         await self.leave(drain=commit, failed=False)
 
@@ -271,7 +270,7 @@ class AsyncPullConsumer:
         await self.leave(drain=True, failed=error is not None)
 
     async def leave(self, *, drain: bool, failed: bool) -> None:
-        """Close, as its context or its client ends; *failed* with an exception."""
+        """Close because the context or the client ends; *failed* if an exception ended it."""
         if not drain:
             await self._close({})
         elif failed:
@@ -280,7 +279,7 @@ class AsyncPullConsumer:
             await self._close(self._positions(self._batch.handed_count))
 
     async def _close(self, positions: Mapping[MessageQueue, int]) -> None:
-        """Close, or wait until it is closed; whoever gives up waiting takes nothing back."""
+        """Close, or wait until it is closed; cancelling the caller does not cancel the closing."""
         if self._closing is None:
             self._is_closed = True
             ending = self._end(positions)
@@ -294,28 +293,32 @@ class AsyncPullConsumer:
             try:
                 await self._commit_positions(positions)
             except ErucaError as error:
-                _logger.warning("the last offsets of %s are not committed: %s", self.group, error)
+                _logger.warning(
+                    "the last offsets of %s could not be committed: %s", self.group, error
+                )
         self._context.forget(self)
 
     def _hand_out(self) -> ReceivedMessage | None:
-        """Return the next message of the batch; None where that is used up, or must wait.
+        """Return the next message of the batch; None if it is used up, or if the caller must wait.
 
-        Touches nothing that the event loop changes by itself, so another thread may call it.
+        Does not touch the event loop's own state, so another thread may call it.
         """
         if not self._batch.has_unread or self._commit_is_due():
             return None
         return self._batch.hand_out_one()
 
     async def _fill(self) -> bool:
-        """Do what lies between two messages of an iteration; tell whether it goes on."""
+        """Do the work between two messages of an iteration; return whether it continues."""
         if self._is_closed:
             return False
         if self._batch.has_unread:
             self._batch.finish_handed()
             await self._auto_commit()
             return True
-        if self._is_filling:  # one would put its batch in the place of the other's
-            raise RuntimeError("two tasks or threads iterate over one consumer: make one for each")
+        if self._is_filling:  # otherwise one batch would overwrite the other
+            raise RuntimeError(
+                "two tasks or threads iterate over one consumer; make a consumer for each"
+            )
         self._is_filling = True
         try:
             await self._take_next(POLL_COUNT_DEFAULT, POLL_SECONDS_DEFAULT)
@@ -328,7 +331,7 @@ class AsyncPullConsumer:
         return True
 
     async def _take_next(self, count_max: int, wait_seconds: float) -> None:
-        """Take the next batch; what was handed out before counts as done."""
+        """Take the next batch; this acknowledges the messages handed out before."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_seconds
         assignment = self._assignment
@@ -339,7 +342,7 @@ class AsyncPullConsumer:
             await self._complete()
             assignment.raise_fault()
             if self._commit_is_due():
-                await self._auto_commit()  # first: where messages keep coming, no poll ever waits
+                await self._auto_commit()  # first, because with steady traffic no poll ever waits
             messages = assignment.take(count_max)
             if messages:
                 self._batch.replace(messages)
@@ -375,7 +378,8 @@ class AsyncPullConsumer:
         flows = self._assignment.chosen(queues)
         self._move(flows, lambda flow: flow.seek_to(start))
         for flow in flows:
-            await self._assignment.known(flow.queue)  # "now" is now, not when somebody polls
+            # "latest" means now, not the time of the first poll
+            await self._assignment.known(flow.queue)
 
     def _move(self, flows: list[QueueFlow], move: Callable[[QueueFlow], None]) -> None:
         self._batch.forget({flow.queue for flow in flows})
@@ -384,7 +388,7 @@ class AsyncPullConsumer:
             self._committed.pop(flow.queue, None)
 
     def _positions(self, count: int) -> dict[MessageQueue, int]:
-        """Return the positions that cover the first *count* messages of the batch."""
+        """Return the positions after the first *count* messages of the batch."""
         positions = {
             flow.queue: flow.position
             for flow in self._assignment.flows
@@ -394,17 +398,17 @@ class AsyncPullConsumer:
         return positions | {q: offset for q, offset in not_covered.items() if q in positions}
 
     def _ahead_of_committed(self, positions: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Return those that do not take back what this consumer has committed."""
+        """Return the positions that are ahead of this consumer's commits."""
         return {q: offset for q, offset in positions.items() if offset > self._committed.get(q, -1)}
 
     def _commit_is_due(self) -> bool:
         return self._settings.commit_seconds is not None and time.monotonic() >= self._commit_due_at
 
     async def _auto_commit(self) -> None:
-        """Commit what is done; a broker that hangs holds up nobody for long.
+        """Commit acknowledged messages; a slow broker delays the caller only for a short time.
 
-        Its commit goes on beside what follows, and there is no other until it has ended: an older
-        position must not come after a newer one.
+        The commit continues in the background, and no other one starts before it ends. Otherwise an
+        older position could overwrite a newer one.
         """
         assert self._settings.commit_seconds is not None
         self._commit_due_at = time.monotonic() + self._settings.commit_seconds
@@ -428,7 +432,7 @@ class AsyncPullConsumer:
             await asyncio.wait({self._committing})
 
     async def _commit_positions(self, positions: Mapping[MessageQueue, int]) -> None:
-        """Commit those that have moved since this consumer committed them."""
+        """Commit the positions that have changed since this consumer's last commit."""
         moved = {q: offset for q, offset in positions.items() if self._committed.get(q) != offset}
         await self._commit(moved, leave_out_gone=True)
 
@@ -458,7 +462,7 @@ class AsyncPullConsumer:
                 gone = [list(left)[place] for place in refused_places(error, len(left))]
                 if not (gone and leave_out_gone):
                     raise
-                _logger.info("offsets of %s are left out: %s", self.group, error)
+                _logger.info("skipped committing offsets of %s: %s", self.group, error)
                 left = {queue: offset for queue, offset in left.items() if queue not in gone}
             else:
                 return

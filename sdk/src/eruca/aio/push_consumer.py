@@ -10,17 +10,17 @@
 
     await consumer.run()  # until SIGTERM or Ctrl-C
 
-**Handlers** are async, and run as tasks, or plain functions, and run in threads. One that returns
-is done with its messages; one that raises has failed: its messages come again after a delay, and
-after too many failures are dead letters. See :class:`eruca.ConsumeStatus` for what else it may
-return, and :class:`eruca.ConsumeContext` for what it may ask and say if it takes a second argument.
+**Handlers** are async functions, which run as tasks, or plain functions, which run in threads. If a
+handler returns, its messages are acknowledged. If it raises, they are redelivered after a delay;
+after too many failures they become dead letters. :class:`eruca.ConsumeStatus` lists the other
+results of a handler. A handler with a second argument gets an :class:`eruca.ConsumeContext`.
 
-**Delivery** is at least once. As long as members come and go in an orderly way, every message is
-handled once. After a crash, or when a member was cut off for longer than its session, what it had
-in flight is handled again by others: what was in its handlers' hands, and what was done and not yet
-committed (see ``offsets.commit_seconds``).
+**Delivery** is at least once. As long as members join and leave in an orderly way, each message is
+handled once. If a member crashes, or is cut off for longer than its session, other members handle
+its unfinished messages again. These are the messages in its handlers, and the finished ones that
+were not committed yet (see ``offsets.commit_seconds``).
 
-Its machinery, with its states and invariants, is :mod:`eruca.aio.push`.
+:mod:`eruca.aio.push` describes the implementation, with its states and invariants.
 
 Concurrency rule: belongs to the event loop that first uses it.
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Handler)
 
 _INCARNATION_BYTES: Final = 8
-_BROADCASTING_NAME: Final = "DEFAULT"  # RocketMQ's instance name: offsets must be found again
+_BROADCASTING_NAME: Final = "DEFAULT"  # RocketMQ's instance name; fixed, to find the offsets again
 
 _logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ _logger = logging.getLogger(__name__)
 class AsyncPushConsumer:
     """Consumes as a member of a group; made by :meth:`eruca.AsyncClient.push_consumer`.
 
-    As a context manager it starts when the block begins, and stops when it ends.
+    As a context manager it starts when the block begins and stops when it ends.
     """
 
     def __init__(self, context: ClientContext, settings: PushSettings) -> None:
@@ -85,12 +85,12 @@ class AsyncPushConsumer:
 
     @property
     def group(self) -> str:
-        """Its group."""
+        """The consumer's group."""
         return self._settings.group
 
     @property
     def client_id(self) -> str:
-        """Its name in the group."""
+        """The consumer's name in the group."""
         return self._client_id
 
     @property
@@ -105,7 +105,7 @@ class AsyncPushConsumer:
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues it reads just now, sorted; the retry topic's are among them."""
+        """The queues that it reads now, sorted; the retry topic's are included."""
         return [] if self._running is None else self._running.queues
 
     @property
@@ -121,21 +121,21 @@ class AsyncPushConsumer:
         *,
         filter_type: str = "tag",
     ) -> None:
-        """Have *handler* called with the messages of *topic* that *filter* lets through.
+        """Call *handler* with the messages of *topic* that match *filter*.
 
         Args:
-            topic: Which.
+            topic: The topic.
             filter: Tags, ``"a || b"``, or a condition over properties, ``eruca.sql("a > 5")``.
-            handler: An async or a plain function of a message; of a list of messages, where the
-                consumer's batches may have several. If it needs a second argument, it gets an
+            handler: An async or plain function of a message, or of a list of messages if the
+                consumer's batches may have several. If it requires a second argument, it gets an
                 :class:`eruca.ConsumeContext`.
-            filter_type: What a *filter* that is a text is: ``tag`` or ``sql92``.
+            filter_type: The type of a *filter* given as text: ``tag`` or ``sql92``.
 
         Raises:
-            ValidationError: A value cannot be used, or the consumer has been started.
+            ValidationError: A value is invalid, or the consumer has already been started.
         """
         if self._running is not None:
-            raise ValidationError("subscriptions are made before the consumer is started")
+            raise ValidationError("subscribe before the consumer is started")
         shape = handler_shape(handler)
         assert handler is not None
         self._handlers.add(
@@ -151,9 +151,9 @@ class AsyncPushConsumer:
         """Return a decorator that makes a function the handler of *topic*.
 
         Args:
-            topic: Which.
-            tag: Tags to let through, ``"a || b"``; by default all.
-            sql: A condition over properties, ``"price > 20"``; instead of tags.
+            topic: The topic.
+            tag: Tags, ``"a || b"``; default: all.
+            sql: A condition over properties, ``"price > 20"``; excludes *tag*.
         """
         if tag is not None and sql is not None:
             raise ValidationError("tag and sql exclude each other")
@@ -170,17 +170,17 @@ class AsyncPushConsumer:
         return decorate
 
     async def start(self) -> None:
-        """Join the group and begin; queues come as the other members hand them over.
+        """Join the group and start reading; queues arrive when other members hand them over.
 
-        Brokers that are away may be restarting: they are waited for up to 30 seconds.
+        If brokers are away, they may be restarting, so this waits for them up to 30 seconds.
 
         Raises:
-            ValidationError: There is no handler.
-            TopicNotFoundError: A topic does not exist, and is not waited for.
-            SubscriptionConflictError: The group subscribes to something else.
-            ClientIdInUseError: Another process has this client id.
+            ValidationError: The consumer has no handler.
+            TopicNotFoundError: A topic does not exist, and the consumer does not wait for it.
+            SubscriptionConflictError: The group has other subscriptions.
+            ClientIdInUseError: Another process uses this client id.
             ClosedError: The client was closed meanwhile.
-            ErucaError: No broker answered, or one will not have this member.
+            ErucaError: No broker answered, or a broker refuses this member.
         """
         self._context.check_open()
         if self._stopped.is_set():
@@ -189,7 +189,8 @@ class AsyncPushConsumer:
             raise ValidationError("the consumer has been started already")
         if not self._handlers.topics:
             raise ValidationError(
-                "the consumer has no handler", fix="subscribe, or decorate one with on()"
+                "the consumer has no handler",
+                fix="call subscribe(), or decorate a function with on()",
             )
         running = self._running = RunningConsumer(
             self._context,
@@ -212,15 +213,16 @@ class AsyncPushConsumer:
             raise ClosedError("the client was closed while the consumer started") from None
 
     async def wait_stopped(self) -> None:
-        """Return when the consumer has been stopped.
+        """Wait until the consumer has been stopped.
 
         Raises:
-            ValidationError: It has not been started.
-            ErucaError: It could not go on: it was fenced, or the group's subscriptions changed.
+            ValidationError: The consumer has not been started.
+            ErucaError: The consumer cannot continue: it was fenced, or the group's subscriptions
+                changed.
         """
         if self._running is None and not self._stopped.is_set():
             raise ValidationError(
-                "the consumer has not been started, so nothing would end this",
+                "the consumer has not been started, so it would never stop",
                 fix="call run() instead, or wait in a with block of the consumer",
             )
         await self._stopped.wait()
@@ -228,11 +230,11 @@ class AsyncPushConsumer:
             raise self._failure
 
     async def run(self) -> None:
-        """Start, unless that has been done, and return when the consumer has been stopped.
+        """Start, if that has not been done, and return when the consumer has been stopped.
 
-        SIGTERM and Ctrl-C stop it in order: handlers end, offsets are committed, the queues are
-        handed over; a second signal ends the process. A program that handles a signal itself goes
-        on to do so. For several consumers see :func:`eruca.stop_on_signals`.
+        SIGTERM and Ctrl-C stop it in order: handlers end, offsets are committed, and queues are
+        handed over. A second signal ends the process. If the program handles a signal itself, its
+        handler stays in place. For several consumers see :func:`eruca.stop_on_signals`.
 
         Raises:
             ErucaError: As :meth:`start` and :meth:`wait_stopped`.
@@ -242,22 +244,21 @@ class AsyncPushConsumer:
                 await self.wait_stopped()
 
     def stop_soon(self) -> None:
-        """Begin to stop, without waiting for it; any thread and signal handler may call this.
+        """Begin to stop, without waiting for it; any thread or signal handler may call this.
 
-        A consumer that has not been started stops as soon as it has been.
+        A consumer that has not been started stops right after its start.
         """
         self._is_to_stop = True
         if self._loop is not None:
-            with suppress(RuntimeError):  # the event loop is closed, and so the consumer is
+            with suppress(RuntimeError):  # the event loop is closed, and so is the consumer
                 self._loop.call_soon_threadsafe(self._begin_stop)
 
     async def stop(self) -> None:
-        """Stop and lose nothing: let handlers end, commit, hand the queues over, leave the group.
+        """Stop without losing messages: end handlers, commit, hand over queues, leave the group.
 
-        Handlers that take longer than ``stop_timeout_seconds`` are given up: what they have in
-        hand will be handled again by others. So a handler must not wait for this: it would wait for
-        itself, and be given up. A consumer that is just being started is stopped as soon as it has
-        been.
+        Handlers that take longer than ``stop_timeout_seconds`` are abandoned: other members handle
+        their messages again. A handler must not wait for this call: it would wait for itself and be
+        abandoned. If the consumer is being started, it stops right after its start.
         """
         if self._running is None:
             self._end()
@@ -265,14 +266,14 @@ class AsyncPushConsumer:
         await asyncio.shield(self._begin_stop())
 
     async def pause(self, *queues: MessageQueue) -> None:
-        """Hand out nothing from *queues* until they are resumed; from all, if none is given.
+        """Hand out nothing from *queues* until they are resumed; default: from all.
 
-        They stay this member's. A batch that has begun goes on.
+        The queues stay with this member. A running batch continues.
         """
         self._checked_running().pause(queues)
 
     async def resume(self, *queues: MessageQueue) -> None:
-        """Hand out messages from *queues* again; from all, if none is given."""
+        """Hand out messages from *queues* again; default: from all."""
         self._checked_running().resume(queues)
 
     async def close(self) -> None:
@@ -280,11 +281,11 @@ class AsyncPushConsumer:
         await self.stop()
 
     async def leave(self, *, drain: bool, failed: bool) -> None:
-        """Stop, because the client is closed; without *drain*, at once."""
+        """Stop because the client is closed; without *drain*, stop at once."""
         if self._running is None and self._handlers.topics and not failed:
             _logger.warning(
-                "consumer of group %s has handlers and was never started: call run(), or use it in"
-                " a with block",
+                "the consumer of group %s has handlers but was never started: call run(), or"
+                " use it in a with block",
                 self.group,
             )
         if not drain and self._running is not None and self._stopping is None:
@@ -317,7 +318,7 @@ class AsyncPushConsumer:
             raise
 
     async def _until_started(self, *, cancel: bool = False) -> None:
-        """Return once nothing is being started any more; or it would go on when all has ended."""
+        """Wait until no start is under way; otherwise it would continue after the end."""
         assert self._starting is not None
         if cancel:
             self._starting.cancel()
@@ -332,7 +333,7 @@ class AsyncPushConsumer:
         assert self._running is not None
         await self._until_started()
         if self._stopped.is_set():
-            return  # it could not be started
+            return  # its start failed
         try:
             await self._running.stop()
         finally:
@@ -343,11 +344,13 @@ class AsyncPushConsumer:
         self._context.forget(self)
 
     def _fail(self, error: BaseException) -> None:
-        """End because of what nobody could mend."""
+        """Stop because of an error that no retry fixes."""
         if self._failure is not None or self._stopped.is_set():
             return
         if isinstance(error, ErucaError):
-            _logger.error("consumer %s of %s cannot go on: %s", self._client_id, self.group, error)
+            _logger.error(
+                "consumer %s of %s cannot continue: %s", self._client_id, self.group, error
+            )
         else:
             _logger.error("consumer %s of %s failed", self._client_id, self.group, exc_info=error)
         self._failure = error
@@ -360,7 +363,7 @@ class AsyncPushConsumer:
 
 
 def _new_client_id(settings: PushSettings) -> str:
-    """Return a client id: a new one, or in broadcasting one that finds its offsets again."""
+    """Return a client id: a generated one, or in broadcasting the fixed one."""
     address = socket.inet_ntoa(local_address())
     if not settings.is_clustering:
         return f"{address}@{_BROADCASTING_NAME}"

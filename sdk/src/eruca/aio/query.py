@@ -1,7 +1,7 @@
-"""Questions to the query service: messages by id, key, tag and time, and what befell them.
+"""Client of the query service: messages by id, key, tag and time, and their history.
 
-Any query service of a cluster will do: ``ERUCA_QUERY_URLS`` names them, or else the name servers'
-key-value table does (:mod:`eruca.aio.cluster.instances`).
+All query services of a cluster are equivalent. ``ERUCA_QUERY_URLS`` names them, or else the name
+servers' key-value table does (:mod:`eruca.aio.cluster.instances`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from eruca.core.routing.services import QUERY_SERVICE
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
 
-ANSWER_SECONDS: Final = 20.0  # it may have to look through much, and ask brokers
+ANSWER_SECONDS: Final = 20.0  # a query may search much data and call brokers
 M = TypeVar("M", bound=BaseModel)
 
 
 @checked_calls()
 class AsyncQuery:
-    """Asks the query services of a client's cluster; made by :attr:`eruca.AsyncClient.query`."""
+    """Requests to a cluster's query services; made by :attr:`eruca.AsyncClient.query`."""
 
     def __init__(self, context: ClientContext) -> None:
         self._instances = Instances(QUERY_SERVICE, context, timeout=ANSWER_SECONDS)
@@ -47,12 +47,12 @@ class AsyncQuery:
 
         Args:
             message_id: Either id.
-            topic: Where it lies: a unique id may be that of messages in several topics. None: the
-                first that consumers saw; ``also_stored`` names the others.
+            topic: The message's topic, because messages in several topics may share a unique id.
+                None: the first that consumers saw; ``also_stored`` lists the others.
 
         Raises:
-            MessageNotFoundError: There is none.
-            SearchIncompleteError: None was found, and not everything could be searched.
+            MessageNotFoundError: No message has this id.
+            SearchIncompleteError: No message was found, and a part of the data was not searched.
         """
         if topic is not None:
             check_topic(topic)
@@ -60,7 +60,7 @@ class AsyncQuery:
         return await self._ask(MessageFound, "GET", target)
 
     async def timeline(self, message_id: str) -> Timeline:
-        """Return what befell a message, and where groups stand with it; raises as ``message``."""
+        """Return a message's history, and its state in each group; raises as ``message``."""
         target = f"/v1/messages/{path_segment(message_id)}/timeline"
         return await self._ask(Timeline, "GET", target)
 
@@ -78,19 +78,19 @@ class AsyncQuery:
         limit: int = LIST_LIMIT_DEFAULT,
         cursor: str | None = None,
     ) -> MessagePage:
-        """Return a page of a topic's messages, the newest first.
+        """Return a page of a topic's messages, newest first.
 
         Args:
-            topic: Whose messages.
-            key: Only those with this key; compared exactly.
-            tag: Only those with this tag.
-            begin: Stored then or later.
-            end: Stored before then.
-            group: Only those that this group has read, or not.
-            group_state: Which of the two; "past" is refused where no group is given.
-            bodies: Whether they come with bodies and properties; 100 at most do.
-            limit: Messages at most.
-            cursor: ``next_cursor`` of the page before.
+            topic: The topic.
+            key: Only messages with this key; the comparison is exact.
+            tag: Only messages with this tag.
+            begin: Only messages stored at this time or later.
+            end: Only messages stored before this time.
+            group: Only messages that this group has read, or has not read.
+            group_state: Which of the two; "past" requires *group*.
+            bodies: Whether to include bodies and properties; limits the page to 100 messages.
+            limit: Maximum number of messages.
+            cursor: ``next_cursor`` of the previous page.
         """
         check_topic(topic)
         if group is not None:
@@ -115,31 +115,32 @@ class AsyncQuery:
         return await self._ask(QueryStatus, "GET", "/v1/status")
 
     async def rebuild(self, brokers: Iterable[str] | None = None) -> list[str]:
-        """Have the read model made anew of some brokers' logs, or of all; return which.
+        """Rebuild the read model from the logs of some brokers, or of all; return their names.
 
-        What is there answers until then; ``status`` tells how far it is.
+        Until it is done, the current read model answers queries; ``status`` shows the progress.
         """
         request = RebuildRequest(brokers=None if brokers is None else list(brokers))
         begun = await self._ask(RebuildBegun, "POST", "/v1/projection:rebuild", request)
         return begun.brokers
 
     async def forget(self, broker_name: str) -> None:
-        """Drop all that was read of a broker's log which was taken away for good.
+        """Drop all data from the log of a broker that was removed for good.
 
-        No answer lacks anything of it from then on. One that comes back under this name is read
-        anew. What the transaction checkers know of it, ``admin.transactions.forget`` drops.
+        From then on, no answer is incomplete because of that broker. If a broker returns under this
+        name, its log is read from the beginning. To drop the transaction checkers' data, call
+        ``admin.transactions.forget``.
 
         Raises:
-            BrokerNotFoundError: Its log has never been followed, or it has been forgotten.
-            ConflictError: A name server still knows it: stop it first.
+            BrokerNotFoundError: Its log was never followed, or has already been dropped.
+            ConflictError: A name server still knows the broker: stop it first.
         """
         await self._instances.request("DELETE", f"/v1/brokers/{path_segment(broker_name)}")
 
     async def urls(self) -> list[str]:
-        """Return where the query services are that have not failed; the first is the one in use.
+        """Return the URLs of the query services that have not failed; the first is in use.
 
         Raises:
-            NoRouteError: None is known.
+            NoRouteError: No query service is known.
         """
         return await self._instances.urls()
 

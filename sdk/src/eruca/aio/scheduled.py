@@ -1,4 +1,4 @@
-"""Messages that wait for their delivery, over all brokers: looking at them and recalling one."""
+"""Scheduled messages over all brokers: list them and cancel one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HeldScheduled:
-    """A message that waits, and the broker that has it."""
+    """A scheduled message and its broker."""
 
     broker_name: str
     message: ScheduledMessage
@@ -41,9 +41,9 @@ class Scheduled:
     async def waiting(
         self, topic: str | None, unanswered: dict[str, ErucaError] | None = None
     ) -> AsyncIterator[HeldScheduled]:
-        """Iterate over what waits, as it comes due.
+        """Iterate over scheduled messages in the order of their delivery times.
 
-        Brokers that do not answer are put into *unanswered*; where it is None, that is an error.
+        *unanswered* collects the brokers that do not answer; if it is None, such a broker raises.
         """
         streams = [
             answered(name, self._of_broker(name, url, topic), unanswered)
@@ -53,7 +53,7 @@ class Scheduled:
             yield held
 
     async def recall(self, recall_handle: str) -> RecallHandle:
-        """Recall the message of a handle at the handle's broker; return what the handle names."""
+        """Cancel the message of a handle at the handle's broker; return the parsed handle."""
         try:
             handle = decode_recall_handle(recall_handle)
         except MalformedRecallHandleError as error:
@@ -63,7 +63,7 @@ class Scheduled:
         return handle
 
     async def _refusal(self, text: str, reason: str) -> ErucaError:
-        """Return the error of a text that is no handle; it names what the text, an id, may mean."""
+        """Return the error for a text that is not a handle; if it is an id, list its messages."""
         messages: list[Mapping[str, str]] = []
 
         async def ask(url: str) -> None:
@@ -72,15 +72,17 @@ class Scheduled:
             except ValidationError as error:
                 messages.extend(error.errors)
 
-        unknown = ScheduledNotFoundError(f"{reason}, and no broker knows a message of that id")
+        unknown = ScheduledNotFoundError(
+            f"{reason}, and no broker has a scheduled message with this id"
+        )
         if not text or len(text) > RECALL_HANDLE_SIZE_MAX:
             return unknown
         await on_those_that_know(await self._masters.all(), ask, unknown)
         waiting = "".join(f"; {message['detail']}" for message in messages)
         return ValidationError(
-            f"{reason}; a message's id alone says neither its topic nor its broker{waiting}",
+            f"{reason}; a message id contains neither the topic nor the broker{waiting}",
             errors=messages,
-            fix="give the recall_handle of the send's result, or of eruca scheduled list",
+            fix="give the recall_handle from the send's result, or from eruca scheduled list",
         )
 
     async def _of_broker(
@@ -91,7 +93,7 @@ class Scheduled:
             target = target_of(_PATH, topic=topic, cursor=cursor, limit=LIST_LIMIT_MAX)
             page = await self._masters.call(ScheduledList, "GET", url, target)
             for damaged in page.damaged:
-                _logger.warning("a delayed message at %s is damaged: %s", url, damaged.reason)
+                _logger.warning("a scheduled message at %s is damaged: %s", url, damaged.reason)
             for message in page.scheduled:
                 yield HeldScheduled(broker_name, message)
             cursor = page.next_cursor

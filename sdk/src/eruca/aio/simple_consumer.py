@@ -1,14 +1,15 @@
-"""The simple consumer: messages one by one, without queues, members or a session.
+"""The simple consumer: leases single messages, without queues, members or a session.
 
-It asks the brokers of its topics in turn for messages, which are its own for a time, and finishes
-each by itself. Any number of consumers of a group may do so; brokers see to it that no two have a
-message at the same time. What is not finished in time comes again, to whoever asks next.
+It requests messages from the brokers of its topics in turn. Each message comes under a lease, and
+the program acknowledges it by itself. A group may have any number of such consumers. The brokers
+never lease a message to two of them at once. A message that is not acknowledged before its lease
+expires is redelivered to any consumer of the group.
 
-Brokers that do not answer are passed over as long as others do, and one that asks for patience
-(Retry-After) is asked again only after it. With one broker the wait is one held request; with
-several it goes round, so that a message waits a few seconds at most for a lone consumer, and less
-the more there are. One that hangs costs the client's time-out once in a while, for whether it has
-handed out messages only its answer can tell.
+Brokers that do not answer are skipped as long as others answer. A broker that asks for a pause
+(Retry-After) is skipped for that pause. With one broker, waiting is one held request. With several,
+the consumer goes round them. So a single consumer receives a message after a few seconds at most,
+and several consumers sooner. A broker that hangs costs the client's timeout once in a while,
+because only its answer shows whether it has leased messages.
 
 Source: RocketMQ 5, ``SimpleConsumer`` of its gRPC client.
 """
@@ -78,7 +79,7 @@ class _Target(NamedTuple):
 
 @checked_calls(late={"Delivery": "eruca.core.consuming.delivery"})
 class AsyncSimpleConsumer:
-    """Receives messages and finishes each by itself; made by :meth:`AsyncClient.simple_consumer`.
+    """Leases messages and acknowledges each by itself; made by :meth:`AsyncClient.simple_consumer`.
 
     Any number of tasks may use it at the same time.
     """
@@ -88,10 +89,10 @@ class AsyncSimpleConsumer:
         self._settings = settings
         self._api_made: DeliveryApi | None = None
         self._turn = 0
-        self._is_start_due = settings.start is not None  # to be compared with the group's
+        self._is_start_due = settings.start is not None  # the warning about an ignored start is due
         self._failures: Failures[_Target] = Failures()
         self._outages = Outages(
-            _logger, failed="no deliveries of %s for now: %s", over="deliveries of %s again"
+            _logger, failed="receiving %s failed; retrying: %s", over="receiving %s works again"
         )
         self._is_closed = False
 
@@ -107,19 +108,19 @@ class AsyncSimpleConsumer:
         *,
         invisible_seconds: float | None = None,
     ) -> list[Delivery]:
-        """Return messages that are this consumer's for a time; none if *wait_seconds* bring none.
+        """Lease messages and return them; empty if none arrive in *wait_seconds*.
 
         Args:
-            count_max: How many at most, up to 32.
-            wait_seconds: The time to wait for the first.
-            invisible_seconds: For how long; by default as the consumer was made with.
+            count_max: Maximum number of messages, up to 32.
+            wait_seconds: Maximum wait for the first message.
+            invisible_seconds: Length of the lease; default: the consumer's.
 
         Raises:
             TopicNotFoundError: A topic does not exist.
-            NoLiveBrokerError: No broker has been there while waiting.
+            NoLiveBrokerError: No broker was live in time.
             SubscriptionConflictError: The group consumes the topic with another filter.
-            RequestError, RefusedError: A broker will not have it, and repeating it is useless.
-            ErucaError: No broker answered while waiting.
+            RequestError, RefusedError: A broker refuses the request; a retry fails as well.
+            ErucaError: No broker answered in time.
         """
         self._check_usable()
         check_count("count_max", count_max, 1, DELIVERY_COUNT_MAX)
@@ -144,12 +145,12 @@ class AsyncSimpleConsumer:
                 await asyncio.sleep(pause)
 
     async def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:
-        """Finish messages: they do not come again. At each broker all of them, or none.
+        """Acknowledge messages: they are not redelivered. At each broker all of them or none.
 
         Raises:
-            StaleHandleError: One is somebody else's by now, or done.
-            ExpiredHandleError: The time of one was over; it comes again.
-            ErucaError: A broker did not answer; its messages may come again.
+            StaleHandleError: One was redelivered, or is already acknowledged.
+            ExpiredHandleError: The lease of one has expired; it is redelivered.
+            ErucaError: A broker did not answer; its messages may be redelivered.
         """
         self._check_usable()
         for broker_name, some in _by_broker(deliveries).items():
@@ -165,17 +166,17 @@ class AsyncSimpleConsumer:
         reason: str = "failed",
         error: str | None = None,
     ) -> None:
-        """Give messages up: they come again, or are dead letters. At each broker all, or none.
+        """Reject messages: they are redelivered or become dead letters. At each broker all or none.
 
         Args:
             deliveries: The messages.
-            delay_seconds: Before they come again; None: by the group's retry policy.
+            delay_seconds: Delay before redelivery; None: by the group's retry policy.
             reason: Why, in a word; kept with a dead letter.
             error: The error's text; kept with a dead letter.
 
         Raises:
-            StaleHandleError, ExpiredHandleError: One was not this consumer's any more.
-            ErucaError: A broker did not answer; its messages come again in any case.
+            StaleHandleError, ExpiredHandleError: This consumer's lease of one has ended.
+            ErucaError: A broker did not answer; its messages are redelivered in any case.
         """
         from eruca.aio.cluster.requests import checked_request  # pydantic: loaded when needed
         from eruca.contract.deliveries import DeliveryNacks  # … as well
@@ -196,14 +197,14 @@ class AsyncSimpleConsumer:
         *,
         invisible_seconds: float | None = None,
     ) -> datetime:
-        """Keep messages for longer, from now on; return until when all of them are kept.
+        """Extend leases, counted from now; return the time when the first of them expires.
 
         Args:
             deliveries: The messages; at least one.
-            invisible_seconds: For how long; by default as they were received with.
+            invisible_seconds: New length of the lease; default: as received.
 
         Raises:
-            StaleHandleError, ExpiredHandleError: One was not this consumer's any more.
+            StaleHandleError, ExpiredHandleError: This consumer's lease of one has ended.
             ErucaError: A broker did not answer.
         """
         from eruca.contract.deliveries import DeliveryExtension  # pydantic: as above
@@ -219,18 +220,18 @@ class AsyncSimpleConsumer:
                 extension = DeliveryExtension(handles=handles, invisible_seconds=seconds)
                 kept_until.append((await self._api.extend(url, extension)).visible_at)
         if not kept_until:
-            raise ValidationError("deliveries: none is given")
+            raise ValidationError("deliveries: expected at least one")
         return min(kept_until)
 
     def handling(self, delivery: Delivery) -> AsyncHandling:
-        """Return a context that keeps a message while its block runs, and finishes it at the end.
+        """Return a context that extends a message's lease while its block runs.
 
-        Acknowledged where the block ends well; given up where it raises.
+        If the block succeeds, the message is acknowledged. If it raises, the message is rejected.
         """
         return AsyncHandling(self, delivery)
 
     async def close(self) -> None:
-        """Stop receiving. What was received and not finished comes again when its time is over."""
+        """Stop receiving. Unacknowledged messages are redelivered when their leases expire."""
         if not self._is_closed:
             self._is_closed = True
             self._context.forget(self)
@@ -247,7 +248,7 @@ class AsyncSimpleConsumer:
         await self.close()
 
     async def leave(self, *, drain: bool, failed: bool) -> None:
-        """Close, as its client ends."""
+        """Close because the client ends."""
         await self.close()
 
     @property
@@ -265,14 +266,14 @@ class AsyncSimpleConsumer:
         return self._api_made
 
     async def _targets(self, wait_seconds: float) -> list[_Target]:
-        """Return the brokers to ask, for each topic, the next one in turn first.
+        """Return the brokers to call, for each topic, the next one in turn first.
 
-        While none is registered at all, one is waited for up to *wait_seconds*.
+        If no broker is registered, wait for one, up to *wait_seconds*.
 
         Raises:
             TopicNotFoundError: A topic does not exist.
-            NoLiveBrokerError: None has come in that time.
-            NoRouteError: No live broker has any of them.
+            NoLiveBrokerError: No broker was live in that time.
+            NoRouteError: No live broker has any of the topics.
         """
         targets: list[_Target] = []
         for topic in self._settings.subscriptions:
@@ -283,13 +284,13 @@ class AsyncSimpleConsumer:
             targets += [_Target(topic, name) for name in names]
         if not targets:
             topics = ", ".join(self._settings.subscriptions)
-            raise NoRouteError(f"no live broker has queues to read of {topics}")
+            raise NoRouteError(f"no live broker has readable queues of {topics}")
         self._turn += 1
         first = self._turn % len(targets)
         return targets[first:] + targets[:first]
 
     async def _warn_of_unused_start(self, targets: Sequence[_Target]) -> None:
-        """Say once that the group began before, if it did; the first request makes it."""
+        """Warn once if the group already exists; call this before the request that creates it."""
         if not self._is_start_due:
             return
         self._is_start_due = False
@@ -312,7 +313,7 @@ class AsyncSimpleConsumer:
         count_max: int,
         invisible_seconds: float,
     ) -> list[Delivery]:
-        """Ask one broker after the other until one has messages; return what it has."""
+        """Call the brokers one after another until one has messages; return them."""
         loop = asyncio.get_running_loop()
         for target in targets:
             begun = loop.time()
@@ -359,7 +360,7 @@ class AsyncSimpleConsumer:
                 for wire in answer.deliveries
             ]
         except ValueError as error:
-            raise TransportError(f"{url}: the deliveries cannot be read: {error}") from error
+            raise TransportError(f"{url}: the deliveries are invalid: {error}") from error
 
     def _note(self, target: _Target, error: ErucaError) -> None:
         self._outages.failed(str(target), error)
@@ -385,7 +386,7 @@ def _by_broker(deliveries: Delivery | Iterable[Delivery]) -> dict[str, list[Deli
     several = deliveries if isinstance(deliveries, Iterable) else (deliveries,)
     by_broker: defaultdict[str, list[Delivery]] = defaultdict(list)
     for delivery in several:
-        check_argument("deliveries", delivery, Delivery)  # a generator is read but once: here
+        check_argument("deliveries", delivery, Delivery)  # a generator can be read only once: here
         by_broker[delivery.broker_name].append(delivery)
     return by_broker
 

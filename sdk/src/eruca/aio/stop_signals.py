@@ -1,13 +1,13 @@
-"""SIGTERM and Ctrl-C, as a program with consumers means them: finish what is in hand, then end.
+"""SIGTERM and Ctrl-C in a program with consumers: finish the running work, then end.
 
-The first signal asks the consumers to stop. A second one does what it would have done without
-this: it ends the process, so that a handler that hangs keeps nobody from stopping the program.
+The first signal tells the consumers to stop. The second one has its usual effect: it ends the
+process. So a hanging handler cannot prevent a program's end.
 
-Only signals that nobody handles are taken over: a program, or a server such as uvicorn, that
-handles them itself goes on to do so. Python hands signals to the main thread alone; in another
-thread this does nothing.
+Only signals without a handler are taken over. If the program or a server such as uvicorn handles
+them itself, that handler stays in place. Python delivers signals only to the main thread; in
+another thread this module does nothing.
 
-Concurrency rule: the main thread's. The state is the signals' handler itself.
+Concurrency rule: the main thread's. The only state is the installed signal handlers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stoppable(Protocol):
-    """A consumer that can be asked to stop."""
+    """A consumer that can be told to stop."""
 
     def stop_soon(self) -> None:
         """Begin to stop; called by a signal handler."""
@@ -34,9 +34,9 @@ class Stoppable(Protocol):
 
 @contextmanager
 def stop_on_signals(*consumers: Stoppable) -> Iterator[None]:
-    """Have SIGTERM and Ctrl-C stop *consumers* in order while the block runs.
+    """Stop *consumers* in order on SIGTERM and Ctrl-C while the block runs.
 
-    ``consumer.run()`` does it for one consumer. For several, or around more than consumers::
+    ``consumer.run()`` does this for one consumer. For several consumers, or around more code::
 
         with eruca.stop_on_signals(billing, shipping), billing, shipping:
             billing.wait_stopped()
@@ -54,7 +54,7 @@ def stop_on_signals(*consumers: Stoppable) -> Iterator[None]:
 
 
 class _StopHandler:
-    """Handles the signals while there are consumers to be stopped."""
+    """Handles the signals while there are consumers to stop."""
 
     def __init__(self) -> None:
         self._consumers: list[Stoppable] = []
@@ -102,7 +102,7 @@ def _current() -> _StopHandler | None:
 
 
 def _is_free(handler: Callable[..., Any] | int | None) -> bool:
-    """Tell whether nobody but Python, or asyncio's runner, handles a signal."""
+    """Tell whether only Python, or asyncio's runner, handles a signal."""
     if handler is signal.SIG_DFL or handler is signal.default_int_handler:
         return True
     if not isinstance(handler, functools.partial):

@@ -1,7 +1,7 @@
-"""Changing a topic on several brokers, so that all of them hold one order config.
+"""Change a topic on several brokers, so that all of them store the same order config.
 
-Over which queues an ordered topic's sharding keys are divided is held by every broker that has it.
-So whichever broker's settings change, the others are told.
+The order config divides an ordered topic's sharding keys over queues. Every broker of the topic
+stores it. So if one broker's settings change, the others get the new order config.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class TopicChanges:
         *,
         is_forced: bool = False,
     ) -> dict[str, TopicConfig]:
-        """Do what :meth:`eruca.aio.admin.AsyncAdmin.change_topic` says."""
+        """Change a topic; :meth:`eruca.aio.admin.AsyncAdmin.change_topic` has the contract."""
         check_topic(topic)
         live = await self._masters.all()
         for name in settings.keys() - live.keys():
             live[name] = await self._masters.of_broker(name)
         api = self._context.broker_api
-        silent: dict[str, ErucaError] = {}  # as good as away: their keys wait for them
+        silent: dict[str, ErucaError] = {}  # treated as away: their keys wait for them
         held = await known_by(
             live, lambda url: api.get_topic(url, topic), TopicNotFoundError, silent
         )
@@ -74,7 +74,7 @@ class TopicChanges:
 
 
 def _with_what_is_held(settings: TopicSettings, held: TopicConfig | None) -> TopicSettings:
-    """Return a broker's settings of a topic: what it holds, and in its place what is named."""
+    """Return a broker's stored settings of a topic, with *settings* replacing the given fields."""
     if held is None:
         return settings.with_fitting_counts()
     kept = held.model_dump(include=_SETTINGS - settings.model_fields_set)
@@ -84,23 +84,22 @@ def _with_what_is_held(settings: TopicSettings, held: TopicConfig | None) -> Top
 def _check_given_up(
     topic: str, name: str, live: Collection[str], held: Mapping[str, TopicConfig]
 ) -> None:
-    """Raise ValidationError where a broker's keys of *topic* cannot be given up."""
+    """Raise ValidationError if a broker's keys of *topic* cannot be moved."""
     if name in live:
         raise ValidationError(
-            f"without: {name} is there",
-            fix=f"send its keys elsewhere: eruca topic create {topic} --broker {name} "
-            "--permission r",
+            f"without: broker {name} is live",
+            fix=f"move its keys: eruca topic create {topic} --broker {name} --permission r",
         )
     orders = [its.order_config for its in held.values() if its.order_config is not None]
     if not any(name in order.queues for order in orders):
         raise ValidationError(
-            f"without: no keys of {topic} are {name}'s",
-            fix=f"see whose they are: eruca topic show {topic}",
+            f"without: no keys of {topic} are assigned to {name}",
+            fix=f"list the brokers of the keys: eruca topic show {topic}",
         )
 
 
 def _shows(route: TopicRoute, configs: Mapping[str, TopicConfig]) -> bool:
-    """Tell whether a topic's route has it as the brokers now do."""
+    """Tell whether a topic's route shows the brokers' new settings."""
     shown = {
         data.broker_name: (data.read_queue_count, data.write_queue_count, data.permission)
         for data in route.queues

@@ -1,7 +1,8 @@
-"""Administration of transactions: those that are not over, one by its id, an operator's decision.
+"""Administration of transactions: undecided ones, one by its id, an operator's decision.
 
-Each transaction is at one broker, and only that one knows it. A broker that cannot be reached makes
-a list fail, for it would not be whole; a transaction that another one knows is found all the same.
+Each transaction is on one broker, and only that broker knows it. If a broker is unreachable, a list
+fails, because it would be incomplete. A lookup by id succeeds if another broker knows the
+transaction.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
     from eruca.contract.transaction_events import Outcome
 
-FORGET_SECONDS: Final = 20.0  # it may have to wait for what is being written
+FORGET_SECONDS: Final = 20.0  # it may have to wait for a pending write
 
 
 @checked_calls()
@@ -52,14 +53,15 @@ class AsyncTransactionAdmin:
         broker_name: str | None = None,
         unanswered: dict[str, ErucaError] | None = None,
     ) -> AsyncIterator[TransactionSummary]:
-        """Iterate over what is pending or parked, oldest first.
+        """Iterate over pending or parked transactions, oldest first.
 
         Args:
-            state: ``pending``: nobody has decided. ``parked``: rolled back, for nobody decided in
+            state: ``pending``: undecided. ``parked``: rolled back because there was no decision in
                 time; an operator may still commit it.
-            producer_group: Only those of it.
-            broker_name: Only those at this broker.
-            unanswered: Takes brokers that do not answer, and how; None: that is an error.
+            producer_group: Only transactions of this group.
+            broker_name: Only transactions on this broker.
+            unanswered: Collects the brokers that do not answer, each with its error. None: an
+                unanswered request raises.
         """
         if producer_group is not None:
             check_group(producer_group, "producer_group")
@@ -74,15 +76,15 @@ class AsyncTransactionAdmin:
     async def get(
         self, transaction_id: str, *, broker_name: str | None = None
     ) -> TransactionDetail:
-        """Return a transaction, its message and its history, as long as its broker remembers it.
+        """Return a transaction with its message and history, as long as its broker keeps them.
 
         Args:
             transaction_id: Its id.
-            broker_name: Where to look; by default everywhere.
+            broker_name: Where to look; default: on all brokers.
 
         Raises:
             TransactionNotFoundError: No broker knows it.
-            ValidationError: Several brokers know one of this id.
+            ValidationError: Several brokers have a transaction with this id.
         """
         _, detail = await self._located(transaction_id, broker_name)
         return detail
@@ -90,38 +92,39 @@ class AsyncTransactionAdmin:
     async def commit(
         self, transaction_id: str, *, reason: str, broker_name: str | None = None
     ) -> DecisionReceipt:
-        """Have a pending or parked transaction's message delivered, as an operator.
+        """Commit a pending or parked transaction as an operator: its message is delivered.
 
         Args:
             transaction_id: Its id.
             reason: Why; recorded.
-            broker_name: Where it is; by default all brokers are asked.
+            broker_name: Its broker; default: look on all brokers.
 
         Raises:
-            AlreadyDecidedError: It was rolled back, and not since its checks were used up.
+            AlreadyDecidedError: It was rolled back by a decision, not because its checks were used
+                up.
             TransactionNotFoundError: No broker knows it.
-            ValidationError: Several brokers know one of this id.
+            ValidationError: Several brokers have a transaction with this id.
         """
         return await self._decide(transaction_id, "commit", reason, broker_name)
 
     async def rollback(
         self, transaction_id: str, *, reason: str, broker_name: str | None = None
     ) -> DecisionReceipt:
-        """See to it that a transaction's message is never delivered, as an operator.
+        """Roll back a transaction as an operator: its message is never delivered.
 
-        A parked one is discarded. The arguments and errors are those of :meth:`commit`.
+        A parked transaction is discarded. The arguments and errors are those of :meth:`commit`.
         """
         return await self._decide(transaction_id, "rollback", reason, broker_name)
 
     async def forget(self, broker_name: str) -> None:
-        """Have the transaction checkers drop a broker which was taken away for good.
+        """Make the transaction checkers drop a broker that was removed for good.
 
-        Its transactions go, also those that nobody has decided. One that comes back under this name
-        is read anew. What the query services know of it, ``query.forget`` drops.
+        Its transactions are dropped, undecided ones included. If a broker returns under this name,
+        its log is read from the beginning. To drop the query services' data, call ``query.forget``.
 
         Raises:
-            BrokerNotFoundError: Its log has never been followed, or it has been forgotten.
-            ConflictError: A name server still knows it: stop it first.
+            BrokerNotFoundError: Its log was never followed, or has already been dropped.
+            ConflictError: A name server still knows the broker: stop it first.
             NoRouteError: No transaction checker is known.
         """
         await self._checkers.request("DELETE", f"/v1/brokers/{path_segment(broker_name)}")
@@ -136,7 +139,7 @@ class AsyncTransactionAdmin:
     async def _located(
         self, transaction_id: str, broker_name: str | None
     ) -> tuple[str, TransactionDetail]:
-        """Return where a transaction is, and what is known of it there."""
+        """Return the URL of a transaction's broker, and the transaction."""
         urls = await self._masters.all(broker_name=broker_name)
         answers = await asyncio.gather(
             *(self._api.get(url, transaction_id, timeout=self._timeout) for url in urls.values()),
@@ -152,17 +155,19 @@ class AsyncTransactionAdmin:
                 found[name] = answer
         if len(found) > 1:
             raise ValidationError(
-                f"{' and '.join(sorted(found))} have a transaction of the id {transaction_id!r}",
-                fix="say which is meant: broker_name",
+                f"several brokers have a transaction with the id {transaction_id!r}:"
+                f" {' and '.join(sorted(found))}",
+                fix="choose the broker with broker_name",
             )
         for name, detail in found.items():
             return urls[name], detail
         for error in errors:
             if not isinstance(error, TransactionNotFoundError):
-                raise error  # this one may know it
+                raise error  # this broker may have it
         raise TransactionNotFoundError(
-            f"no transaction {transaction_id!r} is known to {broker_name or 'any broker'}",
-            fix="see eruca txn list; a decided one is known as long as its broker's log has it",
+            f"transaction {transaction_id!r} is unknown to {broker_name or 'every broker'}",
+            fix="list undecided transactions: eruca txn list; a broker keeps a decided one"
+            " until retention deletes it",
         )
 
     async def _of_broker(

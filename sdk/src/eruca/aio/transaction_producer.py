@@ -1,11 +1,12 @@
-"""The transaction producer: messages that are delivered if, and only if, local work was done.
+"""The transaction producer: a message is delivered if and only if its local work commits.
 
-A half message is stored first, which nobody sees; then the program does its work; then the message
-is committed or rolled back. Where the program dies in between, or cannot tell, a transaction
-checker asks the producer group: any of its members, after any restart, is to know from what the
-work has left behind. What happens when is drawn in :mod:`eruca.core.producing.transactions`.
+First, the broker stores a half message, which no consumer sees. Then the program does its local
+work. Then the message is committed or rolled back. If the program crashes in between, or does not
+know the outcome, a transaction checker asks the producer group. Any member, even after a restart,
+must find the outcome in the data that the work left. :mod:`eruca.core.producing.transactions`
+contains the state diagram.
 
-Checks are answered from the moment the producer is started, beside the program's own code.
+The producer answers checks from its start on, concurrently with the program's own code.
 
 Concurrency rule: belongs to the event loop that first uses it; any number of tasks may have
 transactions.
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
     from eruca.core.routing.route_table import PublishView
 
-LOCAL_THREADS_MAX: Final = 32  # local code that is no async function, at a time
+LOCAL_THREADS_MAX: Final = 32  # local code in plain functions, at a time
 
 _logger = logging.getLogger(__name__)
 
@@ -70,9 +71,9 @@ _logger = logging.getLogger(__name__)
 class AsyncTransaction:
     """One transaction, as a context manager; made by :meth:`AsyncTransactionProducer.transaction`.
 
-    Entering it stores the half message, or raises, and then the block does not run. A block that
-    ends well commits. One that raises leaves the transaction to the checker, or rolls it back if
-    that was asked for. Within the block, or after it, ``commit`` and ``rollback`` decide at once.
+    Entering it stores the half message; if that raises, the block does not run. A block that
+    succeeds commits. A block that raises leaves the transaction to the checker, or rolls it back,
+    as *on_error* says. ``commit`` and ``rollback``, in the block or after it, decide at once.
     """
 
     def __init__(
@@ -95,45 +96,46 @@ class AsyncTransaction:
     def half(self) -> HalfMessage:
         """The half message."""
         if self._half is None:
-            raise ClosedError("the transaction has not been begun", fix="enter it: async with …")
+            raise ClosedError("the transaction has not begun", fix="enter it: async with …")
         return self._half
 
     @property
     def transaction_id(self) -> str:
-        """Its id, which is also the message's; to be stored with the local work."""
+        """Its id, which is also the message's id; store it together with the local work."""
         return self.half.transaction_id
 
     @property
     def result(self) -> TransactionResult:
         """The result of the transaction, once it is concluded."""
         if self._result is None:
-            raise ClosedError("the transaction has not been concluded")
+            raise ClosedError("the transaction is not concluded")
         return self._result
 
     async def commit(self) -> TransactionResult:
-        """Have the message delivered.
+        """Commit the transaction: the message is delivered.
 
         Raises:
-            AlreadyDecidedError: It was rolled back: by an answer to a check, an operator, or since
-                all checks were used up.
+            AlreadyDecidedError: It was rolled back: by an answer to a check, by an operator, or
+                because all checks were used up.
             TransactionNotFoundError: The broker does not know the transaction.
-            TopicNotFoundError: The topic is gone; the transaction stays pending.
+            TopicNotFoundError: The topic was deleted; the transaction stays pending.
         """
         return await self.conclude("commit")
 
     async def rollback(self, *, reason: str | None = None) -> TransactionResult:
-        """Have the message never delivered; raises as :meth:`commit` does.
+        """Roll back the transaction: the message is never delivered. Raises as :meth:`commit` does.
 
         Args:
-            reason: For whoever looks at the transaction.
+            reason: For operators who look at the transaction.
         """
         return await self.conclude("rollback", reason=reason)
 
     async def conclude(self, verdict: Verdict, *, reason: str | None = None) -> TransactionResult:
-        """Commit, roll back, or leave the transaction to the checker: ``unknown``.
+        """Commit, roll back, or leave the transaction to the checker (``unknown``).
 
-        A decision that does not reach the broker in time leaves it to the checker as well, and is
-        what a check is answered; ``result.is_decided`` tells. Repeating a decision is harmless.
+        If a decision does not reach the broker in time, the transaction is left to the checker as
+        well, and this producer answers the check with that decision. ``result.is_decided`` is false
+        then. Repeating a decision is harmless.
 
         Raises:
             ValidationError: The opposite was concluded before.
@@ -145,8 +147,8 @@ class AsyncTransaction:
             self._book.conclude(half.transaction_id, verdict)
         elif self._verdict not in ("unknown", verdict):
             raise ValidationError(
-                f"transaction {half.transaction_id} was concluded with {self._verdict}; "
-                f"it cannot be concluded with {verdict}"
+                f"transaction {half.transaction_id} was concluded with {self._verdict}; it"
+                f" cannot be concluded with {verdict}"
             )
         self._verdict = verdict
         if self._result is None or not self._result.is_decided:
@@ -162,7 +164,7 @@ class AsyncTransaction:
         try:
             decision = await self._decisions.deliver(half, self._url, verdict, reason)
         except ErucaError:
-            self._book.settle(half.transaction_id)  # the broker knows better
+            self._book.settle(half.transaction_id)  # the broker's decision counts
             raise
         if decision is not None:
             self._book.settle(half.transaction_id)
@@ -170,7 +172,7 @@ class AsyncTransaction:
 
     async def __aenter__(self) -> Self:
         if self._half is not None:
-            raise ClosedError("the transaction has been begun already")
+            raise ClosedError("the transaction has already begun")
         self._half, self._url = await self._begin()
         return self
 
@@ -191,7 +193,9 @@ class AsyncTransaction:
             else:
                 await self.conclude(self._on_error, reason=text_of_error(error))
         except ErucaError as failure:
-            error.add_note(f"transaction {self.transaction_id} is not what it should be: {failure}")
+            error.add_note(
+                f"transaction {self.transaction_id} does not have the intended outcome: {failure}"
+            )
             _logger.warning("transaction %s after an error: %s", self.transaction_id, failure)
         else:
             if not self.result.is_decided:
@@ -220,7 +224,7 @@ class AsyncTransactionProducer:
 
     @property
     def group(self) -> str:
-        """The producer group, whose members are asked about its transactions."""
+        """The producer group; checkers ask its members about its transactions."""
         return self._settings.group
 
     @property
@@ -229,10 +233,10 @@ class AsyncTransactionProducer:
         return self._client_id
 
     async def start(self) -> None:
-        """Begin to answer checks; a first transaction does so, too. Harmless when repeated.
+        """Start to answer checks; the first transaction does so, too. Repeating it is harmless.
 
-        A program that was started again should do this at once, whatever it sends: there may be
-        transactions that it left undecided.
+        Call this right after a restart, whatever the program sends: it may have left undecided
+        transactions.
         """
         self._start()
 
@@ -248,30 +252,30 @@ class AsyncTransactionProducer:
         on_error: OnError = "unknown",
         timeout_seconds: float | None = None,
     ) -> TransactionResult:
-        """Store a half message, call *execute*, and do as that says.
+        """Store a half message, call *execute*, and commit or roll back by its result.
 
-        *execute* gets the half message, whose ``transaction_id`` is to be stored together with the
-        work, and returns ``"commit"``, ``"rollback"`` or ``"unknown"``, which is also what
-        returning nothing means. A plain function runs in a thread.
+        *execute* gets the half message. It stores the half message's ``transaction_id`` together
+        with its work. It returns ``"commit"``, ``"rollback"`` or ``"unknown"``; None means
+        ``"unknown"``. A plain function runs in a thread.
 
         Args:
             message: What to send.
-            execute: The local work; it does not run unless the half message is stored.
-            queue: Where the message must go; else its sharding key decides, else the producer.
-            selector: Picks the queue from the topic's, by *selector_arg*.
-            selector_arg: What the selector goes by.
-            check_immunity_seconds: For how long nobody is asked what became of it; by default as
-                the checker is set. Should be longer than the local work takes.
-            on_error: What it means that *execute* raises; the error is raised again in any case.
-            timeout_seconds: The time to store the half message; by default the producer's.
+            execute: The local work; runs only if the half message is stored.
+            queue: The target queue; default: the sharding key decides, else the producer.
+            selector: Chooses a queue of the topic by *selector_arg*.
+            selector_arg: Argument of the selector.
+            check_immunity_seconds: How long the transaction is not checked; default: the checker's
+                setting. It should be longer than the local work takes.
+            on_error: The outcome if *execute* raises; the error is raised again in any case.
+            timeout_seconds: Time limit for storing the half message; default: the producer's.
 
         Raises:
             SendFailedError: The half message could not be stored.
-            AlreadyDecidedError: The broker has had another decision before.
+            AlreadyDecidedError: The broker already has another decision.
             ErucaError: As for sending; or the broker refuses the decision.
         """
         if not callable(execute):
-            raise ValidationError(f"execute: {execute!r:.60} is not a function")
+            raise ValidationError(f"execute: expected a function, found {execute!r:.60}")
         async with self.transaction(
             message,
             queue=queue,
@@ -296,9 +300,9 @@ class AsyncTransactionProducer:
         on_error: OnError = "unknown",
         timeout_seconds: float | None = None,
     ) -> AsyncTransaction:
-        """Return a transaction, to be entered: the block is the local work, and commits at its end.
+        """Return a transaction as a context: the block is the local work and commits at its end.
 
-        The arguments are those of :meth:`send_in_transaction`, and so is what entering may raise.
+        The arguments are those of :meth:`send_in_transaction`. Entering raises the same errors.
         """
         self._start()
         assert self._sender is not None
@@ -325,8 +329,8 @@ class AsyncTransactionProducer:
                     timeout=seconds,
                 )
             except BaseException:
-                # Under an id that was made for it no local code has run or ever will; under one of
-                # the program's own it may have, before or elsewhere.
+                # No local code has run under an id that was made just now, and none will. Under the
+                # program's own id it may have run before or elsewhere.
                 is_made = message.message_id is None
                 book.conclude(transaction_id, "rollback" if is_made else "unknown")
                 raise
@@ -338,7 +342,7 @@ class AsyncTransactionProducer:
     async def close(self) -> None:
         """Begin no more transactions, and answer no more checks.
 
-        Transactions that are under way can still be decided, until the client is closed.
+        Transactions under way can still be decided, until the client is closed.
         """
         self._is_closed = True
         if self._check_loop is not None:
@@ -347,13 +351,13 @@ class AsyncTransactionProducer:
         self._context.forget(self)
 
     async def leave(self, *, drain: bool, failed: bool) -> None:
-        """Close, as its context or its client ends."""
+        """Close because the context or the client ends."""
         await self.close()
 
     def broker_health(self) -> tuple[BrokerHealth, ...]:
-        """Return how the brokers stand with this producer, best first.
+        """Return the producer's view of the brokers' health, best first.
 
-        Empty while latency fault tolerance is off: then nothing is remembered.
+        Empty while latency fault tolerance is off, because the producer records nothing then.
         """
         return () if self._faults is None else self._faults.health(time.monotonic() * 1000)
 
@@ -414,7 +418,7 @@ def _wanted_queue(
     selector: QueueSelector | None,
     selector_arg: SelectorArgument,
 ) -> MessageQueue | None:
-    """Return where a message must go, if that matters."""
+    """Return the queue a message must go to; None if it may go to any."""
     if queue is None and selector is None and message.sharding_key is None:
         return None
     return queue_of(message, view, queue, selector, selector_arg)

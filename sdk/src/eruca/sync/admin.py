@@ -1,4 +1,4 @@
-"""Administration: topics, queues, brokers, single messages, the name servers' table.
+"""Administration: topics, queues, brokers, single messages, the name servers' key-value table.
 
 Generated from ``eruca.aio.admin`` by ``sdk/tools/generate_sync.py``; change that one.
 How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
@@ -44,7 +44,7 @@ class Admin:
 
     @property
     def transactions(self) -> TransactionAdmin:
-        """Transactions that are not over, and what became of others."""
+        """Transactions: the pending ones, and the outcomes of the others."""
         from eruca.sync.transaction_admin import TransactionAdmin  # as the async one, late
 
         return TransactionAdmin(self._portal, self._portal.run(lambda: self._twin.transactions))
@@ -62,29 +62,29 @@ class Admin:
         cluster: str | None = None,
         broker_name: str | None = None,
     ) -> dict[str, TopicConfig]:
-        """Create *topic*, or change its settings, on every broker; return it by broker name.
+        """Create *topic*, or change its settings, on every broker; return them by broker name.
 
-        Returns once the name server's route shows it there, if that takes no longer than a
-        request may: a producer that starts now uses all of its queues.
+        Returns when the name server's route shows the change, or when the request timeout is over.
+        A producer that starts after that uses all queues.
 
-        Settings that are None stay as they are; of a new topic they are what is said below.
+        A setting that is None keeps its value. A new topic gets the defaults below.
 
         Args:
             topic: Its name.
-            queue_count: Queues on each broker; 4.
-            read_queue_count: Queues to read, where that differs.
-            write_queue_count: Queues to write, where that differs.
-            permission: What may be done with it; "rw".
-            force: Take queues away although groups have still to read their messages.
-            ordered: Whether a sharding key keeps its queue while that queue's broker is away:
-                what is sent under it waits for that broker. Else keys are divided over the queues
-                of the brokers that live, so that one which comes or goes moves them.
-            cluster: On the brokers of this cluster only.
-            broker_name: On this broker only.
+            queue_count: Queues on each broker; default 4.
+            read_queue_count: Queues to read, if it differs from *queue_count*.
+            write_queue_count: Queues to write, if it differs from *queue_count*.
+            permission: Whether the topic may be read and written; default "rw".
+            force: Remove queues even if groups have not read all of their messages.
+            ordered: Whether a sharding key keeps its queue while that queue's broker is away. If
+                true, sends with that key wait for the broker. If false, keys are divided over the
+                queues of the live brokers, so they move when a broker comes or goes.
+            cluster: Only on the brokers of this cluster.
+            broker_name: Only on this broker.
 
         Raises:
-            BrokerNotFoundError: There is no such broker, or none at all.
-            ConflictError: Groups have still to read queues that would be taken away.
+            BrokerNotFoundError: No live broker matches.
+            ConflictError: Groups have not read all messages of queues that would be removed.
         """
         return self._portal.call(
             self._twin.create_topic,
@@ -107,21 +107,21 @@ class Admin:
         without: Collection[str] = (),
         force: bool = False,
     ) -> dict[str, TopicConfig]:
-        """Create *topic*, or change its settings, as :meth:`create_topic` does, on each as told.
+        """Create or change *topic*, as :meth:`create_topic` does, with settings for each broker.
 
-        Where the topic is ordered, all of its brokers are told over which queues sharding keys are
-        divided from now on: those of every broker where it is ordered and may be written to.
+        For an ordered topic, all of its brokers get the new order config. It divides sharding keys
+        over the queues of every broker where the topic is ordered and writable.
 
         Args:
             topic: Its name.
-            settings: What it is to be, by broker name; fields that are not set stay as they are.
-                Their order config is made here.
-            without: Brokers that are away and will not come back: their keys go elsewhere.
-            force: Take queues away although groups have still to read their messages.
+            settings: The new settings by broker name; a field that is not set keeps its value. This
+                method computes their order config.
+            without: Brokers that are away and will not return; their keys move to other brokers.
+            force: Remove queues even if groups have not read all of their messages.
 
         Raises:
-            BrokerNotFoundError: One of *settings* is not there.
-            ValidationError: One of *without* is there, or has no keys.
+            BrokerNotFoundError: A broker of *settings* is not live.
+            ValidationError: A broker of *without* is live, or no keys are assigned to it.
         """
         return self._portal.call(
             self._twin.change_topic, topic, settings, without=without, force=force
@@ -133,14 +133,14 @@ class Admin:
         """Delete *topic* on every broker that has it; return their names.
 
         Raises:
-            TopicNotFoundError: No broker has it.
+            TopicNotFoundError: No broker has the topic.
         """
         return self._portal.call(
             self._twin.delete_topic, topic, cluster=cluster, broker_name=broker_name
         )
 
     def list_topics(self) -> list[str]:
-        """Return the topics that some live broker has, by the name server, sorted."""
+        """Return the topics of live brokers, sorted, as the name server reports them."""
         return self._portal.call(self._twin.list_topics)
 
     def topic(
@@ -151,17 +151,17 @@ class Admin:
         broker_name: str | None = None,
         unanswered: dict[str, ErucaError] | None = None,
     ) -> dict[str, TopicConfig]:
-        """Return *topic* as each broker that has it holds it, by broker name.
+        """Return the settings of *topic* by broker name, as each broker stores them.
 
         Args:
             topic: Its name.
-            cluster: On the brokers of this cluster only.
-            broker_name: On this broker only.
-            unanswered: Takes brokers that do not answer, and how, where others have the topic;
-                None: that is an error.
+            cluster: Only on the brokers of this cluster.
+            broker_name: Only on this broker.
+            unanswered: Collects the brokers that do not answer, each with its error, if another
+                broker has the topic. None: an unanswered request raises.
 
         Raises:
-            TopicNotFoundError: None has it.
+            TopicNotFoundError: No broker has the topic.
         """
         return self._portal.call(
             self._twin.topic, topic, cluster=cluster, broker_name=broker_name, unanswered=unanswered
@@ -170,13 +170,13 @@ class Admin:
     def topics_of_broker(
         self, broker_name: str, *, include_system: bool = False
     ) -> list[TopicConfig]:
-        """Return the topics a broker has, system topics only if asked for."""
+        """Return the topics of a broker; system topics only with *include_system*."""
         return self._portal.call(
             self._twin.topics_of_broker, broker_name, include_system=include_system
         )
 
     def route(self, topic: str) -> TopicRoute:
-        """Return where *topic* is, as the name server tells it now."""
+        """Return the current route of *topic* from the name server."""
         return self._portal.call(self._twin.route, topic)
 
     def queues(
@@ -186,7 +186,8 @@ class Admin:
 
         Args:
             topic: Its name.
-            unanswered: Takes brokers that do not answer, and how; None: that is an error.
+            unanswered: Collects the brokers that do not answer, each with its error. None: an
+                unanswered request raises.
         """
         return self._portal.call(self._twin.queues, topic, unanswered=unanswered)
 
@@ -197,10 +198,10 @@ class Admin:
         *,
         boundary: Literal["lower", "upper"] = "lower",
     ) -> int:
-        """Return the offset a time leads to in *queue*, by when its broker stored the messages.
+        """Return the offset in *queue* for a time, compared with the broker's store times.
 
-        ``lower``: of the first message stored then or later, or the queue's end. ``upper``: of the
-        last one stored then or earlier, or the queue's beginning.
+        ``lower``: the first message stored at *timestamp* or later, or the queue's end. ``upper``:
+        the last message stored at *timestamp* or earlier, or the queue's beginning.
         """
         return self._portal.call(self._twin.offset_by_time, queue, timestamp, boundary=boundary)
 
@@ -213,36 +214,36 @@ class Admin:
         return self._portal.call(self._twin.clusters)
 
     def broker_url(self, broker_name: str) -> str:
-        """Return where the master of a broker is reached.
+        """Return the URL of a broker's master.
 
         Raises:
-            BrokerNotFoundError: It is not registered.
+            BrokerNotFoundError: The broker is not registered.
         """
         return self._portal.call(self._twin.broker_url, broker_name)
 
     def cluster_status(self, cluster: str | None = None) -> dict[str, BrokerStatus]:
-        """Return how each broker is doing, by broker name.
+        """Return the status of each broker, by broker name.
 
         Raises:
-            ErucaError: A broker that is in the routes does not answer; see :meth:`broker_status`.
+            ErucaError: A broker of the routes does not answer; see :meth:`broker_status`.
         """
         return self._portal.call(self._twin.cluster_status, cluster)
 
     def broker_status(self, broker_name: str) -> BrokerStatus:
-        """Return how one broker is doing."""
+        """Return the status of one broker."""
         return self._portal.call(self._twin.broker_status, broker_name)
 
     def namesrv_statuses(self) -> dict[str, NamesrvStatus | ErucaError]:
-        """Return how each name server is doing, by URL; the error, where one does not answer."""
+        """Return the status of each name server by URL; its error, if it does not answer."""
         return self._portal.call(self._twin.namesrv_statuses)
 
     def message_by_offset_id(self, offset_message_id: str) -> LogRecordView:
-        """Return the message an offset id names.
+        """Return the message with an offset id.
 
         Raises:
-            ValidationError: The text is no message id.
-            RecordNotFoundError: It is a unique id; or no broker has that store host, or no record
-                starts there.
+            ValidationError: The text is not a message id.
+            RecordNotFoundError: The text is a unique id, no live broker has its store host, or no
+                record starts at its offset.
         """
         return self._portal.call(self._twin.message_by_offset_id, offset_message_id)
 
@@ -257,14 +258,14 @@ class Admin:
     ) -> list[PulledMessage]:
         """Return all messages of *topic* with this key or unique id, newest first.
 
-        All brokers of the topic are asked, page by page.
+        The client reads the result of every broker of the topic page by page.
 
         Args:
             topic: The topic.
-            key: One of their keys, or their unique id.
-            begin: Stored then or later.
-            end: Stored before then.
-            limit: How many of the newest; None: all that there are.
+            key: A key or the unique id of the messages.
+            begin: Only messages stored at this time or later.
+            end: Only messages stored before this time.
+            limit: Maximum number of messages, the newest ones; None: no limit.
         """
         return self._portal.call(
             self._twin.messages_by_key, topic, key, begin=begin, end=end, limit=limit
@@ -273,31 +274,32 @@ class Admin:
     def scheduled(
         self, topic: str | None = None, *, unanswered: dict[str, ErucaError] | None = None
     ) -> Iterator[HeldScheduled]:
-        """Iterate over the messages that wait for their delivery, as they come due.
+        """Iterate over the scheduled messages of all brokers, in the order of their delivery times.
 
-        Those of all brokers are among them, and those that groups retry. What is delivered
-        meanwhile may be left out.
+        They include messages that wait for a retry. A message that is delivered during the
+        iteration may be missing.
 
         Args:
-            topic: Only what will be delivered to it.
-            unanswered: Takes brokers that do not answer, and how; None: that is an error.
+            topic: Only messages that will be delivered to this topic.
+            unanswered: Collects the brokers that do not answer, each with its error. None: an
+                unanswered request raises.
         """
         return self._portal.iterate(self._twin.scheduled(topic, unanswered=unanswered))
 
     def recall_scheduled(self, recall_handle: str) -> RecallHandle:
-        """Recall a message before it is delivered; return the topic and broker it waited for.
+        """Cancel a scheduled message; return its topic and broker.
 
-        It is never delivered then. Recalling again is harmless. No other message is touched, not
-        even one of the same id: ids are unique only within a topic.
+        The broker never delivers it. Repeating the call is harmless. Other messages are not
+        affected, not even one with the same id: ids are unique only within a topic.
 
         Args:
-            recall_handle: That of the send's result, or of :meth:`scheduled`.
+            recall_handle: The handle from the send's result or from :meth:`scheduled`.
 
         Raises:
-            ScheduledNotFoundError: The broker has had no such message.
-            AlreadyDeliveredError: It has been delivered, or is being delivered now.
-            ValidationError: It is a message's id; ``errors`` names the messages it may mean, with
-                their handles.
+            ScheduledNotFoundError: The broker never had this message.
+            AlreadyDeliveredError: The message has been delivered, or its delivery has begun.
+            ValidationError: The text is a message id; ``errors`` lists the messages with that id
+                and their handles.
         """
         return self._portal.call(self._twin.recall_scheduled, recall_handle)
 
@@ -305,7 +307,7 @@ class Admin:
         """Return a value.
 
         Raises:
-            KeyNotFoundError: There is none.
+            KeyNotFoundError: No name server has the key.
         """
         return self._portal.call(self._twin.kv, namespace, key)
 
@@ -317,10 +319,10 @@ class Admin:
         """Delete a value at every name server.
 
         Raises:
-            KeyNotFoundError: None of them has it.
+            KeyNotFoundError: No name server has the key.
         """
         self._portal.call(self._twin.delete_kv, namespace, key)
 
     def list_kv(self, namespace: str) -> dict[str, str]:
-        """Return all keys and values of a namespace; empty where there is no such namespace."""
+        """Return all keys and values of a namespace; empty if the namespace does not exist."""
         return self._portal.call(self._twin.list_kv, namespace)

@@ -1,4 +1,4 @@
-"""The client: one per application, from which everything else is made.
+"""The client: one per application; it makes producers, consumers and the admin API.
 
 Generated from ``eruca.aio.client`` by ``sdk/tools/generate_sync.py``; change that one.
 How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
@@ -65,18 +65,18 @@ class Client:
     """A client of one cluster.
 
     Args:
-        namesrv_urls: The name servers: one URL, several parted by ``;``, or a list. By default
+        namesrv_urls: The name servers: one URL, several separated by ``;``, or a list. Default:
             ``ERUCA_NAMESRV_URLS``, else ``http://127.0.0.1:9876``.
-        network: Which of a broker's addresses to use, where it has several. By default
-            ``ERUCA_NETWORK``, else ``default``.
-        timeout_seconds: The time for a request that has no time-out of its own. By default
+        network: The network whose broker addresses the client uses, if brokers have several.
+            Default: ``ERUCA_NETWORK``, else ``default``.
+        timeout_seconds: Timeout of a request that has none of its own. Default:
             ``ERUCA_TIMEOUT_SECONDS``, else 3.
-        ssl_context: For ``https://`` URLs; by default the system's authorities are trusted.
-        hot_transport: Carries sends and pulls; by default the SDK's own HTTP/1.1 client.
-        transport: Carries the rest; by default httpx.
+        ssl_context: For ``https://`` URLs. Default: trust the system's certificate authorities.
+        hot_transport: Carries sends and pulls. Default: the SDK's own HTTP/1.1 client.
+        transport: Carries all other requests. Default: httpx.
 
     Raises:
-        ValidationError: A setting cannot be used; the error says where it came from.
+        ValidationError: A setting is invalid; the error names the setting's source.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Client:
 
     @property
     def query(self) -> Query:
-        """The query service: messages by id, key, tag and time, and what befell them."""
+        """The query service: messages by id, key, tag and time, and their history."""
         from eruca.sync.query import Query  # as the async one, late
 
         return Query(self._portal, self._portal.run(lambda: self._twin.query))
@@ -133,19 +133,20 @@ class Client:
         """Return a new producer.
 
         Args:
-            group: The producer group, which transactions need.
-            idempotent: Whether a retry may store nothing twice. Each batch then goes under an
-                idempotency key, its first message's id, and once it may have been stored, it is
-                tried again at the same broker alone, which knows: for as long as that cannot be
-                reached, sending fails instead of going elsewhere. A key says what is in a batch:
-                to send messages of your own ids again later, send them one at a time.
-            latency_fault: Whether to avoid slow and failed brokers for a time, and by which
-                table; if not, a retry merely goes to another broker than the one that failed.
-            retries_max: Attempts after the first.
-            send_timeout_seconds: The time for all attempts together.
-            batching: How messages are gathered into batches.
-            buffer_bytes_max: Bytes not yet acknowledged, beyond which sending waits.
-            compression_threshold_bytes: Bodies of this size or more are compressed; None: never.
+            group: The producer group; only transactions need it.
+            idempotent: Whether the brokers prevent duplicates of a retried batch. Each batch
+                carries an idempotency key, the id of its first message. If the broker may have
+                stored the batch, the producer retries only at that broker. While that broker is
+                unreachable, the send fails and does not fall back to another broker. The key
+                identifies the batch's content: to repeat messages with your own ids later, send
+                them one at a time.
+            latency_fault: Whether to avoid slow and failed brokers for a time, and by which table.
+                If false, only a retry avoids the broker that failed.
+            retries_max: Maximum number of retries after the first attempt.
+            send_timeout_seconds: Time limit for all attempts together.
+            batching: How the producer groups messages into batches.
+            buffer_bytes_max: Maximum number of unacknowledged bytes; sending waits at this limit.
+            compression_threshold_bytes: Compress bodies of this size or larger; None: never.
         """
         from eruca.sync.producer import Producer  # as the async one, late
 
@@ -176,21 +177,22 @@ class Client:
         send_timeout_seconds: float = SEND_SECONDS_DEFAULT,
         decision_timeout_seconds: float = DECISION_SECONDS_DEFAULT,
     ) -> TransactionProducer:
-        """Return a new transaction producer, whose messages are delivered if local work was done.
+        """Return a new transaction producer: a message is delivered if its local work commits.
 
         Args:
-            group: The producer group: any of its members may be asked about the others'
-                transactions, so they share what *check* looks at.
-            check: Called with a transaction that nobody has decided; says what became of its local
-                work. Plain functions run in threads. None: this producer answers no checks, since
-                others of its group do, or a webhook.
-            check_concurrency: Checks in hand at a time.
-            checker_urls: The transaction checkers; by default ``ERUCA_TXN_CHECKER_URLS``, else
-                those that the name servers know.
+            group: The producer group. Any member may have to answer for another member's
+                transaction, so all members must share the data that *check* reads.
+            check: Called with an undecided transaction; returns the outcome of its local work.
+                Plain functions run in threads. None: this producer answers no checks; other members
+                of the group or a webhook do.
+            check_concurrency: Maximum number of checks at a time.
+            checker_urls: The transaction checkers. Default: ``ERUCA_TXN_CHECKER_URLS``, else the
+                ones that the name servers know.
             latency_fault: Whether to avoid slow and failed brokers for a time, and by which table.
-            retries_max: Attempts after the first to store a half message, where none was stored.
-            send_timeout_seconds: The time for all attempts to store a half message.
-            decision_timeout_seconds: The time to tell a decision; then it is left to the checker.
+            retries_max: Maximum number of retries for a half message that no broker has stored.
+            send_timeout_seconds: Time limit for all attempts to store a half message.
+            decision_timeout_seconds: Time limit for sending a decision; after it, the checker
+                decides.
         """
         from eruca.sync.transaction_producer import TransactionProducer  # as the async one, late
 
@@ -223,26 +225,26 @@ class Client:
         prefetch_bytes_max: int = PREFETCH_SIZE_DEFAULT,
         wait_for_topics: bool = False,
     ) -> PullConsumer:
-        """Return a new pull consumer, which reads the queues it is told to, alone.
+        """Return a new pull consumer, which reads its queues alone, without the rest of a group.
 
         Args:
-            group: Whose offsets are read and committed; None keeps no offsets.
-            topics: Read all queues of these, those that come later included.
-            queues: Read these; instead of *topics*.
-            filter: Tags to let through, ``"a || b"``, or a condition over properties,
-                ``eruca.sql("price > 20")``; or one of these for each topic.
-            start: Where to begin in a queue for which *group* has no offset: ``earliest``, as by
-                default, ``latest``, a time, or ``committed``, which refuses to begin anywhere else.
-                In a queue that comes later, ``latest`` is when the consumer began. A warning says
-                so if it is given and the group's offset comes first.
-            on_offset_out_of_range: What to do where retention has deleted what comes next, or the
-                queue ends before: go to the ``earliest``, ``latest`` or ``nearest`` message, or
-                raise an ``error``, because going on would skip or repeat messages unnoticed.
-            commit_seconds: How often offsets are committed while polling; None for only by
-                ``commit``. Without a group nothing is committed.
-            prefetch_count_max: Messages kept ready per queue.
-            prefetch_bytes_max: Bytes kept ready in all.
-            wait_for_topics: Whether a topic that does not exist is waited for, or is an error.
+            group: The group whose offsets are read and committed; None: no offsets are kept.
+            topics: Read all queues of these topics, including queues that are added later.
+            queues: Read these queues; excludes *topics*.
+            filter: Tags, ``"a || b"``, or a condition over properties, ``eruca.sql("price > 20")``;
+                or one of these for each topic.
+            start: Where to begin in a queue for which *group* has no offset: ``earliest``
+                (default), ``latest``, a time, or ``committed``, which raises an error instead. In a
+                queue that is added later, ``latest`` means the time at which the consumer started.
+                If the group already has an offset, the consumer uses that and logs a warning.
+            on_offset_out_of_range: Reaction to an offset that retention has deleted or that is past
+                the queue's end: continue at the ``earliest``, ``latest`` or ``nearest`` message, or
+                raise an ``error``, because continuing would skip or repeat messages unnoticed.
+            commit_seconds: Interval of the automatic commits during polling; None: only ``commit``
+                commits. Without a group nothing is committed.
+            prefetch_count_max: Maximum number of messages prefetched per queue.
+            prefetch_bytes_max: Maximum number of bytes prefetched in all queues together.
+            wait_for_topics: Whether to wait for a missing topic instead of raising an error.
         """
         from eruca.sync.pull_consumer import PullConsumer  # as the async one, late
 
@@ -286,25 +288,28 @@ class Client:
 
         Args:
             group: The consumer group.
-            message_model: ``clustering``: each message is handled by one member of the group;
-                ``broadcasting``: by every member, once, without retries.
-            ordered: Whether each queue's messages are handled one after the other.
-            start: Where the group begins in a topic, if this member creates the group; in
-                broadcasting, where a client begins that has no offsets: by default ``latest``.
-            concurrency: Handlers at a time.
-            batch_count_max: Messages for one call; if more than 1, handlers get lists.
-            consume_timeout_seconds: The time for a handler. An async one is cancelled then, and has
-                failed; a thread goes on, but its messages are sent back, or, ordered, wait for it.
-                An async one that blocks the event loop for longer loses its queues.
-            stop_timeout_seconds: The time for handlers to end when the consumer stops.
-            client_id: Its name in the group; by default one of its own. Broadcasting keeps its
-                offsets by this name, and so needs one that stays.
-            wait_for_topics: Whether a topic that does not exist is waited for, or is an error.
-            retries: What follows when a handler fails.
-            limits: How much is held before pulling stops.
+            message_model: ``clustering``: one member of the group handles each message;
+                ``broadcasting``: every member handles it, once, without retries.
+            ordered: Whether the messages of each queue are handled one after another.
+            start: Where the group begins in a topic, if this member creates the group. In
+                broadcasting: where a client without offsets begins. Default: ``latest``.
+            concurrency: Maximum number of handlers at a time.
+            batch_count_max: Maximum number of messages in one call; if more than 1, handlers get
+                lists.
+            consume_timeout_seconds: Time limit of a handler. An async handler is cancelled then and
+                counts as failed. A thread cannot be cancelled: its messages are sent back, or, if
+                ordered, the queue waits for it. If an async handler blocks the event loop for
+                longer than this, the consumer loses its queues.
+            stop_timeout_seconds: Time limit for running handlers when the consumer stops.
+            client_id: Its name in the group; default: a generated one. Broadcasting stores its
+                offsets under this name, so the name must not change between runs.
+            wait_for_topics: Whether to wait for a missing topic instead of raising an error.
+            retries: What happens after a handler fails.
+            limits: How much the consumer prefetches before it stops pulling.
             membership: How the consumer takes part in its group.
-            offsets: How offsets are kept.
-            listeners: Functions called when queues come and go, and for damaged messages.
+            offsets: How offsets are stored.
+            listeners: Functions called when queues are assigned or revoked, and for damaged
+                messages.
         """
         from eruca.sync.push_consumer import PushConsumer  # as the async one, late
 
@@ -339,16 +344,16 @@ class Client:
         start: Literal["earliest", "latest"] | datetime | None = None,
         invisible_seconds: float = INVISIBLE_SECONDS_DEFAULT,
     ) -> SimpleConsumer:
-        """Return a new simple consumer, which gets messages for a time and finishes each by itself.
+        """Return a new simple consumer: it leases messages and acknowledges each one by itself.
 
         Args:
             group: The consumer group.
             topics: What to receive: one topic or several.
-            filter: Tags to let through, ``"a || b"``, or a condition over properties,
-                ``eruca.sql("price > 20")``; or one of these for each topic. A group has one filter
-                for a topic.
-            start: Where the group begins in a topic, if this creates it; by default ``latest``.
-            invisible_seconds: For how long nobody else gets a message that was received.
+            filter: Tags, ``"a || b"``, or a condition over properties, ``eruca.sql("price > 20")``;
+                or one of these for each topic. A group has one filter per topic.
+            start: Where the group begins in a topic, if this consumer creates the group; default:
+                ``latest``.
+            invisible_seconds: Lease of a received message: no other client receives it for so long.
         """
         from eruca.sync.simple_consumer import SimpleConsumer  # as the async one, late
 
@@ -367,10 +372,10 @@ class Client:
     def log_follower(
         self, broker_name: str, *, from_offset: int | Literal["earliest", "latest"] = "earliest"
     ) -> LogFollower:
-        """Return what reads a broker's whole log, record by record, from an offset on.
+        """Return a follower, which reads a broker's whole log record by record from an offset.
 
         Args:
-            broker_name: Whose log.
+            broker_name: The broker whose log is read.
             from_offset: A record's log offset, the log's end, ``earliest`` or ``latest``.
         """
         from eruca.sync.log_follower import LogFollower  # as the async one, late
@@ -381,9 +386,9 @@ class Client:
         )
 
     def close(self, *, drain: bool = True) -> None:
-        """Close what was made from this client, then the connections.
+        """Close everything that was made from this client, then its connections.
 
-        Producers send what they still have first, unless *drain* is false.
+        Producers send their buffered messages first, unless *drain* is false.
         """
         self._portal.finish(self._twin.close, drain=drain)
 

@@ -1,4 +1,4 @@
-"""Handling one delivery: it is kept while a block of code runs, and finished when that ends.
+"""Handle one delivery: extend its lease while a block of code runs, then acknowledge it.
 
 Generated from ``eruca.aio.handling`` by ``sdk/tools/generate_sync.py``; change that one.
 How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
@@ -27,7 +27,7 @@ class Handling:
 
     @property
     def delivery(self) -> Delivery:
-        """The message to handle."""
+        """The delivery to handle."""
         return self._twin.delivery
 
     @property
@@ -41,7 +41,7 @@ class Handling:
         return self._twin.is_lost
 
     def ack(self) -> None:
-        """Finish the message now, before the block ends; raises as the consumer's ``ack`` does."""
+        """Acknowledge the message before the block ends; raises as the consumer's ``ack`` does."""
         self._portal.call(self._twin.ack)
 
     def nack(
@@ -51,7 +51,7 @@ class Handling:
         reason: str = "failed",
         error: str | None = None,
     ) -> None:
-        """Give the message up, before the block ends; raises as the consumer's ``nack`` does."""
+        """Reject the message before the block ends; raises as the consumer's ``nack`` does."""
         self._portal.call(self._twin.nack, delay_seconds=delay_seconds, reason=reason, error=error)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Following a broker's log: every record, in order, system topics included, as it is written.
+"""Follow a broker's log: every record in order as it is written, system topics included.
 
 Generated from ``eruca.aio.log_follower`` by ``sdk/tools/generate_sync.py``; change that one.
 How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
@@ -26,7 +26,7 @@ class LogFollower:
 
     @property
     def next_offset(self) -> int | None:
-        """Offset of the next record; None before the first read, unless it was passed."""
+        """Offset of the next record; None before the first read, unless it was given."""
         return self._twin.next_offset
 
     @property
@@ -41,8 +41,8 @@ class LogFollower:
         """Return the next record, however long it takes.
 
         Raises:
-            RecordNotFoundError: The log begins later now, or no record starts there.
-            BrokerNotFoundError: No such broker was ever there.
+            RecordNotFoundError: Retention has deleted the offset, or no record starts there.
+            BrokerNotFoundError: No such broker was ever registered.
         """
         while (item := self._twin._hand_out()) is None:
             if not self._portal.call(self._twin._fill):
@@ -50,29 +50,29 @@ class LogFollower:
         return item
 
     def read(self, wait_seconds: float = 0.0) -> list[LogRecord]:
-        """Return the next records, up to a megabyte or so of them; none where there are none.
+        """Return the next records, about a megabyte at most; empty if there are none.
 
-        Unlike iterating it does not wait for a broker that is away, but raises.
+        Unlike iterating, it raises if the broker is away, and does not wait for it.
 
         Args:
-            wait_seconds: The time to wait at the end of the log, up to 30 s.
+            wait_seconds: Maximum wait at the end of the log, up to 30 s.
         """
         return self._portal.call(self._twin.read, wait_seconds)
 
     def read_block(self, wait_seconds: float = 0.0, *, bytes_max: int | None = None) -> LogBlock:
-        """Return the next records undivided, for those who read thousands of them in one step.
+        """Return the next records as one block, for readers that process thousands in one step.
 
-        Like ``read`` it does not wait for a broker that is away, but raises. That the block's bytes
-        are sound records is for its reader to find out.
+        Like ``read`` it raises if the broker is away. The caller must check that the block's bytes
+        are valid records.
 
         Args:
-            wait_seconds: The time to wait at the end of the log, up to 30 s.
-            bytes_max: About how many bytes to read, up to 8 MiB; one record always comes.
+            wait_seconds: Maximum wait at the end of the log, up to 30 s.
+            bytes_max: Approximate number of bytes, up to 8 MiB; the block has at least one record.
         """
         return self._portal.call(self._twin.read_block, wait_seconds, bytes_max=bytes_max)
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._portal.leave(self._twin.close)
 
     def __enter__(self) -> Self:

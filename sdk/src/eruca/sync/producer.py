@@ -1,4 +1,4 @@
-"""The producer: sends messages, alone or many at once, in batches that form by themselves.
+"""The producer: sends single messages or many at once, and groups them into batches itself.
 
 Generated from ``eruca.aio.producer`` by ``sdk/tools/generate_sync.py``; change that one.
 How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Producer:
     """Sends messages; made by :meth:`eruca.Client.producer`.
 
-    As a context manager it drains what has not been sent when the block ends.
+    As a context manager it sends the buffered messages when the block ends.
     """
 
     def __init__(self, portal: Portal, twin: AsyncProducer) -> None:
@@ -35,7 +35,7 @@ class Producer:
 
     @property
     def group(self) -> str | None:
-        """The producer group; transactions ask its members about their outcome."""
+        """The producer group; checkers ask its members about the outcome of transactions."""
         return self._twin.group
 
     def send(
@@ -47,25 +47,25 @@ class Producer:
         selector_arg: SelectorArgument = None,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """Store *message* and return where.
+        """Store *message* and return its place.
 
-        Many threads that send at the same time share batches, so concurrency is what makes it fast.
-        Cancelling it takes the message back if it has not left yet.
+        Tasks that send at the same time share batches, so concurrent sends are fast. Cancelling the
+        call withdraws the message if it has not been sent yet.
 
         Args:
             message: What to send.
-            queue: Where it must go; else its sharding key decides, else the producer.
-            selector: Picks the queue from the topic's, by *selector_arg*.
-            selector_arg: What the selector goes by.
-            timeout_seconds: The time for all attempts together; by default the producer's.
+            queue: The target queue; default: the sharding key decides, else the producer.
+            selector: Chooses a queue of the topic by *selector_arg*.
+            selector_arg: Argument of the selector.
+            timeout_seconds: Time limit for all attempts together; default: the producer's.
 
         Raises:
-            SendFailedError: Every attempt failed; it is unknown whether one of them stored it.
-            TopicNotFoundError: The topic does not exist, and is not created by sending to it.
-            NoRouteError: No live broker takes messages of the topic.
+            SendFailedError: Every attempt failed; a broker may have stored the message.
+            TopicNotFoundError: The topic does not exist, and sending does not create it.
+            NoRouteError: No live broker accepts messages of the topic.
             NameServersUnreachableError: No name server answered.
-            TimeoutExpiredError: The deadline passed before there was an attempt.
-            RefusedError, RequestError: The broker will not have it.
+            TimeoutExpiredError: The deadline passed before the first attempt.
+            RefusedError, RequestError: The broker refuses the message.
         """
         return self._portal.call(
             self._twin.send,
@@ -84,10 +84,10 @@ class Producer:
         selector: QueueSelector | None = None,
         selector_arg: SelectorArgument = None,
     ) -> Future[SendResult]:
-        """Put *message* on its way and return the future of its result.
+        """Queue *message* for sending and return the future of its result.
 
-        Waits only for room in the buffer, and for the topic's route where a queue must be known.
-        The arguments are those of :meth:`send`, and so is what the future may raise.
+        Waits only for room in the buffer, and for the topic's route if the queue must be known. The
+        arguments are those of :meth:`send`. The future raises the same errors.
         """
         return self._portal.start(
             self._twin.submit, message, queue=queue, selector=selector, selector_arg=selector_arg
@@ -101,7 +101,7 @@ class Producer:
         selector: QueueSelector | None = None,
         selector_arg: SelectorArgument = None,
     ) -> None:
-        """Put *message* on its way and forget it: nobody learns whether it was stored.
+        """Queue *message* for sending, and report no result to the caller.
 
         Waits as :meth:`submit` does; a failure is logged at debug level.
         """
@@ -122,25 +122,26 @@ class Producer:
         selector_arg: SelectorArgument = None,
         timeout_seconds: float | None = None,
     ) -> SendResults:
-        """Store *messages* and return where, in their order.
+        """Store *messages* and return their places, in the same order.
 
-        They are parted by queue and by the limits of a batch. Each batch is stored as a whole or
-        not at all; several are under way at a time. Messages for the same queue stay in order.
+        They are split by queue and by the limits of a batch. Each batch is stored whole or not at
+        all. Several batches are under way at a time. Messages for the same queue stay in order.
 
-        What is returned is a sequence of one SendResult for each message, made when it is first
-        looked at.
+        The result is a sequence with one SendResult for each message; each one is made at its first
+        access.
 
         Args:
             messages: What to send; topics may differ.
-            queue: Where all of them must go.
-            selector: Picks the queue of all of them, by *selector_arg*.
-            selector_arg: What the selector goes by.
-            timeout_seconds: The time for all attempts of one batch, from when it is first tried; by
-                default the producer's. Where none is stored for as long, the rest fails untried.
+            queue: The target queue of all messages.
+            selector: Chooses the queue of each message by *selector_arg*.
+            selector_arg: Argument of the selector.
+            timeout_seconds: Time limit for all attempts of one batch, from its first attempt;
+                default: the producer's. If no batch is stored for that long, the remaining batches
+                fail without an attempt.
 
         Raises:
-            PartialSendError: Some batches were stored and others not; says which messages.
-            ErucaError: There was but one batch, or none was stored: as :meth:`send`.
+            PartialSendError: Some batches were stored and others were not; it lists the messages.
+            ErucaError: There was only one batch, or none was stored; as in :meth:`send`.
         """
         return self._portal.call(
             self._twin.send_many,
@@ -152,7 +153,7 @@ class Producer:
         )
 
     def flush(self, timeout_seconds: float | None = None) -> None:
-        """Wait until everything submitted so far has been stored or has failed.
+        """Wait until every message submitted so far has been stored or has failed.
 
         Raises:
             TimeoutExpiredError: It takes longer than *timeout_seconds*.
@@ -160,17 +161,17 @@ class Producer:
         self._portal.call(self._twin.flush, timeout_seconds)
 
     def close(self, *, drain: bool = True, timeout_seconds: float | None = None) -> None:
-        """Take no more messages; send what is here first, unless *drain* is false.
+        """Accept no more messages; send the buffered ones first, unless *drain* is false.
 
-        What cannot be sent within *timeout_seconds*, by default the producer's time-out for a
-        send, fails with ClosedError, which says so where it may have been stored all the same.
+        Messages that are not sent within *timeout_seconds* fail with ClosedError; its text says if
+        a broker may have stored them. Default: the producer's send timeout.
         """
         self._portal.leave(self._twin.close, drain=drain, timeout_seconds=timeout_seconds)
 
     def broker_health(self) -> tuple[BrokerHealth, ...]:
-        """Return how the brokers stand with this producer, best first.
+        """Return the producer's view of the brokers' health, best first.
 
-        Empty while latency fault tolerance is off: then nothing is remembered.
+        Empty while latency fault tolerance is off, because the producer records nothing then.
         """
         return self._portal.run(self._twin.broker_health)
 

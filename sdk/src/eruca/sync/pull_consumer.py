@@ -1,4 +1,4 @@
-"""The pull consumer: reads the queues it is told to, at the pace of whoever polls.
+"""The pull consumer: reads given queues; the program polls it at its own pace.
 
 Generated from ``eruca.aio.pull_consumer`` by ``sdk/tools/generate_sync.py``; change that one.
 How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 class PullConsumer:
     """Reads queues; made by :meth:`eruca.Client.pull_consumer`.
 
-    As a context manager it commits when the block ends: everything handed out, or, after an
-    exception, everything but what was last handed out; what the program has committed of that
-    itself stays so.
+    As a context manager it commits when the block ends: everything handed out. After an exception
+    it excludes the messages handed out last, unless the program has committed them itself.
     """
 
     def __init__(self, portal: Portal, twin: AsyncPullConsumer) -> None:
@@ -40,7 +39,7 @@ class PullConsumer:
 
     @property
     def failures(self) -> dict[str, ErucaError]:
-        """The brokers that do not answer just now, and how."""
+        """The brokers that do not answer now, each with its error."""
         return self._twin.failures
 
     def assignment(self) -> list[MessageQueue]:
@@ -50,62 +49,62 @@ class PullConsumer:
     def poll(
         self, count_max: int = POLL_COUNT_DEFAULT, wait_seconds: float = POLL_SECONDS_DEFAULT
     ) -> list[ReceivedMessage]:
-        """Return the next messages, those of one queue in order; none if *wait_seconds* bring none.
+        """Return the next messages, in order per queue; empty if none arrive in *wait_seconds*.
 
         Args:
-            count_max: How many at most.
-            wait_seconds: The time to wait for the first; 0 for only what is held ready. The first
-                call waits up to 30 seconds longer while no broker is registered: it may be
-                restarting.
+            count_max: Maximum number of messages.
+            wait_seconds: Maximum wait for the first message; 0: only prefetched messages. The first
+                call waits up to 30 seconds longer while no broker is registered, because brokers
+                may be restarting.
 
         Raises:
             TopicNotFoundError: A topic does not exist.
-            OffsetOutOfRangeError: A queue holds nothing at its position any more; seek.
+            OffsetOutOfRangeError: A queue has no message at its position any more; seek.
             NoCommittedOffsetError: A queue has no committed offset to start at; seek.
-            RequestError, RefusedError: A broker will not have it, and repeating it is useless.
-            ErucaError: No broker answered while waiting.
+            RequestError, RefusedError: A broker refuses the request; a retry fails as well.
+            ErucaError: No broker answered in time.
         """
         return self._portal.call(self._twin.poll, count_max, wait_seconds)
 
     def batches(
         self, count_max: int = POLL_COUNT_DEFAULT, wait_seconds: float = POLL_SECONDS_DEFAULT
     ) -> Iterator[list[ReceivedMessage]]:
-        """Iterate over what :meth:`poll` returns, without empty lists, until closed."""
+        """Iterate over the non-empty results of :meth:`poll`, until the consumer is closed."""
         return self._portal.iterate(self._twin.batches(count_max, wait_seconds))
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ReceivedMessage:
-        """Return the next message, however long it takes; the one before counts as done."""
+        """Return the next message, however long it takes; this acknowledges the one before."""
         while (item := self._twin._hand_out()) is None:
             if not self._portal.call(self._twin._fill):
                 raise StopIteration
         return item
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store how far the group has come: past everything handed out, or where *offsets* say.
+        """Commit the group's offsets: past everything handed out, or the given *offsets*.
 
-        Those go to the brokers even where this consumer has committed the same before: somebody
-        else may have moved the group meanwhile. Without them, queues that are gone are left out,
-        their topic having been deleted, say.
+        Given offsets are always sent, even if this consumer committed the same ones before: another
+        client may have changed them meanwhile. Without *offsets*, queues of a deleted topic are
+        skipped.
 
         Raises:
             ValidationError: The consumer has no group, or an offset is below 0.
-            ErucaError: A broker could not store it; the others have.
+            ErucaError: A broker could not store its offsets; the others have stored theirs.
         """
         self._portal.call(self._twin.commit, offsets)
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """Return where the group stands in *queue* by its broker's word; None for nowhere yet."""
+        """Return the group's offset in *queue*, read from its broker; None if there is none yet."""
         return self._portal.call(self._twin.committed, queue)
 
     def position(self, queue: MessageQueue) -> int:
-        """Return the offset of the next message that is handed out from *queue*."""
+        """Return the offset of the next message to be handed out from *queue*."""
         return self._portal.call(self._twin.position, queue)
 
     def lag(self) -> dict[MessageQueue, int]:
-        """Return for each queue how many offsets lie between its position and its end."""
+        """Return the lag of each queue: the number of offsets between its position and its end."""
         return self._portal.call(self._twin.lag)
 
     def offset_by_time(self, queue: MessageQueue, timestamp: datetime) -> int:
@@ -113,39 +112,39 @@ class PullConsumer:
         return self._portal.call(self._twin.offset_by_time, queue, timestamp)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Read on at *offset*; what was fetched ahead is dropped.
+        """Continue reading at *offset*; drop prefetched messages.
 
-        Whether there is anything at that offset shows at the next poll.
+        The next poll raises an error if the queue has no message at that offset.
         """
         self._portal.call(self._twin.seek, queue, offset)
 
     def seek_to_beginning(self, *queues: MessageQueue) -> None:
-        """Read on at the first message of *queues*; of all, if none is given."""
+        """Continue at the first message of *queues*; default: of all queues."""
         self._portal.call(self._twin.seek_to_beginning, *queues)
 
     def seek_to_end(self, *queues: MessageQueue) -> None:
-        """Read on at what is sent from now on to *queues*; to all, if none is given."""
+        """Continue at the end of *queues*, with messages sent from now on; default: all queues."""
         self._portal.call(self._twin.seek_to_end, *queues)
 
     def seek_to_time(self, timestamp: datetime, *queues: MessageQueue) -> None:
-        """Read on at the first message of *queues* stored at *timestamp* or later."""
+        """Continue at the first message of *queues* stored at *timestamp* or later."""
         self._portal.call(self._twin.seek_to_time, timestamp, *queues)
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Hand out nothing from *queues* until they are resumed; from all, if none is given.
+        """Hand out no messages from *queues* until they are resumed; default: all queues.
 
-        What was fetched ahead of them is dropped, and fetched again then.
+        Prefetched messages are dropped, and fetched again when the queues are resumed.
         """
         self._portal.call(self._twin.pause, *queues)
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Hand out messages from *queues* again; from all, if none is given."""
+        """Hand out messages from *queues* again; default: all queues."""
         self._portal.call(self._twin.resume, *queues)
 
     def close(self, *, commit: bool = True) -> None:
         """Stop reading; commit everything handed out, unless *commit* is false.
 
-        Without automatic commits nothing is committed here either.
+        If automatic commits are off, this call does not commit either.
         """
         self._portal.leave(self._twin.close, commit=commit)
 

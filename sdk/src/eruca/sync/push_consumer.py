@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class PushConsumer:
     """Consumes as a member of a group; made by :meth:`eruca.Client.push_consumer`.
 
-    As a context manager it starts when the block begins, and stops when it ends.
+    As a context manager it starts when the block begins and stops when it ends.
     """
 
     def __init__(self, portal: Portal, twin: AsyncPushConsumer) -> None:
@@ -34,12 +34,12 @@ class PushConsumer:
 
     @property
     def group(self) -> str:
-        """Its group."""
+        """The consumer's group."""
         return self._twin.group
 
     @property
     def client_id(self) -> str:
-        """Its name in the group."""
+        """The consumer's name in the group."""
         return self._twin.client_id
 
     @property
@@ -54,7 +54,7 @@ class PushConsumer:
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues it reads just now, sorted; the retry topic's are among them."""
+        """The queues that it reads now, sorted; the retry topic's are included."""
         return self._twin.assignment
 
     @property
@@ -70,18 +70,18 @@ class PushConsumer:
         *,
         filter_type: str = "tag",
     ) -> None:
-        """Have *handler* called with the messages of *topic* that *filter* lets through.
+        """Call *handler* with the messages of *topic* that match *filter*.
 
         Args:
-            topic: Which.
+            topic: The topic.
             filter: Tags, ``"a || b"``, or a condition over properties, ``eruca.sql("a > 5")``.
-            handler: An async or a plain function of a message; of a list of messages, where the
-                consumer's batches may have several. If it needs a second argument, it gets an
+            handler: An async or plain function of a message, or of a list of messages if the
+                consumer's batches may have several. If it requires a second argument, it gets an
                 :class:`eruca.ConsumeContext`.
-            filter_type: What a *filter* that is a text is: ``tag`` or ``sql92``.
+            filter_type: The type of a *filter* given as text: ``tag`` or ``sql92``.
 
         Raises:
-            ValidationError: A value cannot be used, or the consumer has been started.
+            ValidationError: A value is invalid, or the consumer has already been started.
         """
         return self._portal.run(
             self._twin.subscribe, topic, filter, handler, filter_type=filter_type
@@ -91,42 +91,43 @@ class PushConsumer:
         """Return a decorator that makes a function the handler of *topic*.
 
         Args:
-            topic: Which.
-            tag: Tags to let through, ``"a || b"``; by default all.
-            sql: A condition over properties, ``"price > 20"``; instead of tags.
+            topic: The topic.
+            tag: Tags, ``"a || b"``; default: all.
+            sql: A condition over properties, ``"price > 20"``; excludes *tag*.
         """
         return self._portal.run(self._twin.on, topic, tag=tag, sql=sql)
 
     def start(self) -> None:
-        """Join the group and begin; queues come as the other members hand them over.
+        """Join the group and start reading; queues arrive when other members hand them over.
 
-        Brokers that are away may be restarting: they are waited for up to 30 seconds.
+        If brokers are away, they may be restarting, so this waits for them up to 30 seconds.
 
         Raises:
-            ValidationError: There is no handler.
-            TopicNotFoundError: A topic does not exist, and is not waited for.
-            SubscriptionConflictError: The group subscribes to something else.
-            ClientIdInUseError: Another process has this client id.
+            ValidationError: The consumer has no handler.
+            TopicNotFoundError: A topic does not exist, and the consumer does not wait for it.
+            SubscriptionConflictError: The group has other subscriptions.
+            ClientIdInUseError: Another process uses this client id.
             ClosedError: The client was closed meanwhile.
-            ErucaError: No broker answered, or one will not have this member.
+            ErucaError: No broker answered, or a broker refuses this member.
         """
         self._portal.call(self._twin.start)
 
     def wait_stopped(self) -> None:
-        """Return when the consumer has been stopped.
+        """Wait until the consumer has been stopped.
 
         Raises:
-            ValidationError: It has not been started.
-            ErucaError: It could not go on: it was fenced, or the group's subscriptions changed.
+            ValidationError: The consumer has not been started.
+            ErucaError: The consumer cannot continue: it was fenced, or the group's subscriptions
+                changed.
         """
         self._portal.call(self._twin.wait_stopped)
 
     def run(self) -> None:
-        """Start, unless that has been done, and return when the consumer has been stopped.
+        """Start, if that has not been done, and return when the consumer has been stopped.
 
-        SIGTERM and Ctrl-C stop it in order: handlers end, offsets are committed, the queues are
-        handed over; a second signal ends the process. A program that handles a signal itself goes
-        on to do so. For several consumers see :func:`eruca.stop_on_signals`.
+        SIGTERM and Ctrl-C stop it in order: handlers end, offsets are committed, and queues are
+        handed over. A second signal ends the process. If the program handles a signal itself, its
+        handler stays in place. For several consumers see :func:`eruca.stop_on_signals`.
 
         Raises:
             ErucaError: As :meth:`start` and :meth:`wait_stopped`.
@@ -136,31 +137,30 @@ class PushConsumer:
                 self.wait_stopped()
 
     def stop_soon(self) -> None:
-        """Begin to stop, without waiting for it; any thread and signal handler may call this.
+        """Begin to stop, without waiting for it; any thread or signal handler may call this.
 
-        A consumer that has not been started stops as soon as it has been.
+        A consumer that has not been started stops right after its start.
         """
         self._twin.stop_soon()
 
     def stop(self) -> None:
-        """Stop and lose nothing: let handlers end, commit, hand the queues over, leave the group.
+        """Stop without losing messages: end handlers, commit, hand over queues, leave the group.
 
-        Handlers that take longer than ``stop_timeout_seconds`` are given up: what they have in
-        hand will be handled again by others. So a handler must not wait for this: it would wait for
-        itself, and be given up. A consumer that is just being started is stopped as soon as it has
-        been.
+        Handlers that take longer than ``stop_timeout_seconds`` are abandoned: other members handle
+        their messages again. A handler must not wait for this call: it would wait for itself and be
+        abandoned. If the consumer is being started, it stops right after its start.
         """
         self._portal.call(self._twin.stop)
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Hand out nothing from *queues* until they are resumed; from all, if none is given.
+        """Hand out nothing from *queues* until they are resumed; default: from all.
 
-        They stay this member's. A batch that has begun goes on.
+        The queues stay with this member. A running batch continues.
         """
         self._portal.call(self._twin.pause, *queues)
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Hand out messages from *queues* again; from all, if none is given."""
+        """Hand out messages from *queues* again; default: from all."""
         self._portal.call(self._twin.resume, *queues)
 
     def close(self) -> None:

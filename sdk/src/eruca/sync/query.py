@@ -1,4 +1,4 @@
-"""Questions to the query service: messages by id, key, tag and time, and what befell them.
+"""Client of the query service: messages by id, key, tag and time, and their history.
 
 Generated from ``eruca.aio.query`` by ``sdk/tools/generate_sync.py``; change that one.
 How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Query:
-    """Asks the query services of a client's cluster; made by :attr:`eruca.Client.query`."""
+    """Requests to a cluster's query services; made by :attr:`eruca.Client.query`."""
 
     def __init__(self, portal: Portal, twin: AsyncQuery) -> None:
         self._portal = portal
@@ -31,17 +31,17 @@ class Query:
 
         Args:
             message_id: Either id.
-            topic: Where it lies: a unique id may be that of messages in several topics. None: the
-                first that consumers saw; ``also_stored`` names the others.
+            topic: The message's topic, because messages in several topics may share a unique id.
+                None: the first that consumers saw; ``also_stored`` lists the others.
 
         Raises:
-            MessageNotFoundError: There is none.
-            SearchIncompleteError: None was found, and not everything could be searched.
+            MessageNotFoundError: No message has this id.
+            SearchIncompleteError: No message was found, and a part of the data was not searched.
         """
         return self._portal.call(self._twin.message, message_id, topic=topic)
 
     def timeline(self, message_id: str) -> Timeline:
-        """Return what befell a message, and where groups stand with it; raises as ``message``."""
+        """Return a message's history, and its state in each group; raises as ``message``."""
         return self._portal.call(self._twin.timeline, message_id)
 
     def find(
@@ -58,19 +58,19 @@ class Query:
         limit: int = LIST_LIMIT_DEFAULT,
         cursor: str | None = None,
     ) -> MessagePage:
-        """Return a page of a topic's messages, the newest first.
+        """Return a page of a topic's messages, newest first.
 
         Args:
-            topic: Whose messages.
-            key: Only those with this key; compared exactly.
-            tag: Only those with this tag.
-            begin: Stored then or later.
-            end: Stored before then.
-            group: Only those that this group has read, or not.
-            group_state: Which of the two; "past" is refused where no group is given.
-            bodies: Whether they come with bodies and properties; 100 at most do.
-            limit: Messages at most.
-            cursor: ``next_cursor`` of the page before.
+            topic: The topic.
+            key: Only messages with this key; the comparison is exact.
+            tag: Only messages with this tag.
+            begin: Only messages stored at this time or later.
+            end: Only messages stored before this time.
+            group: Only messages that this group has read, or has not read.
+            group_state: Which of the two; "past" requires *group*.
+            bodies: Whether to include bodies and properties; limits the page to 100 messages.
+            limit: Maximum number of messages.
+            cursor: ``next_cursor`` of the previous page.
         """
         return self._portal.call(
             self._twin.find,
@@ -91,28 +91,29 @@ class Query:
         return self._portal.call(self._twin.status)
 
     def rebuild(self, brokers: Iterable[str] | None = None) -> list[str]:
-        """Have the read model made anew of some brokers' logs, or of all; return which.
+        """Rebuild the read model from the logs of some brokers, or of all; return their names.
 
-        What is there answers until then; ``status`` tells how far it is.
+        Until it is done, the current read model answers queries; ``status`` shows the progress.
         """
         return self._portal.call(self._twin.rebuild, read_here(brokers))
 
     def forget(self, broker_name: str) -> None:
-        """Drop all that was read of a broker's log which was taken away for good.
+        """Drop all data from the log of a broker that was removed for good.
 
-        No answer lacks anything of it from then on. One that comes back under this name is read
-        anew. What the transaction checkers know of it, ``admin.transactions.forget`` drops.
+        From then on, no answer is incomplete because of that broker. If a broker returns under this
+        name, its log is read from the beginning. To drop the transaction checkers' data, call
+        ``admin.transactions.forget``.
 
         Raises:
-            BrokerNotFoundError: Its log has never been followed, or it has been forgotten.
-            ConflictError: A name server still knows it: stop it first.
+            BrokerNotFoundError: Its log was never followed, or has already been dropped.
+            ConflictError: A name server still knows the broker: stop it first.
         """
         self._portal.call(self._twin.forget, broker_name)
 
     def urls(self) -> list[str]:
-        """Return where the query services are that have not failed; the first is the one in use.
+        """Return the URLs of the query services that have not failed; the first is in use.
 
         Raises:
-            NoRouteError: None is known.
+            NoRouteError: No query service is known.
         """
         return self._portal.call(self._twin.urls)

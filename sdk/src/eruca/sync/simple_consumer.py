@@ -1,4 +1,4 @@
-"""The simple consumer: messages one by one, without queues, members or a session.
+"""The simple consumer: leases single messages, without queues, members or a session.
 
 Generated from ``eruca.aio.simple_consumer`` by ``sdk/tools/generate_sync.py``; change that one.
 How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SimpleConsumer:
-    """Receives messages and finishes each by itself; made by :meth:`Client.simple_consumer`.
+    """Leases messages and acknowledges each by itself; made by :meth:`Client.simple_consumer`.
 
     Any number of threads may use it at the same time.
     """
@@ -43,31 +43,31 @@ class SimpleConsumer:
         *,
         invisible_seconds: float | None = None,
     ) -> list[Delivery]:
-        """Return messages that are this consumer's for a time; none if *wait_seconds* bring none.
+        """Lease messages and return them; empty if none arrive in *wait_seconds*.
 
         Args:
-            count_max: How many at most, up to 32.
-            wait_seconds: The time to wait for the first.
-            invisible_seconds: For how long; by default as the consumer was made with.
+            count_max: Maximum number of messages, up to 32.
+            wait_seconds: Maximum wait for the first message.
+            invisible_seconds: Length of the lease; default: the consumer's.
 
         Raises:
             TopicNotFoundError: A topic does not exist.
-            NoLiveBrokerError: No broker has been there while waiting.
+            NoLiveBrokerError: No broker was live in time.
             SubscriptionConflictError: The group consumes the topic with another filter.
-            RequestError, RefusedError: A broker will not have it, and repeating it is useless.
-            ErucaError: No broker answered while waiting.
+            RequestError, RefusedError: A broker refuses the request; a retry fails as well.
+            ErucaError: No broker answered in time.
         """
         return self._portal.call(
             self._twin.receive, count_max, wait_seconds, invisible_seconds=invisible_seconds
         )
 
     def ack(self, deliveries: Delivery | Iterable[Delivery]) -> None:
-        """Finish messages: they do not come again. At each broker all of them, or none.
+        """Acknowledge messages: they are not redelivered. At each broker all of them or none.
 
         Raises:
-            StaleHandleError: One is somebody else's by now, or done.
-            ExpiredHandleError: The time of one was over; it comes again.
-            ErucaError: A broker did not answer; its messages may come again.
+            StaleHandleError: One was redelivered, or is already acknowledged.
+            ExpiredHandleError: The lease of one has expired; it is redelivered.
+            ErucaError: A broker did not answer; its messages may be redelivered.
         """
         self._portal.call(self._twin.ack, read_here(deliveries))
 
@@ -79,17 +79,17 @@ class SimpleConsumer:
         reason: str = "failed",
         error: str | None = None,
     ) -> None:
-        """Give messages up: they come again, or are dead letters. At each broker all, or none.
+        """Reject messages: they are redelivered or become dead letters. At each broker all or none.
 
         Args:
             deliveries: The messages.
-            delay_seconds: Before they come again; None: by the group's retry policy.
+            delay_seconds: Delay before redelivery; None: by the group's retry policy.
             reason: Why, in a word; kept with a dead letter.
             error: The error's text; kept with a dead letter.
 
         Raises:
-            StaleHandleError, ExpiredHandleError: One was not this consumer's any more.
-            ErucaError: A broker did not answer; its messages come again in any case.
+            StaleHandleError, ExpiredHandleError: This consumer's lease of one has ended.
+            ErucaError: A broker did not answer; its messages are redelivered in any case.
         """
         self._portal.call(
             self._twin.nack,
@@ -102,14 +102,14 @@ class SimpleConsumer:
     def extend(
         self, deliveries: Delivery | Iterable[Delivery], *, invisible_seconds: float | None = None
     ) -> datetime:
-        """Keep messages for longer, from now on; return until when all of them are kept.
+        """Extend leases, counted from now; return the time when the first of them expires.
 
         Args:
             deliveries: The messages; at least one.
-            invisible_seconds: For how long; by default as they were received with.
+            invisible_seconds: New length of the lease; default: as received.
 
         Raises:
-            StaleHandleError, ExpiredHandleError: One was not this consumer's any more.
+            StaleHandleError, ExpiredHandleError: This consumer's lease of one has ended.
             ErucaError: A broker did not answer.
         """
         return self._portal.call(
@@ -117,16 +117,16 @@ class SimpleConsumer:
         )
 
     def handling(self, delivery: Delivery) -> Handling:
-        """Return a context that keeps a message while its block runs, and finishes it at the end.
+        """Return a context that extends a message's lease while its block runs.
 
-        Acknowledged where the block ends well; given up where it raises.
+        If the block succeeds, the message is acknowledged. If it raises, the message is rejected.
         """
         from eruca.sync.handling import Handling  # as the async one, late
 
         return Handling(self._portal, self._portal.run(self._twin.handling, delivery))
 
     def close(self) -> None:
-        """Stop receiving. What was received and not finished comes again when its time is over."""
+        """Stop receiving. Unacknowledged messages are redelivered when their leases expire."""
         self._portal.leave(self._twin.close)
 
     def __enter__(self) -> Self:

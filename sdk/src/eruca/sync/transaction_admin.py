@@ -1,4 +1,4 @@
-"""Administration of transactions: those that are not over, one by its id, an operator's decision.
+"""Administration of transactions: undecided ones, one by its id, an operator's decision.
 
 Generated from ``eruca.aio.transaction_admin`` by ``sdk/tools/generate_sync.py``; change that one.
 How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
@@ -33,14 +33,15 @@ class TransactionAdmin:
         broker_name: str | None = None,
         unanswered: dict[str, ErucaError] | None = None,
     ) -> Iterator[TransactionSummary]:
-        """Iterate over what is pending or parked, oldest first.
+        """Iterate over pending or parked transactions, oldest first.
 
         Args:
-            state: ``pending``: nobody has decided. ``parked``: rolled back, for nobody decided in
+            state: ``pending``: undecided. ``parked``: rolled back because there was no decision in
                 time; an operator may still commit it.
-            producer_group: Only those of it.
-            broker_name: Only those at this broker.
-            unanswered: Takes brokers that do not answer, and how; None: that is an error.
+            producer_group: Only transactions of this group.
+            broker_name: Only transactions on this broker.
+            unanswered: Collects the brokers that do not answer, each with its error. None: an
+                unanswered request raises.
         """
         return self._portal.iterate(
             self._twin.undecided(
@@ -52,32 +53,33 @@ class TransactionAdmin:
         )
 
     def get(self, transaction_id: str, *, broker_name: str | None = None) -> TransactionDetail:
-        """Return a transaction, its message and its history, as long as its broker remembers it.
+        """Return a transaction with its message and history, as long as its broker keeps them.
 
         Args:
             transaction_id: Its id.
-            broker_name: Where to look; by default everywhere.
+            broker_name: Where to look; default: on all brokers.
 
         Raises:
             TransactionNotFoundError: No broker knows it.
-            ValidationError: Several brokers know one of this id.
+            ValidationError: Several brokers have a transaction with this id.
         """
         return self._portal.call(self._twin.get, transaction_id, broker_name=broker_name)
 
     def commit(
         self, transaction_id: str, *, reason: str, broker_name: str | None = None
     ) -> DecisionReceipt:
-        """Have a pending or parked transaction's message delivered, as an operator.
+        """Commit a pending or parked transaction as an operator: its message is delivered.
 
         Args:
             transaction_id: Its id.
             reason: Why; recorded.
-            broker_name: Where it is; by default all brokers are asked.
+            broker_name: Its broker; default: look on all brokers.
 
         Raises:
-            AlreadyDecidedError: It was rolled back, and not since its checks were used up.
+            AlreadyDecidedError: It was rolled back by a decision, not because its checks were used
+                up.
             TransactionNotFoundError: No broker knows it.
-            ValidationError: Several brokers know one of this id.
+            ValidationError: Several brokers have a transaction with this id.
         """
         return self._portal.call(
             self._twin.commit, transaction_id, reason=reason, broker_name=broker_name
@@ -86,23 +88,23 @@ class TransactionAdmin:
     def rollback(
         self, transaction_id: str, *, reason: str, broker_name: str | None = None
     ) -> DecisionReceipt:
-        """See to it that a transaction's message is never delivered, as an operator.
+        """Roll back a transaction as an operator: its message is never delivered.
 
-        A parked one is discarded. The arguments and errors are those of :meth:`commit`.
+        A parked transaction is discarded. The arguments and errors are those of :meth:`commit`.
         """
         return self._portal.call(
             self._twin.rollback, transaction_id, reason=reason, broker_name=broker_name
         )
 
     def forget(self, broker_name: str) -> None:
-        """Have the transaction checkers drop a broker which was taken away for good.
+        """Make the transaction checkers drop a broker that was removed for good.
 
-        Its transactions go, also those that nobody has decided. One that comes back under this name
-        is read anew. What the query services know of it, ``query.forget`` drops.
+        Its transactions are dropped, undecided ones included. If a broker returns under this name,
+        its log is read from the beginning. To drop the query services' data, call ``query.forget``.
 
         Raises:
-            BrokerNotFoundError: Its log has never been followed, or it has been forgotten.
-            ConflictError: A name server still knows it: stop it first.
+            BrokerNotFoundError: Its log was never followed, or has already been dropped.
+            ConflictError: A name server still knows the broker: stop it first.
             NoRouteError: No transaction checker is known.
         """
         self._portal.call(self._twin.forget, broker_name)

@@ -1,4 +1,4 @@
-"""The transaction producer: messages that are delivered if, and only if, local work was done.
+"""The transaction producer: a message is delivered if and only if its local work commits.
 
 Generated from ``eruca.aio.transaction_producer`` by ``sdk/tools/generate_sync.py``; change that one.
 How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class Transaction:
     """One transaction, as a context manager; made by :meth:`TransactionProducer.transaction`.
 
-    Entering it stores the half message, or raises, and then the block does not run. A block that
-    ends well commits. One that raises leaves the transaction to the checker, or rolls it back if
-    that was asked for. Within the block, or after it, ``commit`` and ``rollback`` decide at once.
+    Entering it stores the half message; if that raises, the block does not run. A block that
+    succeeds commits. A block that raises leaves the transaction to the checker, or rolls it back,
+    as *on_error* says. ``commit`` and ``rollback``, in the block or after it, decide at once.
     """
 
     def __init__(self, portal: Portal, twin: AsyncTransaction) -> None:
@@ -43,7 +43,7 @@ class Transaction:
 
     @property
     def transaction_id(self) -> str:
-        """Its id, which is also the message's; to be stored with the local work."""
+        """Its id, which is also the message's id; store it together with the local work."""
         return self._twin.transaction_id
 
     @property
@@ -52,29 +52,30 @@ class Transaction:
         return self._twin.result
 
     def commit(self) -> TransactionResult:
-        """Have the message delivered.
+        """Commit the transaction: the message is delivered.
 
         Raises:
-            AlreadyDecidedError: It was rolled back: by an answer to a check, an operator, or since
-                all checks were used up.
+            AlreadyDecidedError: It was rolled back: by an answer to a check, by an operator, or
+                because all checks were used up.
             TransactionNotFoundError: The broker does not know the transaction.
-            TopicNotFoundError: The topic is gone; the transaction stays pending.
+            TopicNotFoundError: The topic was deleted; the transaction stays pending.
         """
         return self._portal.call(self._twin.commit)
 
     def rollback(self, *, reason: str | None = None) -> TransactionResult:
-        """Have the message never delivered; raises as :meth:`commit` does.
+        """Roll back the transaction: the message is never delivered. Raises as :meth:`commit` does.
 
         Args:
-            reason: For whoever looks at the transaction.
+            reason: For operators who look at the transaction.
         """
         return self._portal.call(self._twin.rollback, reason=reason)
 
     def conclude(self, verdict: Verdict, *, reason: str | None = None) -> TransactionResult:
-        """Commit, roll back, or leave the transaction to the checker: ``unknown``.
+        """Commit, roll back, or leave the transaction to the checker (``unknown``).
 
-        A decision that does not reach the broker in time leaves it to the checker as well, and is
-        what a check is answered; ``result.is_decided`` tells. Repeating a decision is harmless.
+        If a decision does not reach the broker in time, the transaction is left to the checker as
+        well, and this producer answers the check with that decision. ``result.is_decided`` is false
+        then. Repeating a decision is harmless.
 
         Raises:
             ValidationError: The opposite was concluded before.
@@ -107,7 +108,7 @@ class TransactionProducer:
 
     @property
     def group(self) -> str:
-        """The producer group, whose members are asked about its transactions."""
+        """The producer group; checkers ask its members about its transactions."""
         return self._twin.group
 
     @property
@@ -116,10 +117,10 @@ class TransactionProducer:
         return self._twin.client_id
 
     def start(self) -> None:
-        """Begin to answer checks; a first transaction does so, too. Harmless when repeated.
+        """Start to answer checks; the first transaction does so, too. Repeating it is harmless.
 
-        A program that was started again should do this at once, whatever it sends: there may be
-        transactions that it left undecided.
+        Call this right after a restart, whatever the program sends: it may have left undecided
+        transactions.
         """
         self._portal.call(self._twin.start)
 
@@ -135,30 +136,30 @@ class TransactionProducer:
         on_error: OnError = "unknown",
         timeout_seconds: float | None = None,
     ) -> TransactionResult:
-        """Store a half message, call *execute*, and do as that says.
+        """Store a half message, call *execute*, and commit or roll back by its result.
 
-        *execute* gets the half message, whose ``transaction_id`` is to be stored together with the
-        work, and returns ``"commit"``, ``"rollback"`` or ``"unknown"``, which is also what
-        returning nothing means. It runs in the thread that calls this.
+        *execute* gets the half message. It stores the half message's ``transaction_id`` together
+        with its work. It returns ``"commit"``, ``"rollback"`` or ``"unknown"``; None means
+        ``"unknown"``. It runs in the thread that calls this.
 
         Args:
             message: What to send.
-            execute: The local work; it does not run unless the half message is stored.
-            queue: Where the message must go; else its sharding key decides, else the producer.
-            selector: Picks the queue from the topic's, by *selector_arg*.
-            selector_arg: What the selector goes by.
-            check_immunity_seconds: For how long nobody is asked what became of it; by default as
-                the checker is set. Should be longer than the local work takes.
-            on_error: What it means that *execute* raises; the error is raised again in any case.
-            timeout_seconds: The time to store the half message; by default the producer's.
+            execute: The local work; runs only if the half message is stored.
+            queue: The target queue; default: the sharding key decides, else the producer.
+            selector: Chooses a queue of the topic by *selector_arg*.
+            selector_arg: Argument of the selector.
+            check_immunity_seconds: How long the transaction is not checked; default: the checker's
+                setting. It should be longer than the local work takes.
+            on_error: The outcome if *execute* raises; the error is raised again in any case.
+            timeout_seconds: Time limit for storing the half message; default: the producer's.
 
         Raises:
             SendFailedError: The half message could not be stored.
-            AlreadyDecidedError: The broker has had another decision before.
+            AlreadyDecidedError: The broker already has another decision.
             ErucaError: As for sending; or the broker refuses the decision.
         """
         if not callable(execute):
-            raise ValidationError(f"execute: {execute!r:.60} is not a function")
+            raise ValidationError(f"execute: expected a function, found {execute!r:.60}")
         with self.transaction(
             message,
             queue=queue,
@@ -183,9 +184,9 @@ class TransactionProducer:
         on_error: OnError = "unknown",
         timeout_seconds: float | None = None,
     ) -> Transaction:
-        """Return a transaction, to be entered: the block is the local work, and commits at its end.
+        """Return a transaction as a context: the block is the local work and commits at its end.
 
-        The arguments are those of :meth:`send_in_transaction`, and so is what entering may raise.
+        The arguments are those of :meth:`send_in_transaction`. Entering raises the same errors.
         """
         return Transaction(
             self._portal,
@@ -204,14 +205,14 @@ class TransactionProducer:
     def close(self) -> None:
         """Begin no more transactions, and answer no more checks.
 
-        Transactions that are under way can still be decided, until the client is closed.
+        Transactions under way can still be decided, until the client is closed.
         """
         self._portal.leave(self._twin.close)
 
     def broker_health(self) -> tuple[BrokerHealth, ...]:
-        """Return how the brokers stand with this producer, best first.
+        """Return the producer's view of the brokers' health, best first.
 
-        Empty while latency fault tolerance is off: then nothing is remembered.
+        Empty while latency fault tolerance is off, because the producer records nothing then.
         """
         return self._portal.run(self._twin.broker_health)
 

@@ -473,7 +473,7 @@ async def test_a_receipt_for_another_number_of_messages_is_not_believed() -> Non
 
     client, _ = client_of(broker)
     async with client, client.producer(retries_max=0) as producer:
-        with pytest.raises(eruca.SendFailedError, match="stored 7 messages, and not 1"):
+        with pytest.raises(eruca.SendFailedError, match="expected 1 stored messages, found 7"):
             await producer.send(message())
 
 

@@ -1,1 +1,1 @@
-"""The cluster as a client knows it: routes, servers, and a function for each request."""
+"""The cluster from a client's view: routes, servers, and one function for each request."""

@@ -1,6 +1,6 @@
-"""A broker's resources beside the hot routes, as functions: topics, offsets, groups, status.
+"""A broker's resources except the hot routes: topics, offsets, groups, status.
 
-Shared by administration and consumers; each call is one request with the client's time-out.
+Administration and consumers share them. Each call is one request with the client's timeout.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BrokerApi:
         return parsed(TopicConfig, await self._send("PUT", url, target, settings), url + target)
 
     async def get_topic(self, url: str, topic: str) -> TopicConfig:
-        """Return a topic as this broker has it."""
+        """Return this broker's settings of a topic."""
         return await self._get(TopicConfig, url, f"/v1/topics/{path_segment(topic)}")
 
     async def delete_topic(self, url: str, topic: str) -> None:
@@ -79,7 +79,7 @@ class BrokerApi:
         boundary: Literal["lower", "upper"] = "lower",
         include_system: bool = False,
     ) -> OffsetByTime:
-        """Return the offset that a time leads to in one queue."""
+        """Return the offset for a time in one queue."""
         target = target_of(
             f"/v1/topics/{path_segment(topic)}/queues/{queue_id}/offset",
             timestamp=utc_text(timestamp),
@@ -89,7 +89,7 @@ class BrokerApi:
         return await self._get(OffsetByTime, url, target)
 
     async def group_offsets(self, url: str, group: str, topic: str | None = None) -> GroupOffsets:
-        """Return where a group stands on this broker."""
+        """Return a group's offsets on this broker."""
         target = target_of(f"/v1/groups/{path_segment(group)}/offsets", topic=topic)
         return await self._get(GroupOffsets, url, target)
 
@@ -98,7 +98,7 @@ class BrokerApi:
         target = f"/v1/groups/{path_segment(group)}/offsets"
         for first in range(0, len(commits), OFFSET_COUNT_MAX):
             part = OffsetCommits(offsets=commits[first : first + OFFSET_COUNT_MAX])
-            await send_model(  # most have no token
+            await send_model(  # most commits have no token
                 self._transport,
                 "PUT",
                 url,
@@ -109,7 +109,7 @@ class BrokerApi:
             )
 
     async def status(self, url: str) -> BrokerStatus:
-        """Return who the broker is and how it is doing."""
+        """Return the broker's identity and health."""
         return await self._get(BrokerStatus, url, "/v1/status")
 
     async def record(self, url: str, log_offset: int) -> LogRecordView:
@@ -119,7 +119,7 @@ class BrokerApi:
         try:
             return msgspec.json.decode(answer.body, type=LogRecordView)
         except UNREADABLE as error:
-            raise TransportError(f"{url}{target}: the answer cannot be read: {error}") from error
+            raise TransportError(f"{url}{target}: the answer is invalid: {error}") from error
 
     async def messages_by_key(
         self,
@@ -145,7 +145,7 @@ class BrokerApi:
         try:
             return msgspec.json.decode(answer.body, type=FoundMessages)
         except UNREADABLE as error:
-            raise TransportError(f"{url}{target}: the answer cannot be read: {error}") from error
+            raise TransportError(f"{url}{target}: the answer is invalid: {error}") from error
 
     async def _get(self, model: type[M], url: str, target: str) -> M:
         return await ask(model, self._transport, "GET", url, target, timeout=self._timeout)

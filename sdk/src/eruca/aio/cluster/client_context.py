@@ -1,11 +1,12 @@
 """The context that a client's producers, consumers and administration share.
 
-:class:`eruca.AsyncClient` makes one of these and hands it to whatever it makes. None of them knows
-the client, nor, but for their order of closing, one another.
+:class:`eruca.AsyncClient` makes one context and passes it to every object that it makes. These
+objects do not know the client. They do not know one another either, except for their order of
+closing.
 
-Routes' models and httpx are loaded with the first client: not with ``import eruca``, nor in the
-middle of the first send, whose time-out they would take. What only administration uses is loaded
-when it is used.
+The first client loads httpx and the models of routes. ``import eruca`` does not load them, and
+neither does the first send, because loading would take up its timeout. Parts that only
+administration needs are loaded at their first use.
 
 Concurrency rule: the client's.
 """
@@ -29,10 +30,10 @@ HELD_CONNECTIONS_MAX: Final = 10_000  # to one service, which holds no more requ
 
 
 class Child(Protocol):
-    """Something made from a client that has to be closed before it."""
+    """An object that was made from a client and must be closed before it."""
 
     async def leave(self, *, drain: bool, failed: bool) -> None:
-        """Close: finish what is under way if *drain*, unless the program has *failed*."""
+        """Close: finish pending work if *drain*, unless the program has *failed*."""
         ...
 
 
@@ -43,16 +44,16 @@ class ClientContext:
     """One client's shared parts.
 
     Args:
-        settings: What the client works with.
-        credentials: Of the requests of its own transports; a given transport brings its own.
+        settings: The client's settings.
+        credentials: For the requests of the client's own transports; a given transport has its own.
         hot_transport: Carries sends and pulls; None: the SDK's own HTTP/1.1 client.
-        transport: Carries the rest; None: httpx.
+        transport: Carries all other requests; None: httpx.
 
     Attributes:
-        hot_transport: Carries what is answered at once, and often: sends.
-        held_transport: Carries what consumers ask of brokers, and transaction producers of
-            transaction checkers. Much of that is held, and what is held keeps a connection: where
-            it shared a pool with the rest, many consumers or producers would stop every send.
+        hot_transport: Carries frequent requests with an immediate answer: sends.
+        held_transport: Carries requests that a server may hold: those of consumers to brokers, and
+            of transaction producers to checkers. Each held request occupies a connection. In a
+            shared pool, many consumers or producers would block every send.
     """
 
     def __init__(
@@ -77,13 +78,13 @@ class ClientContext:
             self.name_servers, network=settings.network, timeout=settings.timeout_seconds
         )
         self._broker_api: BrokerApi | None = None
-        self._children: dict[Child, None] = {}  # in the order they were made
+        self._children: dict[Child, None] = {}  # in the order of creation
         self._closing: asyncio.Task[None] | None = None
         self._is_closed = False
 
     @property
     def broker_api(self) -> BrokerApi:
-        """The broker's operations besides the hot routes."""
+        """The broker's operations except the hot routes."""
         if self._broker_api is None:
             from eruca.aio.cluster.broker_api import (
                 BrokerApi,  # pydantic models: 0.2 s, when first needed
@@ -98,30 +99,30 @@ class ClientContext:
             raise ClosedError("the client is closed")
 
     def adopt(self, child: _Made) -> _Made:
-        """Return *child*, which is closed at the latest when the client is."""
+        """Return *child*; the client closes it at the latest when the client itself closes."""
         self._children[child] = None
         return child
 
     def forget(self, child: Child) -> None:
-        """Drop something that has been closed."""
+        """Drop a child that has been closed."""
         self._children.pop(child, None)
 
     async def close(self, *, drain: bool, failed: bool) -> None:
-        """Close what was adopted, then the connections; closing again does nothing.
+        """Close all adopted objects, then the connections; closing again does nothing.
 
-        The last one made comes first: a consumer's last handlers may send by a producer that was
-        there before it. What one of them fails at keeps none of the others open; it is raised in
-        the end.
+        The last one made is closed first, because a consumer's last handlers may send through a
+        producer that is older. If closing one fails, the others are still closed, and the error is
+        raised at the end.
 
-        Whoever gives up waiting does not keep it from being gone through with; that ends early only
-        where it is closed again, without *drain*.
+        Cancelling the caller does not cancel the closing. Only a second call, without *drain*, ends
+        it early.
         """
         if self._is_closed:
             return
         if self._closing is None or not drain:
             closing = self._close(self._closing, drain=drain, failed=failed)
             self._closing = asyncio.create_task(closing, name="eruca client closes")
-        while not self._closing.done():  # another may have taken its place
+        while not self._closing.done():  # another close may have replaced it
             await asyncio.wait((self._closing,))
         self._closing.result()
 
@@ -144,5 +145,5 @@ class ClientContext:
         if errors:
             first, *others = errors
             for other in others:
-                first.add_note(f"closing failed elsewhere, too: {other!r}")
+                first.add_note(f"another close failed, too: {other!r}")
             raise first

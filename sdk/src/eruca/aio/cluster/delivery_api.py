@@ -30,10 +30,10 @@ class DeliveryApi:
     def __init__(self, transport: HttpTransport, group: str, *, timeout: float) -> None:
         self._transport = transport
         self._path = f"/v1/groups/{path_segment(group)}/deliveries"
-        self._timeout = timeout  # seconds, beyond what a request is held for
+        self._timeout = timeout  # seconds, beyond the time that a request is held
 
     async def receive(self, url: str, request: DeliveryRequest) -> DeliveryAnswer:
-        """Ask for messages."""
+        """Receive messages."""
         timeout = self._timeout + request.wait_seconds
         answer = await send_model(
             self._transport, "POST", url, self._path, request, timeout=timeout
@@ -41,19 +41,17 @@ class DeliveryApi:
         try:
             return _ANSWERS.decode(answer.body)
         except UNREADABLE as error:
-            raise TransportError(
-                f"{url}{self._path}: the answer cannot be read: {error}"
-            ) from error
+            raise TransportError(f"{url}{self._path}: the answer is invalid: {error}") from error
 
     async def ack(self, url: str, handles: Sequence[str]) -> None:
-        """Finish messages; all of them or none."""
+        """Acknowledge messages: all of them or none."""
         body = DeliveryAcks(handles=list(handles))
         await send_model(
             self._transport, "POST", url, f"{self._path}:ack", body, timeout=self._timeout
         )
 
     async def nack(self, url: str, nacks: DeliveryNacks) -> list[NackResult]:
-        """Give messages up; all of them or none."""
+        """Reject messages: all of them or none."""
         target = f"{self._path}:nack"
         answer = await ask(
             NackResults, self._transport, "POST", url, target, body=nacks, timeout=self._timeout
@@ -61,7 +59,7 @@ class DeliveryApi:
         return answer.results
 
     async def extend(self, url: str, extension: DeliveryExtension) -> ExtendedDeliveries:
-        """Ask for more time; for all of them or none."""
+        """Extend leases: all of them or none."""
         target = f"{self._path}:extend"
         return await ask(
             ExtendedDeliveries,

@@ -1,7 +1,7 @@
 """A group's resources at a broker, as its members use them: membership, locks, commits, retries.
 
-Each function is one request. What is held (a lock that somebody else has, a list of members that
-has not changed) takes up to its ``wait`` longer.
+Each function is one request. The broker may hold a request (for a lock that another member has, or
+a member list that has not changed). Such a request takes up to its ``wait`` longer.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class GroupApi:
     """Requests of one member to brokers, each given by its URL.
 
     Args:
-        transport: Carries them.
+        transport: Carries the requests.
         group: The member's group.
         client_id: The member.
-        incarnation: Tells it from others of its client id.
-        timeout: Seconds for an answer, beyond what a request is held for.
+        incarnation: Distinguishes it from other processes with the same client id.
+        timeout: Seconds for an answer, beyond the time that a request is held.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class GroupApi:
         self._timeout = timeout
 
     def over(self, transport: HttpTransport) -> GroupApi:
-        """Return the same member's requests, carried by another transport."""
+        """Return the same member's requests over another transport."""
         return GroupApi(
             transport,
             self._group,
@@ -77,7 +77,7 @@ class GroupApi:
         )
 
     async def config(self, url: str) -> GroupConfig:
-        """Return the group as this broker has it."""
+        """Return this broker's settings of the group."""
         return parsed(GroupConfig, await self._send("GET", url, self._path), url + self._path)
 
     async def beat(self, url: str, heartbeat: Heartbeat, *, timeout: float) -> MemberAnswer:
@@ -86,13 +86,13 @@ class GroupApi:
         return parsed(MemberAnswer, answer, url + self._member_path)
 
     async def leave(self, url: str) -> None:
-        """Leave the group; every lock is free then."""
+        """Leave the group; the broker releases all of its locks."""
         await self._send("DELETE", url, target_of(self._member_path, incarnation=self.incarnation))
 
     async def members(
         self, url: str, *, etag: str | None, wait: float
     ) -> tuple[MemberList, str | None] | None:
-        """Return who is in the group, and the list's ETag; None if it is still that of *etag*."""
+        """Return the group's members and the list's ETag; None if the list still has *etag*."""
         target = target_of(f"{self._path}/members", wait_seconds=wait)
         answer = await self._transport.request(
             "GET",
@@ -108,7 +108,7 @@ class GroupApi:
         return parsed(MemberList, answer, url + target), answer.headers.get("etag")
 
     async def lock(self, url: str, queues: Sequence[WantedQueue], *, wait: float) -> LockAnswer:
-        """Ask for queues; where none can be had, wait for the first."""
+        """Request queue locks; if none is free, wait for the first."""
         request = LockRequest(
             client_id=self.client_id,
             incarnation=self.incarnation,
@@ -120,18 +120,18 @@ class GroupApi:
         return parsed(LockAnswer, answer, url + target)
 
     async def release(self, url: str, queues: Sequence[QueueRelease]) -> None:
-        """Commit the final offsets of queues and give them up, as one."""
+        """Commit the final offsets of queues and release their locks, in one step."""
         request = LockRelease(
             client_id=self.client_id, incarnation=self.incarnation, queues=list(queues)
         )
         await self._send("POST", url, f"{self._path}/locks:release", request)
 
     async def commit(self, url: str, commits: OffsetCommits) -> None:
-        """Store how far queues have been consumed; all of them or none."""
+        """Commit queue offsets: all of them or none."""
         await self._send("PUT", url, f"{self._path}/offsets", commits)
 
     async def send_back(self, url: str, messages: Sequence[SendBack]) -> list[SendBackResult]:
-        """Have messages delivered again later; all of them or none."""
+        """Schedule messages for redelivery: all of them or none."""
         request = SendBacks(
             client_id=self.client_id, incarnation=self.incarnation, messages=list(messages)
         )
@@ -154,13 +154,13 @@ class GroupApi:
 
 
 def unknown_group(group: str) -> GroupNotFoundError:
-    """Return what is raised where no broker knows *group*."""
+    """Return the error for a *group* that no broker knows."""
     return GroupNotFoundError(
         f"no broker has a group {group!r}",
-        fix=f"create it: eruca group create {group}; there are: eruca group list",
+        fix=f"create it: eruca group create {group}; list the groups: eruca group list",
     )
 
 
 def group_path(group: str) -> str:
-    """Return where a group's resources are at a broker."""
+    """Return the path of a group's resources at a broker."""
     return f"/v1/groups/{path_segment(group)}"

@@ -1,4 +1,4 @@
-"""Warnings that a start position is not used, because the group began before."""
+"""Warnings that a start position is ignored because the group already exists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eruca.contract.groups import GroupConfig
 from eruca.core.consuming.pull_positions import StartPosition
 from eruca.core.messages.message_queue import MessageQueue
 
-_SAME: Final = timedelta(milliseconds=1)  # brokers keep times in whole milliseconds
+_SAME: Final = timedelta(milliseconds=1)  # brokers store times in whole milliseconds
 
 _logger = logging.getLogger(__name__)
 
@@ -29,10 +29,10 @@ async def warn_of_unused_start(
     *,
     timeout: float,
 ) -> None:
-    """Warn if *start* means nothing, because the group exists and was told another.
+    """Warn if *start* is ignored because the group exists and has another start.
 
-    Asked of brokers before the member joins, which makes the group. One that does not answer is
-    left out: joining says so.
+    Call this before the member joins, because joining creates the group. A broker that does not
+    answer is skipped: joining reports it.
     """
     if start is None:
         return
@@ -44,9 +44,9 @@ async def warn_of_unused_start(
             asked = start.isoformat() if isinstance(start, datetime) else start
             topic = min(topics)
             _logger.warning(
-                "start=%s is not used: group %s exists already. It goes on where it stands, and"
-                " begins a topic that is new to it at %s. To have it begin again at %s, stop its"
-                " consumers and run: eruca group reset %s --topic %s --to %s",
+                "start=%s is ignored: group %s already exists. It continues at its offsets, and"
+                " starts a new topic at %s. To start again at %s, stop its consumers and run:"
+                " eruca group reset %s --topic %s --to %s",
                 *(asked, group, config.start, asked, group, topic, asked),
             )
             return
@@ -55,12 +55,12 @@ async def warn_of_unused_start(
 def warn_of_offsets_before_start(
     group: str, queue: MessageQueue, offset: int, start: StartPosition | datetime
 ) -> None:
-    """Warn that a pull consumer goes on at a committed offset, and not at *start*."""
+    """Warn that a pull consumer continues at a committed offset and ignores *start*."""
     asked = start.isoformat() if isinstance(start, datetime) else start
     _logger.warning(
-        "start=%s is not used: group %s has offsets already. It goes on where it stands, at offset"
-        " %d of %s. To have it begin again at %s, stop its consumers and run: eruca group reset %s"
-        " --topic %s --to %s",
+        "start=%s is ignored: group %s already has offsets. It continues at offset %d of %s. To"
+        " start again at %s, stop its consumers and run: eruca group reset %s --topic %s --to"
+        " %s",
         *(asked, group, offset, queue, asked, group, queue.topic, asked),
     )
 

@@ -1,7 +1,7 @@
-"""Finding the instances of a service, where the program does not say where they are.
+"""Find the instances of a service if the program does not name them.
 
-Any of them will do. One that does not answer, or is starting or stopping, is left for the next one,
-and where none is left they are looked for again.
+All instances are equivalent. If one does not answer, is starting or is stopping, the client uses
+the next one. If none is left, it looks them up again.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class Instances:
-    """Asks whichever instance of a service answers.
+    """Requests to any instance of a service that answers.
 
     Args:
-        service: Which; where its variable of the environment does not name the instances, the name
+        service: The service. If its environment variable does not name the instances, the name
             servers' key-value table does.
         context: The client's.
         timeout: Seconds for an answer.
@@ -46,10 +46,10 @@ class Instances:
         self._urls: list[str] = []  # those that have not failed; the first is in use
 
     async def urls(self) -> list[str]:
-        """Return where those are that have not failed; the first is the one in use.
+        """Return the URLs of the instances that have not failed; the first is in use.
 
         Raises:
-            NoRouteError: None is known.
+            NoRouteError: No instance is known.
         """
         self._context.check_open()
         if not self._urls:
@@ -63,7 +63,7 @@ class Instances:
     async def request(
         self, method: str, target: str, body: BaseModel | None = None
     ) -> tuple[HttpResponse, str]:
-        """Return the first answer that one gives, and its URL; raise a refusal."""
+        """Return the first answer of an instance, and its URL; raise a refusal."""
         failed: dict[str, ErucaError] = {}
         while True:
             urls = [url for url in await self.urls() if url not in failed]
@@ -78,7 +78,7 @@ class Instances:
                 )
             except (TransportError, TimeoutExpiredError, NotReadyError) as error:
                 failed[url] = error
-                if url in self._urls:  # else another question has found it out already
+                if url in self._urls:  # else another request has already removed it
                     self._urls.remove(url)
             else:
                 return answer, url
@@ -87,13 +87,13 @@ class Instances:
 async def found_instances(
     service: Service, name_servers: NameServers, *, timeout: float
 ) -> list[str]:
-    """Return the URLs that the name servers tell, in any order: clients share the instances.
+    """Return the URLs that the name servers know, in random order, to share the load.
 
-    A name server that knows none may have been away: then the others are asked as well.
+    A name server that knows no instance may have been away, so the others are asked as well.
 
     Raises:
-        NoRouteError: They know of none.
-        NameServerSettlingError: They know of none yet.
+        NoRouteError: The name servers know no instance.
+        NameServerSettlingError: They know no instance yet.
         NameServersUnreachableError: No name server answered.
     """
     target = f"/v1/kv/{path_segment(service.namespace)}"

@@ -1,7 +1,7 @@
-"""The name servers' key-value table: each has its own, so changes go to all of them.
+"""The name servers' key-value table: each server has its own, so changes go to all of them.
 
-One that was away, or keeps its table in memory and has been restarted, lacks what others have. So
-what one does not have the others are asked for.
+A server that was away lacks some entries. So does one that keeps its table in memory and was
+restarted. If a server lacks an entry, the client reads it from the others.
 
 Source: RocketMQ 5.3, ``KVConfigManager``, ``DefaultMQAdminExt``.
 """
@@ -29,7 +29,7 @@ class KvTable:
         self._masters = masters
 
     async def get(self, namespace: str, key: str) -> str:
-        """Return a value; raises KeyNotFoundError where no name server has it."""
+        """Return a value; raises KeyNotFoundError if no name server has the key."""
         target = _target(namespace, key)
         name_servers = self._context.name_servers
         unknown: KeyNotFoundError | None = None
@@ -45,7 +45,7 @@ class KvTable:
         raise unknown
 
     async def entries(self, namespace: str) -> dict[str, str]:
-        """Return all keys and values of a namespace, as the first name server has it that does."""
+        """Return all keys and values of a namespace from the first name server that has it."""
         target = _target(namespace)
         for _ in self._context.name_servers.urls:
             answer = await self._masters.ask_name_server("GET", target)
@@ -66,7 +66,7 @@ class KvTable:
         await on_each(self._urls(), put)
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Delete a value at every name server; raises KeyNotFoundError where none has it."""
+        """Delete a value at every name server; raises KeyNotFoundError if none has the key."""
         target = _target(namespace, key)
 
         async def delete(url: str) -> KeyNotFoundError | None:
@@ -86,7 +86,7 @@ class KvTable:
 
 
 def _target(namespace: str, key: str | None = None) -> str:
-    """Return where a namespace, or a key of one, is at a name server."""
+    """Return a name server's path for a namespace, or for a key in it."""
     check_kv_name(namespace, "namespace")
     if key is None:
         return f"/v1/kv/{path_segment(namespace)}"

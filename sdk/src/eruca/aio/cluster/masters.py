@@ -1,8 +1,8 @@
 """Find the brokers of a topic or a group, and send a request to all of them.
 
-What concerns a topic or a group is done on every master it concerns. One that cannot be reached
-makes the call fail, with what was done on the others left done; repeating a call is harmless. Who
-only asks may have those that do not answer told instead, as long as one does.
+A change of a topic or group goes to every master that has it. If one of them is unreachable, the
+call fails, and the changes on the others stay. Repeating a call is harmless. A caller that only
+reads may collect the brokers that do not answer, as long as one broker answers.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Masters:
     async def brokers(self) -> list[BrokerGroup]:
         """Return every live broker.
 
-        A name server that knows none may be given to none: then the others are asked as well.
+        If no broker is registered at a name server, the others are asked as well.
 
         Raises:
             NameServersUnreachableError: No name server answered.
-            NameServerSettlingError: One has just started and does not know them yet; nor do others.
+            NameServerSettlingError: A name server has just started, and none knows a broker yet.
         """
         name_servers = self._context.name_servers
         for _ in name_servers.urls:
@@ -67,7 +67,7 @@ class Masters:
         """Return the URLs of live masters by broker name; at least one.
 
         Raises:
-            BrokerNotFoundError: There is none like that.
+            BrokerNotFoundError: No live broker matches.
         """
         urls = {
             group.broker_name: self.url(broker.urls)
@@ -87,7 +87,7 @@ class Masters:
             )
             raise BrokerNotFoundError(
                 f"{what} is registered at {self._context.name_servers.current_url}",
-                fix="start one, or look at: eruca status",
+                fix="start one, or see: eruca status",
             )
         return urls
 
@@ -100,20 +100,20 @@ class Masters:
         await self._context.routes.route(topic)
         view = self._context.routes.cached_publish_view(topic)
         if view is None or not view.urls:
-            raise NoRouteError(f"no broker of topic {topic} has a master now")
+            raise NoRouteError(f"no broker of topic {topic} has a live master")
         return dict(view.urls)
 
     async def url_of(self, queue: MessageQueue) -> str:
-        """Return where *queue* is."""
+        """Return the URL of the broker that has *queue*."""
         view = await self._context.routes.subscribe_view(queue.topic)
         return view.url_of(queue)
 
     def url(self, urls: Mapping[str, str]) -> str:
-        """Return the one of a broker's URLs that is this client's."""
+        """Return the URL of a broker for this client's network."""
         return address_for(urls, self._context.settings.network)
 
     async def ask_name_server(self, method: str, target: str) -> HttpResponse:
-        """Return a name server's answer, whichever gives one."""
+        """Return the answer of the first name server that answers."""
         answer = await self._context.name_servers.request(
             method, target, timeout=self._context.settings.timeout_seconds
         )
@@ -124,14 +124,14 @@ class Masters:
     async def send(
         self, method: str, url: str, target: str, body: BaseModel | None = None
     ) -> HttpResponse:
-        """Return the answer of the one at *url*, within the client's time-out; raise a refusal."""
+        """Return the answer of the server at *url* within the client's timeout; raise a refusal."""
         seconds = self._context.settings.timeout_seconds
         return await send_model(self._context.transport, method, url, target, body, timeout=seconds)
 
     async def call(
         self, model: type[M], method: str, url: str, target: str, body: BaseModel | None = None
     ) -> M:
-        """Do the same, and return the answer as *model*."""
+        """Send a request, as :meth:`send` does, and return the answer as *model*."""
         return parsed(model, await self.send(method, url, target, body), url + target)
 
 
@@ -140,10 +140,10 @@ async def on_each(
     ask: Callable[[str], Awaitable[T]],
     unanswered: dict[str, ErucaError] | None = None,
 ) -> dict[str, T]:
-    """Return each one's answer by name; wait for all, then raise the first error there was.
+    """Return each answer by name; wait for all, then raise the first error.
 
-    Where *unanswered* is given, those that do not answer are put there, and only where all of them
-    do not is that an error.
+    If *unanswered* is given, it collects the brokers that do not answer. Then it is an error only
+    if no broker answers.
     """
     outcomes = await asyncio.gather(*map(ask, urls.values()), return_exceptions=True)
     answers: dict[str, T] = {}
@@ -168,9 +168,9 @@ async def answered(
     stream: AsyncIterator[T],
     unanswered: dict[str, ErucaError] | None = None,
 ) -> AsyncIterator[T]:
-    """Yield what a broker's *stream* yields, up to where that broker does not answer any more.
+    """Yield the items of a broker's *stream* until the broker stops answering.
 
-    That is an error, or is put into *unanswered* where it is given.
+    That raises, or is put into *unanswered* if given.
     """
     try:
         async for item in stream:
@@ -187,12 +187,12 @@ async def on_those_that_know(
     unknown: ErucaError,
     unanswered: dict[str, ErucaError] | None = None,
 ) -> dict[str, T]:
-    """Return the answers of those who do not raise an error of *unknown*'s class.
+    """Return the answers of all servers that do not raise an error of *unknown*'s class.
 
     Raises:
-        ErucaError: *unknown* where all of them do, for what one says is of itself alone; or what
-            one has raised else. Where *unanswered* is given, that one does not answer is told
-            there, as :func:`on_each` does, unless nobody else knows.
+        ErucaError: *unknown* if all of them raise its class, because one server speaks only for
+            itself; else the first other error. If *unanswered* is given, it collects servers that
+            do not answer, as in :func:`on_each`, unless no other server knows.
     """
     known = await known_by(urls, ask, type(unknown), unanswered)
     if not known:
@@ -206,7 +206,7 @@ async def known_by(
     unknown: type[ErucaError],
     unanswered: dict[str, ErucaError] | None = None,
 ) -> dict[str, T]:
-    """Return the answers of those who do not raise *unknown*; there may be none."""
+    """Return the answers of all servers that do not raise *unknown*; possibly none."""
 
     async def ask_one(url: str) -> list[T]:
         try:

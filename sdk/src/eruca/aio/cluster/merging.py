@@ -1,4 +1,4 @@
-"""Several sorted streams as one, which is sorted as well."""
+"""Merge several sorted streams into one sorted stream."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 async def merged(streams: Iterable[AsyncIterator[T]], key: Callable[[T], Any]) -> AsyncIterator[T]:
-    """Yield what *streams* yield, by *key*, in whose order each of them is.
+    """Yield the items of *streams*, merged by *key*; each stream must be sorted by it.
 
-    One item of each stream is held; the next is asked for when that has been taken. The first ones
-    are asked for at the same time.
+    One item of each stream is held. The next item of a stream is read when that one has been
+    yielded. The first items are read concurrently.
     """
     heads: list[tuple[Any, int, T, AsyncIterator[T]]] = []
 

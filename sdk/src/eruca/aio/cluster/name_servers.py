@@ -1,13 +1,13 @@
-"""The name servers: one is asked, and kept while it answers; when it does not, the next is.
+"""The name servers: the client uses one while it answers, then the next.
 
-Any of them will do: they know the same brokers, each by itself. So a client works while one of
-them is up, and losing the others costs it nothing but the time of one failed request. One that has
-just started and cannot know yet (:class:`NameServerSettlingError`) counts as one that does not
-answer. Where no other one knows, all are asked again until the request's time is over.
+All name servers know the same brokers, each from the brokers' own registrations. So a client works
+while one of them is up, and losing the others costs only the time of one failed request. A server
+that has just started and may lack routes (:class:`NameServerSettlingError`) counts as one that does
+not answer. If no other server knows, all are asked again until the request times out.
 
-One without any live broker (:class:`NoLiveBrokerError`) cannot know topics and counts so, too. But
-where no other one knows, the request fails at once: brokers take longer to come than a request has.
-Callers that can wait, wait.
+A server without any live broker (:class:`NoLiveBrokerError`) cannot know topics, so it counts as
+not answering, too. But if no other server knows, the request fails at once, because a broker's
+start takes longer than a request's timeout. Callers with more time wait.
 
 Source: RocketMQ 5.3, ``NettyRemotingClient.getAndCreateNameserverChannel``.
 """
@@ -40,18 +40,18 @@ from eruca.core.pauses import doubled
 
 SETTLING_PAUSE_SECONDS: Final = 0.1  # before all are asked again; doubles
 SETTLING_PAUSE_SECONDS_MAX: Final = 0.5
-_SHARE_SECONDS_MIN: Final = 0.2  # for one name server, however many are left to try
+_SHARE_SECONDS_MIN: Final = 0.2  # for one name server, even if many are left to try
 
 
 class NameServers:
-    """Sends requests to one of several name servers."""
+    """Requests to one of several name servers."""
 
     def __init__(self, urls: Sequence[str], transport: HttpTransport) -> None:
         self._urls = tuple(urls)
         self._transport = transport
-        # How the last round of all of them has ended.
+        # Error of the last round over all name servers; None if one has answered since.
         self.settling: NameServerSettlingError | None = None
-        # Clients that start together do not all begin with the first.
+        # Random, or all clients that start together would use the first server.
         self._current = random.randrange(len(self._urls))
         self._last_failure: str | None = None
         self._has_answered = False
@@ -68,13 +68,13 @@ class NameServers:
 
     @property
     def silence(self) -> str:
-        """Tell who has been asked without an answer, for a caller that stops waiting for one."""
+        """Describe which server has not answered, for a caller that stops waiting."""
         hint = "" if self._has_answered else late_connection(self.current_url)
         before = f"; before that, {self._last_failure}" if self._last_failure else ""
         return f"{self.current_url} has not answered{hint}{before}"
 
     def rotate(self) -> None:
-        """Turn to the next one."""
+        """Switch to the next name server."""
         self._current = (self._current + 1) % len(self._urls)
 
     async def request(
@@ -87,24 +87,24 @@ class NameServers:
         body: Sequence[Buffer] = (),
         held_seconds: float = 0.0,
     ) -> HttpResponse:
-        """Return the answer of the first that gives one, whatever its status below 500.
+        """Return the first answer with a status below 500.
 
-        Where none knows, and one has just started, all are asked again within *timeout*.
+        If no server knows, and one of them has just started, all are asked again within *timeout*.
 
-        What has nothing at this path is no name server: a broker, say, whose URL was taken for one.
+        A server that has nothing at this path is not a name server; for example, it is a broker.
 
         Args:
             method: The HTTP method.
             target: The path and query.
-            timeout: For all of them together, in seconds.
-            headers: Further headers.
+            timeout: For all servers together, in seconds.
+            headers: Additional headers.
             body: The request's body.
-            held_seconds: How long the request asks to be held; comes on top of *timeout*.
+            held_seconds: How long the server may hold the request; added to *timeout*.
 
         Raises:
-            NameServersUnreachableError: None did; the detail says how each failed.
-            NameServerSettlingError: None did, and one of them does not know yet.
-            NoLiveBrokerError: None did, and one of them knows no broker.
+            NameServersUnreachableError: No server answered; the detail lists each failure.
+            NameServerSettlingError: No server answered, and one of them has just started.
+            NoLiveBrokerError: No server answered, and one of them knows no live broker.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -127,7 +127,7 @@ class NameServers:
             else:
                 self.settling = None
                 return answer
-        raise AssertionError("count() does not end")
+        raise AssertionError("count() never ends")
 
     async def _asked(
         self,
@@ -154,12 +154,13 @@ class NameServers:
                 if answer.status < 400:
                     self._has_answered, self._last_failure = True, None
                     return answer
-                error: ErucaError = problem_error(answer, url)  # of any kind: proxies answer, too
-                # A name server says what it is that is not there.
+                # may be any class: proxies answer, too
+                error: ErucaError = problem_error(answer, url)
+                # A name server's own 404 names the missing object; this error is another server's.
                 if type(error) is NotFoundError or isinstance(error, TransportError):
                     error.detail = (
-                        "answers, but not as a name server does; is it a broker's URL? "
-                        f"({error.detail})"
+                        "the answer is not a name server's; is this a broker's URL?"
+                        f" ({error.detail})"
                     )
                 elif answer.status < 500:
                     return answer
@@ -174,7 +175,7 @@ class NameServers:
                     error.detail += "" if error.detail.endswith(hint) else hint
             self._last_failure = f"{url}: {error.detail}"
             failures.append(self._last_failure)
-            if self.current_url == url:  # else another request has turned away from it already
+            if self.current_url == url:  # else another request has already switched
                 self.rotate()
         if settling is not None:
             raise settling
@@ -182,5 +183,5 @@ class NameServers:
             raise brokerless
         raise NameServersUnreachableError(
             f"no name server answered {method} {target}: {'; '.join(failures)}",
-            fix="check ERUCA_NAMESRV_URLS, and that a name server runs there",
+            fix="check ERUCA_NAMESRV_URLS, and that a name server runs at each URL",
         )

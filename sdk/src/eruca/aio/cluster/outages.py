@@ -1,7 +1,7 @@
-"""Report an outage once when it begins and once when it is over.
+"""Log an outage once when it begins and once when it ends.
 
-Whoever works in the background tries again every second or so. A line for each attempt would drown
-all others; and only the first and the last one say something new. Those between are for debugging.
+A background task retries every second or so. One line per attempt would drown all other lines, and
+only the first and the last say something new. The attempts between are logged at debug level.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from eruca.contract.errors import ErucaError
 
 
 class Outages:
-    """Tells of an outage's first error of each kind, and of its end; of the rest at debug level.
+    """Logs an outage's first error of each kind and its end; the rest at debug level.
 
     Args:
-        logger: Whose lines these are.
-        failed: Says what fails, of a name and an error: ``"no answer from %s: %s"``.
-        over: Says that it does not fail any more, of a name: ``"%s answers again"``.
-        level: Of the lines that are not for debugging.
+        logger: The logger to use.
+        failed: Format of the failure line, with a name and an error: ``"no answer from %s: %s"``.
+        over: Format of the recovery line, with a name: ``"%s answers again"``.
+        level: Level of the lines that are not for debugging.
     """
 
     def __init__(
@@ -29,20 +29,21 @@ class Outages:
         self._failed: Final = failed
         self._over: Final = over
         self._level: Final = level
-        self._told: dict[str, set[str]] = {}  # the codes of the errors of what fails, by its name
+        # error codes that were logged, by the name of the failed part
+        self._told: dict[str, set[str]] = {}
 
     def failed(self, name: str, error: ErucaError) -> None:
-        """Note that *name* has failed."""
+        """Record that *name* has failed."""
         told = self._told.setdefault(name, set())
         level = logging.DEBUG if error.code in told else self._level
         told.add(error.code)
         self._logger.log(level, self._failed, name, error)
 
     def answered(self, name: str) -> None:
-        """Note that *name* has not failed."""
+        """Record that *name* has succeeded."""
         if self._told.pop(name, None) is not None:
             self._logger.log(self._level, self._over, name)
 
     def forget(self, name: str) -> None:
-        """Note that nobody tries *name* any more."""
+        """Record that *name* is not tried any more."""
         self._told.pop(name, None)

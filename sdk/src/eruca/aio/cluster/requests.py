@@ -1,4 +1,4 @@
-"""Requests and answers that are models: made of a caller's values, sent, read."""
+"""Requests and answers that are pydantic models: build, send, parse."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def send_model(
     """Send a request whose body, if any, is a model, and return its answer; raise a refusal."""
     text = ""
     if body is not None:
-        # Only what is named is changed, and so only that is sent.
+        # A field that is not set keeps its value at the broker, so it is not sent.
         is_settings = isinstance(body, (GroupSettings, TopicSettings))
         text = body.model_dump_json(
             include=body.model_fields_set if is_settings else None,
@@ -68,10 +68,10 @@ async def send_model(
 
 @contextmanager
 def checked_request() -> Iterator[None]:
-    """Let a request be made of a caller's values; refuse what the contract does not allow in it.
+    """Convert the errors of building a request from a caller's values.
 
     Raises:
-        ValidationError: One of the values is not allowed: as the service would say.
+        ValidationError: A value is not allowed; the same error as the service would return.
     """
     try:
         yield
@@ -81,7 +81,7 @@ def checked_request() -> Iterator[None]:
         name = ".".join(map(str, first["loc"]))
         reason = first["msg"].removeprefix("Value error, ")
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        raise ValidationError(f"{name}: {reason}; got {first['input']!r:.80}{more}") from None
+        raise ValidationError(f"{name}: {reason}; found {first['input']!r:.80}{more}") from None
 
 
 def parsed(model: type[M], answer: HttpResponse, what: str) -> M:
@@ -92,8 +92,8 @@ def parsed(model: type[M], answer: HttpResponse, what: str) -> M:
         fault = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, fault["loc"])) or "body"
         raise TransportError(
-            f"{what}: the answer cannot be read: {where}: {fault['msg']}",
-            fix="see whether the service that is meant answers there: eruca doctor",
+            f"{what}: the answer is invalid: {where}: {fault['msg']}",
+            fix="check that the expected service runs at this URL: eruca doctor",
         ) from error
 
 
@@ -101,10 +101,11 @@ def utc_text(moment: datetime) -> str:
     """Return *moment* as RFC 3339 in UTC.
 
     Raises:
-        ValidationError: It has no time zone, so it could mean any of a day's moments.
+        ValidationError: It has no time zone, so the instant is ambiguous.
     """
     if moment.tzinfo is None:
         raise ValidationError(
-            f"timestamp: {moment!r} has no time zone", fix="such as datetime.now(UTC)"
+            f"timestamp: expected a time with a time zone, found {moment!r}",
+            fix="use a time such as datetime.now(UTC)",
         )
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,9 +1,10 @@
-"""Watched routes: held requests by which a client knows at once of a broker that comes or goes.
+"""Watched routes: held requests, so that a client learns of a route change at once.
 
-A request with a route's ETag is held by the name server until the route changes. A watch that fails
-begins anew after a pause that doubles, or as soon as a name server answers something else; one that
-is held by a name server which another request has turned away from begins anew at the one in use.
-A name server that holds no more requests is left alone for as long as routes without a watch are.
+The name server holds a request with a route's ETag until the route changes. A watch that fails
+restarts after a pause that doubles, or as soon as a name server answers another request. If the
+client switches to another name server, watches at the old one restart at the new one. A name server
+that refuses to hold more requests is left alone for as long as the refresh interval of routes
+without a watch.
 """
 
 from __future__ import annotations
@@ -23,34 +24,35 @@ from eruca.core.pauses import doubled
 from eruca.core.routing.route_table import ROUTE_AGE_MS_MAX, RouteTable
 
 REFRESH_SECONDS: Final = ROUTE_AGE_MS_MAX / 1_000  # of routes that are not watched
-WATCHES_MAX: Final = 16  # routes watched; each holds a request at a name server
+WATCHES_MAX: Final = 16  # routes watched; each occupies a request at a name server
 WATCH_SECONDS: Final = 25.0  # one held request; within WAIT_SECONDS_MAX
-WATCH_PAUSE_SECONDS: Final = 0.5  # from one to the next; something in between may not hold them
-WATCH_REST_SECONDS: Final = 0.5  # of a watch that failed; doubles, up to REFRESH_SECONDS
+WATCH_PAUSE_SECONDS: Final = 0.5  # between two requests, in case a proxy does not hold them
+WATCH_REST_SECONDS: Final = 0.5  # after a watch failed; doubles, up to REFRESH_SECONDS
 
 _logger = logging.getLogger(__name__)
 
 
 class _Watch:
-    """One route that is watched, while its task runs."""
+    """One watched route, while its task runs."""
 
     __slots__ = ("asked_url", "is_wanted_again", "task")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
-        self.asked_url: str | None = None  # of the name server first asked; None: not just now
-        self.is_wanted_again = asyncio.Event()  # while it rests
+        # URL of the name server of the current request; None: no request
+        self.asked_url: str | None = None
+        self.is_wanted_again = asyncio.Event()  # set to end a rest early
 
 
 class RouteWatches:
     """The watches of one client.
 
     Args:
-        name_servers: Who are asked.
-        table: The routes; what has left it is watched no more.
-        take_in: Told a topic and the answer that has its route; returns how many seconds to leave
-            its name server alone, where that route is not used yet, or 0.
-        timeout: Of a request, in seconds, on top of the time it is held.
+        name_servers: The client's.
+        table: The routes; a route that has left the table is not watched any more.
+        take_in: Called with a topic and the answer that has its route. Returns how many seconds to
+            leave the name server alone if the route cannot be used yet, or 0.
+        timeout: Of a request, in seconds, on top of the time that it is held.
     """
 
     def __init__(
@@ -68,17 +70,17 @@ class RouteWatches:
         self._watches: dict[str, _Watch] = {}
         self._outages = Outages(
             _logger,
-            failed="the route of %s is not watched just now: %s",
+            failed="the watch of the route of %s failed and will be retried: %s",
             over="the route of %s is watched again",
         )
 
     def begin(self, topic: str) -> None:
-        """Watch a topic's route, unless it is watched already, or as many as may be are."""
+        """Watch a topic's route, unless it is watched already or the maximum is reached."""
         if topic not in self._watches and len(self._watches) < WATCHES_MAX:
             self._start(topic)
 
     def rouse(self) -> None:
-        """Go on at the name server in use, which has just answered something else."""
+        """Continue at the current name server, which has just answered another request."""
         url = self._name_servers.current_url
         for topic, watch in tuple(self._watches.items()):
             watch.is_wanted_again.set()
@@ -87,7 +89,7 @@ class RouteWatches:
                 self._start(topic)
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Return the tasks that watch, for who ends them."""
+        """Return the running tasks, so that the caller can cancel them."""
         return [watch.task for watch in self._watches.values() if watch.task is not None]
 
     def _start(self, topic: str) -> None:
@@ -95,7 +97,7 @@ class RouteWatches:
         watch.task = asyncio.create_task(self._watch(topic, watch), name=f"eruca watch {topic}")
 
     async def _watch(self, topic: str, watch: _Watch) -> None:
-        """Keep one route up to date by held requests."""
+        """Keep one route up to date with held requests."""
         loop = asyncio.get_running_loop()
         failures = 0
         kept_out: str | None = None  # ETag of a route that is not used yet
@@ -125,7 +127,7 @@ class RouteWatches:
         self._watches.pop(topic)
 
     async def _held_route(self, topic: str, watch: _Watch, etag: str) -> HttpResponse:
-        """Return a name server's answer: another route than that of *etag*, or 304."""
+        """Return a name server's answer: a route with another ETag than *etag*, or 304."""
         watch.asked_url = self._name_servers.current_url
         try:
             answer = await self._name_servers.request(
@@ -142,7 +144,7 @@ class RouteWatches:
         return answer
 
     async def _rest(self, watch: _Watch, seconds: float) -> None:
-        """Leave the name servers alone for a while, less if one of them answers something else."""
+        """Pause; end early if a name server answers another request."""
         watch.is_wanted_again.clear()
         await asyncio.sleep(WATCH_REST_SECONDS)
         with suppress(TimeoutError):
@@ -151,11 +153,11 @@ class RouteWatches:
 
 
 def route_target(topic: str) -> str:
-    """Return where a name server tells a topic's route; raises ValidationError."""
+    """Return a name server's path for a topic's route; raises ValidationError."""
     check_topic(topic)
     return f"/v1/topics/{path_segment(topic)}/route"
 
 
 def _rest_seconds(failures: int) -> float:
-    """Return how long a watch rests that has failed so often before, in a row."""
+    """Return the pause of a watch after so many consecutive failures."""
     return doubled(WATCH_REST_SECONDS, failures, REFRESH_SECONDS)

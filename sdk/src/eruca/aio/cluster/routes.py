@@ -1,25 +1,28 @@
-"""The routes a client works with: fetched when first needed, then kept fresh in the background.
+"""The routes of a client: fetched at first use, then refreshed in the background.
 
-A cached route is used whatever its age, so nobody waits for a refresh. The routes asked for first
-are watched (:mod:`eruca.aio.cluster.route_watches`), so that a broker that comes or goes is known
-at once; the others, and all while a name server holds no more requests, are asked for again every
-30 s. Whoever meets a failed broker or a topic that is not where it should be calls
-:meth:`Routes.refresh_soon`, at most one request per topic and second.
+A cached route is used whatever its age, so no caller waits for a refresh. The first routes are
+watched (:mod:`eruca.aio.cluster.route_watches`), so the client learns at once of a broker that
+comes or goes. All other routes are fetched again every 30 s; so are watched ones while the name
+server refuses to hold more requests. Code that finds a failed broker or a missing topic calls
+:meth:`Routes.refresh_soon`, which sends at most one request per topic and second.
 
-A name server that has just started knows no routes yet, or parts of them. It says so, and what it
-does not know is no answer then (:mod:`eruca.aio.cluster.name_servers`). "Not found" counts only
-when all of them say it, and never against a route that is already at hand: if the topic is really
-gone, its brokers will say so. And while a name server says that it is settling, a fuller route that
-is at hand is kept, or keys would move to other queues and back; what it has is watched. Whoever
-needs all brokers of a topic (:meth:`Routes.route`) gets no route before it has settled.
+A name server that has just started is *settling*: it knows no routes yet, or parts of them
+(:mod:`eruca.aio.cluster.name_servers`). Three rules follow:
 
-A topic without a route may be created by sending to it, where brokers allow that. So a producer
-gets a route to all live masters then, with the queues a new topic has; a broker that does not
-create topics answers with the "not found" that the name servers gave. And a consumer that begins
-looks for its topics for a moment: brokers tell the name servers of a new one once it is there.
+1. "Not found" counts only if all name servers say so, and never replaces a cached route. If the
+   topic is really deleted, its brokers will say so.
+2. While a name server is settling, a cached route with more queues is kept, and the server's route
+   is watched. Otherwise keys would move to other queues and back.
+3. A caller that needs all brokers of a topic (:meth:`Routes.route`) gets no route until the name
+   server has settled.
 
-While no broker is live at all, nobody knows whether a topic exists. Producers wait up to their
-deadline, consumers as long as a restart takes, or as their caller waits.
+Sending may create a missing topic, if the brokers allow it. So a producer gets a route to all live
+masters with the queue count of a new topic. A broker that does not create topics answers with "not
+found", as the name servers did. A consumer that starts retries a missing topic for a short time,
+because brokers register a new topic only after creating it.
+
+While no broker is live, no server knows whether a topic exists. Producers wait until their
+deadline. Consumers wait as long as a restart takes, or until their caller's timeout.
 
 Source: RocketMQ 5.3, ``MQClientInstance.updateTopicRouteInfoFromNameServer``.
 """
@@ -57,16 +60,16 @@ from eruca.core.routing.route_table import (
     publish_view,
 )
 
-REFRESH_GAP_SECONDS: Final = 1.0  # between two requests for one topic that failures ask for
-TOPICS_MAX: Final = 10_000  # routes kept; a program that makes up topics does not grow for ever
+REFRESH_GAP_SECONDS: Final = 1.0  # between two requests for one topic after failures
+TOPICS_MAX: Final = 10_000  # routes kept; bounds the memory of a program that makes up topics
 
-NEW_TOPIC_SECONDS: Final = 1.0  # how long a topic may be known to its brokers only
+NEW_TOPIC_SECONDS: Final = 1.0  # how long a new topic may be missing at the name servers
 BROKERS_AWAY_SECONDS: Final = 30.0  # how long a consumer waits for brokers that restart
 _AUTO_VIEW_SECONDS: Final = 1.0  # how long the queues of a topic yet to be created are assumed
 _LOOK_AGAIN_SECONDS: Final = 0.1  # for a route that is about to appear
 _FETCHES_AT_ONCE: Final = 8  # of the background refresh
 
-_WAIT_NOTE: Final = "a consumer made with wait_for_topics=True waits for it"
+_WAIT_NOTE: Final = "a consumer with wait_for_topics=True waits for the topic"
 
 _logger = logging.getLogger(__name__)
 
@@ -79,17 +82,17 @@ class Routes:
         self._network = network
         self._timeout = timeout
         self._table = RouteTable(network=network)
-        # By topic, and whether the route must be whole.
+        # By topic, and whether the route must be complete.
         self._fetches: dict[tuple[str, bool], asyncio.Task[None]] = {}
         self._fetched_at: dict[str, float] = {}  # last request for a topic, by the loop's clock
-        self._due: dict[str, float] = {}  # topics to fetch, and from when on
-        self._auto_views: dict[str, tuple[PublishView, float]] = {}  # and when each ends
+        self._due: dict[str, float] = {}  # topics to fetch, and the earliest time
+        self._auto_views: dict[str, tuple[PublishView, float]] = {}  # each with its expiry
         self._wake = asyncio.Event()
         self._refresher: asyncio.Task[None] | None = None
         self._watches = RouteWatches(name_servers, self._table, self._take_in, timeout=timeout)
         self._refresh_outages = Outages(
             _logger,
-            failed="the route of %s stays as it was: %s",
+            failed="the route of %s cannot be refreshed: %s",
             over="the route of %s is up to date again",
         )
         self._listeners: set[Callable[[str], None]] = set()
@@ -97,16 +100,16 @@ class Routes:
 
     @property
     def silence(self) -> str:
-        """Tell which name server has not answered, for a caller that stops waiting for a route."""
+        """Describe which name server has not answered, for a caller that stops waiting."""
         return self._name_servers.silence
 
     def cached_publish_view(self, topic: str) -> PublishView | None:
-        """Return the topic's publish view if it is at hand."""
+        """Return the topic's cached publish view, if there is one."""
         cached = self._table.get(topic)
         return None if cached is None else cached.publish
 
     def cached_subscribe_view(self, topic: str) -> SubscribeView | None:
-        """Return the topic's subscribe view if it is at hand."""
+        """Return the topic's cached subscribe view, if there is one."""
         cached = self._table.get(topic)
         return None if cached is None else cached.subscribe
 
@@ -116,16 +119,16 @@ class Routes:
         return self._name_servers.settling
 
     async def publish_view(self, topic: str) -> PublishView:
-        """Return where messages of *topic* may be sent; it has at least one queue.
+        """Return the queues to which messages of *topic* may be sent; at least one.
 
-        That of an ordered topic whose brokers are all away has only missed queues.
+        For an ordered topic whose brokers are all away, it has only missed queues.
 
         Raises:
-            TopicNotFoundError: No name server knows it, and it is not created by sending to it.
-            NoRouteError: It exists, but no live broker takes messages of it.
+            TopicNotFoundError: No name server knows the topic, and sending does not create it.
+            NoRouteError: The topic exists, but no live broker accepts its messages.
             NameServersUnreachableError: No name server answered.
-            NameServerSettlingError: One has just started and does not know it yet; nor do others.
-            NoLiveBrokerError: No broker is there that could have it.
+            NameServerSettlingError: A name server has just started, and none knows the topic yet.
+            NoLiveBrokerError: No broker is live.
         """
         try:
             view = (await self._cached(topic)).publish
@@ -134,13 +137,13 @@ class Routes:
         if not view.key_queues:
             self.refresh_soon(topic)
             raise NoRouteError(
-                f"topic {topic} is on no broker that takes messages of it now",
-                fix="look at its route and permission: eruca route NAME",
+                f"no live broker of topic {topic} accepts messages",
+                fix="check the topic's route and permission: eruca route NAME",
             )
         return view
 
     async def subscribe_view(self, topic: str) -> SubscribeView:
-        """Return where messages of *topic* may be read; it may have no queue just now.
+        """Return the queues from which messages of *topic* may be read; possibly none now.
 
         Raises:
             TopicNotFoundError: No name server knows it.
@@ -151,13 +154,13 @@ class Routes:
     async def subscribe_view_of_new(
         self, topic: str, *, patience_seconds: float = BROKERS_AWAY_SECONDS
     ) -> SubscribeView:
-        """Return where messages of *topic*, which may just have been created, may be read.
+        """Return the queues of *topic*, which may have been created just now.
 
-        While no broker at all is registered they may be restarting: they are waited for.
+        If no broker is registered, brokers may be restarting, so the call waits for them.
 
         Raises:
-            TopicNotFoundError: For a moment no name server has known it.
-            NoLiveBrokerError: For *patience_seconds* no broker has been there.
+            TopicNotFoundError: No name server knows the topic, not even after a short wait.
+            NoLiveBrokerError: No broker was live for *patience_seconds*.
             NameServersUnreachableError: No name server answered.
         """
         loop = asyncio.get_running_loop()
@@ -170,18 +173,19 @@ class Routes:
                 now = loop.time()
                 if now >= give_up_at:
                     raise
-                look_until = now + NEW_TOPIC_SECONDS  # a broker that comes has all of that time
+                # a broker that registers late gets the full time
+                look_until = now + NEW_TOPIC_SECONDS
             except TopicNotFoundError:
                 if loop.time() >= look_until:
                     raise
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def consumers_view(self, topic: str, *, waits: bool) -> SubscribeView | None:
-        """Return where a consumer reads *topic*; None if there is none, and it waits for one.
+        """Return the queues that a consumer reads; None if it *waits* for a missing topic.
 
         Raises:
-            TopicNotFoundError: For a moment no name server has known it, and it does not wait.
-            NoLiveBrokerError: No broker has come as long as a restart takes; it does not wait.
+            TopicNotFoundError: No name server knows the topic after a short wait; *waits* is false.
+            NoLiveBrokerError: No broker was live for as long as a restart takes; *waits* is false.
             NameServersUnreachableError: No name server answered.
         """
         try:
@@ -191,35 +195,36 @@ class Routes:
         except (TopicNotFoundError, NameServerSettlingError, NoLiveBrokerError) as error:
             if waits:
                 return None
-            if _WAIT_NOTE not in getattr(error, "__notes__", ()):  # others may wait for this fetch
+            # other callers may wait for this fetch
+            if _WAIT_NOTE not in getattr(error, "__notes__", ()):
                 error.add_note(_WAIT_NOTE)
             raise
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return the topic's route as a name server tells it now, with all of its live brokers.
+        """Return the topic's current route from a name server, with all of its live brokers.
 
-        Raises as the views do; NameServerSettlingError also where some of the brokers are known.
+        Raises the same errors as the views; NameServerSettlingError even if some brokers are known.
         """
         await self._fetch(topic, is_whole=True)
         cached = self._table.get(topic)
-        assert cached is not None, "a fetch that did not raise has put it there"
+        assert cached is not None, "a successful fetch stores the view"
         return cached.route
 
     def refresh_soon(self, topic: str) -> None:
-        """Have the topic's route fetched now, unless that has just been done."""
+        """Start to fetch the topic's route, unless that was done just now."""
         if topic not in self._due and self._refresher is not None:
             earliest = self._fetched_at.get(topic, -REFRESH_GAP_SECONDS) + REFRESH_GAP_SECONDS
             self._due[topic] = earliest
             self._wake.set()
 
     async def refresh(self, topic: str, *, within_seconds: float | None = None) -> None:
-        """Have the topic's route fetched now; where that fails, or takes longer, it stays."""
+        """Fetch the topic's route; keep the old one if that fails or times out."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_seconds):
                 await self._refresh(topic)
 
     async def wait_until(self, topic: str, shows: Callable[[TopicRoute], bool]) -> None:
-        """Wait until the topic's route shows what was just done, up to the time-out."""
+        """Wait until the topic's route shows a change, or until the timeout."""
         changed = asyncio.Event()
         stop = self.on_change(lambda _: changed.set())
         try:
@@ -234,14 +239,14 @@ class Routes:
                         async with asyncio.timeout(_LOOK_AGAIN_SECONDS):
                             await changed.wait()
         except TimeoutError:
-            _logger.info("the route of %s does not show yet what was done", topic)
+            _logger.info("the route of %s does not show the change yet", topic)
         finally:
             stop()
 
     async def wait_for(self, queue: MessageQueue, within_seconds: float) -> PublishView:
-        """Return where the topic's messages may be sent once *queue* is among it, or time is up.
+        """Return the topic's queues for sending once they include *queue*, or after the timeout.
 
-        Raises as :meth:`publish_view` does.
+        Raises the same errors as :meth:`publish_view`.
         """
         changed = asyncio.Event()
         stop = self.on_change(lambda _: changed.set())
@@ -255,19 +260,19 @@ class Routes:
                             await changed.wait()
         except TimeoutError:
             _logger.info(
-                "%s, which has queues of %s, is still away", queue.broker_name, queue.topic
+                "broker %s with queues of %s is still away", queue.broker_name, queue.topic
             )
         finally:
             stop()
         return await self.publish_view(queue.topic)
 
     def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Call *listener* with a topic whenever its route changes; returns what ends that."""
+        """Call *listener* with a topic when its route changes; return a function that ends this."""
         self._listeners.add(listener)
         return lambda: self._listeners.discard(listener)
 
     async def close(self) -> None:
-        """End the background work."""
+        """Cancel the background work."""
         self._is_closed = True
         tasks = [*self._fetches.values(), *self._watches.tasks()]
         if self._refresher is not None:
@@ -281,7 +286,7 @@ class Routes:
         if cached is None:
             await self._fetch(topic)
             cached = self._table.get(topic)
-            assert cached is not None, "a fetch that did not raise has put it there"
+            assert cached is not None, "a successful fetch stores the view"
         return cached
 
     async def _auto_create_view(self, topic: str, error: TopicNotFoundError) -> PublishView:
@@ -299,11 +304,11 @@ class Routes:
             if view.queues:
                 self._auto_views[topic] = (view, loop.time() + _AUTO_VIEW_SECONDS)
                 return view
-            self._name_servers.rotate()  # it may have started just now; perhaps the next one knows
+            self._name_servers.rotate()  # it may have just started; perhaps the next one knows
         raise error
 
     async def _fetch(self, topic: str, *, is_whole: bool = False) -> None:
-        """Fetch a route; those who want the same one wait for the same request."""
+        """Fetch a route; concurrent callers share one request."""
         if self._is_closed:
             raise ClosedError("the client is closed")
         if self._refresher is None:
@@ -315,7 +320,8 @@ class Routes:
             self._fetches[key] = fetch
             fetch.add_done_callback(lambda done: self._end_fetch(key, done))
         try:
-            await asyncio.shield(fetch)  # who gives up must not take it from the others
+            # a cancelled caller must not cancel the request of the others
+            await asyncio.shield(fetch)
         except asyncio.CancelledError:
             if fetch.cancelled():
                 raise ClosedError("the client was closed") from None
@@ -325,7 +331,7 @@ class Routes:
         topic, _ = key
         self._fetches.pop(key, None)
         if not fetch.cancelled():
-            fetch.exception()  # whoever waited has heard it; if nobody did, nobody needs it
+            fetch.exception()  # waiting callers have raised it; otherwise it has no reader
         if self._table.get(topic) is None:
             self._fetched_at.pop(topic, None)
 
@@ -351,7 +357,7 @@ class Routes:
             error = problem_error(answer, f"route of {topic}")
             if not isinstance(error, TopicNotFoundError):
                 break
-            self._name_servers.rotate()  # it may have started just now; perhaps the next one knows
+            self._name_servers.rotate()  # it may have just started; perhaps the next one knows
         assert error is not None
         raise error
 
@@ -359,7 +365,8 @@ class Routes:
         """Use the route of *answer*; return how many seconds to leave its name server alone."""
         try:
             route = TopicRoute.model_validate_json(answer.body)
-            # What is only remembered of brokers that are away says less than their own words.
+            # This route holds only remembered facts about absent brokers. Those brokers' own words
+            # count more.
             is_remembered = route.order_config is not None and not route.brokers
             rest = REFRESH_SECONDS if is_remembered else _settling_seconds(answer)
             if rest and self._table.is_fuller(route):
@@ -369,7 +376,7 @@ class Routes:
             now_ms = asyncio.get_running_loop().time() * 1000
             changed = self._table.put(route, etag=answer.headers.get("etag"), now_ms=now_ms)
         except ValueError as error:
-            raise TransportError(f"the route of {topic} could not be read: {error}") from error
+            raise TransportError(f"the route of {topic} is invalid: {error}") from error
         self._watches.begin(topic)
         topics = self._table.topics()
         if len(topics) > TOPICS_MAX:
@@ -403,11 +410,12 @@ class Routes:
                 await asyncio.gather(*map(self._refresh, due[start : start + _FETCHES_AT_ONCE]))
 
     async def _refresh(self, topic: str) -> None:
-        self._due.pop(topic, None)  # first: what comes may ask for another look
+        self._due.pop(topic, None)  # first, because a listener may request another refresh
         try:
             await self._fetch(topic)
         except ErucaError as error:
-            if self._table.get(topic) is not None:  # or whoever makes up topics fills the memory
+            # or a program that makes up topics would fill the memory
+            if self._table.get(topic) is not None:
                 self._refresh_outages.failed(topic, error)
         else:
             self._refresh_outages.answered(topic)
@@ -419,7 +427,7 @@ def _settling_seconds(answer: HttpResponse) -> float:
 
 
 def _route_to_all(topic: str, brokers: BrokerList) -> TopicRoute:
-    """Return the route a topic would have if every broker had just created it."""
+    """Return the route of a topic that every broker has just created."""
     return TopicRoute(
         topic=topic,
         queues=[

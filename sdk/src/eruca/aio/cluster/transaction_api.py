@@ -1,4 +1,4 @@
-"""Transactions at a broker, and checks at a transaction checker: one function for each request."""
+"""Transactions at a broker and checks at a transaction checker: one function per request."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class TransactionApi:
         limit: int,
         timeout: float,
     ) -> TransactionList:
-        """Return a page of the transactions that are not over."""
+        """Return a page of the undecided transactions."""
         target = target_of(
             _PATH, state=state, producer_group=producer_group, cursor=cursor, limit=limit
         )
         return await ask(TransactionList, self._transport, "GET", url, target, timeout=timeout)
 
     async def get(self, url: str, transaction_id: str, *, timeout: float) -> TransactionDetail:
-        """Return a transaction, also one that is over."""
+        """Return a transaction, decided or not."""
         target = f"{_PATH}/{path_segment(transaction_id)}"
         return await ask(TransactionDetail, self._transport, "GET", url, target, timeout=timeout)
 
@@ -90,9 +90,7 @@ class TransactionApi:
         try:
             return decoder.decode(answer.body)
         except UNREADABLE as error:
-            raise TransportError(
-                f"POST {url}{target}: the answer cannot be read: {error}"
-            ) from error
+            raise TransportError(f"POST {url}{target}: the answer is invalid: {error}") from error
 
 
 class CheckApi:
@@ -104,7 +102,7 @@ class CheckApi:
         self._transport = transport
         self._path = f"/v1/producer-groups/{path_segment(group)}/checks"
         self._client_id = client_id
-        self._timeout = timeout  # seconds, beyond what a request is held for
+        self._timeout = timeout  # seconds, beyond the time that a request is held
 
     async def take(self, url: str, *, count_max: int, wait: float) -> ProducerChecks:
         """Wait for checks."""
@@ -119,7 +117,7 @@ class CheckApi:
         )
 
     async def answer(self, url: str, check_id: str, answer: CheckAnswer) -> CheckOutcome:
-        """Say what is known."""
+        """Send the answer to a check."""
         target = f"/v1/checks/{path_segment(check_id)}"
         return await ask(
             CheckOutcome, self._transport, "POST", url, target, body=answer, timeout=self._timeout
@@ -127,5 +125,5 @@ class CheckApi:
 
 
 def begin_body(request: NewTransaction) -> bytes:
-    """Return the body that begins a transaction; the same at every attempt."""
+    """Return the request body that begins a transaction; the same at every attempt."""
     return msgspec.json.encode(request)

@@ -1,1 +1,1 @@
-"""HTTP as the SDK speaks it: the seam, and the client for the hot routes."""
+"""The SDK's HTTP: the transport interface, and the client for the hot routes."""

@@ -1,10 +1,10 @@
-"""The one place where HTTP clients are made, each with the credentials of its requests.
+"""The one module that makes HTTP clients, each with the credentials of its requests.
 
-A house test finds every client that is made elsewhere. Three kinds are enough:
+A house test finds clients that are made anywhere else. Three kinds are enough:
 
 - :func:`http1_transport` for hot routes and held requests;
-- :func:`httpx_transport` for the rest: administration, name servers, registration;
-- :func:`httpx_client` where an answer is read as a stream, or the request is no plain one.
+- :func:`httpx_transport` for all other requests: administration, name servers, registration;
+- :func:`httpx_client` for answers that are read as a stream, and for unusual requests.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def http1_transport(
     """Return a transport for hot routes and held requests.
 
     Args:
-        credentials: Of its requests.
-        connections_max: To one server.
+        credentials: For its requests.
+        connections_max: Maximum number of connections to one server.
     """
     return Http1Transport(credentials=credentials, connections_max=connections_max)
 
@@ -42,9 +42,9 @@ def httpx_client(
     """Return an httpx client, which follows no redirects.
 
     Args:
-        credentials: Of its requests.
-        timeout: Seconds for each step of a request that has no time-out of its own.
-        limits: Of its connections; None: httpx's own.
+        credentials: For its requests.
+        timeout: Seconds for each step of a request that has no timeout of its own.
+        limits: Limits of its connections; None: httpx's defaults.
     """
     from eruca.aio.http.httpx_carrier import Carrier, client_over  # httpx takes 0.1 s to load
 

@@ -1,13 +1,13 @@
-"""The credentials seam: who makes a request, and which TLS context its connection uses.
+"""Credentials: the identity behind a request, and the TLS context of its connection.
 
-Every request of the SDK, the command line and the services goes through one of two places:
+Every request of the SDK, the command line and the services goes through one of two classes:
 :class:`eruca.aio.http.http1.Http1Transport`, or the :class:`eruca.aio.http.httpx_carrier.Carrier`
-under httpx. Both ask the credentials that they were made with (:mod:`eruca.aio.http.clients`).
+under httpx. Both use the credentials that they were made with (:mod:`eruca.aio.http.clients`).
 Requests carry no credentials yet: :class:`Anonymous` is the only implementation.
 
-To add a scheme (API key, bearer token, client certificate), write its class here and let
-:func:`credentials_of` choose it. No caller changes. Spark needs nothing of ours and has its own
-seam of the same form (``pyspark_eruca.service``).
+To add a scheme (API key, bearer token, client certificate), write its class here and return it from
+:func:`credentials_of`. No caller changes. Spark does not use this module and has the same interface
+of its own (``pyspark_eruca.service``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eruca.aio.http.tls import trusted_context
 
 
 class Credentials(Protocol):
-    """Says who makes a request to a server.
+    """The identity behind the requests to a server.
 
     Attributes:
         has_headers: Whether :meth:`headers` can return any; constant. Transports read it once, so
@@ -36,10 +36,10 @@ class Credentials(Protocol):
         """Return the headers to add to one request.
 
         Args:
-            url: The server's: scheme, host and port.
+            url: The server's URL: scheme, host and port.
 
         Raises:
-            ErucaError: There are none that are valid now. The request is not sent.
+            ErucaError: No valid credentials are available now. The request is not sent.
         """
         ...
 
@@ -49,10 +49,10 @@ class Credentials(Protocol):
 
 
 class Anonymous:
-    """No credentials: requests say nothing about who makes them.
+    """No credentials: requests are anonymous.
 
     Args:
-        ssl_context: For ``https://`` URLs; None: the system's authorities are trusted.
+        ssl_context: For ``https://`` URLs; None: trust the system's certificate authorities.
     """
 
     has_headers: Final = False
@@ -65,21 +65,21 @@ class Anonymous:
         return ()
 
     async def ssl_context(self) -> ssl.SSLContext:
-        """Return the given context, or the one that trusts the system's authorities."""
+        """Return the given context, or the one that trusts the system's certificate authorities."""
         return self._ssl_context or await trusted_context()
 
 
 ANONYMOUS: Final = Anonymous()
-"""For servers that are not Eruca's, such as webhooks: they must not learn our credentials."""
+"""For other servers than Eruca's, such as webhooks: they must not receive our credentials."""
 
 
 def credentials_of(
     environment: Mapping[str, str], *, ssl_context: ssl.SSLContext | None = None
 ) -> Credentials:
-    """Return the credentials that a process uses towards Eruca's services.
+    """Return the credentials of a process for Eruca's services.
 
     Args:
-        environment: The process's; no variable of it names a scheme yet.
-        ssl_context: For ``https://`` URLs, where the program brings one.
+        environment: The process's environment; no variable selects a scheme yet.
+        ssl_context: For ``https://`` URLs, if the program has one.
     """
     return Anonymous(ssl_context)

@@ -1,14 +1,14 @@
-"""A small HTTP/1.1 client for the hot routes: kept-alive connections and nothing else.
+"""A small HTTP/1.1 client for the hot routes, with kept-alive connections and nothing else.
 
-It does a fifth of what httpx does, at a hundredth of its cost: no redirects, cookies, proxies,
-content codings or HTTP/2, none of which a broker's hot routes use.
+It does a fifth of httpx's work at a hundredth of its cost: no redirects, cookies, proxies, content
+codings or HTTP/2. A broker's hot routes use none of these.
 
-Concurrency rule: everything happens on the event loop that first used it. Deadlines cost one timer
-for all requests under way, not one each: the timer is set for the earliest, and looks again when
-it fires.
+Concurrency rule: everything runs on the event loop that first used the client. All requests under
+way share one timer for their deadlines. The timer is set for the earliest deadline and rescheduled
+when it fires.
 
-A request is repeated, once, only if it is a GET that was written to a connection which had been
-idle and which ended without a byte of an answer: then the server had closed it while idle.
+A request is retried, once, only in one case: it is a GET on a connection that had been idle, and
+the connection ended without a byte of an answer. Then the server had closed the idle connection.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SAFE_METHODS: Final = frozenset(("GET", "HEAD"))
 
 
 class Http1Transport:
-    """The transport seam on asyncio and httptools; opens connections when they are needed."""
+    """The transport interface on asyncio and httptools; opens connections when needed."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Http1Transport:
         self._busy: set[Http1Connection] = set()
         self._known = KnownAnswers()
         self._timer: asyncio.Handle | None = None
-        self._timer_due = 0.0  # uvloop's handle of what is due at once cannot tell
+        self._timer_due = 0.0  # uvloop's handle of an immediate callback has no due time
         self._ownership = Ownership()
         self._is_closed = False
 
@@ -77,7 +77,7 @@ class Http1Transport:
             raise ClosedError("the client is closed")
         pool = self._hosts.get(url)
         if pool is None:
-            # Brokers come back at other addresses: those that nobody is connected to are forgotten.
+            # Brokers may return at other addresses, so hosts without a connection are dropped.
             self._hosts = {u: known for u, known in self._hosts.items() if known.is_in_use}
             pool = self._hosts[url] = _HostPool(url, self)
         if self._has_headers:
@@ -112,7 +112,7 @@ class Http1Transport:
             self._timer.cancel()
             self._timer = None
         if not self._ownership.is_ours:
-            return  # what sockets there are, are the parent process's
+            return  # these sockets belong to the parent process
         for connection in tuple(self._busy):
             connection.expire(ClosedError("the client was closed during the request"))
         for pool in self._hosts.values():
@@ -167,20 +167,20 @@ class Http1Transport:
 
 
 class _HostPool:
-    """The connections to one server; the one used last is used next, so that others can expire."""
+    """The connections to one server; the last used one is used first, so that others can expire."""
 
     def __init__(self, url: str, transport: Http1Transport) -> None:
         try:
             parts = urlsplit(url)
             port = parts.port
-        except ValueError as error:  # brokers' URLs come from elsewhere
-            raise TransportError(f"{url!r} is no URL: {error}") from error
+        except ValueError as error:  # a broker's URL comes from a route
+            raise TransportError(f"expected a URL, found {url!r}: {error}") from error
         if (
             parts.scheme not in ("http", "https")
             or not parts.hostname
             or parts.path not in ("", "/")
         ):
-            raise TransportError(f"{url!r} is not the http:// or https:// URL of a server")
+            raise TransportError(f"expected the http:// or https:// URL of a server, found {url!r}")
         self._tls = parts.scheme == "https"
         self._host = parts.hostname
         self._port = port or (443 if self._tls else 80)
@@ -194,7 +194,7 @@ class _HostPool:
 
     @property
     def is_in_use(self) -> bool:
-        """True if a connection is busy, or is reusable."""
+        """True if a connection is busy or reusable."""
         return self.open_count > sum(not connection.is_usable for connection in self._idle)
 
     def take_idle(self) -> Http1Connection | None:
@@ -207,7 +207,7 @@ class _HostPool:
         return None
 
     async def take(self, deadline: float, *, fresh: bool = False) -> Http1Connection:
-        """Return an idle connection unless it is to be *fresh*, a new one, or the next free one."""
+        """Return an idle connection (unless *fresh*), a new one, or the next free one."""
         while True:
             if fresh:
                 self._drop_idle()
@@ -222,7 +222,7 @@ class _HostPool:
                 self.open_count -= 1
 
     def give_back(self, connection: Http1Connection) -> None:
-        """Take back a connection after its request, however that ended."""
+        """Take back a connection after its request, successful or not."""
         usable = connection.is_usable
         if not usable:
             connection.abort()
@@ -236,7 +236,7 @@ class _HostPool:
             self._idle.append(connection)
 
     def close(self) -> None:
-        """Close what is idle and refuse those who wait, and those whose connection comes yet."""
+        """Close idle connections; fail waiting requests and pending connection attempts."""
         self._is_closed = True
         self._drop_idle()
         while self._waiters:
@@ -269,7 +269,8 @@ class _HostPool:
                 raise ConnectTimeoutError(
                     f"{self._place}: no connection before the deadline{hint}"
                 ) from None
-            if isinstance(error, OSError | UnicodeError):  # TLS's errors; a name that can be none
+            # TLS errors; a host name that cannot be encoded
+            if isinstance(error, OSError | UnicodeError):
                 raise NotConnectedError(
                     f"{self._place}: {connection_fault(error, self._place)}"
                 ) from error
@@ -302,7 +303,7 @@ class _HostPool:
     def _pass_on(self, waiter: asyncio.Future[Http1Connection | None]) -> None:
         if not waiter.done() or waiter.cancelled() or waiter.exception() is not None:
             return
-        connection = waiter.result()  # given in the very moment of the cancellation
+        connection = waiter.result()  # assigned in the same moment as the cancellation
         if connection is not None:
             self.give_back(connection)
         else:
@@ -313,7 +314,7 @@ def _request_head(
     method: str, target: str, host: str, headers: Sequence[tuple[str, str]], size: int
 ) -> bytes:
     if method in _SAFE_METHODS:
-        begin = _head_begin(method, target, host, tuple(headers))  # hardly ever the same again
+        begin = _head_begin(method, target, host, tuple(headers))  # rarely equal to an earlier one
         if not size:
             return begin + b"\r\n"
     else:
@@ -326,7 +327,7 @@ def _head_begin(method: str, target: str, host: str, headers: tuple[tuple[str, s
     for name, value in headers:
         lines.append(f"{name}: {value}\r\n")
     begin = "".join(lines)
-    # Or a value could smuggle in a header, or a second request.
+    # Otherwise a value could smuggle in a header or a second request.
     assert begin.count("\n") == len(lines) + 1, "a line break in the target or a header"
     return begin.encode("latin-1")
 

@@ -1,15 +1,15 @@
 """One HTTP/1.1 connection: one request at a time, its answer parsed by httptools.
 
 States: idle → writing → waiting → idle or closed. An answer may come before the request has been
-written whole (a broker refuses what it will not read): the rest is then not written, the answer
-counts, and the connection is given up, because the peer would take the rest for a next request.
+written completely, if a broker refuses a body without reading it. Then the rest is not written, the
+answer counts, and the connection is closed. The server would take the rest for the next request.
 
-The parser reads heads, and bodies whose size the head does not tell. What is missing of any other
-body once its head is complete goes past the parser, which would only copy it; and a short answer
-whose head is known from before (:mod:`.known_answers`) does not reach it at all.
+The parser reads heads, and bodies whose size the head does not contain. The rest of any other body
+bypasses the parser, which would only copy it. A short answer with a known head
+(:mod:`.known_answers`) does not reach the parser at all.
 
-Whether a failed request may be repeated depends on what left this process and what came back, so
-the error says so: :attr:`ConnectionLostError.nothing_received`.
+A retry is safe only if nothing was received. So the error contains this fact:
+:attr:`ConnectionLostError.nothing_received`.
 
 Source: RFC 9112.
 """
@@ -28,8 +28,8 @@ from eruca.contract.errors import TransportError
 from eruca.contract.records import Buffer
 
 HEADERS_SIZE_MAX: Final = 64 * 1024  # bytes of an answer's status line and headers
-WRITE_SIZE: Final = 256 * 1024  # bytes handed to the socket before it may push back
-JOIN_SIZE: Final = 64 * 1024  # bytes below which head and body are sent as one piece
+WRITE_SIZE: Final = 256 * 1024  # bytes handed to the socket before it may pause writing
+JOIN_SIZE: Final = 64 * 1024  # bytes below which head and body are sent together
 _CONTINUE_MAX: Final = 16  # interim answers to one request
 
 
@@ -49,10 +49,10 @@ class Http1Connection(asyncio.Protocol):
     def __init__(self, place: str, response_size_max: int, known: KnownAnswers) -> None:
         self.deadline = 0.0  # of the request under way, by the loop's clock
         self.used_count = 0
-        self.place = place  # for errors
+        self.place = place  # for error texts
         self._response_size_max = response_size_max
         self._known = known
-        # Chunks of a few bytes each may double an answer; more than that is no answer.
+        # Chunks of a few bytes each may double an answer's size. A larger answer is invalid.
         self._received_size_max = 2 * response_size_max + HEADERS_SIZE_MAX
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -60,7 +60,7 @@ class Http1Connection(asyncio.Protocol):
         self._resumed: asyncio.Future[None] | None = None
         self._is_written = True
         self._is_closed = False
-        # Of the answer under way:
+        # State of the answer under way.
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._body_size = 0
@@ -68,7 +68,7 @@ class Http1Connection(asyncio.Protocol):
         self._interim_count = 0
         self._in_body = False
         self._has_length = False
-        self._missing_size = 0  # of a body that goes past the parser
+        self._missing_size = 0  # bytes of a body that bypass the parser
 
     @property
     def is_usable(self) -> bool:
@@ -92,7 +92,7 @@ class Http1Connection(asyncio.Protocol):
             return await answer
         except asyncio.CancelledError:
             if answer.done() and not answer.cancelled():
-                answer.exception()  # nobody is left to hear it
+                answer.exception()  # nobody waits for it
             self.abort()
             raise
         finally:
@@ -105,7 +105,7 @@ class Http1Connection(asyncio.Protocol):
             self._transport.abort()
 
     def expire(self, error: Exception) -> None:
-        """End the request under way with *error*, and the connection with it."""
+        """Fail the request under way with *error*, and close the connection."""
         self._fail(error)
 
     async def _write_large(
@@ -119,23 +119,23 @@ class Http1Connection(asyncio.Protocol):
             view = memoryview(buffer).cast("B")
             for start in range(0, len(view), WRITE_SIZE):
                 if answer.done():
-                    return  # answered or failed before it was all said
+                    return  # answered or failed before the request was written completely
                 transport.write(view[start : start + WRITE_SIZE])
                 if self._resumed is not None:
                     await asyncio.wait((self._resumed, answer), return_when="FIRST_COMPLETED")
         self._is_written = True
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note the transport."""
+        """Store the transport."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Parse; anything that is no HTTP ends the connection."""
+        """Parse; close the connection if the data is not HTTP."""
         answer = self._answer
         if answer is None or answer.done():
-            # Nobody asked: a server that talks out of turn is not understood any more.
+            # Bytes without a request: the connection's state is unknown now.
             self.abort()
             return
         begins = not self._received_size
@@ -153,19 +153,21 @@ class Http1Connection(asyncio.Protocol):
             why = TLS_EXPECTED if is_tls_alert(data) else f"the answer is not HTTP: {cause}"
             self._fail(TransportError(f"{self.place}: {why}"))
         except httptools.HttpParserUpgrade:
-            self._fail(TransportError(f"{self.place}: the server changed to another protocol"))
+            self._fail(TransportError(f"{self.place}: the server switched to another protocol"))
         else:
             if begins and answer.done() and not self._is_closed:
                 self._known.learn(data, answer.result())
             elif not self._in_body and self._received_size > HEADERS_SIZE_MAX:
-                self._fail(TransportError(f"{self.place}: headers exceed {HEADERS_SIZE_MAX} bytes"))
+                self._fail(
+                    TransportError(f"{self.place}: the headers exceed {HEADERS_SIZE_MAX} bytes")
+                )
             elif self._received_size > self._received_size_max:
-                self._fail(TransportError(f"{self.place}: the answer has no end"))
+                self._fail(TransportError(f"{self.place}: the answer never ends"))
             elif self._in_body:
                 self._expect_rest()
 
     def _expect_rest(self) -> None:
-        """Let the rest of the body go past the parser, if its size is known."""
+        """Let the rest of the body bypass the parser, if its size is known."""
         length = self._headers.get("content-length", "")
         if "transfer-encoding" in self._headers or not (length.isascii() and length.isdigit()):
             return
@@ -179,9 +181,9 @@ class Http1Connection(asyncio.Protocol):
             self._missing_size = missing_size
             return
         self.on_message_complete()
-        self._parser = httptools.HttpResponseParser(self)  # the old one still waits for the body
+        self._parser = httptools.HttpResponseParser(self)  # the old one still expects the body
         if missing_size < 0:
-            self.abort()  # bytes nobody asked for: they would be taken for the next answer
+            self.abort()  # unrequested bytes: they would be taken for the next answer
 
     def eof_received(self) -> bool:
         """Complete an answer that lasts until the end of the connection."""
@@ -190,7 +192,7 @@ class Http1Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the request under way."""
+        """Fail the request under way."""
         self._is_closed = True
         if self._resumed is not None and not self._resumed.done():
             self._resumed.set_result(None)
@@ -208,24 +210,24 @@ class Http1Connection(asyncio.Protocol):
         )
 
     def pause_writing(self) -> None:
-        """Hold back writing: the socket takes no more."""
+        """Pause writing: the socket's buffer is full."""
         self._resumed = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Resume writing."""
         resumed, self._resumed = self._resumed, None
         if resumed is not None and not resumed.done():
             resumed.set_result(None)
 
-    # What the parser calls.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
-        """Refuse an answer nobody asked for: it would be taken for the next request's."""
+        """Refuse an unrequested answer: it would be taken for the next request's."""
         if self._answer is None or self._answer.done():
             raise ValueError("the server sent more than one answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header; a repeated one is joined, as RFC 9110 says. Trailers are ignored."""
+        """Store a header; join repeated ones, as RFC 9110 requires. Trailers are ignored."""
         if self._in_body:
             return
         key = name.decode("latin-1").lower()
@@ -234,7 +236,7 @@ class Http1Connection(asyncio.Protocol):
         self._headers[key] = text if known is None else f"{known}, {text}"
 
     def on_headers_complete(self) -> None:
-        """Decide how the body ends."""
+        """Determine how the body ends."""
         headers = self._headers
         self._in_body = True
         self._has_length = "content-length" in headers or "transfer-encoding" in headers
@@ -247,7 +249,7 @@ class Http1Connection(asyncio.Protocol):
         self._body.append(data)
 
     def on_message_complete(self) -> None:
-        """Hand over the answer, or wait for the real one after an interim answer."""
+        """Deliver the answer; after an interim answer, wait for the final one."""
         status = self._parser.get_status_code()
         if status < 200:
             interim_count = self._interim_count + 1
@@ -256,7 +258,7 @@ class Http1Connection(asyncio.Protocol):
             self._received_size = received_size
             self._interim_count = interim_count
             if interim_count > _CONTINUE_MAX:
-                raise ValueError("interim answers without end")
+                raise ValueError("too many interim answers")
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         response = HttpResponse(status, self._headers, body)

@@ -1,7 +1,7 @@
-"""The way under httpx: one for ``http://``, and one for ``https://`` that is made when it is used.
+"""httpx transports: one for ``http://``, and one for ``https://`` that is made at its first use.
 
-httpx makes a TLS context for every client, whatever its URLs, in its constructor. Under a client
-with ``transport=Carrier(…)`` nothing of TLS is loaded until a URL needs it, and then by a thread.
+httpx's constructor makes a TLS context for every client, whatever its URLs. A client with
+``transport=Carrier(…)`` loads nothing of TLS until a URL needs it, and then in a thread.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ class Carrier(httpx.AsyncBaseTransport):
     """Carries requests of both schemes; belongs to the event loop that uses it.
 
     Args:
-        credentials: Of the requests. Their TLS context is asked for once, when it is needed.
-        options: Further arguments of ``httpx.AsyncHTTPTransport``.
+        credentials: For the requests. The TLS context is read once, at its first use.
+        options: Additional arguments of ``httpx.AsyncHTTPTransport``.
     """
 
     def __init__(self, credentials: Credentials = ANONYMOUS, **options: Any) -> None:  # noqa: ANN401
         self._credentials = credentials
         self._options = {"trust_env": False, **options}
-        # It trusts nobody: if it were ever used for TLS, the handshake would fail.
+        # This context trusts nobody: if it were ever used for TLS, the handshake would fail.
         nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._plain = httpx.AsyncHTTPTransport(verify=nobody, **self._options)
         self._encrypted: httpx.AsyncHTTPTransport | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send *request* by the way that its scheme needs."""
+        """Send *request* over the transport for its scheme."""
         if self._credentials.has_headers:
             url = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
             request.headers.update(await self._credentials.headers(url))
@@ -39,7 +39,7 @@ class Carrier(httpx.AsyncBaseTransport):
             return await self._plain.handle_async_request(request)
         if self._encrypted is None:
             context = await self._credentials.ssl_context()
-            # Another request may have been faster meanwhile.
+            # A concurrent request may have made it meanwhile.
             if self._encrypted is None:
                 self._encrypted = httpx.AsyncHTTPTransport(verify=context, **self._options)
         return await self._encrypted.handle_async_request(request)
@@ -52,12 +52,13 @@ class Carrier(httpx.AsyncBaseTransport):
 
 
 def client_over(carrier: Carrier, *, timeout: float | None = None) -> httpx.AsyncClient:
-    """Return an httpx client over *carrier*; it follows no redirects and heeds no ``HTTP_PROXY``.
+    """Return an httpx client over *carrier*; it follows no redirects and ignores ``HTTP_PROXY``.
 
-    The SDK's own HTTP/1.1 client heeds none either: they would take different ways otherwise.
+    The SDK's own HTTP/1.1 client ignores it as well. Otherwise their requests would take different
+    routes.
 
     Args:
         carrier: Carries its requests; closed with it.
-        timeout: Seconds for each step of a request that has no time-out of its own.
+        timeout: Seconds for each step of a request that has no timeout of its own.
     """
     return httpx.AsyncClient(transport=carrier, timeout=timeout, trust_env=False)

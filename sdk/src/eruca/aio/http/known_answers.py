@@ -1,11 +1,11 @@
-"""Heads of answers that have come before, byte for byte: parsed once, found by a look-up.
+"""A cache of answer heads, compared byte for byte, so that each head is parsed only once.
 
-A broker answers one send like the next: with few different heads, and a short receipt. Parsing is
-a function of a head's bytes alone where an answer begins, so what the parser has made of them once
-holds for the next time, whichever server sends them.
+A broker answers most sends alike: with few different heads and a short receipt. At the beginning of
+an answer, parsing depends only on the head's bytes. So a cached result holds for the same bytes,
+whichever server sends them.
 
-Only answers that come in one piece and say how long they are take this way. Those to pulls do not:
-they are long, hardly two of them are equally long, and so no two heads are alike.
+The cache covers only answers that arrive in one piece and contain their length. Answers to pulls
+are not cached: they are long, and their lengths and therefore their heads rarely repeat.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eruca.aio.http.transport import HttpResponse
 HEAD_END: Final = b"\r\n\r\n"
 KNOWN_ANSWERS_MAX: Final = 256
 KNOWN_HEAD_SIZE_MAX: Final = 1_024  # bytes
-KNOWN_BODY_SIZE_MAX: Final = 1_024  # bytes of the body behind it
+KNOWN_BODY_SIZE_MAX: Final = 1_024  # bytes of the body after it
 
 
 class _Known(NamedTuple):
@@ -28,7 +28,7 @@ class _Known(NamedTuple):
 
 
 class KnownAnswers:
-    """The heads that a client has met, on all its connections."""
+    """The known heads of a client, over all its connections."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, _Known] = {}
@@ -37,7 +37,7 @@ class KnownAnswers:
         return len(self._known)
 
     def read(self, data: bytes) -> HttpResponse | None:
-        """Return the answer that *data* is, all of it, if its head is known; else None."""
+        """Return the answer in *data* if it is complete and its head is known; else None."""
         body_at = data.find(HEAD_END, 0, KNOWN_HEAD_SIZE_MAX) + len(HEAD_END)
         known = self._known.get(data[:body_at])
         if known is None or known.size != len(data):
@@ -45,7 +45,7 @@ class KnownAnswers:
         return HttpResponse(known.status, known.headers, data[body_at:])
 
     def learn(self, data: bytes, answer: HttpResponse) -> None:
-        """Remember the head in *data*, which was parsed to *answer*, if it may come again."""
+        """Add the head in *data*, which was parsed to *answer*, if it may repeat."""
         body_at = data.find(HEAD_END, 0, KNOWN_HEAD_SIZE_MAX) + len(HEAD_END)
         head, headers, body_size = data[:body_at], answer.headers, len(answer.body)
         is_plain = (
@@ -53,7 +53,8 @@ class KnownAnswers:
             and body_at + body_size == len(data)
             and headers.get("content-length") == str(body_size)
             and "transfer-encoding" not in headers
-            # One line each, and nothing in front: else the parser may have seen its end elsewhere.
+            # One line each and no empty line before; else the parser may have seen the end
+            # elsewhere.
             and head.count(b"\n") == head.count(b"\r\n") == len(headers) + 2
             and head.startswith(b"HTTP/1.1 %d" % answer.status)
         )

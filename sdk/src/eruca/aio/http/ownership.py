@@ -1,8 +1,8 @@
 """Ownership of connections and their waiters: the loop and the process that first used them.
 
-A forked child has copies of its parent's sockets. If it used them, both would read answers meant
-for the other; so it is told to make a client of its own. In another event loop what waits would
-never be woken.
+A forked child has copies of its parent's sockets. If it used them, each would read answers meant
+for the other. So the child gets an error that tells it to make its own client. In another event
+loop, waiters would never be woken.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eruca.contract.errors import ClosedError
 
 
 class Ownership:
-    """Remembers the first loop and process that used something, and refuses others."""
+    """Stores the first loop and process that used an object, and refuses others."""
 
     __slots__ = ("_loop", "_process_id")
 
@@ -24,14 +24,14 @@ class Ownership:
 
     @property
     def is_ours(self) -> bool:
-        """True if this process has used it; otherwise no connection of it is open."""
+        """True if this process has used the object; otherwise it has no open connection."""
         return self._process_id == os.getpid()
 
     def check(self) -> asyncio.AbstractEventLoop:
         """Return the running loop, which becomes the owner if there is none yet.
 
         Raises:
-            ClosedError: Another loop, or the process that this one was forked from, owns it.
+            ClosedError: The owner is another loop, or the parent process of a fork.
         """
         loop = asyncio.get_running_loop()
         if self._loop is loop and self._process_id == os.getpid():
@@ -41,7 +41,7 @@ class Ownership:
             return loop
         if self._process_id != os.getpid():
             raise ClosedError(
-                "the client was used before this process was forked from another",
+                "the client was used before this process was forked",
                 fix="make a client in each process, after the fork",
             )
         raise ClosedError(

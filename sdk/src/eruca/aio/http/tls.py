@@ -1,7 +1,7 @@
-"""TLS as the SDK and the services use it: nothing is loaded until an ``https://`` URL is used.
+"""TLS for the SDK and the services: nothing is loaded before the first ``https://`` URL.
 
-Loading the system's certificate authorities takes 0.2 s of computing. On the event loop it would
-hold up every request, so a thread loads them, once per process, and all connections share them.
+Loading the system's certificate authorities takes 0.2 s of CPU time. On the event loop it would
+delay every request. So a thread loads them once per process, and all connections share them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import ssl
 import threading
 from typing import Final
 
-_locks: Final[dict[int, threading.Lock]] = {}  # by process: a forked child inherits no held lock
+# by process: a forked child must not inherit a held lock
+_locks: Final[dict[int, threading.Lock]] = {}
 
 
 async def trusted_context() -> ssl.SSLContext:
-    """Return the context that trusts the system's authorities; the process has one."""
+    """Return the process's context, which trusts the system's certificate authorities."""
     if _loaded.cache_info().currsize:
         return _loaded()
     return await asyncio.to_thread(_load)
 
 
 def _load() -> ssl.SSLContext:
-    # The cache alone would let clients that start together each load them.
+    # With the cache alone, clients that start together would each load them.
     with _locks.setdefault(os.getpid(), threading.Lock()):
         return _loaded()
 

@@ -1,8 +1,8 @@
-"""The transport seam: what the SDK needs of HTTP, in two implementations.
+"""The transport interface: the SDK's requirements of HTTP, with two implementations.
 
-:class:`eruca.aio.http.http1.Http1Transport` carries the hot routes, :class:`HttpxTransport` the
-rest (administration, name servers). Either can be replaced by an object with the same two methods,
-or httpx's client by one that goes through a proxy.
+:class:`eruca.aio.http.http1.Http1Transport` carries the hot routes, :class:`HttpxTransport` all
+other requests (administration, name servers). Either can be replaced by an object with the same two
+methods. httpx's client can be replaced by one that uses a proxy.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ if TYPE_CHECKING:
     from eruca.aio.http.httpx_carrier import Carrier
 
 JSON_HEADER: Final = ("content-type", "application/json")
-# What decoding raises: msgspec lets out texts that are not UTF-8, and nesting without end.
+# The errors of decoding: msgspec lets invalid UTF-8 and unlimited nesting through.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-# A connection that is silent for 5 s is tried, and given up after three tries, 2 s apart.
-TLS_EXPECTED: Final = "TLS is spoken there: the URL should begin with https://, not http://"
-# OpenSSL's words for an answer that is no TLS; which one depends on the answer's first bytes.
+TLS_EXPECTED: Final = "the server speaks TLS: the URL should begin with https://, not http://"
+# OpenSSL's words for an answer that is not TLS; they depend on the answer's first bytes.
 _NO_TLS_SIGNS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 _PERHAPS_HTTP: Final = "if the server speaks plain HTTP, write http:// instead of https://"
 _PERHAPS_HTTPS: Final = "if the server expects TLS, write https:// instead of http://"
 _TLS_ALERT: Final = b"\x15\x03"  # RFC 8446: content type alert, and the version's first byte
+# A connection that is silent for 5 s is probed; it is closed after three probes, 2 s apart.
 _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
 _CARRIER: Final = "eruca.aio.http.httpx_carrier"
-_CONNECT_SHARE: Final = 0.9  # of a request's time: for the connection, TLS handshake included
-_DETAIL_SIZE_MAX: Final = 200  # characters of a foreign answer that an error repeats
-_TELLING: Final = frozenset({413, 429})  # of the foreign ones below 500: too large, too much
-# Brokers ask for seconds. A proxy's page may say an hour, and a consumer would hold its queues, and
-# read nothing, for as long.
+_CONNECT_SHARE: Final = 0.9  # of a request's timeout: for the connection, TLS handshake included
+_DETAIL_SIZE_MAX: Final = 200  # characters of a proxy's answer that an error quotes
+_TELLING: Final = frozenset({413, 429})  # of a proxy's answers below 500: too large, too many
+# Brokers ask for seconds. A proxy may ask for an hour, and a consumer would hold its queues for
+# that hour without reading them.
 RETRY_AFTER_SECONDS_MAX: Final = 30.0
 
 
 class HttpResponse(msgspec.Struct, frozen=True):
-    """An answer, read to its end."""
+    """A complete answer."""
 
     status: int
     headers: Mapping[str, str]  # names in lower case
@@ -63,48 +63,48 @@ class HttpResponse(msgspec.Struct, frozen=True):
 
 
 class NotConnectedError(TransportError):
-    """There was no connection: nothing of the request has been sent."""
+    """No connection was made: nothing of the request has been sent."""
 
     code = TransportError.code
 
 
 class ConnectTimeoutError(TimeoutExpiredError):
-    """There was no connection before the deadline: nothing of the request has been sent."""
+    """No connection was made before the deadline: nothing of the request has been sent."""
 
     code = TimeoutExpiredError.code
 
 
 def connection_fault(error: Exception, url: str) -> str:
-    """Return why there was no connection to *url*; names the right scheme where that is known."""
+    """Return why the connection to *url* failed; name the right scheme if it is known."""
     text = str(error)
     if any(sign in text for sign in _NO_TLS_SIGNS):
-        return "no TLS is spoken there: the URL should begin with http://, not https://"
+        return "the server does not speak TLS: the URL should begin with http://, not https://"
     if url.startswith("https:") and (not text or "EOF" in text or "reset" in text.lower()):
         return f"the connection was closed during the TLS handshake; {_PERHAPS_HTTP}"
     return getattr(error, "strerror", None) or text or type(error).__name__
 
 
 def late_connection(url: str) -> str:
-    """Return what to add to the error of a connection that was not there in time."""
+    """Return a hint for the error of a connection that was not made in time."""
     return f"; {_PERHAPS_HTTP}" if url.startswith("https:") else ""
 
 
 def perhaps_tls(url: str) -> str:
-    """Return what to add to the error of a new connection that ended without a byte."""
+    """Return a hint for the error of a new connection that ended without a byte."""
     return "" if url.startswith("https:") else f"; {_PERHAPS_HTTPS}"
 
 
 def is_tls_alert(data: bytes) -> bool:
-    """Tell whether *data*, in place of an HTTP answer, is TLS refusing what is no TLS."""
+    """Tell whether *data*, instead of an HTTP answer, is a TLS alert."""
     return data.startswith(_TLS_ALERT)
 
 
 class HttpTransport(Protocol):
     """Sends one request and returns its answer, whatever its status.
 
-    ``request`` raises TransportError or TimeoutExpiredError when there is no answer, those of this
-    module where it is certain that nothing has been sent; being cancelled gives up the connection.
-    *url* is scheme, host and port; *target* begins with ``/``.
+    Without an answer, ``request`` raises TransportError or TimeoutExpiredError. If it is certain
+    that nothing has been sent, it raises one of this module's errors. Cancelling it closes the
+    connection. *url* is scheme, host and port; *target* begins with ``/``.
     """
 
     async def request(
@@ -126,14 +126,14 @@ class HttpTransport(Protocol):
 
 
 class HttpxTransport:
-    """The transport seam on httpx; makes its client when it is first used."""
+    """The transport interface on httpx; makes its client at its first use."""
 
     def __init__(
         self, client: httpx.AsyncClient | None = None, *, credentials: Credentials = ANONYMOUS
     ) -> None:
-        importlib.import_module(_CARRIER)  # with httpx 0.1 s and more, which no request has
+        importlib.import_module(_CARRIER)  # loads httpx in 0.1 s or more, too long for a request
         self._client = client
-        self._carrier: Carrier | None = None  # of a client of our own
+        self._carrier: Carrier | None = None  # of our own client
         self._credentials = credentials
         self._ownership = Ownership()
         self._is_closed = False
@@ -160,7 +160,7 @@ class HttpxTransport:
             self._carrier = Carrier(self._credentials, socket_options=keep_alive_options())
             self._client = client_over(self._carrier)
         try:
-            # httpx limits each step of a request; the deadline is for all of it.
+            # httpx limits each step of a request; this deadline covers all steps.
             async with asyncio.timeout(timeout):
                 if self._carrier is None and self._credentials.has_headers:
                     headers = (*headers, *await self._credentials.headers(url))
@@ -169,7 +169,7 @@ class HttpxTransport:
                     url.rstrip("/") + target,
                     headers=list(headers),
                     content=b"".join(body) if body else None,
-                    # A handshake that times out is closed by httpx; a cancelled one is leaked.
+                    # httpx closes a handshake that times out, but leaks a cancelled one.
                     timeout=httpx.Timeout(timeout, connect=timeout * _CONNECT_SHARE),
                 )
                 if self._carrier is None:
@@ -188,10 +188,11 @@ class HttpxTransport:
             raise TimeoutExpiredError(
                 f"{method} {url}{target}: no answer within {timeout:.3g} s"
             ) from None
-        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:  # the last one: idna's
+        # UnicodeError: from idna
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             text = str(error).rstrip(".") or type(error).__name__
             if isinstance(error, httpx.RemoteProtocolError):
-                if text == "illegal request line":  # h11's word for an answer of bytes, not text
+                if text == "illegal request line":  # h11's text for an answer that is binary
                     text = f"the answer is not HTTP{perhaps_tls(url)}"
                 elif "disconnected without" in text:
                     text += perhaps_tls(url)
@@ -207,7 +208,7 @@ class HttpxTransport:
 
 
 async def _carried(carrier: httpx.AsyncBaseTransport, request: httpx.Request) -> httpx.Response:
-    """Return the answer to *request* without httpx's client: that logs a line for each, as news."""
+    """Return the answer to *request* without httpx's client, which logs each request at INFO."""
     answer = await carrier.handle_async_request(request)
     try:
         await answer.aread()
@@ -218,23 +219,24 @@ async def _carried(carrier: httpx.AsyncBaseTransport, request: httpx.Request) ->
 
 
 def keep_alive_options() -> list[tuple[int, int, int]]:
-    """Return what makes the system look after a connection on which an answer is awaited.
+    """Return socket options that detect a dead connection while an answer is awaited.
 
-    A held request sends nothing for half a minute: without this, nobody would notice meanwhile
-    that its packets are lost, or that the other machine has restarted.
+    A held request sends nothing for half a minute. Without these options, lost packets or a
+    restarted server would go unnoticed meanwhile.
     """
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in _KEEP_ALIVE.items():
-        if (option := getattr(socket, name, None)) is not None:  # each system has its own
+        if (option := getattr(socket, name, None)) is not None:  # the names depend on the system
             options.append((socket.IPPROTO_TCP, option, value))
     return options
 
 
 def problem_error(response: HttpResponse, what: str) -> ErucaError:
-    """Return the error of an answer of status 300 or more; foreign answers are quoted.
+    """Return the error for an answer with status 300 or more; quote it if it is not Eruca's.
 
-    Those are a proxy's, or of whatever has got the address of a broker that is gone. None of them
-    is the broker's word, so none refuses anything for good, but that a request is too large.
+    Such an answer comes from a proxy, or from a server that reuses a former broker's address. It
+    does not speak for the broker, so its error is retryable, except for a request that is too
+    large.
     """
     retry_after = _seconds(response.headers.get("retry-after"))
     media_type = response.headers.get("content-type", "").partition(";")[0].strip()
@@ -246,7 +248,7 @@ def problem_error(response: HttpResponse, what: str) -> ErucaError:
         if document is not None:
             return error_of_problem(document, response.status, retry_after_seconds=retry_after)
     text = response.body[: 4 * _DETAIL_SIZE_MAX].decode(errors="replace")[:_DETAIL_SIZE_MAX].strip()
-    detail = f"{what}: HTTP status {response.status}, and no problem document: {text or 'nothing'}"
+    detail = f"{what}: HTTP status {response.status} without a problem document: {text or 'empty'}"
     request_id = response.headers.get("x-request-id")
     if response.status < 500 and response.status not in _TELLING:
         return TransportError(detail, request_id=request_id)
@@ -258,12 +260,14 @@ def problem_error(response: HttpResponse, what: str) -> ErucaError:
 
 
 def path_segment(name: str) -> str:
-    """Return *name* as one segment of a path; ValidationError where it would be none.
+    """Return *name* as one path segment; raise ValidationError if that is impossible.
 
-    That is what has no form in UTF-8, and what makes another path of it: nothing, and dots.
+    That is a name that has no UTF-8 form, or that changes the path: an empty one, or dots.
     """
     if name in ("", ".", ".."):
-        raise ValidationError(f"{name!r} is no name and no id", fix="give that of what is meant")
+        raise ValidationError(
+            f"expected a name or an id, found {name!r}", fix="give the name or id of the resource"
+        )
     try:
         return quote(name, safe="")
     except UnicodeEncodeError:
@@ -271,7 +275,7 @@ def path_segment(name: str) -> str:
 
 
 def target_of(path: str, **query: str | float | bool | None) -> str:
-    """Return *path* with a query of what is not None; ValidationError as for a segment."""
+    """Return *path* with a query of the values that are not None; raise ValidationError."""
     pairs = [
         (name.rstrip("_"), str(value).lower() if isinstance(value, bool) else value)
         for name, value in query.items()
@@ -284,14 +288,14 @@ def target_of(path: str, **query: str | float | bool | None) -> str:
 
 
 def _half_surrogate(text: str) -> ValidationError:
-    return ValidationError(f"{text!r:.80}: it holds half of a surrogate pair")
+    return ValidationError(f"{text!r:.80}: contains half of a surrogate pair")
 
 
 def _seconds(text: str | None) -> float | None:
     try:
         value = float(text) if text else None
     except ValueError:
-        return None  # the other form, a date, says nothing a retry could use
+        return None  # the other form, a date, is useless for a retry
     if value is None or not 0 <= value < float("inf"):
         return None
     return min(value, RETRY_AFTER_SECONDS_MAX)

@@ -1,1 +1,1 @@
-"""Pulling: from each broker ahead of whoever polls, from where a consumer starts."""
+"""Pulling: prefetch from each broker, beginning at the consumer's start."""

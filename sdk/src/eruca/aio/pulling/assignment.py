@@ -1,8 +1,8 @@
-"""The queues a pull consumer reads: kept as the routes are, and filled by a fetcher per broker.
+"""The queues of a pull consumer: they follow the routes, and one fetcher per broker fills them.
 
-A queue that leaves the route and comes back, as all of a broker's do when it restarts, is read on
-where it was left. One that first appears while the consumer runs is read from where it would have
-been, had it been there: see :mod:`eruca.core.consuming.pull_positions`.
+If a queue leaves the route and returns, as all queues of a restarting broker do, reading continues
+where it stopped. A queue that appears while the consumer runs is read as if it had existed from the
+start: see :mod:`eruca.core.consuming.pull_positions`.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class Assignment:
     """The queues of one consumer."""
 
     def __init__(self, context: ClientContext, settings: PullSettings) -> None:
-        self.news = asyncio.Event()  # there may be something to take, or to raise
-        self.missing: set[str] = set()  # topics that are waited for
+        self.news = asyncio.Event()  # set when there are messages to take or an error to raise
+        self.missing: set[str] = set()  # missing topics that the consumer waits for
         self._context = context
         self._settings = settings
         self._prefetch = Prefetch(settings.prefetch_count_max, settings.prefetch_bytes_max)
         self._fetchers: dict[str, BrokerFetcher] = {}  # by broker name
-        self._left_at: dict[MessageQueue, int] = {}  # positions in queues that are away just now
-        self._turn = 0  # which queue is emptied first
+        self._left_at: dict[MessageQueue, int] = {}  # positions in queues that are absent now
+        self._turn = 0  # index of the queue to take from first
         self._lock = asyncio.Lock()
-        self._began_at: datetime | None = None  # None: nobody has asked for anything yet
+        self._began_at: datetime | None = None  # None: the consumer has not been used yet
         self._is_complete = False
         self._is_stale = False  # a route has changed
         self._stop_listening: Callable[[], None] | None = None
-        self._is_start_due = settings.is_start_asked  # to be warned of, if it is not used
+        self._is_start_due = settings.is_start_asked  # the warning about an ignored start is due
         self._is_closed = False
 
     @property
@@ -55,32 +55,33 @@ class Assignment:
 
     @property
     def failures(self) -> dict[str, ErucaError]:
-        """The brokers that do not answer just now, and how."""
+        """The brokers that do not answer now, each with its error."""
         return {
             name: failure
-            for name, fetcher in self._fetchers.copy().items()  # other threads ask, too
+            for name, fetcher in self._fetchers.copy().items()  # other threads read this, too
             if (failure := fetcher.failure) is not None
         }
 
     def flow(self, queue: MessageQueue) -> QueueFlow:
-        """Return a queue's flow; ValidationError for one that is not read."""
+        """Return a queue's flow; raise ValidationError if this consumer does not read it."""
         fetcher = self._fetchers.get(checked_queue(queue).broker_name)
         flow = None if fetcher is None else fetcher.flows.get(queue)
         if flow is None:
             raise ValidationError(
-                f"queue: {queue} is not read by this consumer", fix="see assignment()"
+                f"queue: {queue} is not read by this consumer",
+                fix="see assignment() for this consumer's queues",
             )
         return flow
 
     def chosen(self, queues: Sequence[MessageQueue]) -> list[QueueFlow]:
-        """Return the flows of *queues*; of all, if none is given."""
+        """Return the flows of *queues*; default: of all queues."""
         return [self.flow(queue) for queue in queues] if queues else self.flows
 
     async def complete(self) -> None:
-        """Bring it in line with the routes, if it is not.
+        """Update the queues from the routes, if a route has changed.
 
         Raises:
-            TopicNotFoundError: A topic does not exist, and is not waited for.
+            TopicNotFoundError: A topic does not exist, and the consumer does not wait for it.
             NameServersUnreachableError: No name server answered.
         """
         if self._is_complete and not self._is_stale:
@@ -104,7 +105,7 @@ class Assignment:
             self._is_complete = True
 
     def look_again(self) -> None:
-        """Have missing topics looked for at the next completion."""
+        """Look for missing topics again at the next completion."""
         if self.missing:
             self._is_stale = True
 
@@ -123,12 +124,12 @@ class Assignment:
         except TimeoutError:
             failure = self._fetchers[queue.broker_name].failure
             raise failure or TimeoutExpiredError(
-                f"broker {queue.broker_name} did not tell the position in {timeout:.3g} s"
+                f"broker {queue.broker_name} did not return the position within {timeout:.3g} s"
             ) from None
         return flow
 
     def take(self, count_max: int) -> list[ReceivedMessage]:
-        """Take up to *count_max* messages that are ready, from another queue first each time."""
+        """Take up to *count_max* fetched messages, beginning with another queue each time."""
         flows = self.flows
         messages: list[ReceivedMessage] = []
         self._turn += 1
@@ -143,14 +144,14 @@ class Assignment:
         return messages
 
     def give_back(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Put back messages that were taken last and have not been handed out."""
+        """Put back the messages that were taken last and have not been handed out."""
         by_queue: dict[MessageQueue, list[ReceivedMessage]] = {}
         for message in messages:
             by_queue.setdefault(message.queue, []).append(message)
         flows = {flow.queue: flow for flow in self.flows} if by_queue else {}
         for queue, unread in by_queue.items():
             flow = flows.get(queue)
-            if flow is None:  # it is away just now
+            if flow is None:  # the queue is absent now
                 self._left_at[queue] = unread[0].queue_offset
             else:
                 before = flow.size
@@ -158,7 +159,7 @@ class Assignment:
                 self._prefetch.size += flow.size - before
 
     def move(self, flows: Sequence[QueueFlow], move: Callable[[QueueFlow], None]) -> None:
-        """Have *flows* read from elsewhere."""
+        """Call *move* for each of *flows*, and fetch from the new positions."""
         for flow in flows:
             self._prefetch.size -= flow.size
             move(flow)
@@ -166,30 +167,30 @@ class Assignment:
             fetcher.restart([flow.queue for flow in flows if flow.queue in fetcher.flows])
 
     def kick(self) -> None:
-        """Pull whatever has room."""
+        """Pull all queues that have room."""
         for fetcher in self._fetchers.values():
             fetcher.kick()
 
     def raise_fault(self) -> None:
-        """Raise what keeps a queue from being read, and waiting will not mend."""
+        """Raise an error that prevents reading a queue and that a retry cannot fix."""
         for flow in self.flows:
-            # What was fetched before it comes first: a seek would drop it.
+            # Prefetched messages come first: a seek would drop them.
             if flow.fault is not None and flow.count == 0:
                 raise flow.fault
         for fetcher in self._fetchers.values():
-            # Once may be a route that is about to change; twice, the broker means it.
+            # A single failure may come from a route that is about to change; a second one is real.
             failure = fetcher.failure
             if failure is not None and not failure.retryable and fetcher.failure_count > 1:
                 raise failure
 
     def raise_failure(self) -> None:
-        """Raise why no broker at all answers, if that is so."""
+        """Raise the failure if no broker answers."""
         failures = list(self.failures.values())
         if failures and len(failures) == len(self._fetchers):
             raise failures[0]
 
     async def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._is_closed = True
         self.news.set()
         if self._stop_listening is not None:
@@ -244,7 +245,7 @@ class Assignment:
         )
 
     def _warn_of_unused_start(self, flow: QueueFlow) -> None:
-        """Say once that the group's offsets come before the start that was asked for."""
+        """Warn once if the group's offsets override the given start."""
         if not self._is_start_due:
             return
         self._is_start_due = False

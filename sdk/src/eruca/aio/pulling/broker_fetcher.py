@@ -1,15 +1,14 @@
-"""Pulling from one broker, ahead of whoever polls: all queues in one held request, if possible.
+"""Prefetch from one broker: one held request for all queues, if possible.
 
-All queues that have room are pulled by one request. A queue that gets room while that request is
-held does not wait for it: it is pulled by a further request, and once both are back, all go
-together again. So there are never more requests than queues, and one as long as the consumer keeps
-up.
+One request pulls all queues that have room. If another queue gets room while that request is held,
+a further request pulls it at once. When both have returned, one request pulls all of them again. So
+there are never more requests than queues. There is only one while the consumer keeps up.
 
-A failed request is repeated after a pause that doubles; meanwhile the consumer reads from other
-brokers. Queues that the broker refuses, their topic having been deleted, say, are set aside: the
-others are read without them, and they are looked for again now and then. Only where it refuses all
-of them has the broker failed. Should a topic of that name come again, it is another one, and is
-read from its beginning.
+A failed request is retried after a pause that doubles. Meanwhile the consumer reads from other
+brokers. If the broker refuses some queues, for example because their topic was deleted, these are
+set aside and retried from time to time, and the others are pulled without them. Only if it refuses
+all queues has the broker failed. If a topic with that name is created again, it is a different
+topic and is read from its beginning.
 
 Source: RocketMQ 5.3, ``PullMessageService``, ``DefaultLitePullConsumerImpl.PullTaskImpl``.
 """
@@ -61,7 +60,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Prefetch:
-    """A consumer's limit of prefetched bytes and its use, shared by its fetchers."""
+    """A consumer's limits of prefetched messages and bytes, shared by its fetchers."""
 
     __slots__ = ("count_max", "size", "size_max")
 
@@ -75,13 +74,13 @@ class BrokerFetcher:
     """Keeps the queues of one broker filled.
 
     Args:
-        context: Whose routes and transports are used.
-        broker_name: Which broker.
+        context: The client's; it provides routes and transports.
+        broker_name: The broker.
         settings: The consumer's.
-        prefetch: What may be held ready.
-        on_news: Called when there is something to poll: messages, a fault, a failure.
-        on_begun_before: Called with a queue that begins where its group stands, and not where
-            *settings* start.
+        prefetch: The limits of prefetched messages and bytes.
+        on_news: Called when a poll has something to return or raise: messages, a fault, a failure.
+        on_begun_before: Called with a queue that begins at its group's offset and not at the start
+            in *settings*.
     """
 
     def __init__(
@@ -95,10 +94,10 @@ class BrokerFetcher:
         on_begun_before: Callable[[QueueFlow], None] | None = None,
     ) -> None:
         self.broker_name = broker_name
-        self.failure: ErucaError | None = None  # of the last request, None once one succeeds
-        self.failure_count = 0  # in a row
+        self.failure: ErucaError | None = None  # of the last request; None after a success
+        self.failure_count = 0  # consecutive failures
         self._outages = Outages(
-            _logger, failed="pulling from %s failed: %s", over="pulling from %s goes on"
+            _logger, failed="pulling from %s failed: %s", over="pulling from %s works again"
         )
         self._context = context
         self._settings = settings
@@ -109,28 +108,29 @@ class BrokerFetcher:
         self._requests: dict[asyncio.Task[None], Sequence[QueueFlow]] = {}
         self._pause: asyncio.TimerHandle | None = None
         self._aside = QueuesAside(self.kick)
-        self._warned: dict[MessageQueue, str] = {}  # of queues not read, with the error's code
+        # queues that are not read, with the error's code
+        self._warned: dict[MessageQueue, str] = {}
         self._is_closed = False
 
     @property
     def flows(self) -> Mapping[MessageQueue, QueueFlow]:
-        """The queues it pulls from."""
+        """The queues that are pulled."""
         return self._flows
 
     def add(self, flow: QueueFlow) -> None:
-        """Pull from a further queue."""
+        """Pull from another queue."""
         self._flows[flow.queue] = flow
 
     def remove(self, queue: MessageQueue) -> QueueFlow:
-        """Pull from a queue no longer."""
+        """Stop pulling from a queue."""
         flow = self._flows.pop(queue)
         self._aside.queues.discard(queue)
         self._warned.pop(queue, None)
-        flow.epoch += 1  # an answer under way is not wanted any more
+        flow.epoch += 1  # invalidates an answer under way
         return flow
 
     def kick(self) -> None:
-        """Pull whatever has room and is not being pulled."""
+        """Pull every queue that has room and is not being pulled."""
         prefetch = self._prefetch
         if self._is_closed or self._pause is not None or prefetch.size >= prefetch.size_max:
             return
@@ -143,7 +143,7 @@ class BrokerFetcher:
             self._start(ready[start : start + PULL_QUEUE_COUNT_MAX])
 
     def restart(self, queues: Sequence[MessageQueue]) -> None:
-        """Give up requests that hold *queues* at a position they have left, and pull anew."""
+        """Cancel requests that hold *queues* at an old position, and pull again."""
         moved = {self._flows[queue] for queue in queues if queue in self._flows}
         for task, flows in tuple(self._requests.items()):
             if not moved.isdisjoint(flows):
@@ -151,7 +151,7 @@ class BrokerFetcher:
         self.kick()
 
     async def close(self) -> None:
-        """Give up every request."""
+        """Cancel every request."""
         self._is_closed = True
         self._aside.close()
         if self._pause is not None:
@@ -176,7 +176,7 @@ class BrokerFetcher:
         if isinstance(error, ErucaError):
             self._note_failure(error)
         elif error is not None:
-            # A defect; whoever polls shall hear of it.
+            # A defect; raise it in the program's next poll.
             self._note_failure(ClosedError(f"the fetcher of {self.broker_name} failed: {error!r}"))
             _logger.error("the fetcher of %s failed", self.broker_name, exc_info=error)
         self.kick()
@@ -202,12 +202,12 @@ class BrokerFetcher:
         unknown = [flow for flow in flows if flow.fetch_offset is None]
         if unknown:
             await self._find_starts(url, unknown)
-            self._on_news()  # positions are known now
+            self._on_news()  # the positions are known now
         flows = self._only_those_to_pull(flows)
         if not flows:
             return
         epochs = [flow.epoch for flow in flows]
-        # A broker that has failed says at once whether it is back; a held request would not.
+        # After a failure, a request must return at once to show that the broker works again.
         hold_seconds = HOLD_SECONDS if self.failure is None else 0.0
         room = sum(self._prefetch.count_max - flow.count for flow in flows)
         request = MultiPullRequest(
@@ -234,10 +234,12 @@ class BrokerFetcher:
         try:
             sections = decode_multi_pull(answer.body)
         except MalformedRecordsError as error:
-            raise TransportError(f"{url}: the answer to a pull cannot be read: {error}") from error
+            raise TransportError(f"{url}: the answer to a pull is invalid: {error}") from error
         for index, pulled in sections:
             if index >= len(flows):
-                raise TransportError(f"{url}: the answer to a pull has queues nobody asked for")
+                raise TransportError(
+                    f"{url}: the answer to a pull contains queues that were not requested"
+                )
             self._take_in(flows[index], answer.body, pulled, epochs[index])
         self.failure, self.failure_count = None, 0
         self._outages.answered(self.broker_name)
@@ -247,7 +249,7 @@ class BrokerFetcher:
             self._on_news()
 
     def _only_those_to_pull(self, flows: Sequence[QueueFlow]) -> Sequence[QueueFlow]:
-        """Let go of those that the running request is not to hold; return the others."""
+        """Release the flows that the running request must not hold; return the others."""
         chosen: list[QueueFlow] = []
         for flow in flows:
             is_readable = flow.fault is None and flow.fetch_offset is not None
@@ -275,24 +277,24 @@ class BrokerFetcher:
                     self._on_begun_before(begun_before[0])
 
     def _set_aside(self, flows: Sequence[QueueFlow], error: ErucaError) -> None:
-        """Read no more of *flows* until the next look; raise *error* where nothing else is left."""
+        """Set *flows* aside until the next look; raise *error* if no other flow is left."""
         flows = [flow for flow in flows if self._flows.get(flow.queue) is flow]
         if not flows:
-            return  # they have been given up meanwhile
+            return  # they were released meanwhile
         if isinstance(error, TopicNotFoundError):
             for flow in flows:
                 flow.begin_anew()
         refused = {flow.queue for flow in flows}
         if self._flows.keys() <= self._aside.queues | refused:
-            self._aside.queues.clear()  # all are asked for again, after the pause of a failure
+            self._aside.queues.clear()  # all are pulled again after the pause of a failure
             raise error
         self._aside.add(refused)
-        # Each look finds the same: only what it finds first of a queue is said aloud.
+        # Each retry fails alike: only a queue's first error is logged above debug level.
         is_news = any(self._warned.get(queue) != error.code for queue in refused)
         self._warned |= dict.fromkeys(refused, error.code)
         _logger.log(
             logging.WARNING if is_news else logging.DEBUG,
-            "queues at %s are not read just now, %d in number: %s",
+            "broker %s refuses %d queues now: %s",
             *(self.broker_name, len(flows), error),
         )
         for topic in {flow.queue.topic for flow in flows}:
@@ -348,6 +350,6 @@ class BrokerFetcher:
 
 
 def _tag_check(subscription: Subscription) -> Callable[[ReceivedMessage], bool]:
-    """Return the exact check: the broker compares hashes, and two tags may share one."""
+    """Return the exact check: the broker compares hashes, and two tags may have the same hash."""
     tags = subscription.tags
     return lambda message: message.tag in tags

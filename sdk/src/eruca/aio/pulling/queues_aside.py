@@ -1,4 +1,4 @@
-"""Queues that a broker refuses just now: set aside, and asked for again at the next look."""
+"""Queues that a broker refuses now: set aside and retried together."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 
 from eruca.core.messages.message_queue import MessageQueue
 
-LOOK_SECONDS: Final = 3.0  # until queues that were refused are asked for again
+LOOK_SECONDS: Final = 3.0  # until refused queues are retried
 
 
 class QueuesAside:
     """The queues that are set aside, all until the same retry.
 
     Args:
-        look_again: Called when nothing is set aside any more.
+        look_again: Called when the queues should be retried.
     """
 
     def __init__(self, look_again: Callable[[], None]) -> None:
@@ -25,13 +25,13 @@ class QueuesAside:
         self._is_closed = False
 
     def add(self, queues: Iterable[MessageQueue]) -> None:
-        """Set *queues* aside, too."""
+        """Set *queues* aside as well."""
         self.queues |= set(queues)
         if self._timer is None and not self._is_closed:
             self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
 
     def close(self) -> None:
-        """Look no more."""
+        """Cancel the next retry."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""Finding out where a consumer starts: what its group has committed, or where the queues begin."""
+"""Find where a consumer starts: at its group's committed offsets, or at its queues' start."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 async def find_start_offsets(
     api: BrokerApi, url: str, group: str | None, flows: Iterable[QueueFlow]
 ) -> list[QueueFlow]:
-    """Set the fetch offset, or the fault, of *flows*, which are all of the broker at *url*.
+    """Set the fetch offset, or the fault, of *flows*, which all belong to the broker at *url*.
 
-    A flow that was sought elsewhere in the meantime keeps what it has.
+    A flow that was moved by a seek meanwhile keeps its offset.
 
     Returns:
-        The flows that begin at a committed offset which is not where their start leads.
+        The flows that begin at a committed offset which differs from their start.
     """
     elsewhere = []
     by_topic = groupby(sorted(flows, key=lambda flow: flow.queue), lambda flow: flow.queue.topic)

@@ -1,4 +1,4 @@
-"""Tasks in the background, none of which dies unheard: an unexpected error ends the consumer."""
+"""Background tasks: an unexpected error in one of them ends the consumer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Background:
     """The background tasks of one part of a consumer.
 
     Args:
-        on_failure: Called with the error of a task that ended by one.
+        on_failure: Called with the error that ended a task.
     """
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
@@ -26,7 +26,7 @@ class Background:
         return task
 
     async def close(self) -> None:
-        """Cancel what runs, and wait for its end."""
+        """Cancel the running tasks, and wait until they end."""
         tasks = self._tasks - {asyncio.current_task()}
         for task in tasks:
             task.cancel()

@@ -1,8 +1,8 @@
-"""Broadcasting: this member reads every queue of its topics, and keeps its own offsets.
+"""Broadcasting: this member reads every queue of its topics and stores its own offsets.
 
-There is nothing to divide and nothing to lock. A queue that appears while the member runs is read
-from where it would have been, had it been there (see :mod:`eruca.core.consuming.pull_positions`);
-one that goes away is forgotten, but for its offset.
+Broadcasting needs no allocation and no locks. A queue that appears while the member runs is read as
+if it had existed from the start (see :mod:`eruca.core.consuming.pull_positions`). A queue that
+disappears is dropped, but its offset is kept.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Broadcaster:
 
     Args:
         settings: The consumer's.
-        topics: What it subscribes to.
+        topics: Its subscribed topics.
         context: The client's.
         reader: Reads the queues.
-        offsets: Where it was left.
-        background: Runs what goes on in the background.
+        offsets: The stored offsets.
+        background: Runs background tasks.
     """
 
     def __init__(
@@ -58,38 +58,38 @@ class Broadcaster:
         self._background = background
         self._membership: Membership | None = None
         self._held: dict[MessageQueue, HeldQueue] = {}
-        self._met: set[str] = set()  # topics whose queues have been seen: others come later
-        self._is_start_due = settings.start is not None  # to be warned of, if it is not used
+        self._met: set[str] = set()  # topics with known queues: further queues are new
+        self._is_start_due = settings.start is not None  # the warning about an ignored start is due
         self._began_at = datetime.now(UTC)
         self._context = context
         self._rounds = Rounds(topics, context.routes, self._round)
         self._outages = Outages(
             _logger,
-            failed="queues of %s are not read just now: %s",
+            failed="queues of %s cannot be read now: %s",
             over="queues of %s are read again",
             level=logging.WARNING,
         )
 
     @property
     def held(self) -> Mapping[MessageQueue, HeldQueue]:
-        """The queues that are read."""
+        """The queues that this member reads."""
         return self._held
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are read, sorted."""
-        return sorted(self._held.copy())  # other threads ask, too, while queues come and go
+        """The queues that this member reads, sorted."""
+        return sorted(self._held.copy())  # other threads read this while queues come and go
 
     def start(self, membership: Membership) -> None:
-        """Begin, as a member."""
+        """Start as a member."""
         self._membership = membership
         self._rounds.start(self._background, "eruca broadcasting")
 
     def kick(self) -> None:
-        """Have a round soon."""
+        """Schedule a round."""
         self._rounds.ask()
 
-    # No other member reads these queues: there is no lock, and nothing to lose with a session.
+    # No other member reads these queues, so there are no locks, and a session's end loses nothing.
 
     def locks_at(self, broker_name: str) -> dict[MessageQueue, int]:
         """Return no lock."""
@@ -105,13 +105,13 @@ class Broadcaster:
         """Keep all queues."""
 
     def give_up(self) -> None:
-        """Begin no further batch: we are about to leave."""
+        """Begin no further batch, because the consumer is about to leave."""
         self._rounds.end()
         for held in self._held.values():
             held.is_draining = True
 
     async def stop(self) -> None:
-        """Finish what is in hand of every queue."""
+        """Finish the running batches of every queue."""
         self._rounds.end()
         await asyncio.gather(*map(self._reader.finish, self._held.values()))
         try:
@@ -141,9 +141,10 @@ class Broadcaster:
             await self._reader.begin(fresh)
 
     async def _topic_ids(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, str | None]:
-        """Return the ids of the queues' topics, of those whose brokers answer.
+        """Return the topic ids of the queues whose brokers answer.
 
-        The others are looked for again: whether their offsets still count is not known yet.
+        The others are requested again later, because their offsets are valid only for the same
+        topic id.
         """
         by_broker: dict[tuple[str, str], list[MessageQueue]] = {}
         for queue in queues:
@@ -175,12 +176,12 @@ class Broadcaster:
         )
 
     def _warn_of_unused_start(self, queue: MessageQueue, offset: int) -> None:
-        """Say once that this client's offsets come before the start that was asked for."""
+        """Warn once if this client's stored offsets override the given start."""
         if not self._is_start_due:
             return
         self._is_start_due = False
         _logger.warning(
-            "start=%s is not used: this client has offsets already, in %s. It goes on where it"
-            " stands, at offset %d of %s. To have it begin again, stop it and delete that file",
+            "start=%s is ignored: this client has stored offsets in %s. It continues at offset"
+            " %d of %s. To start again, stop it and delete that file",
             *(self._settings.start, self._offsets.path, offset, queue),
         )

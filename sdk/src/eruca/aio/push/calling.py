@@ -1,7 +1,7 @@
-"""Calling what the program gave us: handlers, whose results mean something, and listeners.
+"""Call the program's functions: handlers, whose results matter, and listeners.
 
-An exception is a failure, and its text goes with the message into the dead letter. An async handler
-that takes longer than the time limit is cancelled; a thread cannot be.
+An exception is a failure; its text goes with the message into the dead letter. An async handler
+that exceeds the time limit is cancelled; a thread cannot be cancelled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from eruca.core.failure_text import text_of_error, text_of_value
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.messages.received_message import ReceivedMessage
 
-LOOKS_PER_LIMIT: Final = 10  # for handlers that take too long, within one time limit
+LOOKS_PER_LIMIT: Final = 10  # checks for slow handlers within one time limit
 LOOK_SECONDS_MAX: Final = 1.0
 
 _logger = logging.getLogger(__name__)
@@ -51,8 +51,9 @@ class Calls:
         self._seconds = settings.consume_timeout_seconds
         self._failed = ConsumeStatus.SUSPEND if settings.ordered else ConsumeStatus.RECONSUME_LATER
         self.begun_at = 0.0  # when the event loop last began a handler; read by a thread
-        self._deadlines: dict[asyncio.Task[Any], float] = {}  # of async handlers that run
-        self._expired: set[asyncio.Task[Any]] = set()  # cancelled, because their time was up
+        self._deadlines: dict[asyncio.Task[Any], float] = {}  # of running async handlers
+        # cancelled because they exceeded the time limit
+        self._expired: set[asyncio.Task[Any]] = set()
 
     def call(
         self,
@@ -65,9 +66,9 @@ class Calls:
             returned = registration.function(*self._arguments(registration, messages, context))
         except BaseException as error:
             # A loop of the handler's own was cancelled: nobody here has cancelled anything. And
-            # sys.exit ends a thread, nowhere more than that; from here it would end the event loop,
-            # and so would a KeyboardInterrupt, which no thread gets from the terminal, but which a
-            # pool of processes hands on from one of them.
+            # sys.exit ends only a thread; raised here, it would end the event loop. So would a
+            # KeyboardInterrupt: no thread gets one from the terminal, but a process pool forwards
+            # one from its processes.
             return self._raised(error, messages)
         return self._returned(returned)
 
@@ -77,13 +78,13 @@ class Calls:
         messages: Sequence[ReceivedMessage],
         context: ConsumeContext | None,
     ) -> Outcome:
-        """Call an async function, within the time limit."""
+        """Call an async function within the time limit."""
         task = asyncio.current_task()
         assert task is not None
-        # One look at all calls now and then costs less than a timer for each.
+        # One check of all calls now and then costs less than a timer for each.
         self.begun_at = now = time.monotonic()
         self._deadlines[task] = now + self._seconds
-        requests = task.cancelling()  # of before: failing TaskGroups leave some, up to 3.12
+        requests = task.cancelling()  # from before: failing TaskGroups leave some, up to 3.12
         try:
             returned = await registration.function(
                 *self._arguments(registration, messages, context)
@@ -106,7 +107,7 @@ class Calls:
         return outcome
 
     async def watch(self) -> None:
-        """Cancel async handlers whose time is up, for ever."""
+        """Cancel async handlers that exceed the time limit; runs for ever."""
         while True:
             await asyncio.sleep(min(self._seconds / LOOKS_PER_LIMIT, LOOK_SECONDS_MAX))
             now = time.monotonic()
@@ -116,12 +117,12 @@ class Calls:
                     task.cancel()
 
     def timed_out(self) -> Outcome:
-        """Return the outcome of a batch that took too long."""
+        """Return the outcome of a batch that exceeded the time limit."""
         text = f"the handler took longer than {self._seconds:g} s"
         return Outcome(self._failed, "timed_out", text)
 
     def unhandled(self, message: ReceivedMessage) -> Outcome:
-        """Return the outcome of a message that no handler is there for."""
+        """Return the outcome of a message that has no handler."""
         text = f"no handler is registered for topic {message.topic}"
         _logger.warning("%s: %r is sent back", text, message)
         return Outcome(self._failed, "unhandled", text)
@@ -144,7 +145,9 @@ class Calls:
         if status is ConsumeStatus.SUCCESS:
             return SUCCEEDED
         if status is None:
-            text = f"the handler returned {text_of_value(returned)}, which is no verdict here"
+            text = (
+                f"the handler returned {text_of_value(returned)}, which is not a valid result here"
+            )
             _logger.error("%s: it counts as a failure", text)
             return Outcome(self._failed, "failed", text)
         return Outcome(status, "failed", f"the handler returned {returned}")
@@ -168,22 +171,22 @@ class Calls:
 
 
 def _what_next(settings: PushSettings) -> str:
-    """Return what becomes of a message that failed, as far as the consumer can tell."""
+    """Describe what happens to a failed message, as far as the consumer knows."""
     if settings.ordered:
-        return f"it is tried again in {settings.retries.suspend_seconds:g} s, and its queue waits"
+        return f"retry in {settings.retries.suspend_seconds:g} s; its queue waits"
     if not settings.is_clustering:
-        return "it is not retried, since the consumer is broadcasting"
-    return "it is redelivered after a delay, and after the last retry it is a dead letter"
+        return "no retry, because the consumer is broadcasting"
+    return "it will be redelivered after a delay; after the last retry it becomes a dead letter"
 
 
 async def tell(listener: Listener | None, queues: list[MessageQueue]) -> None:
-    """Call a listener to assignments, if there is one and something to tell."""
+    """Call an assignment listener, if there is one and *queues* is not empty."""
     if listener is not None and queues:
         await _call_listener(listener, queues, "assignments")
 
 
 async def tell_one(listener: Listener, message: ReceivedMessage) -> None:
-    """Call the listener to damaged messages."""
+    """Call the listener for damaged messages."""
     await _call_listener(listener, message, "damaged messages")
 
 
@@ -195,4 +198,4 @@ async def _call_listener(listener: Listener, argument: object, what: str) -> Non
     except (Exception, asyncio.CancelledError) as error:
         if ends_caller(error):
             raise
-        _logger.exception("a listener to %s failed", what)
+        _logger.exception("the listener for %s failed", what)

@@ -1,8 +1,8 @@
-"""Committed offsets on their way to the brokers: one request per broker and round.
+"""Commit offsets at the brokers: one request per broker and round.
 
-A round comes every ``commit_seconds`` while there is progress. What is between the rounds is what a
-crash repeats. A commit that is refused because a lock is gone changes nothing at all, so the broker
-is asked at once which lock that is, and the others go with the next round.
+A round starts every ``commit_seconds`` while there is progress. A crash repeats the messages since
+the last round. If a lock is lost, the broker refuses the whole commit. Then the client asks the
+broker at once which lock is lost, and the next round commits the other offsets.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class OffsetStore(Protocol):
     """A store of committed offsets."""
 
     async def store(self, offsets: dict[HeldQueue, int]) -> None:
-        """Keep these; what could not be kept raises, and is offered again."""
+        """Store *offsets*; on an error, the caller offers the missing ones again."""
 
 
 class BrokerOffsets:
-    """Offsets kept at the queues' brokers, under their locks' tokens."""
+    """Offsets stored at the queues' brokers, under the tokens of their locks."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class BrokerOffsets:
     ) -> None:
         self._api = api
         self._url_of = url_of
-        self._on_doubt = on_doubt  # called with a broker that knows other locks than we do
+        self._on_doubt = on_doubt  # called with a broker that refuses a lock's token
 
     async def store(self, offsets: dict[HeldQueue, int]) -> None:
-        """Store them, each broker's in one request."""
+        """Store *offsets* with one request per broker."""
         by_broker: dict[str, dict[HeldQueue, int]] = {}
         for held, offset in offsets.items():
             by_broker.setdefault(held.queue.broker_name, {})[held] = offset
@@ -74,9 +74,9 @@ class BrokerOffsets:
                 done = [list(part)[place] for place in refused_places(error, len(part))]
                 if not done:
                     raise
-                # Its next pull tells such a queue where to go on; till then there is nothing to
-                # commit, and the others are not to wait.
-                _logger.warning("offsets at broker %s are left out: %s", broker_name, error)
+                # The queue's next pull returns the new offset. Until then there is nothing to
+                # commit for it, and the other queues must not wait.
+                _logger.warning("skipped committing offsets at broker %s: %s", broker_name, error)
             for held in done:
                 held.committed = left.pop(held)
 
@@ -98,26 +98,26 @@ class BrokerOffsets:
 
 
 class Commits:
-    """Keeps what may be committed, and commits it in rounds."""
+    """Collects offsets that may be committed, and commits them in rounds."""
 
     def __init__(self, store: OffsetStore, seconds: float) -> None:
         self._store = store
         self._seconds = seconds
         self._outages = Outages(
-            _logger, failed="%s are not committed for now: %s", over="%s are committed again"
+            _logger, failed="committing %s failed; retrying: %s", over="%s are committed again"
         )
         self._dirty: set[HeldQueue] = set()
         self._news = asyncio.Event()
-        self._turn = asyncio.Lock()  # or what was sent first might arrive last, and go back
+        self._turn = asyncio.Lock()  # prevents that an older commit overwrites a newer one
 
     def note(self, held: HeldQueue) -> None:
-        """Note that a queue may be committed further."""
+        """Record that a queue has an offset to commit."""
         if held not in self._dirty:
             self._dirty.add(held)
             self._news.set()
 
     def forget(self, held: HeldQueue) -> None:
-        """Commit a queue no more."""
+        """Stop committing for a queue."""
         self._dirty.discard(held)
 
     async def run(self) -> None:
@@ -136,7 +136,7 @@ class Commits:
                 await asyncio.sleep(self._seconds)
 
     async def flush(self) -> None:
-        """Commit what there is, once what is under way has been."""
+        """Commit everything recorded, after the commit that is under way."""
         async with self._turn:
             await self._flush()
 

@@ -1,12 +1,11 @@
-"""Handing messages out without order: many at a time, whichever is next.
+"""Hand out messages without order: many at a time, first come, first served.
 
-So many workers as the concurrency says take batches. An async handler is awaited by its worker. A
-plain function runs in a thread, which goes on for a while with whatever batch is next: so quick
-handlers pay the way to a thread once for many batches, and no batch waits in the hands of a thread
-that is busy with another. Each result is reported as it comes, to be looked at by the event loop
-together with others that came meanwhile.
+The number of workers equals the concurrency. A worker awaits an async handler itself. A plain
+function runs in a thread, which continues with the next batches for a while. So quick handlers pay
+for one thread switch per many batches, and no batch is stuck behind a busy thread. The thread
+reports each result as it comes. The event loop collects the reported results together.
 
-What became of a batch is decided by :mod:`eruca.core.consuming.concurrent_result`.
+:mod:`eruca.core.consuming.concurrent_result` decides what follows from a batch's result.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ from eruca.core.consuming.handler_table import HandlerTable, Registration
 from eruca.core.consuming.push_settings import PushSettings
 from eruca.core.messages.received_message import ReceivedMessage
 
-STINT_SECONDS: Final = 0.005  # that a worker goes on before it lets others have the event loop
-THREAD_STINT_SECONDS: Final = 1.0  # that a thread goes on; a process that ends waits for it
+STINT_SECONDS: Final = 0.005  # how long a worker continues before it yields to the event loop
+THREAD_STINT_SECONDS: Final = 1.0  # how long a thread continues; a process that ends waits for it
 
 _logger = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class SendsBack(Protocol):
         outcome: Outcome,
         context: ConsumeContext | None,
     ) -> list[ReceivedMessage]:
-        """Have *messages* delivered again later; return those of which that is not certain."""
+        """Schedule *messages* for redelivery; return those whose redelivery was not confirmed."""
         ...
 
 
@@ -66,9 +65,9 @@ class ConcurrentRunner:
     Args:
         settings: The consumer's.
         handlers: Its handlers.
-        send_backs: Where failed messages go; None in broadcasting, where they are dropped.
-        on_lost: Called with a queue whose session is over.
-        on_failure: Called with an error of our own, which ends the consumer.
+        send_backs: Receives failed messages; None in broadcasting, where they are dropped.
+        on_lost: Called with a queue whose session has ended.
+        on_failure: Called with an internal error, which ends the consumer.
     """
 
     def __init__(
@@ -92,10 +91,10 @@ class ConcurrentRunner:
             on_overdue=self._report_overdue,
         )
         self._threads: ThreadPoolExecutor | None = None
-        self._resting: deque[asyncio.Future[None]] = deque()  # workers without work
+        self._resting: deque[asyncio.Future[None]] = deque()  # idle workers
         self._paused: dict[HeldQueue, list[Batch]] = {}
-        self._done: deque[tuple[Batch, Outcome]] = deque()  # from threads
-        self._is_collecting = False  # the event loop has been told to look there
+        self._done: deque[tuple[Batch, Outcome]] = deque()  # results from threads
+        self._is_collecting = False  # the event loop has been scheduled to read them
         self._is_closed = False
         self._tasks = Background(on_failure)
         for number in range(settings.concurrency):
@@ -109,10 +108,10 @@ class ConcurrentRunner:
         return self._calls.begun_at
 
     def add(self, held: HeldQueue) -> None:
-        """Begin with a queue: nothing to do, its messages come by themselves."""
+        """Start a queue: nothing to do, because its messages arrive by themselves."""
 
     def put(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
-        """Hand out *messages*, in batches, as soon as a handler is free."""
+        """Hand out *messages* in batches as soon as a handler is free."""
         batches = self._batches(held, messages)
         if held.is_paused:
             self._paused.setdefault(held, []).extend(batches)
@@ -121,36 +120,37 @@ class ConcurrentRunner:
         self._wake(len(batches))
 
     def restart(self, held: HeldQueue) -> None:
-        """Forget what is held of a queue; what is in hand does not count."""
+        """Drop the queue's messages; running batches do not count."""
         self._ready.withdraw(held)
         self._paused.pop(held, None)
 
     def pause(self, held: HeldQueue) -> None:
-        """Hand out nothing more of a queue until it is resumed."""
+        """Hand out nothing from a queue until it is resumed."""
         self._paused.setdefault(held, []).extend(self._ready.withdraw(held))
 
     def resume(self, held: HeldQueue) -> None:
-        """Hand a paused queue out again."""
+        """Hand out a paused queue again."""
         batches = self._paused.pop(held, [])
         self._ready.put(batches)
         self._wake(len(batches))
 
     async def drain(self, held: HeldQueue) -> None:
-        """Begin no further batch of a queue; return when none is in hand."""
+        """Begin no further batch of a queue; return when none is running."""
         held.is_draining = True
         self._ready.withdraw(held)
         self._paused.pop(held, None)
         await held.until_idle()
 
     def drop(self, held: HeldQueue) -> None:
-        """Have nothing of a queue count any more."""
+        """Ignore all later results of a queue."""
         held.drop()
         self._ready.withdraw(held)
         self._paused.pop(held, None)
 
     async def close(self) -> None:
-        """Give up: async handlers are cancelled, threads left to themselves."""
-        self._is_closed = True  # a handler may take no notice, and its worker must end all the same
+        """Cancel async handlers; threads continue on their own."""
+        # a handler may ignore its cancellation, and its worker must end nevertheless
+        self._is_closed = True
         await self._tasks.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
@@ -160,7 +160,7 @@ class ConcurrentRunner:
     def _batches(self, held: HeldQueue, messages: list[ReceivedMessage]) -> list[Batch]:
         find, count_max = self._handlers.find, self._settings.batch_count_max
         only = self._handlers.only_one_of(held.queue.topic)
-        if only is not None:  # nothing to tell apart
+        if only is not None:  # there is only one kind of batch
             return [
                 self._batch(held, messages[start : start + count_max], only)
                 for start in range(0, len(messages), count_max)
@@ -207,12 +207,12 @@ class ConcurrentRunner:
                     outcome = await self._calls.call_async(
                         batch.registration, batch.messages, batch.context
                     )
-                except BaseException:  # the loop ends: by sys.exit in a handler, for example
-                    batch.held.end()  # nobody waits for it; what it was about is handled again
+                except BaseException:  # the loop ends, for example by sys.exit in a handler
+                    batch.held.end()  # nobody waits for it; its messages are handled again
                     raise
                 self._finish(batch, outcome)
                 if time.monotonic() >= rest_at:
-                    await asyncio.sleep(0)  # a handler that never waits would keep the loop
+                    await asyncio.sleep(0)  # a handler that never waits would block the loop
                     rest_at = time.monotonic() + STINT_SECONDS
             else:
                 if self._threads is None:
@@ -221,13 +221,13 @@ class ConcurrentRunner:
                     )
                 try:
                     run = self._loop.run_in_executor(self._threads, self._run_in_thread, batch)
-                except RuntimeError:  # the process ends, and its threads take nothing more
+                except RuntimeError:  # the process ends, and its threads accept nothing more
                     batch.held.end()
                     raise
                 await run
 
     def _run_in_thread(self, first: Batch) -> None:
-        """Run plain functions in this thread, for a while, if there are batches for them."""
+        """Run plain functions in this thread for a while, as long as there are batches."""
         batch: Batch | None = first
         ends_at = time.monotonic() + THREAD_STINT_SECONDS
         while batch is not None:
@@ -241,7 +241,7 @@ class ConcurrentRunner:
             batch = None if is_over else self._ready.take(in_thread=True)
 
     def _collect(self) -> None:
-        # In this order: what a thread adds from now on, it tells.
+        # This order matters: the thread reports everything it adds from now on.
         self._is_collecting = False
         done = self._done
         while done:
@@ -269,7 +269,9 @@ class ConcurrentRunner:
         while True:
             await asyncio.sleep(min(limit / LOOKS_PER_LIMIT, LOOK_SECONDS_MAX))
             for batch in self._ready.expire():
-                _logger.warning("a handler takes longer than %g s at %r", limit, batch.messages[0])
+                _logger.warning(
+                    "a handler has been running for more than %g s at %r", limit, batch.messages[0]
+                )
                 self._conclude(batch, self._calls.timed_out())
 
     # --- results ----------------------------------------------------------------------------------
@@ -281,7 +283,7 @@ class ConcurrentRunner:
     def _conclude(self, batch: Batch, outcome: Outcome) -> None:
         held, messages = batch.held, batch.messages
         if outcome is SUCCEEDED and batch.context is None and not held.is_dropped:
-            held.freed(held.process.remove(messages))  # by far the most frequent
+            held.freed(held.process.remove(messages))  # the most frequent case
             held.end()
             return
         ack_index = None if batch.context is None else batch.context.ack_index

@@ -1,9 +1,8 @@
-"""One queue that this member holds: its lock, what was pulled of it and is not done with.
+"""One queue that this member holds: its lock, and its pulled and unfinished messages.
 
-It is filled by the same fetcher as a pull consumer's queues; what a pull brings goes straight to
-the runner. When a pull finds that the queue's range has moved away, retention or a broker that lost
-its tail having taken what came next, it goes on where the reader's settings say, and says so in the
-log.
+The fetcher of pull consumers fills it. Pulled messages go directly to the runner. A pull may find
+that the next offset is outside the queue's range: retention has deleted it, or the broker lost its
+log's tail. Then reading continues where the reader's settings say, and a warning is logged.
 """
 
 from __future__ import annotations
@@ -32,34 +31,34 @@ _logger = logging.getLogger(__name__)
 
 
 class Intake(Protocol):
-    """A receiver of a queue's messages and of its progress."""
+    """A receiver of a queue's messages and progress."""
 
     def put(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
-        """Take in messages that were pulled."""
+        """Accept messages that were pulled."""
 
     def restart(self, held: HeldQueue) -> None:
-        """Forget the queue's messages: it has been made anew."""
+        """Drop the queue's messages: its topic was deleted and created again."""
 
     def progressed(self, held: HeldQueue) -> None:
-        """Note that the queue may be committed further, and may have room."""
+        """Record that the queue may have an offset to commit, and may have room."""
 
     def skipped(self, held: HeldQueue, message: ReceivedMessage) -> bool:
-        """Note that no handler gets a damaged message; tell whether it is still to be buried."""
+        """Record that a damaged message is skipped; return whether it must become a dead letter."""
 
 
 class HeldQueue(QueueFlow):
-    """A queue in this member's hands.
+    """A queue that this member holds.
 
     Args:
-        queue: Which.
-        model: Whether it is shared out or read by everyone.
-        limits: What may be held of it.
+        queue: The queue.
+        model: Whether the group shares its queues or every member reads all of them.
+        limits: How much of it may be prefetched.
         prefetch: The consumer's account of bytes.
-        intake: Where messages go.
-        offset: Where to read on; None where that is to be found out.
-        start: How to find it out.
-        token: The lock's; None in broadcasting.
-        session: That the lock lives by; None in broadcasting.
+        intake: Receives the messages.
+        offset: Where to read on; None: find it with *start*.
+        start: How to find the offset.
+        token: The lock's token; None in broadcasting.
+        session: The session that the lock depends on; None in broadcasting.
     """
 
     __slots__ = (
@@ -101,13 +100,13 @@ class HeldQueue(QueueFlow):
         self.token = token
         self.session = session
         self.process: ProcessQueue[ReceivedMessage] = ProcessQueue(offset or 0)
-        self.is_begun = offset is not None  # it is known where it begins
+        self.is_begun = offset is not None  # the start offset is known
         self.committed: int | None = None  # by this member, since it holds the queue
-        self.is_draining = False  # no further batch begins
-        self.is_dropped = False  # lost, or released: nothing counts any more
-        self.begun_count = 0  # batches; written by whoever takes one, under the lock for that
+        self.is_draining = False  # begin no further batch
+        self.is_dropped = False  # lost or released: results do not count any more
+        self.begun_count = 0  # batches; written under the lock for taking one
         self.ended_count = 0  # batches; written by the event loop
-        self.idle = asyncio.Event()  # a batch has ended while draining, and none was in hand
+        self.idle = asyncio.Event()  # set while draining, when no batch is running
 
     def gate(self, now: float) -> Gate:
         """Return whether a batch may begin."""
@@ -122,11 +121,11 @@ class HeldQueue(QueueFlow):
 
     @property
     def in_hand(self) -> int:
-        """Batches that have begun and not ended."""
+        """Number of running batches."""
         return self.begun_count - self.ended_count
 
     def is_lost(self) -> bool:
-        """Tell whether somebody else may have the queue."""
+        """Tell whether another member may have the queue."""
         session = self.session
         return self.is_dropped or (session is not None and session.is_over(time.monotonic()))
 
@@ -143,7 +142,7 @@ class HeldQueue(QueueFlow):
         )
 
     def has_flow_room(self) -> bool:
-        """Tell whether what is held leaves room for more."""
+        """Tell whether the prefetched messages leave room for more."""
         process = self.process
         return self._limits.has_room(
             count=process.count,
@@ -154,7 +153,7 @@ class HeldQueue(QueueFlow):
         )
 
     def put(self, messages: list[ReceivedMessage], next_offset: int, epoch: int) -> int:
-        """Take in a pull's answer; return the bytes now held more, 0 for an outdated answer."""
+        """Accept a pull's answer; return the number of added bytes, 0 for an outdated answer."""
         if epoch != self.epoch or self.is_draining or self.is_dropped:
             return 0
         self.follow()
@@ -168,16 +167,17 @@ class HeldQueue(QueueFlow):
         return size
 
     def put_damaged(self, damage: str, next_offset: int, epoch: int) -> int:
-        """Go on behind a message that is damaged: no handler gets it.
+        """Skip a damaged message: no handler gets it.
 
-        Where it is to be a dead letter, it is held until it is: no commit passes it before.
+        If it must become a dead letter, it is kept until that is done, and no commit passes it
+        before.
         """
         if epoch != self.epoch or self.is_draining or self.is_dropped:
             return 0
         self.follow()
         message = ReceivedMessage.damaged(self.queue, next_offset - 1, damage)
         self.fetch_offset = next_offset
-        # Held before it is told of, so that it is there when it is done with.
+        # Store it before reporting it, so that it exists when it is finished.
         size = self.process.put([message], next_offset)
         if not self._intake.skipped(self, message):
             size -= self.process.remove([message])
@@ -186,39 +186,39 @@ class HeldQueue(QueueFlow):
         return size
 
     def begin_anew(self) -> None:
-        """Read from the beginning; what is held of the queue as it was is forgotten."""
+        """Read from the beginning; drop the messages of the former topic."""
         super().begin_anew()
         self.follow()
 
     def freed(self, size: int) -> None:
-        """Note that messages of so many bytes have left the process queue."""
+        """Record that messages of so many bytes have left the process queue."""
         self._prefetch.size -= size
         self._tell()
         self._intake.progressed(self)
 
     def keep(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Note that messages have been handled and wait for a commit; what is behind may come."""
+        """Record that messages were handled and wait for a commit; the next ones may follow."""
         self.process.keep(messages)
         self._intake.progressed(self)
 
     def begin(self) -> None:
-        """Note that a batch begins."""
+        """Record that a batch begins."""
         self.begun_count += 1
 
     def end(self) -> None:
-        """Note that a batch is settled."""
+        """Record that a batch has ended."""
         self.ended_count += 1
         if self.is_draining and self.in_hand == 0:
             self.idle.set()
 
     async def until_idle(self) -> None:
-        """Return when nothing is in hand, once no batch can begin any more."""
+        """Wait until no batch is running; no new one may begin meanwhile."""
         while self.in_hand:
             self.idle.clear()
             await self.idle.wait()
 
     def drop(self) -> None:
-        """Have nothing count any more; what is held is forgotten."""
+        """Ignore all later results, and drop the messages."""
         self.is_dropped = True
         self._prefetch.size -= self.process.clear()
         self._tell()
@@ -227,19 +227,20 @@ class HeldQueue(QueueFlow):
         self.count, self.size = self.process.count, self.process.size
 
     def follow(self) -> None:
-        """Go on where the fetcher does: it has found the start, or what came next is gone."""
+        """Follow the fetcher: it has found the start, or the next offset is gone."""
         offset = self.fetch_offset
         if offset is None or (self.is_begun and offset == self.process.next_offset):
             return
         if self.is_begun:
             _logger.warning(
-                "%s holds nothing at offset %d any more: reading goes on at %d",
+                "%s has no message at offset %d any more; continuing at %d",
                 self.queue,
                 self.process.next_offset,
                 offset,
             )
         if offset >= self.process.next_offset:
-            self.process.put((), offset)  # what is held is good; only what was to come is gone
+            # the prefetched messages are valid; only later ones are gone
+            self.process.put((), offset)
         else:
             self._prefetch.size -= self.process.restart(offset)
             self._intake.restart(self)

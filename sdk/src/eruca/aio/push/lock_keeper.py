@@ -1,25 +1,29 @@
-"""Asking one broker for queue locks, until they are granted or not wanted any more.
+"""Request queue locks at one broker, until they are granted or not needed any more.
 
-What is wanted is asked for in a request that the broker holds until something can be granted. When
-what is wanted changes, requests that ask for too much are given up; but one that was given up, or
-not answered, may have been granted all the same. So its queues are *uncertain*: they are asked for
-again until an answer comes, and what is granted and not wanted is released at once. A lock that is
-granted again to its holder stays the same lock. So nothing is asked for again before its release
-has been answered: that may reach the broker late, and would take away what we believe to hold.
+The broker holds a lock request until it can grant a lock. If the wanted queues change, requests for
+too many queues are cancelled. But a cancelled or unanswered request may have been granted
+nevertheless. So its queues are *uncertain*: they are requested again until an answer arrives, and
+unneeded locks are released at once. A lock that is granted again to its holder stays the same lock.
+So a queue is never requested while its release is unanswered: a late release would take away a lock
+that we believe to hold.
 
-A queue that the broker cannot lock, its topic having been deleted, say, is set aside: the others
-are asked for without it, and it is asked for again now and then.
+A queue that the broker cannot lock is set aside, for example because its topic was deleted. The
+others are requested without it, and it is retried from time to time.
 
-Queues that were given up and not released are uncertain as well. By our own clock a session ends
-before it does at the broker; a heartbeat in between renews it there, with locks that nobody here
-knows of any more. And a reset of the group's offsets gives a lock a new token: what is lost by the
-old one is still ours. Were such locks left alone, they would keep everybody else out.
+Queues that were dropped without a release are uncertain as well, for two reasons:
 
-What was asked for in a session that is over is given up with it: a lock granted in it may be
-somebody else's by the time that a late answer tells of it, when there may be another session.
+- A session ends earlier by our own clock than at the broker. A heartbeat in between renews it
+  there, with locks that no part of this client knows any more.
+- A reset of the group's offsets gives a lock a new token. The queue is lost under its old token and
+  still ours under the new one.
 
-What is uncertain stays so when the broker says that we are no member: one that has restarted says
-it, too, though it has our locks of before, which our next heartbeat renews.
+Such locks would exclude all other members.
+
+When a session ends, the requests made in it are cancelled. A late answer may report a lock that
+another member has since received, while we already have another session.
+
+Uncertain queues stay uncertain if the broker says that we are not a member. A restarted broker says
+so, too, although it still has our former locks, and our next heartbeat renews them.
 """
 
 from __future__ import annotations
@@ -56,12 +60,12 @@ class LockKeeper:
     """The locks wanted at one broker.
 
     Args:
-        broker_name: Which.
+        broker_name: The broker.
         api: The member's requests.
-        url_of: Tells a broker's URL; raises ErucaError if there is none.
-        is_member: Tells whether there is a session there; without one there are no locks.
-        on_granted: Called with what was granted of what was wanted.
-        on_doubt: Called with the broker if it says we are no member.
+        url_of: Returns a broker's URL; raises ErucaError if there is none.
+        is_member: Returns whether there is a session; without one there are no locks.
+        on_granted: Called with the granted locks that are wanted.
+        on_doubt: Called with the broker if it says we are not a member.
         background: Runs the requests.
     """
 
@@ -92,14 +96,14 @@ class LockKeeper:
         self._failure_count = 0
         self._outages = Outages(
             _logger,
-            failed="no locks at broker %s for now: %s",
-            over="there are locks at broker %s again",
+            failed="requesting locks at broker %s failed; retrying: %s",
+            over="requesting locks at broker %s works again",
         )
         self._pause: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def want(self, queues: Collection[MessageQueue]) -> None:
-        """Ask for these, and for no others."""
+        """Request these queues, and no others."""
         self._wanted = frozenset(queues)
         for task, asked in self._asking.items():
             if asked - self._wanted - self._uncertain:
@@ -107,12 +111,12 @@ class LockKeeper:
         self._ask()
 
     def doubt(self, queues: Collection[MessageQueue]) -> None:
-        """Find out whether the broker thinks we hold these, which were given up, not released."""
+        """Find out whether the broker still counts queues as ours that were dropped unreleased."""
         self._uncertain |= set(queues)
         self._ask()
 
     def end_session(self) -> None:
-        """Give up what was asked for: the session is over, and so are the locks granted in it."""
+        """Cancel the requests of an ended session; its locks have ended as well."""
         for task in self._asking:
             task.cancel()
         if self._releasing is not None:
@@ -121,7 +125,7 @@ class LockKeeper:
         self._unwelcome.clear()
 
     def close(self) -> None:
-        """Ask for nothing more; leaving the group releases what is uncertain."""
+        """Request nothing more; leaving the group releases uncertain locks."""
         self._is_closed = True
         self._aside.close()
         if self._pause is not None:
@@ -192,8 +196,8 @@ class LockKeeper:
         self._unwelcome |= {q: lock for q, lock in granted.items() if q not in welcome}
 
     def _set_aside(self, queues: Collection[MessageQueue], error: ErucaError) -> None:
-        """Ask for no more of these until the next look; the request has changed nothing."""
-        _logger.info("%d queues at broker %s are refused: %s", len(queues), self._name, error)
+        """Set queues aside until the next look; the refused request has changed nothing."""
+        _logger.info("%d queues cannot be locked at broker %s: %s", len(queues), self._name, error)
         self._aside.add(queues)
 
     async def _release(self, locks: Sequence[GrantedLock]) -> None:
@@ -204,12 +208,12 @@ class LockKeeper:
         queues = {MessageQueue(lock.topic, self._name, lock.queue_id) for lock in locks}
         try:
             await self._api.release(self._url_of(self._name), releases)
-        except (RequestError, RefusedError) as error:  # these are not the tokens any more
+        except (RequestError, RefusedError) as error:  # these tokens are outdated
             self._uncertain |= queues
             self._note_failure(error)
         except ErucaError as error:
             self._note_failure(error)
-            return  # it is repeated after the pause
+            return  # retried after the pause
         for queue in queues:
             self._unwelcome.pop(queue, None)
 

@@ -1,4 +1,4 @@
-"""Watch the group's members: requests that coordinators hold until a change."""
+"""Watch the group's members with requests that coordinators hold until a change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eruca.contract.errors import ErucaError
 from eruca.contract.groups import Member
 
 HOLD_SECONDS: Final = 25.0  # one held request; within WAIT_SECONDS_MAX
-_AGAIN_SECONDS: Final = 1.0  # after a failure, or a request that nobody has held
+_AGAIN_SECONDS: Final = 1.0  # after a failure, or a request that was not held
 
 _logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class MembersWatch:
 
     Args:
         api: The member's requests.
-        url_of: Tells a broker's URL; raises ErucaError if there is none.
+        url_of: Returns a broker's URL; raises ErucaError if there is none.
         on_change: Called when a list is new or has changed.
         background: Runs the requests.
     """
@@ -44,12 +44,12 @@ class MembersWatch:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._outages = Outages(
             _logger,
-            failed="the members at broker %s are not known just now: %s",
+            failed="the members at broker %s are unknown now: %s",
             over="the members at broker %s are known again",
         )
 
     def members(self, broker_name: str) -> list[Member] | None:
-        """Return who is in the group by a broker's last word; None while it has said nothing."""
+        """Return the group's members from a broker's last answer; None before its first one."""
         return self._lists.get(broker_name)
 
     def follow(self, broker_names: Collection[str]) -> None:
@@ -74,7 +74,7 @@ class MembersWatch:
                     self._url_of(name), etag=etag, wait=HOLD_SECONDS if etag else 0.0
                 )
             except ErucaError as error:
-                # What it said last still counts: without it there would be nothing to go by.
+                # Its last answer still counts, because there is no better one.
                 self._outages.failed(name, error)
                 etag = None
                 await asyncio.sleep(_AGAIN_SECONDS)
@@ -84,5 +84,5 @@ class MembersWatch:
                 answer, etag = found
                 self._lists[name] = answer.members
                 self._on_change()
-            else:  # it has been held all the time, unless something in between answers by itself
+            else:  # held for the full time, unless a proxy answered
                 await asyncio.sleep(asked_at + _AGAIN_SECONDS - loop.time())

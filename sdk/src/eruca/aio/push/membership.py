@@ -1,24 +1,24 @@
-"""Being a member of the group at every broker that has queues of its topics.
+"""Membership of the group at every broker that has queues of its topics.
 
-Each broker gets heartbeats from a task of its own, so that one that does not answer delays no
-other. A heartbeat joins the group or renews the session; its answer says which locks are gone. When
-a session ends by our own clock, all queues of that broker are lost, whatever the broker thinks: it
-cannot have ended there before.
+A separate task sends each broker's heartbeats, so an unreachable broker delays no other. A
+heartbeat joins the group or renews the session. Its answer lists the lost locks. When a session
+ends by our own clock, all queues of that broker are lost. The session cannot have ended earlier at
+the broker.
 
-A heartbeat names the locks believed to be held, and its answer tells those that are not. Of more
-than one can name, several tell, one after the other.
+A heartbeat names the locks that we believe to hold, and its answer names those that are lost. If
+there are more locks than one heartbeat can name, several consecutive heartbeats name them.
 
-The last heartbeat that each broker answered is kept for a thread to repeat while the event loop is
-blocked, see :mod:`eruca.aio.push.standby`. It is withdrawn when the session is over, refused or
-left.
+The last answered heartbeat of each broker is kept, so that a thread can repeat it while the event
+loop is blocked; see :mod:`eruca.aio.push.standby`. It is withdrawn when the session ends, is
+refused or is left.
 
-A heartbeat that was given up may get there all the same, and later than what is sent after it. So
-leaving waits for one that is under way, and a broker that has not answered one is left as well: or
-a member that has left would join again, and be given queues that nobody reads.
+A cancelled heartbeat may still arrive, and later than the requests sent after it. So leaving waits
+for a heartbeat under way, and also leaves brokers that have not answered one. Otherwise a member
+that has left would join again and receive queues that nobody reads.
 
-A group's coordinators know when it first met each topic, and brokers that meet it later start where
-the coordinator did. So joining goes through the brokers in order of their names, coordinators
-first, and each heartbeat passes on what the ones before it told.
+A group's coordinators know when the group first met each topic. Brokers that meet the topic later
+start where the coordinator did. So joining visits the brokers in the order of their names,
+coordinators first. Each heartbeat passes on the times from the earlier answers.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from eruca.contract.limits import LOCK_COUNT_MAX
 from eruca.core.consuming.session import BEATS_PER_SESSION, Session
 from eruca.core.messages.message_queue import MessageQueue
 
-AGAIN_SECONDS: Final = 1.0  # after a heartbeat that was not answered
-LATE_SECONDS: Final = 1.0  # by which a timer may be late before somebody is told
-LEAVE_SECONDS: Final = 3.0  # for a broker to answer that we have left
+AGAIN_SECONDS: Final = 1.0  # after an unanswered heartbeat
+LATE_SECONDS: Final = 1.0  # timer delay above which a warning is logged
+LEAVE_SECONDS: Final = 3.0  # for a broker's answer to leaving
 
 _NOT_JOINED: Final = (RequestError, RefusedError, NotConnectedError, ConnectTimeoutError)
 
@@ -56,14 +56,14 @@ class Membership:
 
     Args:
         api: The member's requests.
-        url_of: Tells a broker's URL; raises ErucaError if there is none.
-        heartbeat: What every heartbeat says, but for locks and when topics were met.
-        locks_at: Tells the locks held at a broker, by queue.
+        url_of: Returns a broker's URL; raises ErucaError if there is none.
+        heartbeat: The content of every heartbeat, except locks and the times of first meetings.
+        locks_at: Returns the locks held at a broker, by queue.
         on_beat: Called when a broker has answered.
-        on_locks_gone: Called with queues whose locks, of these tokens, are not held any more.
-        on_over: Called with a broker whose session is over.
-        on_refused: Called with an error that repeating does not mend.
-        tasks: Runs what goes on in the background.
+        on_locks_gone: Called with queues whose locks, with these tokens, are lost.
+        on_over: Called with a broker whose session has ended.
+        on_refused: Called with an error that a retry does not fix.
+        tasks: Runs background tasks.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Membership:
         self._tasks = tasks
         self._sessions: dict[str, Session] = {}
         self._beating: dict[str, asyncio.Task[MemberAnswer]] = {}  # heartbeats under way
-        self._unanswered: set[str] = set()  # brokers that may have had a heartbeat
+        self._unanswered: set[str] = set()  # brokers that may have received a heartbeat
         self._renewals: dict[str, Renewal] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._hurry: dict[str, asyncio.Event] = {}
@@ -99,9 +99,10 @@ class Membership:
         self._disabled: set[str] = set()
         self._outages = Outages(
             _logger,
-            failed="broker %s did not answer a heartbeat, and is tried again: %s",
+            failed="broker %s did not answer a heartbeat; retrying: %s",
             over="broker %s answers heartbeats again",
-            level=logging.WARNING,  # nobody else tells a program whose consumer gets nothing
+            # the program has no other sign that its consumer receives nothing
+            level=logging.WARNING,
         )
 
     @property
@@ -115,7 +116,7 @@ class Membership:
         return frozenset(self._disabled)
 
     def renewals(self) -> list[Renewal]:
-        """Return what renews each session there is; may be called in any thread."""
+        """Return the data to renew each live session; may be called in any thread."""
         return list(self._renewals.values())
 
     def session(self, broker_name: str) -> Session:
@@ -131,12 +132,12 @@ class Membership:
         return session is not None and not session.is_over(time.monotonic())
 
     async def join(self, broker_names: Collection[str]) -> None:
-        """Join at all of these; those that do not answer are tried again in the background.
+        """Join at all of these brokers; retry unanswered ones in the background.
 
         Raises:
-            SubscriptionConflictError: The group subscribes to something else.
-            ClientIdInUseError: Another process has our client id.
-            ErucaError: The broker will not have us, or none answered.
+            SubscriptionConflictError: The group has other subscriptions.
+            ClientIdInUseError: Another process uses our client id.
+            ErucaError: A broker refuses this member, or none answered.
         """
         failures: list[ErucaError] = []
         for name in sorted(broker_names):
@@ -152,7 +153,7 @@ class Membership:
         self.keep(broker_names)
 
     def keep(self, broker_names: Collection[str]) -> None:
-        """Be a member at these, and not at others."""
+        """Be a member at these brokers, and at no others."""
         for name in sorted(broker_names):
             if name not in self._keepers:
                 self._hurry[name] = asyncio.Event()
@@ -164,12 +165,12 @@ class Membership:
             self._forget(name)
 
     def beat_soon(self, broker_name: str) -> None:
-        """Have a broker told, and asked, at once."""
+        """Send a heartbeat to a broker at once."""
         if (event := self._hurry.get(broker_name)) is not None:
             event.set()
 
     async def leave(self) -> None:
-        """Leave the group everywhere; a broker that does not answer forgets us in time."""
+        """Leave the group everywhere; at a broker that does not answer, the session expires."""
         names = {name for name in self._sessions if self.is_alive(name)} | self._unanswered
         await self._end_keeping()
         await asyncio.gather(*map(self._leave, sorted(names)))
@@ -195,7 +196,7 @@ class Membership:
     async def _keep(self, name: str) -> None:
         hurry = self._hurry[name]
         pause = 0.0
-        if self.is_alive(name):  # it has just been joined
+        if self.is_alive(name):  # joined just now
             pause = self.session(name).seconds / BEATS_PER_SESSION
         while True:
             due = time.monotonic() + pause
@@ -234,7 +235,7 @@ class Membership:
         renewal = Renewal(name, session, self._url_of(name), heartbeat, locks)
         sent_at = time.monotonic()
         answer = await self._answer(name, renewal)
-        self._end_if_over(name)  # a late answer does not bring back what we had to give up
+        self._end_if_over(name)  # a late answer does not restore a session that we had to end
         session.renew(sent_at, answer.session_seconds)
         self._outages.answered(name)
         self._renewals[name] = renewal
@@ -246,7 +247,7 @@ class Membership:
             self._on_locks_gone(lost)
 
     async def _answer(self, name: str, renewal: Renewal) -> MemberAnswer:
-        """Send a heartbeat; whoever gives up waiting for the answer does not take it back."""
+        """Send a heartbeat; cancelling the caller does not cancel it."""
         seconds = renewal.session.seconds / BEATS_PER_SESSION
         beating = asyncio.create_task(
             self._api.beat(renewal.url, renewal.heartbeat, timeout=seconds)
@@ -280,16 +281,17 @@ class Membership:
             return False
         session.end()
         self._renewals.pop(name, None)
-        _logger.warning("the session at broker %s is over: its queues are lost", name)
+        _logger.warning("the session at broker %s has ended: its queues are lost", name)
         self._on_over(name)
         return True
 
     def _warn_if_late(self, seconds: float) -> None:
         if seconds > LATE_SECONDS:
             _logger.warning(
-                "the event loop was blocked for %.1f s: nothing was pulled or committed meanwhile,"
-                " and queues are lost if that takes longer than consume_timeout_seconds; a"
-                " handler that blocks should be a plain function, which runs in a thread",
+                "the event loop was blocked for %.1f s: nothing was pulled or committed"
+                " meanwhile, and queues are lost if this takes longer than"
+                " consume_timeout_seconds; make a handler that blocks a plain function, which"
+                " runs in a thread",
                 seconds,
             )
 
@@ -309,11 +311,11 @@ class Membership:
                     await asyncio.wait((beating,))
                 await self._api.leave(self._url_of(name))
         except (ErucaError, TimeoutError) as error:
-            _logger.info("broker %s was not told that we leave: %s", name, error)
+            _logger.info("could not tell broker %s that this member leaves: %s", name, error)
 
 
 def _parts(locks: Mapping[MessageQueue, int]) -> Iterator[dict[MessageQueue, int]]:
-    """Yield *locks* in parts that one heartbeat can name; a single one where there are none."""
+    """Yield *locks* in parts that fit one heartbeat; one empty part if there are no locks."""
     items = list(locks.items())
     for start in range(0, max(len(items), 1), LOCK_COUNT_MAX):
         yield dict(items[start : start + LOCK_COUNT_MAX])

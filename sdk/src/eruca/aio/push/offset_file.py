@@ -1,17 +1,17 @@
-"""Broadcasting: how far this client has come, in a file of its own.
+"""Broadcasting: the client's offsets, in a file of its own.
 
 ``DIRECTORY/CLIENT_ID/GROUP/offsets.json``::
 
     {"offsets": [{"topic": "flights", "broker_name": "broker-a", "queue_id": 0, "offset": 17,
                   "topic_id": "9f2c51d07ab3e846-1044"}, …]}
 
-An offset counts for the topic whose id stands beside it: one that was deleted and created again, or
-that lies in another log, has other messages under the same offsets. Files of earlier versions do
-not tell; their offsets are taken for the topic of now, with a warning.
+An offset is valid only for the topic id beside it. A topic that was deleted and created again, or
+that is in another log, has other messages at the same offsets. Files of earlier versions contain no
+topic id. Their offsets are used for the current topic, with a warning.
 
-Crash rule: a new file is written and flushed beside the old one, the old one becomes ``.bak``, and
-the new one takes its place. Where the file cannot be read, ``.bak`` is; where neither can, the
-client starts as if it were new.
+Crash rule: the new file is written and flushed beside the old one. Then the old one is renamed to
+``.bak``, and the new one takes its place. If the file is unreadable, ``.bak`` is read. If both are
+unreadable, the client starts like a new one.
 
 Source: RocketMQ 5.3, ``LocalFileOffsetStore``; its file has Java objects for keys.
 """
@@ -40,7 +40,7 @@ class _Entry(msgspec.Struct):
     broker_name: str
     queue_id: int
     offset: int
-    topic_id: str | None = None  # None: not known
+    topic_id: str | None = None  # None: unknown
 
 
 class _Content(msgspec.Struct):
@@ -48,12 +48,12 @@ class _Content(msgspec.Struct):
 
 
 def offsets_directory(given: str | None) -> Path:
-    """Return where offset files lie: as given, else by ``ERUCA_OFFSETS_DIR``, else at home."""
+    """Return the directory of offset files: *given*, else ``ERUCA_OFFSETS_DIR``, else at home."""
     return Path(given or os.environ.get("ERUCA_OFFSETS_DIR") or Path.home() / ".eruca" / "offsets")
 
 
 class OffsetFile:
-    """The offsets of one client in one group; reads the file when it is made."""
+    """The offsets of one client in one group; the constructor reads the file."""
 
     def __init__(self, directory: Path, client_id: str, group: str) -> None:
         folder = directory / quote(client_id, safe="@") / quote(group, safe="")
@@ -61,8 +61,8 @@ class OffsetFile:
             folder.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ValidationError(
-                f"offsets.directory: {folder} cannot be made: {error}",
-                fix="give offsets.directory or ERUCA_OFFSETS_DIR",
+                f"offsets.directory: {folder} cannot be created: {error}",
+                fix="set offsets.directory or ERUCA_OFFSETS_DIR",
             ) from error
         self._lock = asyncio.Lock()
         self.path = folder / "offsets.json"
@@ -73,11 +73,11 @@ class OffsetFile:
         self._topic_ids = {queue: one.topic_id for queue, one in zip(queues, entries, strict=True)}
 
     def forget_another(self, queue: MessageQueue, topic_id: str | None) -> bool:
-        """Forget a queue's offset if it is of another topic than the one of now; tell whether.
+        """Drop a queue's offset if it belongs to another topic id; return whether it was dropped.
 
         Args:
-            queue: Which.
-            topic_id: Of its topic now; None: its broker does not tell.
+            queue: The queue.
+            topic_id: The topic's current id; None: its broker does not provide it.
         """
         known, offset = self._topic_ids.get(queue), self.offsets.get(queue)
         if topic_id is None:
@@ -87,17 +87,17 @@ class OffsetFile:
             return False
         if known is None:
             _logger.warning(
-                "%s does not say of which topic offset %d of %s is: it is taken for the one there "
-                "is now",
+                "%s does not contain the topic id for offset %d of %s: using the offset for the"
+                " current topic",
                 self.path,
                 offset,
                 queue,
             )
             return False
         _logger.warning(
-            "the topic of %s was deleted and created again, or its broker has another log (its id "
-            "is %s, not %s): what the earlier one held from offset %d on is lost, and the new one "
-            "is read from its first message",
+            "the topic of %s was deleted and created again, or its broker has another log"
+            " (topic id %s, expected %s): messages of the former topic from offset %d are lost;"
+            " reading the current topic from its first message",
             queue,
             topic_id,
             known,
@@ -107,17 +107,17 @@ class OffsetFile:
         return True
 
     def note(self, held: HeldQueue) -> None:
-        """Keep how far a queue has come that is not read any more; written by the next store."""
+        """Keep the offset of a queue that is not read any more; the next store writes it."""
         if held.is_begun:
             self.offsets[held.queue] = held.process.commit_offset
 
     async def store(self, offsets: dict[HeldQueue, int]) -> None:
-        """Keep these offsets, and those that were kept before.
+        """Store these offsets, and keep those that were stored before.
 
         Raises:
             ClientError: The file cannot be written.
         """
-        async with self._lock:  # one writer at a time, to its end: they use the same names
+        async with self._lock:  # one complete write at a time: they use the same names
             self.offsets |= {held.queue: offset for held, offset in offsets.items()}
             entries = [
                 _Entry(*queue, offset, self._topic_ids.get(queue))
@@ -144,7 +144,7 @@ class OffsetFile:
 
 
 def _private(path: str, flags: int) -> int:
-    """Open a file that nobody but this user may read: names of topics and groups tell much."""
+    """Open a file that only this user can read, because names of topics and groups are private."""
     return os.open(path, flags, 0o600)
 
 

@@ -1,16 +1,15 @@
-"""Handing messages out in order: one batch of a queue at a time, many queues at once.
+"""Hand out messages in order: one batch of a queue at a time, many queues at once.
 
-Each queue has a task. While there is something to take, it holds one of as many places as the
-concurrency says, and gives it up when the queue is empty, suspended, or has had it for a minute.
-An async handler is awaited; a plain function runs in a thread, several batches in a row as long as
-they succeed and are quick.
+Each queue has a task. The number of running tasks is limited by the concurrency. A task gives up
+its slot when the queue is empty or suspended, or after a minute. An async handler is awaited. A
+plain function runs in a thread, several batches in a row as long as they succeed quickly.
 
-A queue may be lost and be ours again while a handler of before is still busy: what comes then waits
-for it, so that no two handlers have messages of one queue.
+A queue may be lost and assigned again while an earlier handler is still running. The new messages
+wait for that handler, so that two handlers never have messages of one queue.
 
-What became of a batch is decided by :mod:`eruca.core.consuming.orderly_result`. Where dead letters
-were made of some of its messages, it is put back without those: RocketMQ puts back all of it, and
-buries them twice.
+:mod:`eruca.core.consuming.orderly_result` decides what follows from a batch's result. If some
+messages of a batch became dead letters, only the others are put back. RocketMQ puts back the whole
+batch, and makes those dead letters twice.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ from eruca.core.consuming.push_settings import PushSettings
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.messages.received_message import ReceivedMessage
 
-STINT_SECONDS: Final = 0.005  # that a thread goes on with further batches before it reports
-_STINT_BATCHES: Final = 64  # that it is given at a time
+STINT_SECONDS: Final = 0.005  # how long a thread continues with further batches before it reports
+_STINT_BATCHES: Final = 64  # batches given to a thread at a time
 
 _Queue: TypeAlias = KeyedQueue[ReceivedMessage] | OrderedQueue[ReceivedMessage]
 
@@ -61,25 +60,25 @@ class Buries(Protocol):
     async def bury(
         self, held: HeldQueue, messages: Sequence[ReceivedMessage], outcome: Outcome
     ) -> list[ReceivedMessage]:
-        """Make dead letters of *messages*; return those of which that is not certain."""
+        """Make *messages* dead letters; return those for which that was not confirmed."""
         ...
 
 
 class _Lane:
-    """One queue, and what its task knows of it."""
+    """One queue, and the state of its task."""
 
     def __init__(self, held: HeldQueue, *, by_key: bool) -> None:
         self.held = held
         self._by_key = by_key
-        self.news = asyncio.Event()  # messages, a resume, or an end
+        self.news = asyncio.Event()  # set for messages, a resume, or an end
         self.ready_at = 0.0  # suspended until then
-        self.is_busy = False  # a batch is in hand
-        self.is_stuck = False  # it was said that nothing is committed
+        self.is_busy = False  # a batch is running
+        self.is_stuck = False  # the warning about missing commits was logged
         self.task: asyncio.Task[None] | None = None
         self.restart()
 
     def restart(self) -> None:
-        """Begin with nothing."""
+        """Reset to the state of an empty queue."""
         self.queue: _Queue = (
             KeyedQueue(self.held.process, _sharding_key)
             if self._by_key
@@ -88,7 +87,7 @@ class _Lane:
 
 
 class _Batch(NamedTuple):
-    """Messages for one call, and what was said beside the verdict."""
+    """Messages for one call, and the handler's result besides the verdict."""
 
     messages: list[ReceivedMessage]
     registration: Registration | None
@@ -101,10 +100,10 @@ class OrderlyRunner:
     Args:
         settings: The consumer's.
         handlers: Its handlers.
-        send_backs: Where dead letters are made; None in broadcasting, where they are dropped.
-        retry_limit: Tells after how many retries a message is a dead letter.
-        on_lost: Called with a queue whose session is over.
-        on_failure: Called with an error of our own, which ends the consumer.
+        send_backs: Makes dead letters; None in broadcasting, where such messages are dropped.
+        retry_limit: Returns the number of retries after which a message is a dead letter.
+        on_lost: Called with a queue whose session has ended.
+        on_failure: Called with an internal error, which ends the consumer.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class OrderlyRunner:
         self._places = asyncio.Semaphore(settings.concurrency)
         self._threads: ThreadPoolExecutor | None = None
         self._lanes: dict[HeldQueue, _Lane] = {}
-        self._lost: dict[MessageQueue, asyncio.Task[None]] = {}  # whose last batch is in hand still
+        self._lost: dict[MessageQueue, asyncio.Task[None]] = {}  # their last batch is still running
         self._tasks = Background(on_failure)
         self._tasks.start(self._calls.watch(), "eruca time limits")
 
@@ -137,40 +136,40 @@ class OrderlyRunner:
         return self._calls.begun_at
 
     def add(self, held: HeldQueue) -> None:
-        """Begin with a queue."""
+        """Start a queue."""
         lane = _Lane(held, by_key=self._settings.retries.on_poison == "block_key")
         self._lanes[held] = lane
         lane.task = self._tasks.start(self._run(lane), f"eruca queue {held.queue}")
 
     def put(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
-        """Hand out *messages*, after those before them."""
+        """Hand out *messages* after the earlier ones."""
         lane = self._lanes[held]
         lane.queue.add(messages)
         lane.news.set()
 
     def restart(self, held: HeldQueue) -> None:
-        """Forget what is held of a queue; what is in hand does not count."""
+        """Drop the queue's messages; running batches do not count."""
         self._lanes[held].restart()
 
     def pause(self, held: HeldQueue) -> None:
-        """Hand out nothing more of a queue until it is resumed: its task looks by itself."""
+        """Hand out nothing from a queue until it is resumed; its task checks this itself."""
 
     def resume(self, held: HeldQueue) -> None:
-        """Hand a paused queue out again."""
+        """Hand out a paused queue again."""
         if (lane := self._lanes.get(held)) is not None:
             lane.news.set()
 
     async def drain(self, held: HeldQueue) -> None:
-        """Begin no further batch of a queue; return when none is in hand."""
+        """Begin no further batch of a queue; return when none is running."""
         held.is_draining = True
         lane = self._lanes.pop(held, None)
         if lane is not None and lane.task is not None:
             if not lane.is_busy:
-                lane.task.cancel()  # it waits for messages, for its time, or for a place
+                lane.task.cancel()  # it waits for messages, a time, or a slot
             await asyncio.wait((lane.task,))
 
     def drop(self, held: HeldQueue) -> None:
-        """Have nothing of a queue count any more."""
+        """Ignore all later results of a queue."""
         held.drop()
         lane = self._lanes.pop(held, None)
         if lane is None:
@@ -181,7 +180,7 @@ class OrderlyRunner:
             lane.task.add_done_callback(lambda _: self._lost.pop(held.queue))
 
     async def close(self) -> None:
-        """Give up: async handlers are cancelled, threads left to themselves."""
+        """Cancel async handlers; threads continue on their own."""
         await self._tasks.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
@@ -225,7 +224,7 @@ class OrderlyRunner:
                     lane.ready_at = now + TURN_SECONDS
                     return
                 if now - yielded_at >= STINT_SECONDS:
-                    await asyncio.sleep(0)  # handlers that never wait would keep the loop
+                    await asyncio.sleep(0)  # handlers that never wait would block the loop
                     yielded_at = time.monotonic()
                 queue = lane.queue
                 batches = self._next(held, queue, now)
@@ -241,7 +240,7 @@ class OrderlyRunner:
             lane.is_busy = False
 
     def _next(self, held: HeldQueue, queue: _Queue, now: float) -> list[_Batch]:
-        """Take the next batch; where a thread will run it, several."""
+        """Take the next batch; for a thread, several."""
         batches: list[_Batch] = []
         while len(batches) < _STINT_BATCHES:
             batch = self._next_batch(held, queue, now)
@@ -274,7 +273,7 @@ class OrderlyRunner:
     # --- handling ---------------------------------------------------------------------------------
 
     async def _handle(self, lane: _Lane, queue: _Queue, batches: list[_Batch]) -> bool:
-        """Have batches handled and deal with the results; tell whether the queue goes on."""
+        """Run batches and process their results; return whether the queue continues."""
         registration = batches[0].registration
         if registration is None:
             outcomes = [self._calls.unhandled(batches[0].messages[0])]
@@ -303,7 +302,7 @@ class OrderlyRunner:
     def _run_in_thread(
         self, held: HeldQueue, registration: Registration, batches: list[_Batch]
     ) -> list[Outcome]:
-        """Call a plain function for one batch after the other while all goes well and quickly."""
+        """Call a plain function batch by batch, while the calls succeed quickly."""
         outcomes: list[Outcome] = []
         ends_at = time.monotonic() + STINT_SECONDS
         for batch in batches:
@@ -317,12 +316,12 @@ class OrderlyRunner:
     async def _within_limit(
         self, run: asyncio.Future[list[Outcome]], first: _Batch
     ) -> list[Outcome]:
-        """Wait for a thread, however long it takes: what comes after must not overtake."""
+        """Wait for a thread, however long it takes: later messages must not overtake."""
         limit = self._settings.consume_timeout_seconds
         done, _ = await asyncio.wait((run,), timeout=limit)
         if not done:
             _logger.warning(
-                "a handler takes longer than %g s; its queue waits for it, at %r",
+                "a handler has been running for more than %g s; its queue waits for it, at %r",
                 limit,
                 first.messages[0],
             )
@@ -331,7 +330,7 @@ class OrderlyRunner:
     # --- results ----------------------------------------------------------------------------------
 
     async def _conclude(self, lane: _Lane, queue: _Queue, batch: _Batch, outcome: Outcome) -> bool:
-        """Deal with one result; tell whether the queue goes on."""
+        """Process one result; return whether the queue continues."""
         if isinstance(queue, KeyedQueue):
             return await self._conclude_by_key(lane, queue, batch, outcome)
         held, context = lane.held, batch.context
@@ -382,7 +381,7 @@ class OrderlyRunner:
     async def _bury_exhausted(
         self, held: HeldQueue, messages: list[ReceivedMessage], outcome: Outcome
     ) -> list[ReceivedMessage]:
-        """Count a failure of each; return those that are dead letters now."""
+        """Count a failure of each message; return those that are dead letters now."""
         limit = await self._retry_limit.max_times(held.queue)
         if held.is_dropped:
             return []
@@ -391,7 +390,9 @@ class OrderlyRunner:
             unsent = await self._send_backs.bury(held, dead, outcome)
             dead = [message for message in dead if message not in unsent]
         elif dead:
-            _logger.error("%d messages failed too often and are dropped: %r", len(dead), dead[0])
+            _logger.error(
+                "%d messages have failed too often and are dropped: %r", len(dead), dead[0]
+            )
         for message in messages:
             if message not in dead:
                 message._retried += 1
@@ -405,8 +406,7 @@ class OrderlyRunner:
         if not lane.is_stuck and queue.ready_at() is None and not held.has_flow_room():
             lane.is_stuck = True
             _logger.warning(
-                "%s: %d messages are uncommitted, and no more are pulled until a handler says"
-                " COMMIT",
+                "%s: %d messages are uncommitted, and pulling stops until a handler returns COMMIT",
                 held.queue,
                 held.process.count,
             )

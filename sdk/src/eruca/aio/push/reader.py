@@ -1,9 +1,9 @@
-"""Reading the queues that are held: from the brokers to the runner, and offsets back.
+"""Read the held queues: from the brokers to the runner, and offsets back.
 
-A queue that ends before the offset to read on at has been made anew, or its broker lost its tail.
-The lock of a queue made anew says where that one begins, so in clustering only the tail is left,
-and reading goes on at the end. In broadcasting nobody may have said it, and the queue is read
-from its beginning: messages may be handled again, but none is passed over.
+If a queue ends before the next offset, its topic was deleted and created again, or its broker lost
+its log's tail. In clustering, the lock of a recreated queue contains its start. So only the lost
+tail remains, and reading continues at the end. In broadcasting, reading starts at the queue's
+beginning. It may handle messages again but skips none.
 
 Concurrency rule: the event loop's.
 """
@@ -35,7 +35,7 @@ from eruca.core.messages.received_message import ReceivedMessage
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
 
-# Makes dead letters of messages; returns those of which that is not certain.
+# Makes messages dead letters; returns those for which that was not confirmed.
 Bury: TypeAlias = Callable[
     [HeldQueue, Sequence[ReceivedMessage], Outcome], Awaitable[list[ReceivedMessage]]
 ]
@@ -49,40 +49,40 @@ class Runner(Protocol):
     """A dispatcher of messages to handlers, in order or not."""
 
     def add(self, held: HeldQueue) -> None:
-        """Begin with a queue."""
+        """Start a queue."""
 
     def put(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
         """Hand out *messages*."""
 
     def restart(self, held: HeldQueue) -> None:
-        """Forget what is held of a queue; what is in hand does not count."""
+        """Drop the queue's messages; running batches do not count."""
 
     def pause(self, held: HeldQueue) -> None:
-        """Hand out nothing more of a queue until it is resumed."""
+        """Hand out nothing from a queue until it is resumed."""
 
     def resume(self, held: HeldQueue) -> None:
-        """Hand a paused queue out again."""
+        """Hand out a paused queue again."""
 
     async def drain(self, held: HeldQueue) -> None:
-        """Begin no further batch of a queue; return when none is in hand."""
+        """Begin no further batch of a queue; return when none is running."""
 
     def drop(self, held: HeldQueue) -> None:
-        """Have nothing of a queue count any more."""
+        """Ignore all later results of a queue."""
 
     async def close(self) -> None:
-        """Give up what runs."""
+        """Cancel the running handlers."""
 
 
 class Reader:
     """Reads the queues of one consumer.
 
     Args:
-        context: Whose routes and transports are used.
+        context: The client's; it provides routes and transports.
         settings: The consumer's.
         subscriptions: By topic, the retry topic's included.
-        runner: Hands messages out.
-        commits: Takes offsets.
-        background: Runs what goes on in the background.
+        runner: Hands out messages.
+        commits: Receives offsets.
+        background: Runs background tasks.
         bury: Makes dead letters; None in broadcasting.
     """
 
@@ -111,9 +111,9 @@ class Reader:
         )
         self._pull_settings = _pull_settings(settings, subscriptions)
         self._fetchers: dict[str, BrokerFetcher] = {}
-        self.damaged_count = 0  # messages that were skipped because they are damaged
+        self.damaged_count = 0  # messages skipped because they are damaged
         self._paused: set[MessageQueue] = set()
-        self._is_paused = False  # all queues, those to come as well
+        self._is_paused = False  # applies to all queues, later ones included
 
     def hold(
         self,
@@ -125,7 +125,7 @@ class Reader:
         start: StartPosition | datetime = "latest",
         came_after: datetime | None = None,
     ) -> HeldQueue:
-        """Return a queue that is ours from now on, not being read yet."""
+        """Return a queue that this member holds from now on, not being read yet."""
         held = HeldQueue(
             queue,
             model=self._settings.message_model,
@@ -142,7 +142,7 @@ class Reader:
         return held
 
     async def begin(self, helds: list[HeldQueue]) -> None:
-        """Tell the program, and read these queues, unless they are gone again by then."""
+        """Notify the program, then read these queues, unless they are lost by then."""
         await tell(self._settings.listeners.on_assigned, [held.queue for held in helds])
         for held in helds:
             if held.is_draining or held.is_dropped:
@@ -157,7 +157,7 @@ class Reader:
             self._fetchers[name].kick()
 
     async def finish(self, held: HeldQueue) -> None:
-        """Begin no further batch of a queue; return when none is in hand and the program knows."""
+        """End a queue's batches; return when none is running and the program is notified."""
         held.is_draining = True
         self._stop_pulling(held)
         await self._runner.drain(held)
@@ -166,17 +166,17 @@ class Reader:
             await tell(self._settings.listeners.on_revoked, [held.queue])
 
     def drop(self, held: HeldQueue) -> None:
-        """Read a queue no more, at once."""
+        """Stop reading a queue at once."""
         self._stop_pulling(held)
         self._commits.forget(held)
         self._runner.drop(held)
 
     async def tell_lost(self, queues: list[MessageQueue]) -> None:
-        """Tell the program that queues are lost."""
+        """Notify the program that queues are lost."""
         await tell(self._settings.listeners.on_lost, queues)
 
     def pause(self, helds: list[HeldQueue], *, all_queues: bool) -> None:
-        """Pull and hand out nothing of these queues; of all, those to come as well."""
+        """Pull and hand out nothing from these queues, or from all, later ones included."""
         self._is_paused = self._is_paused or all_queues
         self._paused |= {held.queue for held in helds}
         for held in helds:
@@ -196,7 +196,7 @@ class Reader:
             fetcher.kick()
 
     async def close(self) -> None:
-        """Pull no more."""
+        """Stop pulling."""
         for fetcher in self._fetchers.values():
             await fetcher.close()
         await self._runner.close()
@@ -204,15 +204,15 @@ class Reader:
     # --- what a held queue tells ------------------------------------------------------------------
 
     def put(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
-        """Hand out what was pulled."""
+        """Hand out pulled messages."""
         self._runner.put(held, messages)
 
     def restart(self, held: HeldQueue) -> None:
-        """Forget the queue's messages: it has been made anew."""
+        """Drop the queue's messages: its topic was deleted and created again."""
         self._runner.restart(held)
 
     def progressed(self, held: HeldQueue) -> None:
-        """Note that the queue may be committed further, and may have room."""
+        """Record that the queue may have an offset to commit, and may have room."""
         if held.is_dropped:
             return
         self._commits.note(held)
@@ -222,13 +222,13 @@ class Reader:
                 fetcher.kick()
 
     def skipped(self, held: HeldQueue, message: ReceivedMessage) -> bool:
-        """Tell of a damaged message, which no handler gets; have a dead letter stand for it.
+        """Report a damaged message, which no handler gets; make a dead letter in its place.
 
-        In broadcasting there are no dead letters, so nothing is left to be done.
+        Broadcasting has no dead letters, so nothing remains to be done.
         """
         self.damaged_count += 1
         _logger.error(
-            "a damaged message is skipped: %s at offset %d, %s",
+            "skipped a damaged message: %s at offset %d, %s",
             *(message.queue, message.queue_offset, message.damage),
         )
         if (listener := self._settings.listeners.on_damaged) is not None:
@@ -239,7 +239,7 @@ class Reader:
         return True
 
     async def _bury_damaged(self, bury: Bury, held: HeldQueue, message: ReceivedMessage) -> None:
-        """Make a dead letter that tells of the damage, however long that takes.
+        """Make a dead letter that describes the damage, however long that takes.
 
         A queue that is handed over meanwhile has not been committed past the message. So its next
         owner makes the letter.
@@ -260,7 +260,7 @@ class Reader:
         )
 
     def _follow_starts(self) -> None:
-        """Note where queues begin that nobody knew the start of, so that it is kept."""
+        """Record the start offsets that have become known, so that they are committed."""
         for fetcher in self._fetchers.values():
             for flow in fetcher.flows.values():
                 if isinstance(flow, HeldQueue) and not flow.is_begun:
@@ -296,4 +296,4 @@ def _pull_settings(
 
 
 def _no_news() -> None:
-    """Take no notice: messages come by the held queues, which know where they begin."""
+    """Ignore the call: messages arrive through the held queues, which know their start."""

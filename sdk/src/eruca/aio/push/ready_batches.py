@@ -1,8 +1,8 @@
 """Batches that wait for a handler, first come, first served.
 
-Taken by tasks of the event loop and by the threads that run plain functions, so under a lock.
-Taking one and counting it as in hand are one step: whoever drains a queue sees each of its batches
-either here, and withdraws it, or counted, and waits for it.
+Tasks of the event loop and threads of plain functions take batches, so a lock protects them. Taking
+a batch and counting it as running are one step. So when a queue is drained, each of its batches is
+either here and can be withdrawn, or counted and awaited.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class Batch:
         self.messages = messages
         self.registration = registration
         self.context = context
-        self.deadline = 0.0  # of a plain function's, once it has begun
-        self.is_expired = False  # its time was up; what its handler says later does not count
+        self.deadline = 0.0  # of a plain function's batch, once it has begun
+        # exceeded the time limit; its handler's later result does not count
+        self.is_expired = False
 
     @property
     def is_async(self) -> bool:
@@ -44,12 +45,12 @@ class Batch:
 
 
 class ReadyBatches:
-    """The batches of all queues that wait.
+    """The waiting batches of all queues.
 
     Args:
         clock: Monotonic.
         seconds: The time limit of a handler.
-        on_overdue: Called, in any thread, with a queue whose session is over.
+        on_overdue: Called, in any thread, with a queue whose session has ended.
     """
 
     def __init__(
@@ -70,12 +71,12 @@ class ReadyBatches:
         return len(self._ready)
 
     def put(self, batches: Iterable[Batch]) -> None:
-        """Have *batches* wait, behind the others."""
+        """Add *batches* after the others."""
         with self._lock:
             self._ready.extend(batches)
 
     def take(self, *, in_thread: bool = False) -> Batch | None:
-        """Take the next batch that may begin; a thread, only one for a plain function."""
+        """Take the next batch that may begin; in a thread, only a plain function's."""
         with self._lock:
             ready = self._ready
             while ready:
@@ -91,13 +92,13 @@ class ReadyBatches:
                         self._begun.add(batch)
                     return batch
                 if gate is Gate.WAIT:
-                    # Its session is over: the queue is lost, and all its batches with it.
+                    # Its session has ended: the queue and all its batches are lost.
                     batch.held.is_dropped = True
                     self._on_overdue(batch.held)
             return None
 
     def settle(self, batch: Batch) -> bool:
-        """Note that a batch is through; tell whether its result counts."""
+        """Record that a batch has ended; return whether its result counts."""
         if batch.is_async:
             return True
         with self._lock:
@@ -107,7 +108,7 @@ class ReadyBatches:
             return True
 
     def expire(self) -> list[Batch]:
-        """Return the batches of plain functions that have taken too long, and count them off."""
+        """Return plain functions' batches that exceeded the time limit, and stop counting them."""
         now = self._clock()
         with self._lock:
             overdue = [batch for batch in self._begun if batch.deadline <= now]
@@ -117,7 +118,7 @@ class ReadyBatches:
             return overdue
 
     def withdraw(self, held: HeldQueue) -> list[Batch]:
-        """Take out a queue's batches."""
+        """Remove a queue's batches."""
         with self._lock:
             withdrawn = [batch for batch in self._ready if batch.held is held]
             if withdrawn:

@@ -1,13 +1,13 @@
 """Rebalance: compute the queues that this member should read, and move to them.
 
-A round (:mod:`.rounds`) works out the share of each topic (:mod:`eruca.core.consuming.rebalance`)
-and sets things going: locks are asked for, queues that are somebody else's now are handed over. One
-is asked for whenever a member list or a route changes, a broker has answered a heartbeat, or a
-queue has been given up or lost.
+A round (:mod:`.rounds`) computes the share of each topic (:mod:`eruca.core.consuming.rebalance`).
+Then it requests locks, and hands over queues that now belong to other members. A round is scheduled
+when a member list or a route changes, when a broker answers a heartbeat, and when a queue is
+released or lost.
 
-Handing a queue over: no further batch begins, the ones in hand end, ``on_revoked`` is called, then
-one request commits the final offset and releases the lock. Its next owner's request, which the
-broker holds, is answered at that moment.
+To hand over a queue, the consumer begins no further batch, waits for the running ones, and calls
+``on_revoked``. Then one request commits the final offset and releases the lock. At that moment the
+broker grants the lock to the next owner, whose request it holds.
 
 Source: RocketMQ 5.3, ``RebalanceImpl``, ``RebalancePushImpl``.
 """
@@ -41,7 +41,7 @@ from eruca.core.consuming.rebalance import TopicView, changes, coordinator_of, s
 from eruca.core.consuming.session import Session
 from eruca.core.messages.message_queue import MessageQueue
 
-_AGAIN_SECONDS: Final = 0.2  # after a release that was not answered; doubles
+_AGAIN_SECONDS: Final = 0.2  # after an unanswered release; doubles
 _AGAIN_SECONDS_MAX: Final = 3.0
 
 _logger = logging.getLogger(__name__)
@@ -51,20 +51,20 @@ class Reading(Protocol):
     """A reader of queues that delivers their messages."""
 
     def hold(self, queue: MessageQueue, offset: int, token: int, session: Session) -> HeldQueue:
-        """Return a queue that has been granted, not being read yet."""
+        """Return a granted queue, not being read yet."""
         ...
 
     async def begin(self, helds: list[HeldQueue]) -> None:
-        """Tell the program, and read these queues, unless they are gone again by then."""
+        """Notify the program, then read these queues, unless they are lost by then."""
 
     async def finish(self, held: HeldQueue) -> None:
-        """Begin no further batch of a queue; return when none is in hand and the program knows."""
+        """End a queue's batches; return when none is running and the program is notified."""
 
     def drop(self, held: HeldQueue) -> None:
-        """Read a queue no more, at once."""
+        """Stop reading a queue at once."""
 
     async def tell_lost(self, queues: list[MessageQueue]) -> None:
-        """Tell the program that queues are lost."""
+        """Notify the program that queues are lost."""
 
 
 class Rebalancer:
@@ -72,13 +72,13 @@ class Rebalancer:
 
     Args:
         settings: The consumer's.
-        topics: What it subscribes to, its retry topic included.
+        topics: Its subscribed topics, its retry topic included.
         client_id: The member.
         api: Its requests.
         routes: The client's.
-        urls: Where brokers are.
-        reading: What reads the queues.
-        background: Runs what goes on in the background.
+        urls: The brokers' URLs.
+        reading: Reads the queues.
+        background: Runs background tasks.
     """
 
     def __init__(
@@ -114,16 +114,16 @@ class Rebalancer:
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues that are read, sorted."""
-        # Other threads ask, too, while queues come and go.
+        # Other threads read this while queues come and go.
         return sorted(queue for queue in self._held.copy() if queue not in self._leaving)
 
     def start(self, membership: Membership) -> None:
-        """Begin, as a member."""
+        """Start as a member."""
         self._membership = membership
         self._rounds.start(self._background, "eruca rebalance")
 
     def kick(self) -> None:
-        """Have a round soon."""
+        """Schedule a round."""
         self._rounds.ask()
 
     def locks_at(self, broker_name: str) -> dict[MessageQueue, int]:
@@ -135,18 +135,18 @@ class Rebalancer:
         }
 
     def lose_broker(self, broker_name: str) -> None:
-        """Lose all queues of a broker, where our session is over, and what was asked for there."""
+        """Lose all queues of a broker whose session has ended; cancel the lock requests there."""
         if (keeper := self._keepers.get(broker_name)) is not None:
             keeper.end_session()
         self.lose([held for q, held in self._held.items() if q.broker_name == broker_name])
 
     def lose_locks(self, tokens: Mapping[MessageQueue, int]) -> None:
-        """Lose queues, as far as they are still held by these tokens."""
+        """Lose queues if they are still held by these tokens."""
         gone = [self._held[queue] for queue in tokens if queue in self._held]
         self.lose([held for held in gone if held.token == tokens[held.queue]])
 
     def lose(self, lost: Collection[HeldQueue]) -> None:
-        """Read queues no more that somebody else may have, or we ourselves by a later token."""
+        """Stop reading queues that another member may have, or this one by a newer token."""
         lost = [held for held in lost if self._held.get(held.queue) is held]
         if not lost:
             return
@@ -160,13 +160,13 @@ class Rebalancer:
         self.kick()
 
     def give_up(self) -> None:
-        """Begin no further batch, and ask for nothing more: we are about to leave."""
+        """Begin no further batch and request nothing more: the consumer is about to leave."""
         self._ask_no_more()
         for held in self._held.values():
             held.is_draining = True
 
     async def stop(self) -> None:
-        """Hand over everything; return when that is done."""
+        """Hand over all queues; return when that is done."""
         self._ask_no_more()
         for queue in self.queues:
             self._give_up(queue)
@@ -193,7 +193,7 @@ class Rebalancer:
         self._go_to(self._share(views))
 
     def _client_ids(self, topic: str, coordinator: str | None) -> tuple[str, ...] | None:
-        """Return who shares a topic; None while its coordinator has not said who is there."""
+        """Return the members that share a topic; None before its coordinator's first answer."""
         if coordinator is None:
             return (self._client_id,)  # it has no queues to share
         members = self._watch.members(coordinator)
@@ -217,7 +217,7 @@ class Rebalancer:
                     self._settings.membership.strategy, self._client_id, view, current
                 )
             except AllocationError as error:
-                _logger.warning("the share of %s stays as it is: %s", view.topic, error)
+                _logger.warning("the share of %s does not change: %s", view.topic, error)
                 share |= {queue for queue in current if queue.topic == view.topic}
         disabled = self._membership.disabled
         return frozenset(queue for queue in share if queue.broker_name not in disabled)
@@ -280,7 +280,7 @@ class Rebalancer:
             self._keeper(held.queue.broker_name).doubt([held.queue])
 
     async def _release(self, held: HeldQueue) -> bool:
-        """Commit a queue's final offset and release its lock; tell whether the broker has."""
+        """Commit a queue's final offset and release its lock; return whether the broker did so."""
         assert self._membership is not None
         assert held.token is not None
         release = QueueRelease(
@@ -293,7 +293,7 @@ class Rebalancer:
         while not held.is_lost():
             try:
                 await self._api.release(self._urls.url_of(held.queue.broker_name), [release])
-            except (RequestError, RefusedError) as error:  # repeating it does not help
+            except (RequestError, RefusedError) as error:  # a retry does not help
                 _logger.warning("%s was lost while it was handed over: %s", held.queue, error)
                 self._membership.beat_soon(held.queue.broker_name)
                 return False
@@ -303,4 +303,4 @@ class Rebalancer:
                 pause = min(2 * pause, _AGAIN_SECONDS_MAX)
             else:
                 return True
-        return False  # nobody answered before the session was over
+        return False  # no answer before the session ended

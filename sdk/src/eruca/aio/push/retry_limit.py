@@ -1,7 +1,8 @@
 """The retry limit of ordered messages: the consumer's setting, else its group's.
 
-The group is asked when a message fails, at that message's broker, and again now and then: somebody
-may change its settings, to get a queue going that a poisonous message blocks.
+When a message fails, the consumer reads the group's limit from that message's broker, and again
+from time to time. An operator may change the limit to get a queue going that a poisonous message
+blocks.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from eruca.aio.cluster.group_api import GroupApi
 from eruca.contract.errors import ErucaError
 from eruca.core.messages.message_queue import MessageQueue
 
-ASK_SECONDS: Final = 3.0  # from one question to the next
+ASK_SECONDS: Final = 3.0  # from one request to the next
 
 _logger = logging.getLogger(__name__)
 
 
 class RetryLimit:
-    """The retries of one consumer's messages.
+    """The retry limit of one consumer's messages.
 
     Args:
-        settled: What the consumer was told; None: as the group says.
+        settled: The consumer's setting; None: use the group's.
         api: The member's requests.
-        url_of: Tells the URL of a queue's broker; raises ErucaError if there is none.
+        url_of: Returns the URL of a queue's broker; raises ErucaError if there is none.
     """
 
     def __init__(
@@ -39,12 +40,12 @@ class RetryLimit:
         self._ask_at = 0.0  # by the monotonic clock
 
     async def max_times(self, queue: MessageQueue) -> int | None:
-        """Return after how many retries a message of *queue* is dead; None while not known."""
+        """Return the maximum number of retries for *queue*; None while it is unknown."""
         if not self._is_settled and time.monotonic() >= self._ask_at:
             try:
                 config = await self._api.config(self._url_of(queue))
             except ErucaError as error:
-                _logger.info("how often to retry is not known just now: %s", error)
+                _logger.info("the group's retry limit is unknown now: %s", error)
             else:
                 self._max_times = config.retry_max_times
                 self._ask_at = time.monotonic() + ASK_SECONDS

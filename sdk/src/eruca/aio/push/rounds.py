@@ -1,8 +1,8 @@
-"""Rounds: what a member goes through again and again, to read what it should.
+"""Rounds: the periodic work of a member to read the queues that it should.
 
-A round begins by looking where the queues of its topics are. One comes whenever it is asked for;
-within a second where a topic was not there or its route not known; and every 20 s, should anything
-have been missed. What is asked for during a round is seen to by the next.
+A round begins by reading the queues of its topics from the routes. A round starts on request,
+within a second if a topic is missing or its route unknown, and every 20 s in case something was
+missed. The next round handles requests that come during a round.
 
 Source: RocketMQ 5.3, ``RebalanceService``.
 """
@@ -23,7 +23,7 @@ from eruca.contract.errors import ErucaError, TopicNotFoundError
 from eruca.core.messages.message_queue import MessageQueue
 
 ROUND_SECONDS: Final = 20.0  # RocketMQ's rebalance.waitInterval
-LOOK_SECONDS: Final = 1.0  # between two looks for a topic that is not there yet
+LOOK_SECONDS: Final = 1.0  # between two looks for a missing topic
 
 _logger = logging.getLogger(__name__)
 
@@ -32,18 +32,18 @@ _logger = logging.getLogger(__name__)
 class KnownQueues:
     """The queues of some topics, with their brokers."""
 
-    queues: dict[str, tuple[MessageQueue, ...]]  # by topic; none of one that is not there
-    unknown: frozenset[str]  # topics whose route is not known just now
-    is_complete: bool  # whether all topics are there and known
+    queues: dict[str, tuple[MessageQueue, ...]]  # by topic; empty for a missing topic
+    unknown: frozenset[str]  # topics whose route is unknown now
+    is_complete: bool  # whether all topics exist and are known
 
 
 class Rounds:
     """The rounds of one member.
 
     Args:
-        topics: What it subscribes to.
+        topics: Its subscribed topics.
         routes: The client's.
-        go_through: Goes through a round, with what is known of the queues when it begins.
+        go_through: Executes a round, with the queues known at its beginning.
     """
 
     def __init__(
@@ -57,22 +57,22 @@ class Rounds:
         self._go_through = go_through
         self._outages = Outages(
             _logger,
-            failed="the route of %s is not known just now: %s",
+            failed="the route of %s is unknown now: %s",
             over="the route of %s is known again",
         )
         self._asked = asyncio.Event()
         self._is_over = False
 
     def start(self, background: Background, name: str) -> None:
-        """Begin with a round."""
+        """Start with a round."""
         background.start(self._run(), name)
 
     def ask(self) -> None:
-        """Have a round soon."""
+        """Schedule a round."""
         self._asked.set()
 
     def end(self) -> None:
-        """Have no further round; one that is still looking for the queues is not gone through."""
+        """Start no further round; a round that is still reading the routes is not executed."""
         self._is_over = True
 
     async def _run(self) -> None:

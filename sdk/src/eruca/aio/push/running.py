@@ -1,7 +1,7 @@
 """A started consumer: its parts, wired together, and the order in which they start and end.
 
-Start: find the brokers, join, then share out. End: hand everything over (or give up waiting),
-leave, and only then end what runs in the background; so a lock is never left to expire.
+Start: find the brokers, join, then allocate queues. Stop: hand over all queues (or time out), leave
+the group, and only then end the background tasks. So no lock is left to expire.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from eruca.core.pauses import doubled
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
 
-_START_AGAIN_SECONDS: Final = 0.1  # before they are asked again; doubles
+_START_AGAIN_SECONDS: Final = 0.1  # before the brokers are tried again; doubles
 _START_AGAIN_SECONDS_MAX: Final = 1.0
 _AWAY: Final = (TransportError, TimeoutExpiredError, UnavailableError, NoRouteError)
 
@@ -61,7 +61,7 @@ class Division(Protocol):
 
     @property
     def held(self) -> Mapping[MessageQueue, HeldQueue]:
-        """The queues that are read, or being handed over."""
+        """The queues that are read or being handed over."""
         ...
 
     @property
@@ -70,20 +70,20 @@ class Division(Protocol):
         ...
 
     def start(self, membership: Membership) -> None:
-        """Begin, as a member."""
+        """Start as a member."""
 
     def kick(self) -> None:
-        """Have a round soon."""
+        """Schedule a round."""
 
     def locks_at(self, broker_name: str) -> Mapping[MessageQueue, int]:
-        """Return the tokens of the locks held at a broker; none where nothing is locked."""
+        """Return the tokens of the locks held at a broker; empty if nothing is locked."""
         ...
 
     def lose_broker(self, broker_name: str) -> None:
         """Lose the queues of a broker whose session has ended."""
 
     def lose_locks(self, tokens: Mapping[MessageQueue, int]) -> None:
-        """Lose queues, as far as they are still held by these tokens."""
+        """Lose queues if they are still held by these tokens."""
 
     def lose(self, lost: Collection[HeldQueue]) -> None:
         """Stop reading queues that another member may own."""
@@ -92,18 +92,18 @@ class Division(Protocol):
         """Begin no further batch: the consumer is about to leave."""
 
     async def stop(self) -> None:
-        """Finish what is in hand of every queue, and drop it."""
+        """Finish the running batches of every queue, then drop the queues."""
 
 
 class RunningConsumer:
     """The parts of one consumer.
 
     Args:
-        context: Whose routes and transports are used.
+        context: The client's; it provides routes and transports.
         settings: The consumer's.
         handlers: Its handlers.
         client_id: Its name in the group.
-        incarnation: Tells it from others of its name.
+        incarnation: Distinguishes it from other processes with the same name.
         on_failure: Called with an error that ends the consumer.
     """
 
@@ -169,7 +169,7 @@ class RunningConsumer:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are read."""
+        """The queues that this consumer reads."""
         return [] if self._division is None else self._division.queues
 
     @property
@@ -178,7 +178,7 @@ class RunningConsumer:
         return 0 if self._reader is None else self._reader.damaged_count
 
     async def start(self) -> None:
-        """Join, and begin."""
+        """Join the group, and start reading."""
         self._standby.start()
         await self._join()
         self._wire()
@@ -189,7 +189,7 @@ class RunningConsumer:
         self._division.start(self._membership)
 
     async def stop(self) -> None:
-        """Hand everything over, and leave."""
+        """Hand over all queues, and leave the group."""
         if self._stop_listening is not None:
             self._stop_listening()
         if self._division is not None:
@@ -198,8 +198,7 @@ class RunningConsumer:
                     await self._division.stop()
             except TimeoutError:
                 _logger.warning(
-                    "handlers have not ended within %g s: what they have in hand will be handled"
-                    " again",
+                    "handlers have not ended within %g s: their messages will be handled again",
                     self._settings.stop_timeout_seconds,
                 )
                 await self._commit_rest()
@@ -210,11 +209,11 @@ class RunningConsumer:
         if self._stop_listening is not None:
             self._stop_listening()
         if self._division is not None:
-            self._division.give_up()  # first: from then on the queues are somebody else's
+            self._division.give_up()  # first, because from then on other members own the queues
         await self._leave()
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Hand out nothing of these queues; of all, if there are none."""
+        """Hand out nothing from these queues; default: from all."""
         chosen = self._chosen(queues)
         assert self._reader is not None
         self._reader.pause(chosen, all_queues=not tuple(queues))
@@ -231,12 +230,13 @@ class RunningConsumer:
         for queue in chosen:
             if queue not in held:
                 raise ValidationError(
-                    f"queue: {queue} is not read by this consumer", fix="see assignment"
+                    f"queue: {queue} is not read by this consumer",
+                    fix="see assignment for this consumer's queues",
                 )
         return [held[queue] for queue in chosen or held]
 
     async def _leave(self) -> None:
-        await self._standby.close()  # first: its heartbeats would have us join again
+        await self._standby.close()  # first, because its heartbeats would join again
         await self._membership.leave()
         if self._reader is not None:
             await self._reader.close()
@@ -249,12 +249,12 @@ class RunningConsumer:
         try:
             await self._commits.flush()
         except ErucaError as error:
-            _logger.info("the last offsets are not committed: %s", error)
+            _logger.info("the last offsets could not be committed: %s", error)
 
     async def _join(self) -> None:
         """Join at the brokers of the topics; wait for them as long as a restart takes.
 
-        One that answers is enough: the others are joined in the background.
+        One answer is enough: the other brokers are joined in the background.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + BROKERS_AWAY_SECONDS
@@ -270,7 +270,7 @@ class RunningConsumer:
                     raise
                 if pause == _START_AGAIN_SECONDS:
                     _logger.warning(
-                        "the consumer of %s cannot start yet, and tries again for %g s: %s",
+                        "the consumer of %s cannot start yet; retrying for %g s: %s",
                         self._settings.group,
                         BROKERS_AWAY_SECONDS,
                         error,
@@ -279,13 +279,13 @@ class RunningConsumer:
             pause = doubled(pause, 1, _START_AGAIN_SECONDS_MAX)
 
     async def _warn_of_unused_start(self, brokers: Iterable[str]) -> None:
-        """Say that the group began before, if it did; joining makes it."""
+        """Warn if the group already exists; call this first, because joining creates it."""
         settings = self._settings
         if not settings.is_clustering or settings.start is None:
             return
         urls = []
         for name in brokers:
-            with suppress(NoRouteError):  # joining says so
+            with suppress(NoRouteError):  # joining reports it
                 urls.append(self._urls.url_of(name))
         timeout = self._context.settings.timeout_seconds
         await warn_of_unused_start(
@@ -397,9 +397,10 @@ class RunningConsumer:
             self._division.lose_broker(broker_name)
 
     def _shut_out(self, tokens: Mapping[MessageQueue, int]) -> None:
-        """Let no further batch of these begin; called in the thread that renews sessions.
+        """Begin no further batch of these queues; called in the thread that renews sessions.
 
-        The event loop drops them when it hears of them from a broker, at its next heartbeat.
+        The event loop drops the queues when a broker's next heartbeat answer reports the lost
+        locks.
         """
         for queue, token in tokens.items():
             held = self._held.get(queue)

@@ -1,11 +1,12 @@
-"""Messages on their way to the retry topic, or to the dead letters.
+"""Send messages to the retry topic, or make them dead letters.
 
-Once the broker has answered they are stored there, and done with here. What it did not take stays
-with the consumer.
+After the broker's answer they are stored there, and finished here. A message that the broker did
+not accept stays with the consumer.
 
-A request is refused as a whole where one of its messages is gone, and where they are too much at
-once: then each is sent by itself. A message whose own properties leave no room for what a retry
-needs can never be retried, and is a dead letter at once: else it would be handled again for ever.
+The broker refuses a whole request if one of its messages is gone, or if they are too large
+together. Then each message is sent by itself. A retry adds properties to a message. If a message's
+own properties leave no room for them, it can never be retried. So it becomes a dead letter at once;
+otherwise it would be handled again for ever.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _logger = logging.getLogger(__name__)
 
 
 class SendBacks:
-    """Sends messages back to the brokers they came from."""
+    """Sends messages back to their brokers."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class SendBacks:
         outcome: Outcome,
         context: ConsumeContext | None,
     ) -> list[ReceivedMessage]:
-        """Have *messages* delivered again later; return those of which that is not certain."""
+        """Schedule *messages* for redelivery; return those whose redelivery was not confirmed."""
         level = None if context is None else context.delay_level
         seconds = None if context is None or level is not None else context.delay_seconds
         return await self._send(held, messages, outcome, level, seconds)
@@ -65,7 +66,7 @@ class SendBacks:
     async def bury(
         self, held: HeldQueue, messages: Sequence[ReceivedMessage], outcome: Outcome
     ) -> list[ReceivedMessage]:
-        """Make dead letters of *messages*; return those of which that is not certain."""
+        """Make *messages* dead letters; return those for which that was not confirmed."""
         return await self._send(held, messages, outcome, DEAD_LETTER_LEVEL, None)
 
     async def _send(
@@ -80,7 +81,7 @@ class SendBacks:
             backs = self._forms(held, messages, outcome, delay_level, delay_seconds)
         except ValueError as fault:
             if delay_level is None and delay_seconds is None:
-                raise  # it is not for the delay that the handler asked for
+                raise  # the cause is not the handler's delay
             _logger.error("the group's policy decides on a retry instead: %s", fault)
             return await self._send(held, messages, outcome, None, None)
         try:
@@ -99,7 +100,7 @@ class SendBacks:
             if isinstance(failure, StaleLockError | MemberNotFoundError):
                 self._on_doubt(held.queue.broker_name)
             _logger.warning(
-                "%d messages of %s are not sent back: %s", len(backs), held.queue, failure
+                "%d messages of %s could not be sent back: %s", len(backs), held.queue, failure
             )
             return list(messages)
         return []
@@ -112,15 +113,15 @@ class SendBacks:
         delay_level: int | None,
         failure: RecordNotFoundError | TooLargeError,
     ) -> list[ReceivedMessage]:
-        """Deal with a single message that the broker cannot take as it was asked to."""
+        """Process a single message that the broker cannot accept as requested."""
         if isinstance(failure, RecordNotFoundError):
-            # Retention has deleted it: there is nothing left that could be retried.
-            _logger.error("%r is gone, and will not be retried: %s", messages[0], failure)
+            # Retention has deleted it, so it cannot be retried.
+            _logger.error("%r is deleted and will not be retried: %s", messages[0], failure)
             return []
         if delay_level == DEAD_LETTER_LEVEL:
-            _logger.error("no dead letter can be made of %r: %s", messages[0], failure)
+            _logger.error("%r cannot become a dead letter: %s", messages[0], failure)
             return list(messages)
-        _logger.error("%r cannot be retried, and is a dead letter: %s", messages[0], failure)
+        _logger.error("%r cannot be retried and is now a dead letter: %s", messages[0], failure)
         return await self.bury(held, messages, outcome)
 
     def _forms(

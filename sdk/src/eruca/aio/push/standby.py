@@ -1,31 +1,31 @@
 """The thread that renews the sessions while a handler blocks the event loop.
 
-An async handler that blocks keeps everything else from running, the heartbeats included. They are
-what this thread is there for, and nothing else: no message is pulled, committed or sent back until
-the loop turns again. A sixth of a session after the loop has last answered, it repeats what the
-loop last told each broker, and notes the renewal where the session's own clock reads it.
+An async handler that blocks stops everything else on the loop, heartbeats included. This thread
+sends only heartbeats. No message is pulled, committed or sent back until the loop runs again. If
+the loop has not run for a sixth of a session, the thread repeats the loop's last heartbeat to each
+broker. It stores the renewal where the session's own clock reads it.
 
-A process that hangs must not hold its queues for ever: a handler that has blocked the loop for
-longer than ``consume_timeout_seconds`` ends the renewing. The sessions then run out, here
-before they do at the brokers, and other members take over.
+A hanging process must not hold its queues for ever. If a handler has blocked the loop for longer
+than ``consume_timeout_seconds``, the thread stops renewing. Then the sessions expire, here earlier
+than at the brokers, and other members take over.
 
 Invariants:
 
-1. A session never outlives what its broker thinks: it counts from when a heartbeat was sent that
-   was answered. One that is over by its own clock, after SIGSTOP say, is not renewed, and a late
-   answer does not bring it back.
-2. From a queue whose lock turns out to be gone, no further batch begins: threads may be taking some
-   while the loop stands still.
-3. Once :meth:`Standby.close` has returned, no heartbeat is under way and none will be sent: one
-   that came after the member has left would have it join again.
+1. A session never lasts longer here than at its broker: its time starts when an answered heartbeat
+   was sent. A session that has ended by its own clock, for example after SIGSTOP, is not renewed. A
+   late answer does not restore it.
+2. If a queue's lock turns out to be lost, no further batch of that queue begins. Threads may take
+   batches while the loop is blocked.
+3. After :meth:`Standby.close` has returned, no heartbeat is under way and none will be sent. A
+   heartbeat after leaving would join the group again.
 
-Crash rule: a daemon; it ends with the process, and when its event loop is closed. It cannot help
-where a handler keeps the interpreter's lock as well.
+Crash rule: the thread is a daemon. It ends with the process, and when its event loop is closed. It
+cannot help if a handler also holds the interpreter's lock.
 
-Concurrency rule: it shares with the event loop a copy of the last renewals, the sessions' numbers
-and the queues' flags, each stored whole. Where both renew at once, the session may count from the
-earlier of the two, which is the safe side. Its connections are its own and last for one round; they
-do not go through a transport that the program gave the client.
+Concurrency rule: the thread shares three things with the event loop: a copy of the last renewals,
+the sessions' numbers, and the queues' flags. Each is stored atomically. If both renew at once, the
+session may count from the earlier renewal, which is safe. The thread's connections are its own and
+last for one round. They do not use a transport that the program gave the client.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Renewal(NamedTuple):
     tokens: Mapping[MessageQueue, int]  # of the locks it named
 
     def lost(self, answer: MemberAnswer) -> dict[MessageQueue, int]:
-        """Return those of its locks that are gone, as the answer says."""
+        """Return its locks that are lost according to the answer."""
         gone = {
             MessageQueue(ref.topic, self.broker_name, ref.queue_id) for ref in answer.lost_locks
         }
@@ -74,13 +74,13 @@ class Standby:
 
     Args:
         api: The member's requests.
-        credentials: Of its requests; asked in the thread, by an event loop of its own.
-        session_seconds: How long sessions are meant to be.
+        credentials: For its requests; used in the thread, by its own event loop.
+        session_seconds: The intended length of sessions.
         limit: Seconds for which a handler may block the event loop.
-        renewals: Tells the sessions and how to renew them; called in the thread.
-        begun_at: Tells when the event loop last began a handler; called in the thread.
-        on_locks_gone: Called, in the thread, with queues whose locks, of these tokens, are gone.
-        on_failure: Called, by the event loop, with an error of our own.
+        renewals: Returns the sessions and the data to renew them; called in the thread.
+        begun_at: Returns when the event loop last began a handler; called in the thread.
+        on_locks_gone: Called, in the thread, with queues whose locks, with these tokens, are lost.
+        on_failure: Called, by the event loop, with an internal error.
     """
 
     def __init__(
@@ -107,15 +107,15 @@ class Standby:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closing = threading.Event()
         self._ended = asyncio.Event()
-        self._is_given_up = False  # and it has been said
+        self._is_given_up = False  # and that was logged
 
     def start(self) -> None:
-        """Watch the event loop that runs this."""
+        """Start to watch the running event loop."""
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._run, name="eruca-heartbeats", daemon=True).start()
 
     async def close(self) -> None:
-        """Return when no heartbeat is under way, and none will be sent."""
+        """Return when no heartbeat is under way and none will be sent."""
         self._is_closing.set()
         if self._loop is not None:
             await self._ended.wait()
@@ -130,7 +130,7 @@ class Standby:
             self._tell(self._ended.set)
 
     def _look(self) -> bool:
-        """Do what there is to do now; tell whether to go on."""
+        """Do the work that is due; return whether to continue."""
         now = time.monotonic()
         state = self._watch.look(now, self._begun_at())
         if state is LoopState.TURNING:
@@ -143,14 +143,14 @@ class Standby:
         elif not self._is_given_up:
             self._is_given_up = True
             _logger.error(
-                "a handler has blocked the event loop for longer than %g s: the sessions are not"
-                " renewed any more, and their queues go to other members",
+                "a handler has blocked the event loop for longer than %g s: the sessions are"
+                " not renewed any more, and their queues go to other members",
                 self._limit,
             )
         return True
 
     async def _renew_all(self, renewals: list[Renewal]) -> None:
-        """Renew sessions, each in its time, whatever the other brokers do."""
+        """Renew each session in its time, independent of the other brokers."""
         transport = http1_transport(self._credentials)
         api = self._api.over(transport)
         try:
@@ -176,7 +176,7 @@ class Standby:
             session.renew(sent_at, answer.session_seconds)
 
     def _tell(self, callback: Callable[..., object], *arguments: Any) -> bool:  # noqa: ANN401
-        """Have the event loop call something; tell whether there is one still."""
+        """Schedule a call in the event loop; return whether the loop still exists."""
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)

@@ -19,10 +19,10 @@ class UrlBook:
         self._known: dict[str, str] = {}
 
     def url_of(self, broker_name: str) -> str:
-        """Return a broker's URL: what a route says now, else what one said last.
+        """Return a broker's URL: from a current route, else the last known one.
 
         Raises:
-            NoRouteError: No route has ever had it.
+            NoRouteError: The broker was in no route so far.
         """
         for topic in self._topics:
             view = self._routes.cached_subscribe_view(topic)

@@ -1,1 +1,1 @@
-"""Sending: messages gather in lanes, and batches go where they are taken."""
+"""Sending: lanes group messages into batches, and batches are retried at other brokers."""

@@ -1,8 +1,8 @@
-"""Attempts until the deadline, for batches and half messages alike.
+"""Attempts until the deadline, for batches and half messages.
 
-Each knows its route, goes to a queue in turn, around brokers that are slow or have failed, and
-tells the fault table how it went; between two of them the route is asked for again and time passes.
-When there is a next one, and where it may go, is the sender's to say.
+Each attempt reads the route, chooses the next queue, avoids slow and failed brokers, and reports
+its outcome to the fault table. Between two attempts the route is refreshed and a pause passes. The
+sender decides whether there is another attempt, and where it may go.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ NOT_TAKEN: Final = (
     NotReadyError,
     DiskFullError,
 )
-"""After these nothing has been stored, and nothing will be: the broker did not take the request."""
+"""After these errors nothing is stored: the broker did not accept the request."""
 _NOT_STORED: Final = (
     RequestError,
     RefusedError,
@@ -75,7 +75,7 @@ _ROUTE_ERRORS: Final = (
     ClosedError,
 )
 _PLACE_ERRORS: Final = (TopicNotFoundError, QueueNotFoundError, PermissionDeniedError)
-"""They refuse a message at one broker, at this moment."""
+"""These errors refuse a message only at one broker and at this moment."""
 
 
 class Attempts:
@@ -92,19 +92,19 @@ class Attempts:
         self._counter = Counter(random.getrandbits(31))
 
     async def view(self, topic: str, deadline: float) -> PublishView:
-        """Return where messages of *topic* may go now, as :func:`view_before` does."""
+        """Return the queues for messages of *topic*, as :func:`view_before` does."""
         return await view_before(self._routes, topic, deadline)
 
     def choose(
         self, view: PublishView, last_broker: str | None, patience: Patience
     ) -> MessageQueue:
-        """Return the queue whose turn it is, after an attempt at *last_broker*.
+        """Return the next queue, after an attempt at *last_broker*.
 
         Raises:
-            NoRouteError: No live broker takes messages of the topic.
+            NoRouteError: No live broker accepts messages of the topic.
         """
         if not view.queues:
-            raise NoRouteError(f"every broker that has topic {view.topic} is away")
+            raise NoRouteError(f"every broker of topic {view.topic} is away")
         now = time.monotonic()
         return choose_queue(
             patience.queues(view.queues, now),
@@ -115,11 +115,11 @@ class Attempts:
         ).queue
 
     async def view_with(self, queue: MessageQueue, deadline: float) -> PublishView:
-        """Return where messages may go once a missed *queue* is there again, or time is up."""
+        """Return the queues once they include a missed *queue*, or at the deadline."""
         return await self._routes.wait_for(queue, remaining_seconds(deadline))
 
     def report(self, queue: MessageQueue, began_at: float, error: ErucaError | None) -> None:
-        """Note how an attempt went that began then, by the monotonic clock."""
+        """Report the outcome of an attempt that began at *began_at*, by the monotonic clock."""
         if self._faults is not None:
             now = time.monotonic()
             self._faults.update(
@@ -133,9 +133,9 @@ class Attempts:
     async def until_next(
         self, topic: str, retry: Retry, error: ErucaError, deadline: float
     ) -> None:
-        """Return when the attempt is due that *retry* allows after *error*."""
+        """Wait until the next attempt that *retry* allows after *error*."""
         if retry.refresh_route and was_reached(error):
-            # The next attempt needs it, or tells that it is too late for one.
+            # The next attempt needs the route, or raises because of the deadline.
             within = remaining_seconds(deadline, or_less=True)
             await self._routes.refresh(topic, within_seconds=within)
         elif retry.refresh_route:
@@ -145,13 +145,13 @@ class Attempts:
 
 
 async def view_before(routes: Routes, topic: str, deadline: float) -> PublishView:
-    """Return where messages of *topic* may go, at once where that is known.
+    """Return the queues for messages of *topic*, at once if they are known.
 
-    A name server that has just started, and a first live broker, are waited for up to the deadline.
+    If a name server has just started or no broker is live, this waits up to the deadline.
 
     Raises:
-        TimeoutExpiredError: The deadline has passed, or passes before a name server tells.
-        ErucaError: As :meth:`eruca.aio.cluster.routes.Routes.publish_view` says.
+        TimeoutExpiredError: The deadline passed before a name server returned a route.
+        ErucaError: As :meth:`eruca.aio.cluster.routes.Routes.publish_view` documents.
     """
     view = routes.cached_publish_view(topic)
     if view is not None and view.queues:
@@ -168,7 +168,7 @@ async def view_before(routes: Routes, topic: str, deadline: float) -> PublishVie
                     brokerless = error
                 pause = doubled(SETTLING_PAUSE_SECONDS, attempt, SETTLING_PAUSE_SECONDS_MAX)
                 await asyncio.sleep(pause)
-        raise AssertionError("count() does not end")
+        raise AssertionError("count() never ends")
     except TimeoutError:
         if brokerless is not None:
             raise brokerless from None
@@ -179,8 +179,8 @@ async def view_before(routes: Routes, topic: str, deadline: float) -> PublishVie
                 retry_after_seconds=settling.retry_after_seconds,
             ) from None
         raise TimeoutExpiredError(
-            f"no name server told the route of {topic} before the deadline: {routes.silence}",
-            fix="check ERUCA_NAMESRV_URLS, and that a name server runs there",
+            f"no name server returned the route of {topic} before the deadline: {routes.silence}",
+            fix="check ERUCA_NAMESRV_URLS, and that a name server runs at each URL",
         ) from None
 
 
@@ -194,16 +194,16 @@ def next_retry(
     next_brokers: Collection[str],
     patience: Patience,
 ) -> Retry | None:
-    """Return what comes before the next attempt; None if there is none.
+    """Return the plan for the next attempt; None if there is none.
 
     Args:
-        error: How this attempt ended.
+        error: The error of this attempt.
         attempt: Its number, from 1.
-        attempts_max: How many there may be.
-        deadline: Of all of them, by the loop's clock.
-        last_broker: Where this one went; None if it knew of no broker.
-        next_brokers: Where the next one can go, as far as that is known.
-        patience: What brokers have asked for; takes in this *error*.
+        attempts_max: Maximum number of attempts.
+        deadline: Of all attempts, by the loop's clock.
+        last_broker: The broker of this attempt; None if no broker was known.
+        next_brokers: The brokers that the next attempt can use, as far as they are known.
+        patience: The pauses that brokers have asked for; *error* is added.
     """
     now = time.monotonic()
     patience.note(last_broker, error, now)
@@ -228,24 +228,24 @@ def remaining_seconds(deadline: float, *, or_less: bool = False) -> float:
 
 
 def is_awaited(view: PublishView | None, queue: MessageQueue | None, error: ErucaError) -> bool:
-    """Tell whether an attempt at *queue* does not count that ended with *error*.
+    """Tell whether an attempt at *queue* that failed with *error* does not count.
 
-    In an ordered topic a sharding key has nowhere else to go, and its queue's broker, which did not
-    take the message, may be back any moment: it is tried again up to the deadline.
+    In an ordered topic a sharding key has only one queue. If the queue's broker did not receive the
+    message, it may return at any moment, so attempts continue until the deadline.
     """
     return view is not None and queue in view.order and isinstance(error, NOT_TAKEN)
 
 
 def may_be_stored(error: ErucaError) -> bool:
-    """Tell whether what was sent may be stored though the attempt ended with *error*."""
+    """Tell whether a request may be stored although its attempt failed with *error*."""
     return not isinstance(error, _NOT_STORED)
 
 
 def is_told_as_it_is(error: ErucaError, failures: Sequence[tuple[str, ErucaError]]) -> bool:
-    """Tell whether *error*, the last of *failures*, ends a sending by itself.
+    """Tell whether to raise *error*, the last of *failures*, as it is.
 
-    Where an attempt before it may have stored the message, only a refusal of the message does: that
-    is what every broker says of it. Of the rest one would conclude that nothing is stored.
+    If an earlier attempt may have stored the message, only a refusal of the message qualifies,
+    because every broker would refuse it. Any other error would suggest that nothing is stored.
     """
     if isinstance(error, (*_ROUTE_ERRORS, *_PLACE_ERRORS)):
         return not any(may_be_stored(failure) for _, failure in failures[:-1])
@@ -253,7 +253,7 @@ def is_told_as_it_is(error: ErucaError, failures: Sequence[tuple[str, ErucaError
 
 
 def tried(failures: Sequence[tuple[str, ErucaError]]) -> tuple[str, str]:
-    """Return how many attempts failed, and how each did, at which broker."""
+    """Return the number of failed attempts, and a description of each with its broker."""
     count = "1 attempt" if len(failures) == 1 else f"{len(failures)} attempts"
     hows = dict.fromkeys(f"{broker}: {failure.detail}" for broker, failure in failures)
     return count, "; ".join(hows)

@@ -1,15 +1,16 @@
-"""Sending one batch: choose a queue, try, and try again elsewhere until the deadline.
+"""Send one batch: choose a queue, try, and retry at other brokers until the deadline.
 
-A batch is stored as a whole or not at all. An attempt whose answer was lost may have been stored
-all the same, so a retry can store it twice: all attempts carry the same unique ids, and that is
-what tells a consumer. An idempotent producer names its batch by the first of them, and asks the
-broker that may have stored it, and no other, until it knows.
+A batch is stored whole or not at all. If an answer was lost, the batch may be stored nevertheless,
+and a retry may store it twice. All attempts carry the same unique ids, so a consumer can detect
+duplicates. An idempotent producer uses the first id as the batch's idempotency key. It retries only
+at the broker that may have stored the batch, until the outcome is known.
 
-A refusal of a batch whose messages were sent one by one is narrowed down: the batch is halved
-until the message that is to blame stands alone, so that it takes no stranger down with it.
+If a broker refuses a batch whose messages were sent one by one, the sender finds the invalid
+message. It halves the batch until the invalid message is alone, so that no other message fails with
+it.
 
-Batches go as records. Only one with a message that is to be delivered later goes as JSON, which can
-say so.
+Batches are sent as records. A batch with a delayed message is sent as JSON, because only JSON has
+the delay.
 
 Source: RocketMQ 5.3, ``DefaultMQProducerImpl.sendDefaultImpl``, ``MQFaultStrategy``.
 """
@@ -84,10 +85,10 @@ class BatchSender:
     Args:
         transport: Carries the hot routes.
         routes: The client's.
-        attempts_max: How often a batch is tried.
+        attempts_max: Maximum number of attempts for a batch.
         faults: The producer's fault table; None while latency fault tolerance is off.
-        compression_threshold_bytes: Bytes of a body from which it is compressed; None for never.
-        is_idempotent: Whether batches go under idempotency keys.
+        compression_threshold_bytes: Compress bodies of this size or larger; None: never.
+        is_idempotent: Whether batches carry idempotency keys.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class BatchSender:
         self._json_decoder = msgspec.json.Decoder(SendReceipts)
 
     async def send(self, batch: PendingBatch) -> None:
-        """Send *batch* and hand out its results, or its error."""
+        """Send *batch* and set its results or its error."""
         if batch.whole is None:
             batch.drop_cancelled()
         if not batch.messages or (batch.whole is not None and batch.whole.done()):
@@ -123,14 +124,14 @@ class BatchSender:
                 return
             middle = len(batch.messages) // 2
             for part in (batch.part(0, middle), batch.part(middle, len(batch.messages))):
-                await self.send(part)  # one after the other: they may be in order
+                await self.send(part)  # one after the other, because they may be ordered
         except ErucaError as error:
             batch.fail(error)
         else:
             batch.succeed(stored)
 
     async def _send_whole(self, batch: PendingBatch) -> Stored:
-        """Return where *batch* has been stored, after as many attempts as it takes."""
+        """Store *batch*, with as many attempts as necessary; return its place."""
         course = _Course(batch)
         while True:
             course.attempt += 1
@@ -200,7 +201,7 @@ class BatchSender:
         return (*headers, (HEADER, encode_key(batch.message_ids[0])))
 
     async def _prepare_next(self, course: _Course, error: ErucaError) -> None:
-        """Wait until the next attempt is due; raise what is final where there is none."""
+        """Wait until the next attempt is due; raise the final error if there is none."""
         batch, view = course.batch, course.view
         is_counted = not is_awaited(view, course.queue, error)
         retry = next_retry(
@@ -237,7 +238,7 @@ class BatchSender:
             return encode()
         encode = partial(encode, compression_threshold_bytes=threshold)
         if sum(sizes) >= THREAD_COMPRESSION_SIZE:
-            return await asyncio.to_thread(encode)  # zlib lets go of the interpreter
+            return await asyncio.to_thread(encode)  # zlib releases the interpreter's lock
         return encode()
 
     def _ids_of(self, messages: Sequence[Message]) -> Sequence[str]:
@@ -271,7 +272,7 @@ class BatchSender:
             receipt = request.decoder.decode(answer.body)
             course.is_replayed = REPLAYED_HEADER in answer.headers
         except UNREADABLE as error:
-            failure = TransportError(f"{what}: the receipt cannot be read: {error}")
+            failure = TransportError(f"{what}: the receipt is invalid: {error}")
             self._attempts.report(queue, started, failure)
             raise failure from error
         except ErucaError as error:
@@ -313,7 +314,7 @@ class _Course:
         self.attempt = 0
         self.broker_name: str | None = None  # of the last attempt
         self.queue: MessageQueue | None = None  # the last attempt's
-        self.kept_queue: MessageQueue | None = None  # where it may lie already
+        self.kept_queue: MessageQueue | None = None  # where it may already be stored
         self.is_replayed = False
         self.view: PublishView | None = None
         self.encoded: EncodedBatch | None = None
@@ -323,7 +324,7 @@ class _Course:
 
     @property
     def next_brokers(self) -> set[str]:
-        """The queues that the next attempt can use."""
+        """The brokers that the next attempt can use."""
         if (queue := self.batch.queue or self.kept_queue) is not None:
             return {queue.broker_name}
         return set() if self.view is None else {queue.broker_name for queue in self.view.queues}
@@ -332,8 +333,8 @@ class _Course:
 def _check_count(queue: MessageQueue, stored_count: int, batch: PendingBatch) -> None:
     if stored_count != len(batch.messages):
         raise TransportError(
-            f"{queue.broker_name} says it stored {stored_count} messages,"
-            f" and not {len(batch.messages)}"
+            f"{queue.broker_name}: expected {len(batch.messages)} stored messages, found"
+            f" {stored_count}"
         )
 
 

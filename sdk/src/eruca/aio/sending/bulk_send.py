@@ -1,12 +1,12 @@
-"""The batches of one ``send_many``: when the time of each begins, and when the call stops.
+"""The batches of one ``send_many``: the time limit of each, and the end of the call.
 
-A list for thousands of queues makes thousands of batches. Were their time to begin with the call,
-the last ones would time out on a slow machine before they were tried. So:
+A list for thousands of queues makes thousands of batches. If their time limits started with the
+call, the last batches would time out on a slow machine before their first attempt. So:
 
-1. A batch's time begins when it is first tried; :data:`BULK_IN_FLIGHT_MAX` of a producer are tried
-   at a time.
-2. Where no broker has settled a batch for as long as one batch may take, those that have not been
-   tried fail untried. So a call ends, however long its list is, soon after the cluster is gone.
+1. A batch's time limit starts with its first attempt. A producer sends at most
+   :data:`BULK_IN_FLIGHT_MAX` batches at a time.
+2. If no broker settles a batch within the time limit of one batch, the untried batches fail without
+   an attempt. So every call ends soon after the cluster is gone, however long its list is.
 
 Concurrency rule: belongs to one event loop.
 """
@@ -20,17 +20,18 @@ from eruca.aio.sending.send_lane import PendingBatch
 from eruca.contract.errors import ErucaError, TimeoutExpiredError
 from eruca.core.producing.send_result import Stored
 
-BULK_IN_FLIGHT_MAX: Final = 32  # batches; half of the connections to one broker are left to others
+# batches; half of the connections to one broker are left to other sends
+BULK_IN_FLIGHT_MAX: Final = 32
 
 
 class BulkSend:
-    """One call's batches.
+    """The batches of one call.
 
     Args:
-        seconds: What one batch may take, all attempts together.
+        seconds: Time limit of one batch, all attempts together.
 
     Attributes:
-        stalled: Why no further batch is tried; None while batches are.
+        stalled: Why no further batch is sent; None while batches are.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -42,7 +43,7 @@ class BulkSend:
         self.stalled: TimeoutExpiredError | None = None
 
     def add(self, batch: PendingBatch) -> asyncio.Future[Stored]:
-        """Take in a batch; return the future of where it is stored."""
+        """Add a batch; return the future of its place."""
         assert batch.whole is None
         batch.begin = self._begin
         batch.whole = self._loop.create_future()
@@ -53,12 +54,12 @@ class BulkSend:
         return batch.whole
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _begin(self, batch: PendingBatch) -> None:
-        """Let the time of a batch begin, which is to be tried now."""
+        """Start the time limit of a batch before its first attempt."""
         self._untried.pop(batch, None)
         batch.deadline = self._loop.time() + self._seconds
 
@@ -66,7 +67,7 @@ class BulkSend:
         if whole.cancelled():
             return
         error = whole.exception()
-        # A refusal settles a batch as well: somebody is there.
+        # A refusal settles a batch as well: a broker answers.
         if error is None or (isinstance(error, ErucaError) and not error.retryable):
             self._settled_at = self._loop.time()
 
@@ -76,8 +77,9 @@ class BulkSend:
             self._timer = self._loop.call_at(due, self._look)
             return
         self.stalled = TimeoutExpiredError(
-            f"not tried: no batch was stored for {self._seconds:g} s, so the rest was left unsent",
-            fix="send again what was not sent, see failed_indexes; a larger timeout waits longer",
+            f"not tried: no batch was stored for {self._seconds:g} s, so the remaining batches"
+            " were not sent",
+            fix="send the messages in failed_indexes again; a larger timeout waits longer",
         )
         untried, self._untried = self._untried, {}
         for batch in untried:

@@ -1,9 +1,10 @@
-"""The room a producer has for messages that are not acknowledged yet.
+"""The buffer limit of a producer: the number of unacknowledged bytes.
 
-Who finds none waits, first come, first served: nobody is let in before those who wait, though there
-be room for what is small, or a large message would wait for ever and a sharding key lose its order.
-Who is let in takes the room at that moment, and newcomers go on waiting until that task has run: it
-goes into its lane first. A message larger than all the room is let in alone.
+If the buffer is full, senders wait in order of arrival. A newcomer never overtakes a waiter, even
+if its message is small enough. Otherwise a large message could wait for ever, and a sharding key
+could lose its order. A waiter's bytes are counted at the moment when it is admitted. Newcomers wait
+until the admitted task has run, because it must be first in its lane. A message larger than the
+whole buffer is admitted alone.
 
 Concurrency rule: belongs to one event loop.
 """
@@ -17,11 +18,11 @@ from eruca.contract.errors import ClosedError
 
 
 class SendBuffer:
-    """Counts bytes; made with how many there may be.
+    """Counts bytes, up to a limit.
 
     Attributes:
-        size: Bytes that are taken.
-        limit: Up to what size they may be taken at once; below 0 while nobody may.
+        size: Bytes in use.
+        limit: Size up to which bytes can be taken at once; negative while no sender may.
     """
 
     __slots__ = ("_is_closed", "_let_in", "_size_max", "_waiters", "limit", "size")
@@ -29,20 +30,20 @@ class SendBuffer:
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
         self._waiters: OrderedDict[asyncio.Future[None], int] = OrderedDict()  # and their sizes
-        self._let_in: set[asyncio.Future[None]] = set()  # they have room, and have not run yet
+        self._let_in: set[asyncio.Future[None]] = set()  # admitted, and have not run yet
         self._is_closed = False
         self.size = 0
         self.limit = size_max
 
     def take_now(self, size: int) -> bool:
-        """Take room for *size* bytes if it is there and nobody waits for some."""
+        """Take *size* bytes if they are free and no sender waits."""
         if self.size + size > self.limit:
             return False
         self.size += size
         return True
 
     async def take(self, size: int) -> None:
-        """Take room for *size* bytes once it is there.
+        """Take *size* bytes as soon as they are free.
 
         Raises:
             ClosedError: The producer is closed.
@@ -69,12 +70,12 @@ class SendBuffer:
             raise ClosedError("the producer is closed")
 
     def give_back(self, size: int) -> None:
-        """Give back room."""
+        """Return *size* bytes to the buffer."""
         self.size -= size
         self._let_in_next()
 
     def close(self) -> None:
-        """Refuse those who wait and those who come."""
+        """Refuse waiting and future senders."""
         self._is_closed = True
         for waiter in self._waiters:
             if not waiter.done():
@@ -82,7 +83,7 @@ class SendBuffer:
         self._let_in_next()
 
     def _let_in_next(self) -> None:
-        """Let in those who wait, in their order, as long as there is room."""
+        """Admit waiting senders in order, as long as there is room."""
         while self._waiters and not self._is_closed:
             waiter, size = next(iter(self._waiters.items()))
             if not waiter.done():  # else it was cancelled, and its task has not run yet

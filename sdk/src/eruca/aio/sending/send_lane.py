@@ -1,8 +1,8 @@
-"""A lane: messages that may share a batch, on their way through one producer.
+"""A lane: messages of one producer that may share a batch.
 
 Messages that may go to any queue of a topic share one lane, with several batches under way.
-Messages for one particular queue have a lane of their own with one batch under way at a time, and
-that is what keeps them in order, retries included.
+Messages for one particular queue have their own lane with one batch under way at a time. This keeps
+them in order, retries included.
 
 Concurrency rule: everything runs on the producer's event loop; a lane never awaits.
 """
@@ -23,7 +23,7 @@ SendFuture = asyncio.Future[SendResult]
 
 
 class PendingBatch:
-    """Messages that leave together, and who waits for them."""
+    """Messages that are sent together, and the futures of their results."""
 
     __slots__ = (
         "begin",
@@ -40,20 +40,20 @@ class PendingBatch:
     )
 
     def __init__(self, queue: MessageQueue | None, *, opened_at: float, deadline: float) -> None:
-        self.queue = queue  # where it must go; None for any queue of the topic
+        self.queue = queue  # the queue it must go to; None: any queue of the topic
         self.opened_at = opened_at  # by the loop's clock, as all times here
         self.deadline = deadline
         self.messages: list[Message] = []
-        self.futures: list[SendFuture] = []  # one per message, unless there is `whole`
+        self.futures: list[SendFuture] = []  # one per message, unless `whole` is set
         self.whole: asyncio.Future[Stored] | None = None
-        self.begin: Callable[[PendingBatch], None] | None = None  # sets the deadline at last
-        self.message_ids: Sequence[str] | None = None  # given at the first attempt, kept by all
-        self.size = 0  # bytes, by estimate
-        self.is_closed = False  # takes no further message
-        self.finished: asyncio.Future[None] | None = None  # for whoever flushes
+        self.begin: Callable[[PendingBatch], None] | None = None  # starts the time limit
+        self.message_ids: Sequence[str] | None = None  # set at the first attempt, kept by all
+        self.size = 0  # bytes, estimated
+        self.is_closed = False  # accepts no further message
+        self.finished: asyncio.Future[None] | None = None  # for flush()
 
     def succeed(self, stored: Stored) -> None:
-        """Hand out the results."""
+        """Set the results."""
         if self.whole is not None:
             if not self.whole.done():
                 self.whole.set_result(stored)
@@ -63,7 +63,7 @@ class PendingBatch:
                 future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
-        """Hand out an error."""
+        """Set an error."""
         if self.whole is not None:
             if not self.whole.done():
                 self.whole.set_exception(error)
@@ -73,7 +73,7 @@ class PendingBatch:
                 future.set_exception(error)
 
     def drop_cancelled(self) -> None:
-        """Take out the messages nobody waits for any more; none of them has been stored."""
+        """Remove cancelled messages; none of them has been stored."""
         if not any(map(asyncio.Future.cancelled, self.futures)):
             return
         kept = [place for place, future in enumerate(self.futures) if not future.cancelled()]
@@ -83,7 +83,7 @@ class PendingBatch:
             self.message_ids = [self.message_ids[place] for place in kept]
 
     def part(self, start: int, end: int) -> PendingBatch:
-        """Return some of its messages as a batch of their own, ids included."""
+        """Return some of its messages as a new batch, ids included."""
         part = PendingBatch(self.queue, opened_at=self.opened_at, deadline=self.deadline)
         part.messages = self.messages[start:end]
         part.futures = self.futures[start:end]
@@ -92,14 +92,14 @@ class PendingBatch:
 
 
 class SendLane:
-    """Collects messages into batches and lets the batches go one after another.
+    """Collects messages into batches and sends the batches one after another.
 
     Args:
-        send: Sends a batch and hands out its results or its error; never raises.
-        queue: Where everything in this lane goes; None for any queue.
-        limits: How large a batch may grow.
-        linger: How long a batch may wait for company, in seconds.
-        in_flight_max: How many batches may be under way.
+        send: Sends a batch and sets its results or its error; never raises.
+        queue: The queue of all messages in this lane; None: any queue.
+        limits: Maximum size of a batch.
+        linger: How long a batch may wait for more messages, in seconds.
+        in_flight_max: Maximum number of batches under way.
         timeout: From a batch's first message to its deadline, in seconds.
     """
 
@@ -153,9 +153,9 @@ class SendLane:
         return not self._waiting and not self._in_flight
 
     def add(self, message: Message, size: int, deadline: float = 0.0) -> SendFuture:
-        """Put a message into the open batch and return the future of its result.
+        """Add a message to the open batch; return the future of its result.
 
-        A *deadline* beyond the batch's own extends that.
+        If *deadline* is later than the batch's own, the batch gets the later one.
         """
         batch = self._open
         if (
@@ -173,7 +173,7 @@ class SendLane:
         return future
 
     def add_batch(self, batch: PendingBatch) -> None:
-        """Put a batch behind the others; it takes no further message."""
+        """Add a batch after the others; it accepts no further message."""
         self._ownership.check()
         self._close_open_batch()
         batch.is_closed = True
@@ -181,14 +181,14 @@ class SendLane:
         self._pump_soon()
 
     def flush(self) -> list[PendingBatch]:
-        """Stop lingering for what is here now, and return what has not come back yet."""
+        """End the lingering of the present batches; return the unfinished ones."""
         self._ownership.check()
         self._close_open_batch()
         self._pump_soon()
         return [*self._waiting, *self._in_flight.values()]
 
     def cancel(self, error: BaseException, *, under_way: BaseException) -> list[asyncio.Task[None]]:
-        """Fail all that waits, and by another error what is *under_way*; return its tasks."""
+        """Fail all waiting batches, and those *under_way* by another error; return their tasks."""
         self._open = None
         if self._timer is not None:
             self._timer.cancel()
@@ -216,7 +216,7 @@ class SendLane:
             self._pump_soon()
 
     def _pump_soon(self) -> None:
-        # At the end of this turn of the loop: whoever sends in the same turn shares the batch.
+        # At the end of this loop iteration, so that all sends of the iteration share the batch.
         if not self._pump_is_due:
             self._pump_is_due = True
             self._loop.call_soon(self._pump)
@@ -253,14 +253,14 @@ class SendLane:
     def _on_done(self, task: asyncio.Task[None]) -> None:
         batch = self._in_flight.pop(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            batch.fail(error)  # a defect; let it be heard where somebody waits
+            batch.fail(error)  # a defect; raise it where a caller waits
         if batch.finished is not None and not batch.finished.done():
             batch.finished.set_result(None)
         self._pump_soon()
 
 
 def finish(batch: PendingBatch, error: BaseException) -> None:
-    """Fail a batch that never left."""
+    """Fail a batch that was never sent."""
     batch.fail(error)
     if batch.finished is not None and not batch.finished.done():
         batch.finished.set_result(None)

@@ -1,13 +1,12 @@
-"""Answering checks: what became of transactions that this producer group has left undecided.
+"""Answer checks: the outcomes of transactions that this producer group left undecided.
 
-One request for checks is held by one transaction checker. What comes is answered by tasks of its
-own, so that a check that takes long holds up no other one, and the loop asks for no more checks
-than it can begin. A checker that fails is turned away from; while there is none, it is asked again
-after a while, which grows.
+One transaction checker holds one request for checks. A separate task answers each check, so a slow
+check delays no other. The loop requests only as many checks as it can begin. If a checker fails,
+the loop uses another one. While none answers, the loop retries after a pause that grows.
 
-What this producer knows by itself (:mod:`eruca.core.producing.transaction_book`) is answered
-without the program. A check function that raises, answers nonsense or takes too long has said
-``unknown``: the transaction will be asked about again.
+If this producer itself knows the outcome (:mod:`eruca.core.producing.transaction_book`), it answers
+without calling the program. A check function that raises, returns an invalid answer or times out
+counts as ``unknown``: the transaction will be checked again.
 
 Source: RocketMQ 5.3, ``DefaultMQProducerImpl.checkTransactionState``, which has one thread.
 """
@@ -42,14 +41,14 @@ if TYPE_CHECKING:
     from eruca.core.producing.transaction_settings import CheckFunction
     from eruca.core.producing.transactions import Verdict
 
-WAIT_SECONDS: Final = 25.0  # that a request is held; within WAIT_SECONDS_MAX
+WAIT_SECONDS: Final = 25.0  # how long a request is held; within WAIT_SECONDS_MAX
 REST_SECONDS_MIN: Final = 0.5  # after a failure; doubles
 REST_SECONDS_MAX: Final = 15.0
-MORE_ROOM_SECONDS: Final = 0.01  # while there is little: so that a request brings several checks
+MORE_ROOM_SECONDS: Final = 0.01  # if there is little room: so that a request brings several checks
 EMPTY_SECONDS_MIN: Final = 0.2  # from one answer without a check to the next request
-ANSWER_SECONDS_MIN: Final = 1.0  # for an answer that is late already, and may count all the same
+ANSWER_SECONDS_MIN: Final = 1.0  # for a late answer, which may still count
 CHECK_SECONDS_MIN: Final = 0.5  # for a check function
-_ANSWER_PART: Final = 0.2  # of a check's time: left for telling the answer
+_ANSWER_PART: Final = 0.2  # of a check's time: reserved for sending the answer
 
 _MAY_BE_REPEATED: Final = (TransportError, TimeoutExpiredError, UnavailableError, InternalError)
 
@@ -57,15 +56,15 @@ _logger = logging.getLogger(__name__)
 
 
 class CheckLoop:
-    """Takes checks and answers them, until it is closed.
+    """Receives checks and answers them until it is closed.
 
     Args:
-        api: The checkers, as this producer sees them.
-        checkers: Which of them to ask.
-        book: What is known without the program.
+        api: Requests to the checkers.
+        checkers: Selects the checker.
+        book: The outcomes that this producer knows itself.
         check: The program's function.
-        concurrency: How many checks are in hand at a time.
-        client_id: Who answers.
+        concurrency: Maximum number of checks at a time.
+        client_id: The id of the answering client.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class CheckLoop:
         self._is_failing = False
 
     async def close(self) -> None:
-        """Take no more checks, and drop those in hand: they will be asked about again."""
+        """Receive no more checks, and drop the running ones: they will be checked again."""
         tasks = {self._taking, *self._answering}
         for task in tasks:
             task.cancel()
@@ -122,7 +121,7 @@ class CheckLoop:
             self._log_success(url)
             for check in taken.checks:
                 self._begin(url, check)
-            if not taken.checks:  # it has not been held: the checker is stopping, say
+            if not taken.checks:  # not held: for example, the checker is stopping
                 spent = time.monotonic() - asked_at
                 await asyncio.sleep(max(EMPTY_SECONDS_MIN - spent, 0))
 
@@ -149,7 +148,7 @@ class CheckLoop:
             self._has_room.set()
 
     async def _settle(self, url: str, check: ProducerCheck) -> None:
-        """Find out what became of a transaction, and say so."""
+        """Find the outcome of a transaction, and send it."""
         seconds = max((check.answer_until - check.asked_at).total_seconds(), 0.0)
         began_at = time.monotonic()
         reason = None
@@ -163,7 +162,7 @@ class CheckLoop:
         await self._tell(url, check, answer, time.monotonic() + left)
 
     async def _asked(self, check: ProducerCheck, seconds: float) -> tuple[Verdict, str | None]:
-        """Return what the program's check function says, and why it knows nothing."""
+        """Return the verdict of the program's check function, and the reason for ``unknown``."""
         try:
             future = self._calls.start(self._check, transaction_check(check))
             try:
@@ -178,11 +177,11 @@ class CheckLoop:
                 returned = await asyncio.wait_for(returned, seconds)
             return verdict_of(returned), None
         except (Exception, asyncio.CancelledError, SystemExit) as error:
-            # sys.exit ends a thread, nowhere more than that; from here it would end the event loop.
+            # sys.exit ends only a thread; raised here, it would end the event loop.
             if ends_caller(error):
                 raise
             _logger.warning(
-                "the check function failed at transaction %s", check.transaction_id, exc_info=error
+                "the check function failed for transaction %s", check.transaction_id, exc_info=error
             )
             return "unknown", text_of_error(error)
 
@@ -193,14 +192,14 @@ class CheckLoop:
         _logger.warning("%s: transaction %s", text, check.transaction_id)
         if isinstance(future, asyncio.Task):
             future.cancel()
-        self._take_room()  # a thread goes on; what it takes up is not to be given twice
+        self._take_room()  # a thread continues; its room must not be given twice
         future.add_done_callback(self._on_late_end)
         return "unknown", text
 
     def _on_late_end(self, future: asyncio.Future[Any]) -> None:
         self._give_room()
         if not future.cancelled():
-            future.exception()  # nobody waits for it any more
+            future.exception()  # nobody waits for it
 
     async def _tell(
         self, url: str, check: ProducerCheck, answer: CheckAnswer, deadline: float
@@ -252,12 +251,14 @@ class CheckLoop:
 
     def _log_failure(self, url: str | None, error: ErucaError) -> None:
         level = logging.DEBUG if self._is_failing else logging.WARNING
-        _logger.log(level, "no checks from %s: %s", url or "any transaction checker", error)
+        _logger.log(
+            level, "cannot receive checks from %s: %s", url or "any transaction checker", error
+        )
         self._is_failing = True
 
     def _log_success(self, url: str) -> None:
         if self._is_failing:
-            _logger.warning("checks are taken from %s again", url)
+            _logger.warning("receiving checks from %s works again", url)
         self._is_failing = False
 
 

@@ -1,7 +1,7 @@
-"""Finding a transaction checker: any of them will do, so one is asked, and kept while it answers.
+"""Select a transaction checker: all are equivalent, so the client uses one while it answers.
 
-Where the program does not name them, the name servers' key-value table does: looked at first when
-one is needed, and again when none of those known has answered.
+If the program does not name the checkers, the name servers' key-value table does. It is read at the
+first use, and again when no known checker has answered.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ class Checkers:
 
     Args:
         name_servers: The client's.
-        urls: Those that the program names; none: name servers tell.
-        timeout: Seconds to ask name servers.
+        urls: The checkers that the program names; empty: the name servers know them.
+        timeout: Seconds for a request to the name servers.
     """
 
     def __init__(self, name_servers: NameServers, urls: Sequence[str], timeout: float) -> None:
         self._name_servers = name_servers
         self._given = urls
         self._timeout = timeout
-        self._left: list[str] = []  # not turned away from; the first is the one in use
+        self._left: list[str] = []  # those that have not failed; the first is in use
 
     async def url(self) -> str:
-        """Return the one in use.
+        """Return the URL of the current checker.
 
         Raises:
-            NoRouteError: None is known.
+            NoRouteError: No checker is known.
             NameServersUnreachableError: No name server answered.
         """
         if not self._left:
@@ -46,10 +46,10 @@ class Checkers:
         return self._left[0]
 
     def turn_away(self, url: str) -> bool:
-        """Take another one than *url*, which has failed; tell whether one is at hand."""
+        """Stop using *url*, which has failed; return whether another checker is known."""
         if url in self._left:
             self._left.remove(url)
         return bool(self._left)
 
     def _shuffled(self) -> list[str]:
-        return random.sample(self._given, len(self._given))  # producers share the checkers
+        return random.sample(self._given, len(self._given))  # to share the load

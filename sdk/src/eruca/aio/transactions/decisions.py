@@ -1,9 +1,9 @@
-"""Telling a broker what was decided, again and again until it answers or the time is up.
+"""Send a decision to the broker, and retry until it answers or the deadline passes.
 
-Repeating a decision is harmless, so every attempt that may have failed is repeated. A decision that
-could not be delivered leaves the transaction pending: the checker will ask.
+Repeating a decision is harmless, so every failed attempt is retried. If a decision does not reach
+the broker, the transaction stays pending, and the checker will check it.
 
-Source: RocketMQ 5.3, ``DefaultMQProducerImpl.endTransaction``, which tells it once, one way.
+Source: RocketMQ 5.3, ``DefaultMQProducerImpl.endTransaction``, which sends it once, one-way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from eruca.core.producing.transactions import HalfMessage
 
 _MAY_BE_REPEATED: Final = (TransportError, TimeoutExpiredError, UnavailableError, InternalError)
-_ATTEMPTS_LEFT: Final = 2  # at any time: each gets half of the time that is left
+_ATTEMPTS_LEFT: Final = 2  # at any time: each gets half of the remaining time
 _SECONDS_MIN: Final = 0.01
 
 _logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Decisions:
     """Delivers the decisions of one producer group.
 
     Args:
-        api: The brokers.
+        api: Requests to the brokers.
         routes: The client's.
         group: The producer group.
         timeout: Seconds for all attempts at one decision.
@@ -55,18 +55,19 @@ class Decisions:
     async def deliver(
         self, half: HalfMessage, url: str, outcome: Outcome, reason: str | None
     ) -> DecisionReceipt | None:
-        """Return the broker's receipt; None where it gave none in time.
+        """Return the broker's receipt; None if the broker did not answer in time.
 
         Args:
-            half: What is decided about.
-            url: Where it was begun; the route knows better, if it knows the broker.
+            half: The half message.
+            url: The broker where the transaction began; a URL in the current route takes
+                precedence.
             outcome: The decision.
-            reason: Why, for whoever looks at the transaction.
+            reason: Why, for operators who look at the transaction.
 
         Raises:
-            AlreadyDecidedError: It was decided otherwise.
-            TransactionNotFoundError: Its broker does not know it (any more).
-            ErucaError: The broker refuses the decision, and will go on doing so.
+            AlreadyDecidedError: The transaction has the opposite decision.
+            TransactionNotFoundError: Its broker does not know it, or not any more.
+            ErucaError: The broker refuses the decision; a retry fails as well.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
@@ -77,7 +78,7 @@ class Decisions:
             view = self._routes.cached_publish_view(half.message.topic)
             if view is not None:
                 url = view.urls.get(half.queue.broker_name, url)
-            left = max(deadline - loop.time(), _SECONDS_MIN)  # a busy loop comes late
+            left = max(deadline - loop.time(), _SECONDS_MIN)  # a busy loop runs late
             seconds = attempt_seconds(left, _ATTEMPTS_LEFT)
             try:
                 return await self._api.decide(
@@ -101,7 +102,7 @@ class Decisions:
 
     def _log_left(self, half: HalfMessage, outcome: Outcome, error: ErucaError) -> None:
         _logger.warning(
-            "the %s of transaction %s of %s did not reach %s, which leaves it to the checker: %s",
+            "the %s of transaction %s of %s did not reach %s, so it is left to the checker: %s",
             outcome,
             half.transaction_id,
             self._group,

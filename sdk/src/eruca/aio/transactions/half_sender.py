@@ -1,19 +1,19 @@
-"""Sending a half message: choose a queue, try, and try again until the deadline.
+"""Send a half message: choose a queue, try, and retry until the deadline.
 
-A half message whose answer was lost may be stored. Unlike a message's, its next attempt goes to the
-same broker, where beginning again is harmless: a second one elsewhere would be a transaction of its
-own, which the checker might commit as well. Another broker is tried only if the one before has
-certainly stored nothing: there was no connection, or it said so.
+If the answer was lost, the half message may be stored. So the next attempt goes to the same broker,
+where beginning the transaction again is harmless. At another broker it would be a second
+transaction, which the checker might commit as well. Another broker is tried only if the first one
+has certainly stored nothing: there was no connection, or the broker said so.
 
-So these are the states of a sending, and all attempts carry the same transaction id::
+A sending has these states, and all attempts carry the same transaction id::
 
     free ──an attempt may have stored it──▶ bound to its queue, until the deadline
      │                                        │
      └────────────────stored──────────────────┴──▶ the half message
 
-While it is free, it goes where a plain message would go: in turn, around brokers that are slow or
-have failed, and as often as the producer retries. Once it is bound only time helps, so there the
-attempts are not counted, unless the producer does not retry at all.
+A free half message is sent like a plain message: to the next queue, avoiding slow and failed
+brokers, and as often as the producer retries. For a bound one only time helps. So its attempts are
+not counted, unless the producer has no retries at all.
 
 Source: RocketMQ 5.3, ``DefaultMQProducerImpl.sendMessageInTransaction``, which may store two.
 """
@@ -55,17 +55,17 @@ if TYPE_CHECKING:
     from eruca.core.routing.route_table import PublishView
 
 QueueOf = Callable[["PublishView"], "MessageQueue | None"]
-"""Which of a topic's queues a message must go to; None: any."""
+"""Returns the queue of a topic that a message must go to; None: any."""
 
 
 class HalfSender:
     """Sends the half messages of one producer group.
 
     Args:
-        api: The brokers.
+        api: Requests to the brokers.
         routes: The client's.
         group: The producer group.
-        attempts_max: How often a half message is tried at brokers that do not store it.
+        attempts_max: Maximum number of attempts at brokers that have not stored the half message.
         faults: The producer's fault table; None while latency fault tolerance is off.
     """
 
@@ -98,17 +98,17 @@ class HalfSender:
         check_immunity_seconds: float | None,
         timeout: float,
     ) -> tuple[HalfMessage, str]:
-        """Return the half message, once it is stored, and its broker's URL.
+        """Store the half message; return it with its broker's URL.
 
         Args:
             message: What to send.
-            transaction_id: What :meth:`id_of` said.
-            queue_of: Where it must go.
-            check_immunity_seconds: For how long nobody is asked about it.
+            transaction_id: The result of :meth:`id_of`.
+            queue_of: Returns the target queue.
+            check_immunity_seconds: How long the transaction is not checked.
             timeout: Seconds for all attempts together.
 
         Raises:
-            SendFailedError: Every attempt failed; it is unknown whether one of them stored it.
+            SendFailedError: Every attempt failed; a broker may have stored the half message.
             ErucaError: As for sending.
         """
         course = _Course(message, transaction_id, queue_of, check_immunity_seconds, timeout)
@@ -136,7 +136,7 @@ class HalfSender:
         if course.is_bound:
             queue = course.bound_queue
             view = self._routes.cached_publish_view(course.topic)
-            # The broker may have come back elsewhere; while it is away, the route lacks it.
+            # The broker may have a new URL; while it is away, it is not in the route.
             course.url = (
                 course.url if view is None else view.urls.get(queue.broker_name, course.url)
             )
@@ -173,7 +173,7 @@ class HalfSender:
         return receipt
 
     async def _prepare_next(self, course: _Course, error: ErucaError) -> None:
-        """Wait until the next attempt is due; raise what is final where there is none."""
+        """Wait until the next attempt is due; raise the final error if there is none."""
         is_counted = not course.is_bound or self._attempts_max == 1
         is_counted &= not is_awaited(course.view, course.queue, error)
         retry = next_retry(
@@ -210,9 +210,9 @@ class _Course:
         self.attempt = 0
         self.view: PublishView | None = None
         self.wanted: MessageQueue | None = None  # where it must go
-        self.queue: MessageQueue | None = None  # of the last attempt
+        self.queue: MessageQueue | None = None  # the last attempt's
         self.url = ""
-        self.is_bound = False  # to that queue: it may hold the half message
+        self.is_bound = False  # to that queue, which may have the half message
         self.failures: list[tuple[str, ErucaError]] = []
         self.patience = Patience()
 
@@ -228,7 +228,7 @@ class _Course:
 
     @property
     def next_brokers(self) -> set[str]:
-        """The queues that the next attempt can use."""
+        """The brokers that the next attempt can use."""
         if (queue := self.bound_queue if self.is_bound else self.wanted) is not None:
             return {queue.broker_name}
         return set() if self.view is None else {queue.broker_name for queue in self.view.queues}

@@ -55,7 +55,7 @@ async def test_what_cannot_be_closed_keeps_nothing_else_open() -> None:
         await client.close()
 
     assert all(child.has_left for child in children)
-    assert raised.value.__notes__ == ["closing failed elsewhere, too: ValueError('one')"]
+    assert raised.value.__notes__ == ["another close failed, too: ValueError('one')"]
     with pytest.raises(eruca.ClosedError):
         client.context.check_open()
     await client.close()  # again, harmless

@@ -94,7 +94,7 @@ async def test_what_answers_otherwise_is_no_name_server(foreign: HttpResponse) -
     with pytest.raises(eruca.NameServersUnreachableError) as failed:
         await NameServers(["http://broker"], transport).request("GET", "/", timeout=1)
 
-    assert "http://broker: answers, but not as a name server does" in failed.value.detail
+    assert "http://broker: the answer is not a name server's" in failed.value.detail
     assert "ERUCA_NAMESRV_URLS" in str(failed.value)
 
 

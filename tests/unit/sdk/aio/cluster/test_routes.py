@@ -361,7 +361,7 @@ async def test_a_watch_that_rests_goes_on_when_a_name_server_answers_something_e
         await routes.publish_view("orders")
         await until(lambda: len(watches(transport)) == 1)
         server.go_down()
-        await until(lambda: "is not watched just now" in caplog.text)
+        await until(lambda: "the watch of the route of orders failed" in caplog.text)
 
         server.is_down = False
         await routes.refresh("orders")
@@ -433,7 +433,7 @@ async def test_a_topic_without_a_queue_to_write_to_says_so() -> None:
     async with routes_of() as (routes, server, _):
         server.put("orders")
 
-        with pytest.raises(eruca.NoRouteError, match="takes messages"):
+        with pytest.raises(eruca.NoRouteError, match="accepts messages"):
             await routes.publish_view("orders")
         assert (await routes.subscribe_view("orders")).queues == ()
 

@@ -195,7 +195,7 @@ def test_names_and_queries_are_quoted() -> None:
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
 def test_a_name_that_would_make_another_path_is_no_allowed_value(name: str) -> None:
-    with pytest.raises(eruca.ValidationError, match="is no name and no id"):
+    with pytest.raises(eruca.ValidationError, match="expected a name or an id"):
         path_segment(name)
 
 

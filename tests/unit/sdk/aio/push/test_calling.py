@@ -103,7 +103,7 @@ async def test_a_listener_that_waited_for_something_cancelled_has_failed_and_no_
 
     await tell(on_assigned, [QUEUE])
 
-    assert "a listener to assignments failed" in caplog.text
+    assert "the listener for assignments failed" in caplog.text
 
 
 async def test_a_listener_does_not_outlast_the_cancellation_of_its_caller() -> None:

@@ -137,7 +137,7 @@ def test_reading_goes_on_where_retention_has_left_something(
     held.fetch_offset = 50  # what the fetcher does when the broker says so
     held.has_room(0)
 
-    assert "nothing at offset 6" in caplog.text
+    assert "no message at offset 6" in caplog.text
     assert held.count == 1  # what was held is good
     assert held.process.next_offset == 50
 

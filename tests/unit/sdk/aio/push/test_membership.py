@@ -209,7 +209,7 @@ async def test_a_broker_that_does_not_answer_is_told_of_once_and_when_it_does_ag
 
     told = [record.getMessage() for record in caplog.records if "heartbeat" in record.getMessage()]
     assert [text.partition(":")[0] for text in told] == [
-        "broker a did not answer a heartbeat, and is tried again",
+        "broker a did not answer a heartbeat; retrying",
         "broker a answers heartbeats again",
     ]
 

@@ -76,7 +76,7 @@ async def test_an_offset_of_an_earlier_version_is_taken_for_the_topic_of_now_alo
 
     again = OffsetFile(tmp_path, "client", "billing")
     assert not again.forget_another(QUEUE, "9f2c-1")
-    assert "does not say of which topic offset 17" in caplog.text
+    assert "does not contain the topic id for offset 17" in caplog.text
     assert again.forget_another(QUEUE, "9f2c-77")
 
 
