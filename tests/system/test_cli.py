@@ -189,9 +189,9 @@ def test_a_message_that_is_nowhere_is_one_clear_line(eruca: Eruca) -> None:
     assert f"{unique_id} is a unique id" in unplaced.stderr
     assert "store host 127.0.0.0:1 " in missing.stderr
     for said in (unplaced, missing, wrong):
-        assert "give --topic if it is a unique id, or use eruca query id" in said.stderr
-    assert "t-ids has no message of the id order-17" in elsewhere.stderr
-    assert "t-ids has no message of the id 000" in zeros.stderr
+        assert "for a unique id give --topic, or use eruca query id" in said.stderr
+    assert "t-ids has no message with the id order-17" in elsewhere.stderr
+    assert "t-ids has no message with the id 000" in zeros.stderr
     assert "expected an offset id of 32 hex digits" in wrong.stderr
 
 
@@ -387,7 +387,7 @@ async def test_a_tail_tells_that_a_broker_is_away_and_goes_on_when_it_is_back() 
             back = await asyncio.to_thread(tail.stderr.readline)
             await asyncio.to_thread(eruca.piped, "after\n", "send", "--topic=t-away")
 
-            assert gone.startswith("broker-a is away and waited for: ")
+            assert gone.startswith("broker-a is away, waiting for it: ")
             assert back == "broker-a is back\n"
             assert "after" in await asyncio.to_thread(tail.stdout.readline)
             tail.send_signal(signal.SIGINT)
@@ -506,7 +506,7 @@ def test_the_doctor_goes_the_way_that_the_sdk_goes(namesrv_url: str) -> None:
     found = eruca.json("doctor")
 
     [proxy] = [finding for finding in found["findings"] if finding["check"] == "proxy"]
-    assert "do not go through" in proxy["detail"]
+    assert "bypass the environment's proxy" in proxy["detail"]
 
 
 def test_an_output_that_lacks_characters_shows_them_in_another_way(eruca: Eruca) -> None:
@@ -561,7 +561,7 @@ def test_the_doctor_names_what_is_broken_and_how_to_mend_it(namesrv_url: str) ->
     done = eruca("doctor", code=1)
 
     assert "✗ http://127.0.0.1:1" in done.stdout
-    assert "to mend it: start the service" in done.stdout
+    assert "to fix it: start the service" in done.stdout
     assert done.stderr.endswith(", 1 fault\n")
 
 

@@ -262,7 +262,7 @@ async def test_two_runs_into_one_file_do_not_share_its_parts(tmp_path: Path) -> 
                 pass
         await command("export", "orders", "--to", file)
 
-    assert f"another process exports to {file}" in refused
+    assert f"another process is exporting to {file}" in refused
     assert len(file.read_text().splitlines()) == 30
     assert not (tmp_path / "orders.ndjson.parts").exists()
 
@@ -289,7 +289,7 @@ async def test_a_file_that_is_there_is_kept_unless_told_otherwise(tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["orders", "--to", "orders.csv"], "ends in none of"),
+        (["orders", "--to", "orders.csv"], "expected a file name that ends in"),
         (["no-such-topic", "--to", "x.ndjson"], "no-such-topic"),
         (["orders", "--to", "x.ndjson", "--columns", "colour"], "unknown column 'colour'"),
         (["orders", "--to", "x.ndjson", "--query", "http://127.0.0.1:1"], "127.0.0.1:1"),
@@ -425,7 +425,7 @@ async def test_brokers_that_nobody_can_find_are_left_out_only_where_that_is_aske
     assert "--allow-incomplete" in refused
     assert not is_there
     assert "of broker-z may be missing" in said
-    assert "nothing of parcels can be exported" in none
+    assert "cannot export parcels: none of its brokers is live" in none
     assert len(file.read_text().splitlines()) == 30
 
 

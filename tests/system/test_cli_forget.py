@@ -63,10 +63,12 @@ async def test_a_broker_that_was_taken_away_is_forgotten_by_both_services(
 
     assert "is registered at" in too_early
     assert "stop it first" in too_early
-    assert rebuilt.splitlines()[0].startswith("not waited for: broker-b; no name server knows it")
+    assert rebuilt.splitlines()[0].startswith(
+        "not waiting for broker-b, which no name server knows"
+    )
     assert "eruca query forget" in rebuilt
-    assert "made anew: broker-a; 1 row\n" in rebuilt
-    assert "begun: broker-b; eruca query status" in rebuilt
+    assert "rebuilt: broker-a; 1 row\n" in rebuilt
+    assert "started: broker-b; to see the progress: eruca query status" in rebuilt
     assert json.loads(document)["away"] == ["broker-b"]
     assert "give --yes" in asked
     assert said.splitlines() == [
@@ -76,7 +78,7 @@ async def test_a_broker_that_was_taken_away_is_forgotten_by_both_services(
     assert [log["broker_name"] for log in json.loads(status)["followed"]] == ["broker-a"]
     assert "not everything could be searched" not in unknown
     assert "no-such-id" in unknown
-    assert "was never followed, or is forgotten" in again
+    assert "was never followed, or is already forgotten" in again
 
 
 async def test_until_it_is_forgotten_whatever_is_listed_says_that_a_broker_is_away(
@@ -114,10 +116,10 @@ async def test_until_it_is_forgotten_whatever_is_listed_says_that_a_broker_is_aw
     said_later = [await run(lambda c=c: listed(*c, code=0)) for c in commands]  # type: ignore[misc]
     status_later = json.loads(await run(lambda: command("status", "-ojson").stdout))
 
-    away = "broker-b does not answer: no name server knows it now. To mend it: start it; "
+    away = "broker-b does not answer: no name server knows it now. To fix it: start it; "
     assert [c for c, told in zip(commands, said, strict=True) if away not in told] == []
     assert "eruca query forget broker-b" in said[0]
-    may_know = "; broker-b is away, and may know it"
+    may_know = "; broker-b is away, and may have it"
     assert [text for text in said_of_one if may_know not in text] == []
     assert "no name server" in status["brokers"]["broker-b"]["error"]["detail"]
     assert (lag["lag"], list(lag["unanswered"])) == (None, ["broker-b"])
@@ -151,9 +153,12 @@ async def test_what_is_to_be_done_on_every_broker_says_which_has_not_been_told(
 
     moved_later = await run(lambda: said(*reset, code=0))
 
-    assert "broker-b is away: no name server knows it now, and g stays where it is there" in moved
+    assert (
+        "broker-b is away (registered at no name server): the offsets of g there do not change"
+        in moved
+    )
     assert "broker-b" not in moved_later
-    untold = "broker-b has not been told: no name server knows it now. To mend it: start it, and "
+    untold = "broker-b was not changed: no name server knows it now. To fix it: start it, and "
     assert [c for c, text in zip(commands, told, strict=True) if untold not in text] == []
     assert [text for text in (of_one, *told_later) if "broker-b" in text] == []
 

@@ -298,8 +298,8 @@ async def test_watching_goes_on_when_the_only_broker_has_restarted() -> None:
             await cluster.restart("broker-a")
             back = await asyncio.to_thread(watch.stderr.readline)
 
-            assert gone.startswith("not known just now, and asked for again: ")
-            assert back == "known again\n"
+            assert gone.startswith("the lag is unknown now, retrying: ")
+            assert back == "the lag is known again\n"
             assert "queues" in json.loads(await asyncio.to_thread(watch.stdout.readline))
             watch.send_signal(signal.SIGINT)
             watch.communicate(timeout=PATIENCE_SECONDS)

@@ -101,7 +101,7 @@ def test_messages_are_found_by_key_and_by_time_the_newest_first(
     assert one[1].endswith("body 3")
     for nothing in (before, by_tag):
         assert nothing.stdout == ""
-        assert nothing.stderr == "there is no such message\n"
+        assert nothing.stderr == "no message found\n"
 
 
 def test_more_than_asked_for_is_said_and_can_be_had(
@@ -132,7 +132,7 @@ def test_what_a_group_has_read_is_told_apart_from_what_it_has_not(
 
     assert [message["body"]["text"] for message in left["messages"]] == ["body 0"]
     assert len(past["messages"]) == 4
-    assert "--past needs --group" in command("query", "time", "-t", "x", "--past", code=2).stderr
+    assert "--past requires --group" in command("query", "time", "-t", "x", "--past", code=2).stderr
 
 
 def test_a_life_line_tells_each_turn_and_where_groups_stand(
@@ -200,7 +200,7 @@ def test_the_read_model_is_made_anew_while_it_answers(
 
     assert asked.exit_code == 2
     assert "give --yes" in asked.stderr
-    assert done.startswith("made anew: broker-a, broker-b; ")
+    assert done.startswith("rebuilt: broker-a, broker-b; ")
     assert [log["rebuild"] for log in status["followed"]] == [None, None]
     assert sum(log["rows"] for log in status["followed"]) >= len(results)
     assert one["brokers"] == ["broker-b"]

@@ -142,6 +142,6 @@ def test_what_is_sent_with_a_delay_is_listed_and_can_be_recalled(command: Eruca)
     assert first["message_id"] in recalled
     assert len(left) == 2
     assert "delay" in late.stderr
-    assert "neither a span" in nonsense.stderr
+    assert "expected a span" in nonsense.stderr
     assert "no broker has a scheduled message with this id" in unknown.stderr
     assert command.bodies("t-later") == ["at once"]

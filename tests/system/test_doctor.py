@@ -56,7 +56,7 @@ def test_one_that_does_not_answer_is_a_fault_with_a_fix(eruca: Eruca) -> None:
     done = eruca("doctor", code=1)
 
     assert "query service: cannot connect" in done.stdout
-    assert "to mend it: start the service" in done.stdout
+    assert "to fix it: start the service" in done.stdout
 
 
 def test_a_service_of_another_kind_is_not_taken_for_it(eruca: Eruca, urls: Urls) -> None:
@@ -64,7 +64,7 @@ def test_a_service_of_another_kind_is_not_taken_for_it(eruca: Eruca, urls: Urls)
 
     done = eruca("doctor", code=1)
 
-    assert "answers, but not as a query service does" in " ".join(done.stdout.split())
+    assert "the answer is not a query service's" in " ".join(done.stdout.split())
 
 
 def test_a_registered_broker_that_does_not_answer_is_named() -> None:

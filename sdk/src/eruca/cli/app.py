@@ -1,6 +1,6 @@
-"""``eruca``: the command line. Each command lies in a module of its own subject.
+"""``eruca``: the command line. A separate module has the commands of each subject.
 
-Modules are imported when typer needs their options; what a command works with, only when it runs.
+typer imports these modules for their options. Each command imports its dependencies when it runs.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Send, consume and find messages; look after topics and groups; see what is wrong.",
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 sent but for skipped rows, "
-    "130 stopped by Ctrl-C, 143 by SIGTERM.",
+    help="Send, consume and find messages; manage topics and groups; diagnose problems.",
+    epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 sent except for skipped rows,"
+    " 130 stopped by Ctrl-C, 143 by SIGTERM.",
 )
 
 for module in (
@@ -81,5 +81,5 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Keep what is given before the command's name."""
+    """Store the options that precede the command's name."""
     context.obj = Session(namesrv, output or Output.TABLE)

@@ -1,4 +1,4 @@
-"""Asking before something is done that takes from somebody what they have."""
+"""Ask for confirmation before a command that destroys or moves something."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def confirmed(question: str, *, instead: str = "give --yes") -> bool:
-    """Ask on the terminal; where there is none, refuse and say what to do *instead*."""
-    if sys.stdin is None or not sys.stdin.isatty():  # None where it is closed
-        raise typer.BadParameter(f"nobody is there to ask; {instead}")
+    """Ask on the terminal; without a terminal, refuse with *instead* as the instruction."""
+    if sys.stdin is None or not sys.stdin.isatty():  # None: it is closed
+        raise typer.BadParameter(
+            f"cannot ask for confirmation, because stdin is not a terminal; {instead}"
+        )
     with _interruptible():
         return typer.confirm(question, err=True)
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Have Ctrl-C, or SIGTERM, end the command at once.
+    """End the command at once on Ctrl-C or SIGTERM.
 
-    The event loop's own handler only cancels the command's task, which would notice at its next
-    await: once the question has been answered.
+    The event loop's own handler only cancels the command's task. The task would notice that at its
+    next await, after the question was answered.
     """
     handlers = {number: signal.signal(number, _end) for number in _EXIT_CODES}
     try:
@@ -44,4 +46,4 @@ def _interruptible() -> Iterator[None]:
 def _end(number: int, _frame: FrameType | None) -> None:
     raise typer.Exit(
         _EXIT_CODES[signal.Signals(number)]
-    )  # typer takes a KeyboardInterrupt for the answer no
+    )  # typer treats a KeyboardInterrupt as the answer no

@@ -10,11 +10,11 @@ Row = Sequence[object]  # the settings at one broker, as a table shows them
 def change_lines(
     name: str, headings: Sequence[str], before: Mapping[str, Row], after: Mapping[str, Row]
 ) -> list[str]:
-    """Return what has become of each broker's settings that were there before, as lines."""
+    """Return one line for each broker that had settings before, with the changes."""
     lines = []
     for broker_name in sorted(before.keys() & after.keys()):
         pairs = zip(headings, before[broker_name], after[broker_name], strict=True)
         changed = [f"{heading} {old} → {new}" for heading, old, new in pairs if old != new]
         what = ", ".join(changed) or "nothing changed"
-        lines.append(f"{broker_name} had {name} already: {what}")
+        lines.append(f"{broker_name} already had {name}: {what}")
     return lines

@@ -1,13 +1,13 @@
-"""From an async function to a command: shared options, one event loop, errors as one line.
+"""Turn an async function into a command: shared options, one event loop, errors as one line.
 
 Exit codes::
 
-    0    done
-    1    it failed: the line on stderr says what and how to mend it; or the doctor found faults
+    0    success
+    1    failure: stderr says what happened and how to fix it; or the doctor found faults
     2    the command line is wrong
     3    sent, except for bad rows that were skipped
     130  stopped by Ctrl-C
-    143  stopped by SIGTERM, in the same order
+    143  stopped by SIGTERM, in the same orderly way
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ NamesrvOption = Annotated[
     typer.Option(
         "--namesrv",
         metavar="URL",
-        help="Name servers, parted by ';' [ERUCA_NAMESRV_URLS, else http://127.0.0.1:9876].",
+        help="Name servers, separated by ';' [ERUCA_NAMESRV_URLS, else http://127.0.0.1:9876].",
     ),
 ]
 OutputOption = Annotated[
-    Output | None, typer.Option("--output", "-o", help="A table for people or JSON for programs.")
+    Output | None,
+    typer.Option("--output", "-o", help="Output format: a table for people, or JSON for programs."),
 ]
 
 _Function = TypeVar("_Function", bound=Callable[..., Coroutine[Any, Any, int | None]])
@@ -53,8 +54,8 @@ def command(app: typer.Typer, name: str) -> Callable[[_Function], _Function]:
     """Register an async function as a command of *app*.
 
     Its first parameter is the :class:`Session`, the others are typer's. It returns the exit code,
-    or None for 0. ``--namesrv`` and ``--output`` are taken before and after the command's name.
-    Parameters called topic, group, broker or brokers take names, which the shell completes.
+    or None for 0. ``--namesrv`` and ``--output`` are valid before and after the command's name. The
+    shell completes parameters named topic, group, broker or brokers.
     """
 
     def register(function: _Function) -> _Function:
@@ -75,7 +76,7 @@ def _runner(function: _Function) -> Callable[..., None]:
         **arguments: object,
     ) -> None:
         given: Session = context.obj or Session()
-        # An empty one is refused: what was meant for one cluster would be done to another.
+        # An empty value is refused: the command could change another cluster than intended.
         urls = given.namesrv_urls if namesrv is None else namesrv
         session = Session(urls, output or given.output)
         raise typer.Exit(run_guarded(function(session, **arguments), session))
@@ -116,7 +117,7 @@ def run_guarded(work: Coroutine[Any, Any, int | None], session: Session) -> int:
             raise
         return EXIT_TERMINATED
     except BrokenPipeError:
-        leave_unread(sys.stdout)  # whoever read the output has seen enough
+        leave_unread(sys.stdout)  # the reader of the output has closed it
         return 0
     except ErucaError as error:
         _report(session, error_line(error), error.problem() | {"detail": _detail(error)})
@@ -127,17 +128,18 @@ def run_guarded(work: Coroutine[Any, Any, int | None], session: Session) -> int:
 
 
 class _Termination:
-    """Has SIGTERM end a command as Ctrl-C does, which asyncio sees to: by cancelling its task."""
+    """Makes SIGTERM end a command as Ctrl-C does: asyncio cancels the command's task."""
 
     def __init__(self) -> None:
         self.is_asked_for = False
         self._task: asyncio.Task[Any] | None = None
 
     async def ending(self, work: Coroutine[Any, Any, int | None]) -> int | None:
-        """Return what *work* does; on SIGTERM it is cancelled."""
-        if threading.current_thread() is threading.main_thread():  # no other hears of signals
+        """Return the result of *work*; cancel it on SIGTERM."""
+        # only the main thread receives signals
+        if threading.current_thread() is threading.main_thread():
             self._task = asyncio.current_task()
-            with suppress(NotImplementedError):  # on Windows: there SIGTERM ends a process at once
+            with suppress(NotImplementedError):  # on Windows, SIGTERM ends a process at once
                 asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end)
         return await work
 
@@ -150,15 +152,15 @@ class _Termination:
 def error_line(error: ErucaError) -> str:
     """Return an error as one line: what happened, and what to do."""
     line = _detail(error).rstrip(".")
-    # Of wrong values the detail says what is wrong with each: what holds for all adds nothing.
+    # The detail of invalid values already has the fix of each; the default fix adds nothing.
     is_said = error.errors and error.fix == error.default_fix
     if error.fix and not is_said:
-        line += f". To mend it: {error.fix}"
-    return " ".join(line.split())  # a detail that quotes a foreign answer may hold line ends
+        line += f". To fix it: {error.fix}"
+    return " ".join(line.split())  # a quoted answer may contain line ends
 
 
 def _detail(error: ErucaError) -> str:
-    """Return what happened, and what was noted on its way here, such as whose answer it is."""
+    """Return the error's detail and its notes, such as the server that answered."""
     return "; ".join((error.detail, *getattr(error, "__notes__", ())))
 
 

@@ -1,7 +1,7 @@
-"""Shell completion of names: topics, groups and brokers, asked of the cluster.
+"""Shell completion of names: topics, groups and brokers, read from the cluster.
 
-A parameter of a command is completed by its name (``NAMES``), so that no command can forget to.
-Whoever presses Tab waits for the answer: it has a short time limit, and failures complete nothing.
+A command's parameter is completed by its name (``NAMES``), so that no command can omit it. The user
+who presses Tab waits for the answer. So it has a short time limit, and failures complete nothing.
 An error message would be written into the line that is being typed.
 """
 
@@ -21,10 +21,10 @@ from eruca.cli.session import Session
 if TYPE_CHECKING:
     from eruca.aio.client import AsyncClient
 
-COMPLETION_SECONDS: Final = 1.0  # for the cluster's answer: a person who pressed Tab waits for it
+COMPLETION_SECONDS: Final = 1.0  # for the cluster's answer, while the user waits
 
 _LATE: Final = ("eruca.aio.admin", "eruca.aio.group_admin", "eruca.aio.http.httpx_carrier", "httpx")
-"""Modules that a client would import when it asks."""
+"""Modules that a client imports at its first request."""
 
 Ask = Callable[["AsyncClient"], Awaitable[Iterable[str]]]
 
@@ -49,26 +49,26 @@ NAMES: Final[Mapping[str, Ask]] = {
     "broker": _brokers,
     "brokers": _brokers,
 }
-"""The question that completes a parameter of this name."""
+"""The request that completes a parameter of this name."""
 
 
 def completed(name: str, hint: Any) -> Any:  # noqa: ANN401 - a type of any kind
-    """Return the type *hint* of the parameter *name*, completed if it takes the name of something.
+    """Return the type *hint* of the parameter *name*, with completion if *name* has one.
 
     Args:
-        name: The parameter's, in the command's function.
+        name: The parameter's name in the command's function.
         hint: ``Annotated`` with typer's option or argument.
     """
     if name not in NAMES:
         return hint
     kind, about = get_args(hint)
-    own = copy(about)  # commands share some options
+    own = copy(about)  # some options are shared by several commands
     own.autocompletion = _completer(NAMES[name])
     return Annotated[kind, own]
 
 
 def _completer(ask: Ask) -> Callable[[typer.Context, str], list[str]]:
-    # typer knows the two parameters by their types, or by these names where it reads none.
+    # typer recognises the two parameters by type, or by these names if they have no type.
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         names = _asked(ask, Session(_given_urls(ctx)))
         return sorted({name for name in names if name.startswith(incomplete)})
@@ -77,7 +77,7 @@ def _completer(ask: Ask) -> Callable[[typer.Context, str], list[str]]:
 
 
 def _given_urls(context: typer.Context) -> str | None:
-    """Return the name servers that the line typed so far gives, before or after the command."""
+    """Return the name servers in the typed line, before or after the command."""
     found: Any = context
     while found is not None:
         if (urls := found.params.get("namesrv")) is not None:
@@ -93,9 +93,9 @@ def _asked(ask: Ask, session: Session) -> Iterable[str]:
         async with session.client() as client, asyncio.timeout(COMPLETION_SECONDS):
             return await ask(client)
 
-    for module in _LATE:  # importing takes a while, too, but it is no reason to drop an answer
+    for module in _LATE:  # importing takes time, too, but it must not cause a timeout
         import_module(module)
-    logging.disable()  # warnings of retries would be written into the line, too
+    logging.disable()  # warnings about retries would be written into the line, too
     try:
         return asyncio.run(names())
     except (ErucaError, OSError):  # a TimeoutError is an OSError

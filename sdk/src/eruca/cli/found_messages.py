@@ -1,4 +1,4 @@
-"""Answers of the query service as the command line shows them; what may be missing is said."""
+"""Answers of the query service as the command line shows them, with notes on missing data."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 PLACE_HEADINGS: Final = ("stored at", "in", "on", "offset id", "size")
 MESSAGE_HEADINGS: Final = ("stored at", "in", "on", "message id", "tag", "keys", "size")
 _NO_BODY: Final = {
-    "retention": "the broker's log has been deleted as far",
+    "retention": "retention has deleted its record",
     "broker_unreachable": "its broker does not answer",
-    "not_asked": "it was not asked for",
+    "not_asked": "it was not requested",
     "damaged": "its record in the broker's log is damaged",
 }
 
 
 def place_text(topic: str | None, queue_id: int | None, queue_offset: int | None) -> str | None:
-    """Return a place in a queue as one word; None: there is none."""
+    """Return a place in a queue as one word; None if there is none."""
     if topic is None:
         return None
     if queue_id is None:
@@ -32,7 +32,7 @@ def place_text(topic: str | None, queue_id: int | None, queue_offset: int | None
 
 
 def message_fields(message: WholeMessage) -> Iterator[tuple[str, object]]:
-    """Yield what is known of a message but for its body, as names and values."""
+    """Yield a message's fields except its body, as names and values."""
     yield "message id", message.message_id
     yield "offset id", message.offset_message_id
     yield "in", place_text(message.topic, message.queue_id, message.queue_offset)
@@ -50,14 +50,14 @@ def message_fields(message: WholeMessage) -> Iterator[tuple[str, object]]:
 
 
 def body_text(message: WholeMessage) -> str:
-    """Return a message's body as text, or why there is none."""
+    """Return a message's body as text, or the reason why it is missing."""
     if message.body is None:
         return f"no body: {_NO_BODY[message.body_missing or 'not_asked']}"
     return body_line(message.body)
 
 
 def message_row(message: WholeMessage, *, bodies: bool) -> Sequence[object]:
-    """Return a message as a row under ``MESSAGE_HEADINGS``, and its body behind them."""
+    """Return a message as a row under ``MESSAGE_HEADINGS``, then its body if *bodies*."""
     row = (
         time_text(message.stored_at),
         place_text(message.topic, message.queue_id, message.queue_offset),
@@ -84,12 +84,12 @@ def place_row(place: StoredMessage) -> Sequence[object]:
 def missing_line(missing: Missing) -> str:
     """Return what may be missing from an answer, and why, as a line."""
     of = "" if missing.broker_name is None else f" of {missing.broker_name}"
-    return f"something{of} may be missing: {one_line(missing.detail)}"
+    return f"messages{of} may be missing: {one_line(missing.detail)}"
 
 
 def say_missing(session: Session, incomplete: Sequence[Missing]) -> None:
-    """Say what an answer may lack, beside the answer."""
-    if not session.is_json:  # the document says it
+    """Report to stderr what may be missing from an answer."""
+    if not session.is_json:  # the JSON document contains it
         for missing in incomplete:
             session.say(missing_line(missing))
 

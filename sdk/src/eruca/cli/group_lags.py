@@ -26,7 +26,7 @@ LAG_HEADINGS: Final = (
     "committed offset",
     "max offset",
     "lag",
-    "oldest waits",
+    "oldest unread",
     "owner",
 )
 
@@ -34,10 +34,10 @@ LAG_HEADINGS: Final = (
 async def watch_lag(
     session: Session, client: AsyncClient, group: str, topic: str | None, every: float
 ) -> None:
-    """Show how far a group is behind, and look again after *every* so many seconds, for ever.
+    """Show a group's lag again and again, every *every* seconds.
 
     Raises:
-        ErucaError: It is not known from the beginning.
+        ErucaError: The first reading failed.
     """
     from rich.live import Live
 
@@ -49,7 +49,7 @@ async def watch_lag(
                 session.show_line({"at": time_text(datetime.now(UTC))} | lag_document(behind))
             return
         console = output_console()
-        # In a pipe nothing can be drawn over: there one table follows the other.
+        # A pipe cannot be redrawn: there, one table follows another.
         with (
             Live(console=console, auto_refresh=False)
             if console.is_terminal
@@ -66,12 +66,12 @@ async def watch_lag(
 
 
 def partial(behind: GroupLag) -> GroupLag:
-    """Return what is known of queues only, where a broker that is away may have others."""
+    """Return the lag of the known queues, if a broker that is away may have more."""
     return replace(behind, lag=None, oldest_unconsumed_at=None)
 
 
 def total_text(behind: GroupLag, now: datetime) -> str:
-    """Return how far a group is behind in all, in words."""
+    """Return a group's total lag, in words."""
     lag = behind.lag
     what = "an unknown number of messages" if lag is None else counted(lag, "message")
     age = age_text(behind.oldest_unconsumed_at, now)
@@ -95,7 +95,7 @@ def lag_rows(behind: GroupLag, now: datetime) -> Iterable[Sequence[object]]:
 
 
 def lag_document(behind: GroupLag) -> dict[str, object]:
-    """Return how far a group is behind, in all and in each queue, as JSON has it."""
+    """Return a group's lag, in total and in each queue, as JSON data."""
     from eruca.cli.shown_messages import time_text
 
     oldest = behind.oldest_unconsumed_at
@@ -107,7 +107,7 @@ def lag_document(behind: GroupLag) -> dict[str, object]:
 
 
 def queue_documents(behind: GroupLag) -> list[dict[str, object]]:
-    """Return where a group stands in each queue, as JSON has it."""
+    """Return a group's offsets in each queue, as JSON data."""
     return [
         {"broker_name": queue.broker_name} | committed.model_dump(mode="json")
         for queue, committed in sorted(behind.queues.items())
@@ -115,7 +115,7 @@ def queue_documents(behind: GroupLag) -> list[dict[str, object]]:
 
 
 def age_text(since: datetime | None, now: datetime) -> str | None:
-    """Return how long ago *since* was, in its two largest units."""
+    """Return the age of *since*, in its two largest units."""
     if since is None:
         return None
     seconds = max(int((now - since).total_seconds()), 0)
@@ -130,10 +130,9 @@ def age_text(since: datetime | None, now: datetime) -> str | None:
 async def _looks(
     session: Session, client: AsyncClient, group: str, topic: str | None, every: float
 ) -> AsyncGenerator[GroupLag, None]:
-    """Yield how far a group is behind, again and again; raises as :func:`watch_lag` does.
+    """Yield a group's lag again and again; raises as :func:`watch_lag` does.
 
-    Once that has been known, what keeps it from being known is said and waited out: a broker that
-    restarts, say.
+    After the first success, errors are reported and retried, for example while a broker restarts.
     """
     from eruca.contract.errors import ErucaError
 
@@ -146,18 +145,18 @@ async def _looks(
             if not was_known:
                 raise
             if is_known:
-                session.say(f"not known just now, and asked for again: {error.detail}")
+                session.say(f"the lag is unknown now, retrying: {error.detail}")
             is_known = False
         else:
             if not is_known:
-                session.say("known again")
+                session.say("the lag is known again")
             was_known = is_known = True
             yield behind
         await asyncio.sleep(every)
 
 
 def _position(committed: CommittedOffset) -> str | int | None:
-    """Return where a group stands; where it will begin, if it has not yet."""
+    """Return a group's offset, or where it will begin if it has none yet."""
     if committed.committed_offset is not None or committed.started is None:
         return committed.committed_offset
     return f"({committed.started.offset})"

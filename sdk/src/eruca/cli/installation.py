@@ -1,6 +1,6 @@
-"""Say how to install a missing dependency of the command line.
+"""Explain how to install a missing dependency of the command line.
 
-Imports nothing, for it is read where next to nothing is installed.
+Imports nothing, because it runs when almost nothing is installed.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""The script ``eruca``: the command line, or what to install where the SDK is there without it."""
+"""The script ``eruca``: runs the command line, or explains how to install its dependencies."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from eruca.cli.installation import INSTALLATION
 
 
 def run() -> None:
-    """Run the command that the command line names."""
-    sys.stdout = sys.stdout or _nowhere()  # None: whoever started the command has closed it
+    """Run the command that the arguments name."""
+    sys.stdout = sys.stdout or _nowhere()  # None: the caller has closed it
     sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
-        # A message may hold anything; what the terminal's encoding lacks is shown as an escape.
+        # A message may contain any character; those that the terminal cannot encode are escaped.
         if isinstance(stream, io.TextIOWrapper):  # else a test has put something in its place
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -25,14 +25,14 @@ def run() -> None:
     except ModuleNotFoundError as error:
         if error.name != "typer":
             raise
-        sys.exit(f"error: typer is not installed. To mend it: {INSTALLATION}")
-    except KeyboardInterrupt:  # importing takes a while; from here on typer sees to it
+        sys.exit(f"error: typer is not installed. To fix it: {INSTALLATION}")
+    except KeyboardInterrupt:  # importing takes a while; after it, typer handles this
         sys.exit(128 + signal.SIGINT)
     try:
         app()
-    except OSError as error:  # of what typer prints itself: help, and what is wrong with options
+    except OSError as error:  # from typer's own output: help, and errors in options
         sys.exit(f"error: {error.strerror}")
 
 
 def _nowhere() -> TextIO:
-    return Path(os.devnull).open("w")  # for as long as the process lives
+    return Path(os.devnull).open("w")  # open until the process ends

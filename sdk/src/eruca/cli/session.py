@@ -1,8 +1,8 @@
 """The session of a command: access to the cluster, and output of results.
 
-Tables are for people: without lines when they go into a pipe, so that ``grep`` and ``cut`` work on
-them. JSON is for programs: one document, or, where messages stream, one object per line. What is
-said beside the result (progress, counts, errors) goes to stderr.
+Tables are for people. In a pipe they have no borders, so that ``grep`` and ``cut`` work on them.
+JSON is for programs: one document, or one object per line for a stream of messages. Everything else
+(progress, counts, errors) goes to stderr.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from eruca.cli.tables import WholeWords
     from eruca.core.messages.received_message import ReceivedMessage
 
-_PIPE_WIDTH = 1_000_000  # columns; a pipe has no edge at which to fold lines
+_PIPE_WIDTH = 1_000_000  # columns; a pipe has no width to fit
 
 
 class Output(StrEnum):
@@ -34,19 +34,19 @@ class Output(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The options that every command takes."""
+    """The options of every command."""
 
     namesrv_urls: str | None = None  # None: the environment's, else the default
     output: Output = Output.TABLE
 
     @property
     def is_json(self) -> bool:
-        """Tell whether results are wanted as JSON."""
+        """Tell whether to print results as JSON."""
         return self.output is Output.JSON
 
     def client(self) -> AsyncClient:
-        """Return a client of the cluster, to be used as a context manager."""
-        from eruca.aio.client import AsyncClient  # takes a while that --help need not spend
+        """Return a client of the cluster; use it as a context manager."""
+        from eruca.aio.client import AsyncClient  # slow to load, and --help does not need it
 
         return AsyncClient(self.namesrv_urls)
 
@@ -58,7 +58,7 @@ class Session:
         _write(sys.stdout, msgspec.json.format(text, indent=2).decode() + "\n")
 
     def show_line(self, value: object) -> None:
-        """Print one JSON object on a line of its own, at once."""
+        """Print one JSON object on its own line, at once."""
         import msgspec
 
         _write(sys.stdout, msgspec.json.encode(value, enc_hook=_plain).decode() + "\n")
@@ -70,9 +70,9 @@ class Session:
         *,
         none: str | None = None,
     ) -> None:
-        """Print a table, or records where it is too wide; None is a dash, never 0.
+        """Print a table, or records if it is too wide; None is a dash, never 0.
 
-        Without a row *none* is said instead, where it is given.
+        If there is no row, print *none* to stderr, if it is given.
         """
         shown = list(rows)
         if not shown and none is not None:
@@ -93,7 +93,7 @@ class Session:
         return WholeWords(headings, rows, title=title)
 
     def show_record(self, fields: Iterable[tuple[str, object]]) -> None:
-        """Print names and values, one below the other; None is a dash."""
+        """Print names and values, one per line; None is a dash."""
         from eruca.cli.tables import record_lines
 
         console = output_console()
@@ -101,11 +101,11 @@ class Session:
             console.print(line, soft_wrap=True)
 
     def show_text(self, text: str) -> None:
-        """Print a line of the result as it is."""
+        """Print a line of the result unchanged."""
         _write(sys.stdout, text + "\n")
 
     def show_messages(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Print messages, one on a line, at once."""
+        """Print messages, one per line, at once."""
         from eruca.cli.shown_messages import message_document, message_line
 
         if self.is_json:
@@ -122,32 +122,32 @@ class Session:
             console.print(message_line(message), soft_wrap=True)
 
     def check_reader(self) -> None:
-        """Make sure that somebody still reads the output, where it is a pipe.
+        """Check that the output still has a reader, if it is a pipe.
 
-        Only writing would tell otherwise, and what follows a quiet topic writes nothing.
+        Only a write would raise an error, and a command that follows a quiet topic writes nothing.
 
         Raises:
-            BrokenPipeError: Nobody does.
+            BrokenPipeError: The reader has left.
         """
         try:
             descriptor = sys.stdout.fileno()
-        except OSError:  # it is no file: a test has put something in its place
+        except OSError:  # not a file: a test has replaced it
             return
         poll = select.poll()
-        poll.register(descriptor, 0)  # errors are always told
+        poll.register(descriptor, 0)  # errors are always reported
         if any(event & select.POLLERR for _, event in poll.poll(0)):
             raise BrokenPipeError
 
     def write_octets(self, octets: bytes) -> None:
-        """Write a body to stdout as it is."""
+        """Write a body to stdout unchanged."""
         sys.stdout.flush()
         sys.stdout.buffer.write(octets)
         sys.stdout.buffer.flush()
 
     def say(self, text: str) -> None:
-        """Print a line for people, to stderr, so that it never mixes with results.
+        """Print a line for people to stderr, so that it never mixes with results.
 
-        Where nobody reads that any more, nothing is said: it is no reason to end.
+        If stderr has no reader any more, print nothing: that must not end the command.
         """
         try:
             _write(sys.stderr, text + "\n")
@@ -156,19 +156,19 @@ class Session:
 
 
 def leave_unread(stream: TextIO) -> None:
-    """Have what *stream* holds and is given go nowhere: its reader has left."""
+    """Discard the content and all later output of *stream*: its reader has left."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, stream.fileno())
     os.close(devnull)
 
 
 def output_console() -> Console:
-    """Return a console for results: as wide as they need where nothing has an edge."""
+    """Return a console for results; without a terminal, its width is unlimited."""
     from rich.console import Console
 
     class PipedConsole(Console):
         def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # handled once, for every way of printing, by the command
+            raise BrokenPipeError  # the command handles it for every way of printing
 
     is_terminal = sys.stdout.isatty()
     return PipedConsole(
@@ -186,7 +186,7 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def _plain(value: object) -> object:
-    """Return a pydantic model, which msgspec has no encoding for, as a dict."""
+    """Return a pydantic model as a dict, because msgspec cannot encode it."""
     from pydantic import BaseModel
 
     assert isinstance(value, BaseModel), type(value)

@@ -1,4 +1,4 @@
-"""A received message as the command line shows it: a JSON object, or one line of a terminal."""
+"""A received message as the command line shows it: a JSON object, or one line of text."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def message_document(message: ReceivedMessage) -> dict[str, object]:
 
 
 def body_document(body: bytes, properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return a body as the contract does: JSON where it was sent so, else text, else base64."""
+    """Return a body as in the contract: as JSON if it is JSON, else text, else base64."""
     import json
 
     from eruca.contract.properties import BODY_FORMAT, JSON_FORMAT
 
     try:
         if properties.get(BODY_FORMAT) == JSON_FORMAT:
-            with suppress(ValueError, RecursionError):  # then it is shown as it is
+            with suppress(ValueError, RecursionError):  # otherwise it is shown unchanged
                 return {"json": json.loads(body)}
         return {"text": body.decode()}
     except UnicodeDecodeError:
@@ -65,7 +65,7 @@ def body_document(body: bytes, properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def body_line(body: Mapping[str, Any]) -> str:
-    """Return a body, as the contract has it, as people are shown it."""
+    """Return a body from its contract form, as text for people."""
     import json
 
     if "json" in body:
@@ -80,7 +80,7 @@ def time_text(moment: datetime) -> str:
 
 
 def message_line(message: ReceivedMessage) -> Text:
-    """Return the message on one line: when, where, tag and keys, body."""
+    """Return the message on one line: time, place, tag and keys, body."""
     from rich.text import Text
 
     line = Text()
@@ -103,7 +103,7 @@ def message_line(message: ReceivedMessage) -> Text:
 
 
 def _body_of(message: ReceivedMessage) -> dict[str, Any]:
-    """Return its body, or why that cannot be read: others are waiting to be shown behind it."""
+    """Return the body, or why it is unreadable; an error would hide the messages after it."""
     from eruca.contract.errors import DamagedMessageError
 
     try:
@@ -113,7 +113,7 @@ def _body_of(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def one_line(text: str) -> str:
-    """Return *text* without what would break or recolour the line, and cut where it is long."""
+    """Return *text* without control characters that change the line, and truncate it."""
     shown = text[: _BODY_SHOWN + 1]
     printable = "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown[:_BODY_SHOWN]

@@ -1,8 +1,8 @@
-"""Brokers that do not answer: what the others say is shown all the same.
+"""Brokers that do not answer: the data of the others is shown nevertheless.
 
-Such an answer is not whole, so the command says who is missing, and its exit code is 1. A broker
-that no name server knows any more would not even be asked; the query services have read its log,
-and know of it until they are told to forget it.
+Such an answer is incomplete. So the command names the missing brokers, and its exit code is 1. A
+broker that no name server knows any more would not even be called. But the query services have read
+its log, and know it until an operator drops it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _AWAY_SECONDS: Final = 5.0  # as long as the doctor waits for a service
 
 
 async def away(client: AsyncClient) -> dict[str, ErucaError]:
-    """Return the brokers whose log query services have read and that no name server knows now.
+    """Return the brokers whose logs query services have read and that no name server knows now.
 
-    Who has no query service that answers cannot know of any: to them there is none.
+    Empty if no query service answers.
     """
     from eruca.contract.errors import BrokerNotFoundError, ErucaError
 
@@ -37,7 +37,7 @@ async def away(client: AsyncClient) -> dict[str, ErucaError]:
         return {
             name: BrokerNotFoundError(
                 "no name server knows it now",
-                fix=f"start it; one that was taken away for good: eruca query forget {name}",
+                fix=f"start it; for a broker that was removed for good: eruca query forget {name}",
             )
             for name in followed - known
         }
@@ -45,30 +45,31 @@ async def away(client: AsyncClient) -> dict[str, ErucaError]:
 
 
 async def missed(client: AsyncClient, *, without: Collection[str] = ()) -> list[str]:
-    """Return the brokers that a change of all has not reached, but for those known to be gone."""
+    """Return the brokers that a change has not reached, except those *without*."""
     return sorted((await away(client)).keys() - set(without))
 
 
 @asynccontextmanager
 async def noted(client: AsyncClient) -> AsyncIterator[None]:
-    """Have what no broker knows be told with those that are away: one of them may know it."""
+    """Add a note to not-found errors about brokers that are away and may have the object."""
     from eruca.contract.errors import NotFoundError
 
     try:
         yield
     except NotFoundError as error:
         for name in await missed(client):
-            error.add_note(f"{name} is away, and may know it")
+            error.add_note(f"{name} is away, and may have it")
         raise
 
 
 def untold(session: Session, names: Iterable[str]) -> int:
-    """Say which brokers a change has not reached, and return the exit code."""
+    """Report the brokers that a change has not reached; return the exit code."""
     code = 0
     for name in names:
         session.say(
-            f"{name} has not been told: no name server knows it now. To mend it: start it, and "
-            f"repeat the command; one that was taken away for good: eruca query forget {name}"
+            f"{name} was not changed: no name server knows it now. To fix it: start it, and"
+            " repeat the command; for a broker that was removed for good: eruca query forget"
+            f" {name}"
         )
         code = EXIT_FAILED
     return code
@@ -77,20 +78,20 @@ def untold(session: Session, names: Iterable[str]) -> int:
 def said(
     session: Session, unanswered: Mapping[str, ErucaError], *, is_in_document: bool = True
 ) -> int:
-    """Say which brokers do not answer, and return the exit code.
+    """Report the brokers that do not answer; return the exit code.
 
     Args:
         session: The command's.
-        unanswered: How each of them does not, by its name.
-        is_in_document: Whether JSON tells them already; a list has no room for them.
+        unanswered: The error of each of them, by name.
+        is_in_document: Whether the JSON output already contains them; a JSON list does not.
     """
     if not (session.is_json and is_in_document):
         for name, error in sorted(unanswered.items()):
-            fix = f". To mend it: {error.fix}" if error.fix else ""
+            fix = f". To fix it: {error.fix}" if error.fix else ""
             session.say(f"{name} does not answer: {error.detail}{fix}")
     return EXIT_FAILED if unanswered else 0
 
 
 def documents(unanswered: Mapping[str, ErucaError]) -> dict[str, object]:
-    """Return them as JSON has them, by broker name."""
+    """Return them as JSON data, by broker name."""
     return {name: error.problem() for name, error in sorted(unanswered.items())}

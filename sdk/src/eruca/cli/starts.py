@@ -11,8 +11,8 @@ _SPAN: Final = re.compile(r"(\d{1,9})([smhd])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 START_HELP: Final = (
-    "Where to begin: earliest, latest, a time (2026-11-01T12:00:00Z) or so long ago (90s, 15m, "
-    "2h, 3d)."
+    "Where to begin: earliest, latest, a time (2026-11-01T12:00:00Z) or a span before now"
+    " (90s, 15m, 2h, 3d)."
 )
 
 
@@ -27,10 +27,10 @@ Start = QueueEnd | datetime
 
 
 def start_of(text: str, now: datetime) -> Start:
-    """Return where *text* says that reading begins; a time without a zone is local.
+    """Return the start position that *text* means; a time without a zone is local.
 
     Raises:
-        ValueError: It says nothing of the kind; the text says what would do.
+        ValueError: The text is invalid; the error lists the valid forms.
     """
     if text in tuple(QueueEnd):
         return QueueEnd(text)
@@ -38,17 +38,17 @@ def start_of(text: str, now: datetime) -> Start:
         try:
             return now - ago
         except OverflowError:
-            raise ValueError(f"{text!r} is before the beginning of time") from None
+            raise ValueError(f"{text!r} is out of range") from None
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         raise ValueError(
-            f"{text!r} is neither earliest, latest, a time such as 2026-11-01T12:00:00Z, "
-            "nor a span such as 15m"
+            "expected earliest, latest, a time such as 2026-11-01T12:00:00Z, or a span such as"
+            f" 15m; found {text!r}"
         ) from None
 
 
 def span_of(text: str) -> timedelta | None:
-    """Return the span that *text* is, such as ``90s`` or ``3d``; None: it is none."""
+    """Return the span in *text*, such as ``90s`` or ``3d``; None if it is not one."""
     match = _SPAN.fullmatch(text)
     return None if match is None else timedelta(**{_UNITS[match[2]]: int(match[1])})

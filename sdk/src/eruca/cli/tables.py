@@ -1,7 +1,7 @@
-"""Tables as the terminal shows them: whole words only, so that they can be copied.
+"""Tables for the terminal: only whole words, so that they can be copied.
 
-Ids, times and URLs are of no use in halves. Where a table is wider than the terminal, each of its
-rows is shown as a record instead: a line for each cell, however long.
+Half of an id, time or URL is useless. If a table is wider than the terminal, each row is shown as a
+record instead, with one line per cell.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNLIMITED: Final = 1_000_000  # columns: more than any table has
 
 
 class WholeWords:
-    """Headings and rows, as a table where it fits, else as records; None is shown as a dash."""
+    """Headings and rows: a table if it fits, else records; None is shown as a dash."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class WholeWords:
         self._title = title
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield what fits into the width."""
+        """Yield the form that fits the width."""
         table = self._table()
         whole = Measurement.get(console, options.update(max_width=_UNLIMITED), table)
         if whole.maximum <= options.max_width:
@@ -65,7 +65,7 @@ class WholeWords:
 
 
 def record_lines(fields: Iterable[tuple[str, object]]) -> Iterable[Text]:
-    """Return names and values, one below the other; a long value runs on."""
+    """Return names and values, one per line; a long value wraps."""
     shown = [(name, _cell(value)) for name, value in fields]
     width = max((len(name) for name, _ in shown), default=0)
     return [

@@ -81,8 +81,8 @@ def test_all_that_is_known_of_a_message_is_shown() -> None:
         ({}, "two\nlines"),
         ({"body": {"text": ""}}, ""),
         ({"body": {"base64": "/wA="}}, "base64:/wA="),
-        (LISTED, "no body: it was not asked for"),
-        (LISTED | {"body_missing": "retention"}, "no body: the broker's log has been deleted"),
+        (LISTED, "no body: it was not requested"),
+        (LISTED | {"body_missing": "retention"}, "no body: retention has deleted its record"),
         (LISTED | {"body_missing": "broker_unreachable"}, "no body: its broker does not answer"),
     ],
 )
@@ -101,5 +101,5 @@ def test_what_may_be_missing_is_said_with_the_reason() -> None:
     of_one = Missing(broker_name="broker-b", reason="broker_unreachable", detail="it is\nstopped")
     of_any = Missing(broker_name=None, reason="name_servers_unreachable", detail="none answers")
 
-    assert missing_line(of_one) == r"something of broker-b may be missing: it is\nstopped"
-    assert missing_line(of_any) == "something may be missing: none answers"
+    assert missing_line(of_one) == r"messages of broker-b may be missing: it is\nstopped"
+    assert missing_line(of_any) == "messages may be missing: none answers"

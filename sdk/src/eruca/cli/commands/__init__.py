@@ -1,1 +1,1 @@
-"""The commands, a module for each subject."""
+"""The commands, one module for each subject."""

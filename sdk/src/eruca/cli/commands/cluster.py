@@ -1,4 +1,4 @@
-"""``eruca route`` and ``eruca status``: where a topic is, and how the cluster is doing."""
+"""``eruca route`` and ``eruca status``: a topic's brokers, and the cluster's health."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 
 async def route(session: Session, *, topic: TopicArgument) -> None:
-    """Show which brokers have a topic's queues, and where they are reached."""
+    """Show the brokers of a topic, with their queues and URLs."""
     async with session.client() as client:
         found = await client.admin.route(topic)
     if session.is_json:
@@ -65,14 +65,17 @@ async def route(session: Session, *, topic: TopicArgument) -> None:
         ),
     )
     if found.order_config:
-        session.say(f"sharding keys are divided over {', '.join(found.order_config.split(';'))}")
+        session.say(
+            "sharding keys are divided over these queues:"
+            f" {', '.join(found.order_config.split(';'))}"
+        )
 
 
 async def status(session: Session) -> int:
     """Show every name server and broker: log, projections, disk, load.
 
-    Exit code 1 when one of them does not answer, a broker is away that the query service has
-    read, or no name server can list the brokers yet; see also: eruca doctor.
+    Exit code 1 if one of them does not answer, if a broker that the query service has read is away,
+    or if no name server can list the brokers yet. See also: eruca doctor.
     """
     from eruca.contract.errors import ErucaError, NameServerSettlingError
 

@@ -1,4 +1,4 @@
-"""``eruca consume``: a member of a group that prints what it gets."""
+"""``eruca consume``: a member of a group that prints its messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eruca.core.messages.received_message import ReceivedMessage
 
 _BATCH: Final = 64  # messages printed at a time
-_LOOK_SECONDS: Final = 1.0  # between two looks whether somebody still reads the output
+_LOOK_SECONDS: Final = 1.0  # between two checks whether the output still has a reader
 
 
 def register(app: typer.Typer) -> None:
@@ -35,34 +35,36 @@ async def consume(
     session: Session,
     *,
     topic: TopicArgument,
-    group: Annotated[str, typer.Option("--group", "-g", help="The group to be a member of.")],
+    group: Annotated[str, typer.Option("--group", "-g", help="The group to join.")],
     tags: FilterOption = SUBSCRIBE_ALL,
     sql: SqlOption = None,
     start: Annotated[
         str | None, typer.Option("--start", help=f"Where a new group begins. {START_HELP}")
     ] = None,
     ordered: Annotated[
-        bool, typer.Option("--ordered", help="One message of a queue after the other.")
+        bool, typer.Option("--ordered", help="Handle the messages of each queue one after another.")
     ] = False,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", help="Stop after so many.", min=1)
+        int | None, typer.Option("--count", "-n", help="Stop after this number of messages.", min=1)
     ] = None,
 ) -> None:
-    """Consume a topic as a member of a group: print each message once, whoever else is a member.
+    """Consume a topic as a member of a group: each message goes to one member, which prints it.
 
-    Unlike tail this moves the group. Ctrl-C hands the queues over to the other members.
+    Unlike tail, this command commits the group's offsets. On Ctrl-C it hands its queues over to the
+    other members.
     """
     begin = None if start is None else start_of_option(start)
     wanted = checked_filter(tags, sql)
     enough = asyncio.Event()
     left = count
-    unprinted: list[OSError] = []  # why, where something could not be printed
+    unprinted: list[OSError] = []  # errors of printing
 
     async def show(messages: list[ReceivedMessage] | ReceivedMessage) -> None:
         nonlocal left
         some = messages if isinstance(messages, list) else [messages]
         for message in some:
-            _ = message.body  # what cannot be read is not done with: it comes again, and is buried
+            # an unreadable message is not acknowledged: it is redelivered and becomes a dead letter
+            _ = message.body
         try:
             session.show_messages(some)
         except OSError as error:
@@ -72,7 +74,7 @@ async def consume(
         if left is not None:
             left -= 1
             if left == 0:
-                await consumer.pause()  # before the next one is handed out
+                await consumer.pause()  # before the next message is handed out
                 enough.set()
 
     from eruca.contract.errors import SubscriptionConflictError
@@ -86,11 +88,11 @@ async def consume(
             concurrency=1,
             batch_count_max=1 if count is not None else _BATCH,
             listeners=Listeners(
-                on_assigned=lambda queues: session.say(f"reads {_names(queues)}"),
-                on_revoked=lambda queues: session.say(f"hands over {_names(queues)}"),
-                on_lost=lambda queues: session.say(f"has lost {_names(queues)}"),
+                on_assigned=lambda queues: session.say(f"reading {_names(queues)}"),
+                on_revoked=lambda queues: session.say(f"handing over {_names(queues)}"),
+                on_lost=lambda queues: session.say(f"lost {_names(queues)}"),
                 on_damaged=lambda message: session.say(
-                    f"skips a damaged message: {message!r}, {message.damage}"
+                    f"skipping a damaged message: {message!r}, {message.damage}"
                 ),
             ),
         )
@@ -107,10 +109,10 @@ async def consume(
 
 
 async def _left_in_hand() -> None:
-    """End the handler, and whoever calls it, without a verdict: the next member begins there.
+    """Stop the handler and its caller without a verdict: the next member begins at this message.
 
-    Raised as an error, that nobody reads the output would be the message's failure: it, and all
-    that are handed out until the member has left, would be retries, and in the end dead letters.
+    The output's reader has left. If that raised an error, it would count as a failure of the
+    message. This message and the following ones would be retried, and finally become dead letters.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -119,7 +121,7 @@ async def _left_in_hand() -> None:
 
 
 async def _advice(client: AsyncClient, group: str, topic: str) -> str:
-    """Return how a topic can be consumed although the group's members subscribe otherwise."""
+    """Return how to consume a topic whose group has other subscriptions."""
     own = "use a group of your own"
     configs = await client.admin.groups.get(group)
     filters = {
@@ -137,7 +139,7 @@ async def _advice(client: AsyncClient, group: str, topic: str) -> str:
 
 
 async def _until_done(session: Session, consumer: AsyncPushConsumer, enough: asyncio.Event) -> None:
-    """Return when there is enough; raise when the consumer ends or nobody reads the output."""
+    """Return when enough is printed; raise if the consumer ends or the output has no reader."""
     stopped = asyncio.create_task(consumer.wait_stopped())
     try:
         while not enough.is_set():

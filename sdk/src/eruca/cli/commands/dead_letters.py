@@ -1,4 +1,4 @@
-"""``eruca dlq``: what a group gave up on, why, and sending it once more."""
+"""``eruca dlq``: list a group's dead letters with their reasons, and redrive them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,23 @@ if TYPE_CHECKING:
     from eruca.contract.errors import ErucaError
 
 OriginOption = Annotated[
-    str | None, typer.Option("--topic", "-t", help="Those that came from this topic.")
+    str | None, typer.Option("--topic", "-t", help="Only letters that came from this topic.")
 ]
 ReasonOption = Annotated[
-    str | None, typer.Option("--reason", help="Those with this reason, such as failed.")
+    str | None, typer.Option("--reason", help="Only letters with this reason, such as failed.")
 ]
 SinceOption = Annotated[
-    str | None, typer.Option("--since", help="Dead then or later: a time or a span, such as 2h.")
+    str | None,
+    typer.Option(
+        "--since",
+        help="Only letters that died at this time or later: a time or a span, such as 2h.",
+    ),
 ]
 UntilOption = Annotated[
-    str | None, typer.Option("--until", help="Dead before then: a time or a span, such as 2h.")
+    str | None,
+    typer.Option(
+        "--until", help="Only letters that died before this time: a time or a span, such as 2h."
+    ),
 ]
 
 _ERROR_SHOWN: Final = 60  # characters of the last error in a list
@@ -41,7 +48,7 @@ _ERROR_SHOWN: Final = 60  # characters of the last error in a list
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(no_args_is_help=True, help="See dead letters and send them once more.")
+    group = typer.Typer(no_args_is_help=True, help="List dead letters and redrive them.")
     command(group, "list")(list_)
     command(group, "show")(show)
     command(group, "redrive")(redrive)
@@ -56,11 +63,13 @@ async def list_(
     reason: ReasonOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    count: Annotated[int, typer.Option("--count", "-n", help="How many at most.", min=1)] = 100,
+    count: Annotated[
+        int, typer.Option("--count", "-n", help="Maximum number of letters.", min=1)
+    ] = 100,
 ) -> int:
-    """List what a group gave up on, oldest first, broker by broker.
+    """List a group's dead letters, oldest first, broker by broker.
 
-    Exit code 1 when a broker does not answer; what the others have is shown.
+    Exit code 1 if a broker does not answer; the dead letters of the others are shown.
     """
     found: list[HeldDeadLetter] = []
     unanswered: dict[str, ErucaError] = {}
@@ -75,7 +84,7 @@ async def list_(
         )
         async for held in letters:
             if len(found) == count:
-                session.say(f"there are more than {count}; see --count")
+                session.say(f"there are more than {count}; raise --count to see them")
                 break
             found.append(held)
         unanswered |= await silent_brokers.away(client)
@@ -92,7 +101,7 @@ async def list_(
             "reason",
             "attempts",
             "last error",
-            "dead since",
+            "died at",
             "redriven",
         ],
         (_row(held) for held in found),
@@ -106,10 +115,13 @@ async def show(
     *,
     group: GroupArgument,
     letter: Annotated[
-        str, typer.Argument(metavar="BROKER/ID", help="As in the first column of: eruca dlq list.")
+        str,
+        typer.Argument(
+            metavar="BROKER/ID", help="A dead letter, as in the first column of: eruca dlq list."
+        ),
     ],
 ) -> None:
-    """Show one dead letter as JSON: why it is there, where it came from, and the message."""
+    """Show one dead letter as JSON: its reason, its origin, and the message."""
     broker_name, dead_letter_id = _place(letter)
     async with session.client() as client:
         found = await client.admin.groups.dead_letter(group, broker_name, dead_letter_id)
@@ -122,34 +134,34 @@ async def redrive(
     group: GroupArgument,
     letters: Annotated[
         list[str] | None,
-        typer.Argument(metavar="BROKER/ID", help="These; else those the options choose."),
+        typer.Argument(
+            metavar="BROKER/ID", help="These dead letters; default: those that the options select."
+        ),
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="All dead letters.")] = False,
     topic: OriginOption = None,
     reason: ReasonOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", help="How many a second at most.", min=0.01)
+        float | None, typer.Option("--rate", help="Maximum number per second.", min=0.01)
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would happen.")
     ] = False,
     yes: YesOption = False,
 ) -> int:
-    """Send dead letters to the topics they came from, as if they were new.
+    """Send dead letters to their topics of origin, as new messages.
 
-    It ends with what was dead when it began. If it is interrupted, run it again: what was redriven
-    is skipped.
+    The command covers the letters that exist when it begins. If it is interrupted, run it again: it
+    skips redriven letters.
     """
     is_filtered = any(value is not None for value in (topic, reason, since, until))
     if bool(letters) + is_filtered + all_ != 1:
-        raise typer.BadParameter(
-            "say which in one way: BROKER/ID, or options that choose, or --all"
-        )
+        raise typer.BadParameter("expected one of: BROKER/ID, options that select, or --all")
     if not (dry_run or yes):
-        question = f"Send dead letters of {group} once more?"
-        if not confirmed(question, instead="give --yes, or --dry-run to look"):
+        question = f"Redrive dead letters of {group}?"
+        if not confirmed(question, instead="give --yes, or --dry-run to see the effect"):
             return EXIT_FAILED
     progress = _progress_bar()
     task = progress.add_task(group, total=None)
@@ -159,7 +171,7 @@ async def redrive(
         try:
             for done in step.outcomes:
                 _show_outcome(session, done, dry_run=dry_run)
-        except BrokenPipeError:  # it was told to send them all, with or without a reader
+        except BrokenPipeError:  # redrive all letters, even if the output has no reader any more
             leave_unread(sys.stdout)
 
     async with session.client() as client:
@@ -233,14 +245,16 @@ def _moment(text: str | None) -> datetime | None:
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if not isinstance(moment, datetime):
-        raise typer.BadParameter(f"{text} is no time; such as 2026-11-01T12:00:00Z, or 2h")
+        raise typer.BadParameter(
+            f"expected a time such as 2026-11-01T12:00:00Z, or a span such as 2h; found {text}"
+        )
     return moment
 
 
 def _place(text: str) -> tuple[str, int]:
     broker_name, _, number = text.rpartition("/")
     if not broker_name or not (number.isascii() and number.isdigit()):
-        raise typer.BadParameter(f"{text!r} is not BROKER/ID, such as broker-a/17")
+        raise typer.BadParameter(f"expected BROKER/ID such as broker-a/17, found {text!r}")
     return broker_name, int(number)
 
 

@@ -1,4 +1,4 @@
-"""``eruca doctor``: what is wrong between here and a stored message."""
+"""``eruca doctor``: find faults between here and a stored message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eruca.cli.diagnosing.findings import Finding
 
 _MARKS: Final = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "fault": ("✗", "red")}
-_PLAIN_MARKS: Final = {"✓": "+", "!": "!", "✗": "-"}  # where the output's encoding has no others
+_PLAIN_MARKS: Final = {"✓": "+", "!": "!", "✗": "-"}  # for an encoding that lacks the marks
 _SUBJECT_WIDTH: Final = 24
 _CHECK_WIDTH: Final = 15
 
@@ -33,15 +33,15 @@ async def doctor(
     write: Annotated[
         bool,
         typer.Option(
-            "--write", help="Also send a message through each broker, on a throwaway topic."
+            "--write", help="Also send a message through each broker, on a temporary topic."
         ),
     ] = False,
 ) -> int:
-    """Check each hop between here and a stored message; say what is wrong and how to mend it.
+    """Check each step from here to a stored message; report faults and their fixes.
 
-    Exit code 1 when something is broken; warnings do not count.
+    Exit code 1 if something is broken; warnings do not count.
     """
-    # Imported when it runs: httpx and pydantic take longer than --help may.
+    # Imported when it runs: httpx and pydantic would delay --help.
     from eruca.cli.diagnosing.diagnosis import examine
     from eruca.cli.diagnosing.findings import is_healthy
 
@@ -71,5 +71,5 @@ def _shown(finding: Finding, *, is_plain: bool) -> Text:
     text.append(f"{finding.subject:<{_SUBJECT_WIDTH}} {finding.check:<{_CHECK_WIDTH}} ", "default")
     text.append(finding.detail, "default" if mark == "✓" else colour)
     if finding.fix is not None:
-        text.append(f"\n  to mend it: {finding.fix}", "bold default")
+        text.append(f"\n  to fix it: {finding.fix}", "bold default")
     return text

@@ -1,4 +1,4 @@
-"""``eruca export``: a topic as a file."""
+"""``eruca export``: export a topic to a file."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from eruca.contract.errors import RangeDeletedError
     from eruca.contract.exports import ExportPartition, ExportPlan, ExportRange
 
-PART_ROWS: Final = 100_000  # what a broken connection has to read again, at most
+PART_ROWS: Final = 100_000  # maximum number of rows to read again after a broken connection
 TRIES: Final = 5  # of one part, in a row
-_DAMAGED_TOLD_MAX: Final = 20  # messages; all of them are in the file
+_DAMAGED_TOLD_MAX: Final = 20  # messages; the file has all of them
 _PAUSE_SECONDS: Final = 0.5  # before the second try; doubles
 
 
@@ -51,30 +51,33 @@ async def export(
         ),
     ],
     columns: Annotated[
-        str | None, typer.Option(help="Names of columns, parted by ','; by default all.")
+        str | None, typer.Option(help="Column names, separated by ','; default: all.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(help="Stored then or later: a time, or so long ago.")
+        str | None,
+        typer.Option(
+            help="Only messages stored at this time or later: a time, or a span before now."
+        ),
     ] = None,
-    until: Annotated[str | None, typer.Option(help="Stored before then.")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the file if it is there.")
-    ] = False,
+    until: Annotated[
+        str | None, typer.Option(help="Only messages stored before this time.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Drop what an interrupted run has left.")
+        bool, typer.Option("--restart", help="Discard the parts of an interrupted run.")
     ] = False,
     allow_incomplete: Annotated[
         bool,
         typer.Option(
             "--allow-incomplete",
-            help="Leave out brokers that nobody can find, and say which.",
+            help="Omit brokers that are unreachable, and list them.",
         ),
     ] = False,
     damaged: Annotated[
         Literal["refuse", "mark"],
         typer.Option(
-            help="Where a message is damaged: end with an error that names it; or go on, with a "
-            "row that has its place and what is wrong with it."
+            help="For a damaged message: refuse ends with an error that names it; mark writes a"
+            " row with its place and its fault."
         ),
     ] = "refuse",
     query_url: Annotated[
@@ -82,18 +85,18 @@ async def export(
         typer.Option(
             "--query",
             metavar="URL",
-            help="Query services, parted by ';' [ERUCA_QUERY_URLS, else by the name servers].",
+            help="Query services, separated by ';' [ERUCA_QUERY_URLS, else from the name servers].",
         ),
     ] = None,
 ) -> None:
-    """Export what a topic holds now to a file, all of it, each message once.
+    """Export all messages that a topic has now to a file, each message once.
 
-    Where the query service knows of messages on a broker that no name server knows now, that is an
-    error, unless --allow-incomplete is given.
+    If the query service knows messages on a broker that is registered at no name server, the
+    command fails, unless --allow-incomplete is given.
 
-    Interrupted, the same command goes on where it was: what has been read is kept beside the file,
-    in FILE.parts, until the file is whole. Dead letters are in %DLQ%GROUP, what brokers record of
-    themselves is in ERUCA_SYS_EVENTS.
+    If it is interrupted, run the same command again: it continues with the parts in FILE.parts,
+    which it keeps until the file is complete. The topic %DLQ%GROUP has a group's dead letters. The
+    topic ERUCA_SYS_EVENTS has the brokers' own records.
     """
     from eruca.aio.http.clients import httpx_client
     from eruca.cli.exporting.files import check_available, format_of
@@ -124,16 +127,16 @@ async def export(
                 except RangeDeletedError as error:
                     if not (left and parts.is_empty):
                         raise _too_late(error, parts) from error
-                    restart = True  # retention was faster than the first of what was planned
+                    restart = True  # retention has deleted messages before the first part was read
                 except MessageDamagedError as error:
                     parts.delete_if_empty()
                     error.fix = (
-                        "with --damaged mark it goes on: such a row has its place and what is "
-                        "wrong with it; or restore its log's file from a backup, and repeat"
+                        "use --damaged mark to write a row with its place and its fault; or"
+                        " restore its log file from a backup and retry"
                     )
                     raise
                 except BaseException:
-                    parts.delete_if_empty()  # a run that asks for something else may follow
+                    parts.delete_if_empty()  # allows a later run with other options
                     raise
                 else:
                     break
@@ -143,14 +146,14 @@ async def export(
 
 
 def _too_late(error: RangeDeletedError, parts: ExportParts) -> RangeDeletedError:
-    """Return the error that says what can be done where retention has deleted of a plan."""
+    """Return the error for a plan whose messages retention has deleted."""
     if parts.is_empty:
         parts.delete()
         return error
     kept = counted(parts.plan.rows - sum(part.rows for part in parts.missing()), "message")
     error.fix = (
-        f"with --restart it begins anew with what is left; {kept} had been read, "
-        "and --since or --columns makes it shorter"
+        f"use --restart to begin again with the remaining messages; {kept} had been read, and"
+        " --since or --columns shortens the export"
     )
     return error
 
@@ -162,7 +165,7 @@ async def _export(
     target: Path,
     file_format: FileFormat,
 ) -> None:
-    """Read what is missing, and make the file of it."""
+    """Read the missing parts, then write the file from all of them."""
     from rich.progress import MofNCompleteColumn
 
     from eruca.cli.exporting.files import write_file
@@ -171,12 +174,12 @@ async def _export(
     plan, missing = parts.plan, parts.missing()
     done = plan.rows - sum(partition.rows for partition in missing)
     if done:
-        session.say(f"goes on: {done:,} of {counted(plan.rows, 'message')} had been read before")
+        session.say(f"continuing: {done:,} of {counted(plan.rows, 'message')} are already there")
     with progress_bar(MofNCompleteColumn()) as progress:
         reading = progress.add_task(plan.topic, total=plan.rows, completed=done)
         columns = parts.request.columns
         query = {"codec": file_format.codec} | ({} if columns is None else {"columns": columns})
-        if parts.request.damaged != "refuse":  # which services of earlier versions do, too
+        if parts.request.damaged != "refuse":  # services of earlier versions support this, too
             query["damaged"] = parts.request.damaged
         for partition in missing:
             await _read_part(service, parts, partition, file_format, query)
@@ -199,7 +202,7 @@ def _check_target(target: Path, *, force: bool) -> None:
     if target.is_dir():
         raise ConflictError(f"{target} is a directory", fix="name a file in it")
     if target.exists() and not force:
-        raise ConflictError(f"{target} is there already", fix="give --force to replace it")
+        raise ConflictError(f"{target} already exists", fix="use --force to replace it")
 
 
 async def _parts(
@@ -210,7 +213,7 @@ async def _parts(
     restart: bool,
     allow_incomplete: bool,
 ) -> ExportParts:
-    """Return the parts that an earlier run has left, else those of a new plan."""
+    """Return the parts of an earlier run, else the parts of a new plan."""
     from eruca.aio.cluster.requests import utc_text
     from eruca.cli.exporting.parts import ExportParts
 
@@ -234,24 +237,24 @@ def _refuse_incomplete(plan: ExportPlan) -> None:
     if plan.incomplete:
         away = "; ".join(f"{missing.broker_name}: {missing.detail}" for missing in plan.incomplete)
         raise BrokerUnreachableError(
-            f"not all of {plan.topic} can be exported: {away}",
-            fix="wait until it is back, or give --allow-incomplete to export the rest; one that "
-            "was taken away for good: eruca query forget",
+            f"cannot export all of {plan.topic}: {away}",
+            fix="wait until the broker is back, or use --allow-incomplete to export the rest;"
+            " for a broker that was removed for good: eruca query forget",
         )
 
 
 def _moment(text: str) -> datetime:
     start = checked_start(text)
     if isinstance(start, QueueEnd):
-        raise typer.BadParameter(f"{text!r} is no time")
+        raise typer.BadParameter(f"expected a time, found {text!r}")
     return start
 
 
 def _with_a_partition(plan: ExportPlan) -> ExportPlan:
-    """Return *plan* with a partition without rows, where it has none: it tells the columns.
+    """Return *plan* with an empty partition if it has no partition: it provides the columns.
 
     Raises:
-        BrokerUnreachableError: There is no queue to read even that from.
+        BrokerUnreachableError: No queue is left to read the columns from.
     """
     from eruca.contract.errors import BrokerUnreachableError
     from eruca.contract.exports import ExportPartition, ExportRange
@@ -260,8 +263,8 @@ def _with_a_partition(plan: ExportPlan) -> ExportPlan:
         return plan
     if not plan.queues:
         raise BrokerUnreachableError(
-            f"nothing of {plan.topic} can be exported: no broker that has it is there",
-            fix="wait until one is back",
+            f"cannot export {plan.topic}: none of its brokers is live",
+            fix="wait until a broker is back",
         )
     queue = plan.queues[0]
     nothing = ExportRange(
@@ -281,7 +284,7 @@ async def _read_part(
     file_format: FileFormat,
     query: Mapping[str, str],
 ) -> None:
-    """Read a partition into its part, again where it breaks off."""
+    """Read a partition into its part; retry where the answer breaks off."""
     from eruca.contract.errors import ErucaError
 
     pause = _PAUSE_SECONDS
@@ -319,16 +322,16 @@ async def _read_once(
         broken = error
     rows = await asyncio.to_thread(row_count, parts.unfinished(partition), media_type)
     if broken is not None or rows != partition.rows:
-        # What an answer breaks off for is told by the one that begins there.
+        # A request that begins at the break returns the error that caused it.
         await service.check(_behind(partition.ranges, rows), query, media_type)
         raise broken or TransportError(
-            f"expected {partition.rows} rows, and {rows} came: the answer ended early"
+            f"expected {partition.rows} rows, found {rows}: the answer ended early"
         )
     parts.keep(partition)
 
 
 def _behind(ranges: Sequence[ExportRange], rows: int) -> list[ExportRange]:
-    """Return what is left of *ranges* behind their first *rows*."""
+    """Return the remaining *ranges* after their first *rows*."""
     left = []
     for a_range in ranges:
         begin = min(a_range.from_offset + rows, a_range.to_offset)
@@ -339,7 +342,7 @@ def _behind(ranges: Sequence[ExportRange], rows: int) -> list[ExportRange]:
 
 
 async def _damaged(parts: ExportParts) -> list[DamagedPlace]:
-    """Return which messages have rows that say that they are damaged."""
+    """Return the places of messages whose rows are marked as damaged."""
     from eruca.cli.exporting.damage import damaged_places
 
     if parts.request.damaged == "refuse":
@@ -364,7 +367,7 @@ def _show(session: Session, target: Path, plan: ExportPlan, damaged: list[Damage
         return
     session.say(f"{target}: {counted(plan.rows, 'message')}, {counted(size, 'byte')}")
     if damaged:
-        session.say(f"of them damaged, and marked so: {len(damaged):,}")
+        session.say(f"damaged messages, marked in the file: {len(damaged):,}")
     for place in damaged[:_DAMAGED_TOLD_MAX]:
         session.say(f"  {place}")
     if len(damaged) > _DAMAGED_TOLD_MAX:

@@ -1,4 +1,4 @@
-"""``eruca group``: consumer groups, who is in them, where they stand, and moving them."""
+"""``eruca group``: consumer groups, their members and offsets, and resets."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class SubscriptionModeChoice(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
-        no_args_is_help=True, help="See who is in consumer groups and where they stand; move them."
+        no_args_is_help=True,
+        help="Show consumer groups, their members and their lag; reset their offsets.",
     )
     command(group, "create")(create)
     command(group, "list")(list_)
@@ -76,8 +77,8 @@ async def create(
         int | None,
         typer.Option(
             "--retries",
-            help="How often a message is retried before it is a dead letter "
-            f"[a new group: {RETRY_TIMES_DEFAULT}].",
+            help="Maximum number of retries before a message becomes a dead letter [a new"
+            f" group: {RETRY_TIMES_DEFAULT}].",
             min=0,
             max=RETRY_TIMES_MAX,
         ),
@@ -88,17 +89,19 @@ async def create(
     ] = None,
     enabled: Annotated[
         bool | None,
-        typer.Option("--enabled/--disabled", help="Whether members get anything."),
+        typer.Option("--enabled/--disabled", help="Whether members receive messages."),
     ] = None,
     subscriptions: Annotated[
         SubscriptionModeChoice | None,
-        typer.Option(help="Whether members must subscribe to the same [a new group: shared]."),
+        typer.Option(
+            help="Whether all members must have the same subscriptions [a new group: shared]."
+        ),
     ] = None,
 ) -> int:
     """Create a group on every broker, or change its settings.
 
-    Where it is there already, what is not named stays as it is. Exit code 1 when a broker is away,
-    which is not told; it is done at the others.
+    A setting that is not given keeps its value. Exit code 1 if a broker is away: it is not changed,
+    but the others are.
     """
     from eruca.contract.errors import GroupNotFoundError
 
@@ -126,11 +129,11 @@ async def create(
 async def list_(
     session: Session,
     *,
-    system: Annotated[bool, typer.Option("--system", help="The system's own as well.")] = False,
+    system: Annotated[bool, typer.Option("--system", help="Include system groups.")] = False,
 ) -> int:
-    """List groups: how many members each has, and how far it is behind; a dash is unknown.
+    """List groups with the number of their members and their lag; a dash means unknown.
 
-    Exit code 1 when a broker does not answer; what the others say is shown.
+    Exit code 1 if a broker does not answer; the groups of the others are shown.
     """
     unanswered: dict[str, ErucaError] = {}
     async with session.client() as client:
@@ -156,7 +159,7 @@ async def list_(
         return silent_brokers.said(session, unanswered, is_in_document=False)
     now = datetime.now(UTC)
     session.show_table(
-        ["group", "members", "topics", "lag", "oldest waits"],
+        ["group", "members", "topics", "lag", "oldest unread"],
         (
             (name, members, ", ".join(topics) or None, behind, age_text(oldest, now))
             for name, members, topics, behind, oldest in rows
@@ -167,9 +170,9 @@ async def list_(
 
 
 async def show(session: Session, *, group: GroupArgument) -> int:
-    """Show a group's settings and subscriptions, its members, and where it stands.
+    """Show a group's settings, subscriptions, members and offsets.
 
-    Exit code 1 when a broker does not answer; what the others say is shown.
+    Exit code 1 if a broker does not answer; the data of the others is shown.
     """
     unanswered: dict[str, ErucaError] = {}
     async with session.client() as client:
@@ -205,7 +208,7 @@ async def show(session: Session, *, group: GroupArgument) -> int:
     )
     session.show_text("")
     session.show_table(
-        ["member", "model", "from", "joined", "heard of", "queues by broker"],
+        ["member", "model", "from", "joined", "last seen", "queues by broker"],
         _member_rows(members),
     )
     session.show_text("")
@@ -218,26 +221,27 @@ async def lag(
     *,
     group: GroupArgument,
     topic: TopicOption = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
     every: Annotated[
-        float, typer.Option("--every", help="Seconds between two looks.", min=0.1)
+        float, typer.Option("--every", help="Seconds between two repetitions.", min=0.1)
     ] = _WATCH_SECONDS,
 ) -> int:
-    """Show how far a group is behind, in all and in each queue; a dash is unknown.
+    """Show a group's lag, in total and in each queue; a dash means unknown.
 
-    Exit code 1 when a broker does not answer; what the others say is shown.
+    Exit code 1 if a broker does not answer; the data of the others is shown.
 
-    With --watch and --output json each look is one line; in a pipe, one table follows the other. A
-    look that fails, since a broker restarts, say, is told and made again.
+    With --watch and --output json, each repetition prints one line. In a pipe, it prints one table
+    after another. If a repetition fails, for example because a broker restarts, the error is shown
+    and the command retries.
     """
     unanswered: dict[str, ErucaError] = {}
     async with session.client() as client:
-        # One that nobody knows is behind in nothing.
+        # Raises for a group that no broker knows; otherwise it would have no lag.
         await client.admin.groups.get(group, unanswered=unanswered)
         if watch:
             await watch_lag(session, client, group, topic, every)
             return 0
-        unanswered.clear()  # of these, the topic's are asked again
+        unanswered.clear()  # the topic's brokers are called again
         behind = await client.admin.groups.lag(group, topic=topic, unanswered=unanswered)
         if away := await silent_brokers.away(client):
             unanswered |= away
@@ -255,7 +259,7 @@ async def reset(
     session: Session,
     *,
     group: GroupArgument,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="In this topic.")],
+    topic: Annotated[str, typer.Option("--topic", "-t", help="The topic.")],
     to: Annotated[
         str, typer.Option("--to", help=f"{START_HELP} Or an offset, such as {_OFFSET_PREFIX}1000.")
     ],
@@ -264,21 +268,23 @@ async def reset(
     ] = False,
     yes: YesOption = False,
 ) -> int:
-    """Have a group go on elsewhere in a topic; what it reads just now is interrupted.
+    """Reset a group's offsets in a topic; this interrupts the members that read it.
 
-    Exit code 1 when a broker is away, whose queues stay where they are.
+    Exit code 1 if a broker is away: the offsets of its queues do not change.
     """
     place = _place_of_option(to)
     async with session.client() as client:
-        await client.admin.groups.get(group)  # one that nobody knows has nothing to move
+        await client.admin.groups.get(group)  # raises for a group that no broker knows
         missed = await silent_brokers.missed(client)
-        for name in missed:  # before anything is moved: doing it again later would move all
+        # before anything changes, because a repetition would reset all brokers again
+        for name in missed:
             session.say(
-                f"{name} is away: no name server knows it now, and {group} stays where it is there"
+                f"{name} is away (registered at no name server): the offsets of {group} there"
+                " do not change"
             )
         planned = await client.admin.groups.reset(group, topic, place, dry_run=True)
         if not dry_run:
-            if not yes and not confirmed(f"Move {group} in {_moves(planned)} of {topic}?"):
+            if not yes and not confirmed(f"Reset {group} in {_moves(planned)} of {topic}?"):
                 return EXIT_FAILED
             planned = await client.admin.groups.reset(group, topic, place)
     if session.is_json:
@@ -296,16 +302,16 @@ async def reset(
             for q, m in sorted(planned.items())
         ),
     )
-    session.say("nothing was changed" if dry_run else f"{group} moved")
+    session.say("nothing was changed" if dry_run else f"offsets of {group} reset")
     return EXIT_FAILED if missed else 0
 
 
 async def delete(session: Session, *, group: GroupArgument, yes: YesOption = False) -> int:
-    """Delete a group and its positions on every broker; it may have no members.
+    """Delete a group and its offsets on every broker; it must have no members.
 
-    Exit code 1 when a broker is away, which is not told; it is done at the others.
+    Exit code 1 if a broker is away: the group stays there, and is deleted on the others.
     """
-    if not yes and not confirmed(f"Delete {group} and where it stands?"):
+    if not yes and not confirmed(f"Delete {group} and its offsets?"):
         return EXIT_FAILED
     async with session.client() as client:
         brokers = await client.admin.groups.delete(group)
@@ -318,7 +324,7 @@ async def delete(session: Session, *, group: GroupArgument, yes: YesOption = Fal
 
 
 def start_of_option(text: str) -> Literal["earliest", "latest"] | datetime:
-    """Return where *text* says that something begins, or refuse the option's value."""
+    """Return the start position that *text* means; refuse an invalid option value."""
     try:
         start = start_of(text, datetime.now(UTC))
     except ValueError as error:
@@ -332,13 +338,15 @@ def _place_of_option(text: str) -> Literal["earliest", "latest"] | datetime | in
     number = text.removeprefix(_OFFSET_PREFIX)
     if number != text:
         if not (number.isascii() and number.isdigit()):
-            raise typer.BadParameter(f"{text!r} is no offset; such as {_OFFSET_PREFIX}1000")
+            raise typer.BadParameter(
+                f"expected an offset such as {_OFFSET_PREFIX}1000, found {text!r}"
+            )
         return int(number)
     try:
         return start_of_option(text)
     except typer.BadParameter as error:
         raise typer.BadParameter(
-            f"{error.message}, nor an offset such as {_OFFSET_PREFIX}1000"
+            f"{error.message}; or use an offset such as {_OFFSET_PREFIX}1000"
         ) from None
 
 
@@ -348,7 +356,7 @@ def _moves(planned: Mapping[MessageQueue, QueueReset]) -> str:
 
 
 def _member_rows(members: Mapping[str, MemberList]) -> Iterable[Sequence[object]]:
-    """Return a row for each member, with what all brokers know of it."""
+    """Return a row for each member, merged over all brokers."""
     from eruca.cli.shown_messages import time_text
 
     seen = {member.client_id: member for found in members.values() for member in found.members}
@@ -381,7 +389,7 @@ def _show_configs(session: Session, configs: Mapping[str, GroupConfig]) -> None:
 
 
 def _cells(configs: Mapping[str, GroupConfig]) -> dict[str, tuple[object, ...]]:
-    """Return each broker's settings as a table shows them, below ``_CONFIG_HEADINGS``."""
+    """Return each broker's settings as table cells, below ``_CONFIG_HEADINGS``."""
     from eruca.cli.shown_messages import time_text
 
     return {

@@ -1,4 +1,4 @@
-"""``eruca timeline``: what befell a message, and where consumer groups stand with it."""
+"""``eruca timeline``: a message's history, and its state in each consumer group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from eruca.contract.queries import GroupProgress, LifeEvent, Timeline
 
-# What a detail says, in the order in which it reads well.
+# The texts of an event's details, in the order in which they are shown.
 _PHRASES: Final = {
     "outcome": "{}",
     "producer_group": "for {}",
@@ -37,7 +37,7 @@ _PHRASES: Final = {
     "due_at": "again at {}",
     "visible_at": "until {}",
 }
-_PLAIN: Final = {"is_dead": "given up for good", "was_parked": "it was parked"}
+_PLAIN: Final = {"is_dead": "no more retries", "was_parked": "was parked"}
 _ELSEWHERE: Final = frozenset(("origin_queue_id", "origin_offset", "queue_id"))
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
@@ -52,13 +52,14 @@ async def timeline(
     session: Session,
     *,
     message_id: Annotated[
-        str, typer.Argument(metavar="ID", help="A unique id, as sending told it, or an offset id.")
+        str,
+        typer.Argument(metavar="ID", help="A unique id from the send's result, or an offset id."),
     ],
 ) -> None:
-    """Tell a message's life: when it was stored, checked, tried again, given up or sent anew.
+    """Show a message's history: when it was stored, checked, retried, dead-lettered or redriven.
 
-    And where each consumer group stands with it. A position tells what a group has read, not what
-    became of it; what is not known is said with the reason.
+    It also shows each consumer group's state. An offset shows what a group has read, not the
+    outcome. If something is unknown, the reason is shown.
     """
     async with session.client() as client:
         told = await client.query.timeline(message_id)
@@ -77,12 +78,12 @@ async def timeline(
             map(group_row, told.groups),
         )
     else:
-        session.show_text("no consumer group is known that has to do with it")
+        session.show_text("no consumer group is known to have received this message")
     say_missing(session, told.incomplete)
 
 
 def heading(told: Timeline) -> str:
-    """Return which message it is, as a line."""
+    """Return the message's id, tag and keys as a line."""
     if not told.places:
         return str(told.message_id)
     first = told.places[0]
@@ -95,7 +96,7 @@ def heading(told: Timeline) -> str:
 
 
 def event_rows(events: Sequence[LifeEvent]) -> Iterator[Sequence[object]]:
-    """Yield each event as a row, with the time since the one before."""
+    """Yield each event as a row, with the time since the previous one."""
     before: datetime | None = None
     for event in events:
         yield (
@@ -110,7 +111,7 @@ def event_rows(events: Sequence[LifeEvent]) -> Iterator[Sequence[object]]:
 
 
 def group_row(progress: GroupProgress) -> Sequence[object]:
-    """Return where a group stands as a row."""
+    """Return a group's state as a row."""
     return (
         progress.group,
         progress.state.replace("_", " "),
@@ -122,7 +123,7 @@ def group_row(progress: GroupProgress) -> Sequence[object]:
 
 
 def detail_text(detail: Mapping[str, Any]) -> str:
-    """Return what there is to say about an event; what is not known by name is told as it is."""
+    """Return an event's details as text; unknown details are shown by name."""
     told = {**detail, **_places(detail)}
     parts = [
         phrase.format(_value(told.pop(name)))
@@ -141,7 +142,7 @@ def detail_text(detail: Mapping[str, Any]) -> str:
 
 
 def span_text(span: timedelta) -> str:
-    """Return a span in its two largest units, and below a second in ms."""
+    """Return a span in its two largest units; below a second, in ms."""
     left = span // timedelta(milliseconds=1)
     sign, left = ("-", -left) if left < 0 else ("", left)
     if left < 1_000:
@@ -157,7 +158,7 @@ def span_text(span: timedelta) -> str:
 
 
 def _places(detail: Mapping[str, Any]) -> dict[str, str]:
-    """Return the places that an event names, each as one word."""
+    """Return the places in an event, each as one word."""
     found = {
         "topic": place_text(detail.get("topic"), detail.get("queue_id"), None),
         "origin_topic": place_text(
@@ -168,7 +169,7 @@ def _places(detail: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _value(value: object) -> str:
-    """Return a value on one line; a time as all times are shown."""
+    """Return a value on one line; times in the usual format."""
     text = str(value)
     try:
         return time_text(datetime.fromisoformat(text)) if _TIME.match(text) else one_line(text)

@@ -1,4 +1,4 @@
-"""``eruca log follow``: every record a broker writes, the system's own included."""
+"""``eruca log follow``: every record that a broker writes, system records included."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 LogStart = int | Literal["earliest", "latest"]
 
 _ENDS: Final[dict[str, LogStart]] = {"earliest": "earliest", "latest": "latest"}
-_PAUSE_SECONDS: Final = 1.0  # without a record: time to see whether somebody still listens
-_RECORDS_AHEAD: Final = 1_000  # read, and not printed yet
+_PAUSE_SECONDS: Final = 1.0  # without a record: time to check whether the output still has a reader
+_RECORDS_AHEAD: Final = 1_000  # read and not yet printed
 
 
 def register(app: typer.Typer) -> None:
@@ -35,28 +35,30 @@ def _checked_start(value: str) -> LogStart:
         return _ENDS[value]
     if value.isascii() and value.isdecimal():
         return int(value)
-    raise typer.BadParameter(f"{value!r} is neither earliest, latest nor a log offset")
+    raise typer.BadParameter(f"expected earliest, latest or a log offset; found {value!r}")
 
 
 async def follow(
     session: Session,
     *,
     broker: Annotated[
-        str | None, typer.Option("--broker", help="Whose log; by default every broker's.")
+        str | None, typer.Option("--broker", help="The broker; default: all brokers.")
     ] = None,
     start: Annotated[
         str, typer.Option("--from", help="Where to begin: earliest, latest or a log offset.")
     ] = "latest",
     count: Annotated[
-        int | None, typer.Option("--count", "-n", help="Stop after so many.", min=1)
+        int | None, typer.Option("--count", "-n", help="Stop after this number of records.", min=1)
     ] = None,
 ) -> None:
-    """Follow the log of one broker, or of all: each record on one line, in the log's order."""
+    """Follow the log of one broker, or of all: one line per record, in the log's order."""
     begin = _checked_start(start)
     async with session.client() as client:
         names = [broker] if broker is not None else await _broker_names(client)
         if isinstance(begin, int) and len(names) > 1:
-            raise typer.BadParameter("each broker has log offsets of its own; give --broker")
+            raise typer.BadParameter(
+                "--broker is required with a log offset, because each broker has its own offsets"
+            )
         printed = 0
         async with aclosing(_records(client, names, begin)) as records:
             async for record in records:
@@ -74,14 +76,14 @@ async def _broker_names(client: AsyncClient) -> list[str]:
 
     names = [group.broker_name for group in await client.admin.brokers()]
     if not names:
-        raise BrokerNotFoundError("no broker is registered", fix="start one")
+        raise BrokerNotFoundError("no broker is registered", fix="start a broker")
     return names
 
 
 async def _records(
     client: AsyncClient, brokers: list[str], start: LogStart
 ) -> AsyncGenerator[LogRecord | None, None]:
-    """Yield the records of several brokers as they come, each broker's in order; None at times."""
+    """Yield records of several brokers as they arrive, in order per broker; at times None."""
     ready: asyncio.Queue[LogRecord] = asyncio.Queue(_RECORDS_AHEAD)
 
     async def read(broker: str) -> None:
@@ -104,7 +106,7 @@ async def _records(
             first.cancel()
             for reader in readers:
                 if reader.done():
-                    reader.result()  # raises: a reader never ends by itself
+                    reader.result()  # raises: a reader never ends without an error
             yield None
     finally:
         for reader in readers:

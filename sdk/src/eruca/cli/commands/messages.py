@@ -1,4 +1,4 @@
-"""``eruca message``: single messages, by id and by key."""
+"""``eruca message``: single messages by id or key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _HEADINGS: Final = {
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(no_args_is_help=True, help="Show a message by its id; find some by key.")
+    group = typer.Typer(
+        no_args_is_help=True, help="Show a message by its id; find messages by key."
+    )
     command(group, "show")(show)
     command(group, "find")(find)
     app.add_typer(group, name="message")
@@ -35,13 +37,14 @@ async def show(
     session: Session,
     *,
     message_id: Annotated[
-        str, typer.Argument(metavar="ID", help="An offset id, or with --topic a unique id.")
+        str, typer.Argument(metavar="ID", help="An offset id; or, with --topic, a unique id.")
     ],
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", help="Its topic: unique ids need it.")
+        str | None,
+        typer.Option("--topic", "-t", help="The message's topic; required for a unique id."),
     ] = None,
 ) -> None:
-    """Show one message with all that is known of it."""
+    """Show one message with all of its fields."""
     async with session.client() as client:
         message = await _message(client, message_id, topic)
     if session.is_json:
@@ -62,21 +65,30 @@ async def find(
     topic: Annotated[str, typer.Option("--topic", "-t", help="The topic.")],
     key: Annotated[str, typer.Option("--key", "-k", help="A key, or a unique id.")],
     begin: Annotated[
-        str | None, typer.Option("--from", help="Stored then or later: a time, or so long ago.")
+        str | None,
+        typer.Option(
+            "--from",
+            help="Only messages stored at this time or later: a time, or a span before now.",
+        ),
     ] = None,
-    end: Annotated[str | None, typer.Option("--to", help="Stored before then.")] = None,
-    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 100,
+    end: Annotated[
+        str | None, typer.Option("--to", help="Only messages stored before this time.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of messages.", min=1)] = 100,
 ) -> int:
     """Find messages of a topic by key, newest first.
 
-    Exit code 1 when a broker is away; what the others have is shown.
+    Exit code 1 if a broker is away; the messages of the others are shown.
     """
     async with session.client() as client:
         found = await client.admin.messages_by_key(
             topic, key, begin=checked_time(begin), end=checked_time(end), limit=limit + 1
         )
         if len(found) > limit:
-            session.say(f"there are more than {limit}, of which the newest are shown; see --limit")
+            session.say(
+                f"there are more than {limit}, the newest are shown; raise --limit to"
+                " see the others"
+            )
             found = found[:limit]
         unanswered = await silent_brokers.away(client)
     if session.is_json:
@@ -99,7 +111,7 @@ async def find(
             )
             for message in found
         ),
-        none=None if unanswered else "there is no such message",
+        none=None if unanswered else "no message found",
     )
     return silent_brokers.said(session, unanswered)
 
@@ -107,10 +119,10 @@ async def find(
 async def _message(client: AsyncClient, message_id: str, topic: str | None) -> PulledMessage:
     from eruca.contract.errors import RecordNotFoundError, ValidationError
 
-    elsewhere = f"eruca query id {message_id}, which looks for either id everywhere"
+    elsewhere = f"eruca query id {message_id}, which searches for both kinds of id in all topics"
     if topic is not None:
         found = await client.admin.messages_by_key(topic, message_id)
-        # Others may have it among their keys.
+        # Other messages may have the id as a key.
         its = [message for message in found if message.message_id == message_id]
         if its:
             return its[0]
@@ -118,9 +130,9 @@ async def _message(client: AsyncClient, message_id: str, topic: str | None) -> P
         return (await client.admin.message_by_offset_id(message_id)).message
     except (RecordNotFoundError, ValidationError) as error:
         if topic is None:
-            fix = f"give --topic if it is a unique id, or use {elsewhere}"
+            fix = f"for a unique id give --topic, or use {elsewhere}"
             raise type(error)(error.detail, fix=fix) from None
-        detail = f"{topic} has no message of the id {message_id}"
+        detail = f"{topic} has no message with the id {message_id}"
         raise RecordNotFoundError(detail, fix=f"use {elsewhere}") from None
 
 
@@ -132,7 +144,7 @@ def _body_text(message: PulledMessage) -> str:
 
 
 def _heading(name: str) -> str:
-    """Return a field of the contract as every command calls it."""
+    """Return a field of the contract under the name that all commands use."""
     return _HEADINGS.get(name) or name.replace("_", " ")
 
 

@@ -1,4 +1,4 @@
-"""``eruca query``: messages by id, by key and by time, from the query service; and its state."""
+"""``eruca query``: messages by id, key and time from the query service, and its status."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from eruca.contract.queries import FollowedLog, MessagePage, Missing, WholeMessage
 
-_BODIES_MAX: Final = 100  # messages of an answer that come with bodies
+_BODIES_MAX: Final = 100  # messages with bodies in one answer
 _STATUS_HEADINGS: Final = (
     "broker",
     "read to offset",
     "behind bytes",
-    "as of",
+    "read at",
     "rows",
     "oldest",
     "gaps",
@@ -32,24 +32,31 @@ _STATUS_HEADINGS: Final = (
 )
 
 TopicOption = Annotated[str, typer.Option("--topic", "-t", help="The topic.")]
-TagOption = Annotated[str | None, typer.Option("--tag", help="Only with this tag.")]
+TagOption = Annotated[str | None, typer.Option("--tag", help="Only messages with this tag.")]
 FromOption = Annotated[
     str | None,
     typer.Option(
-        "--from", help="Stored then or later: a time (2026-11-01T12:00:00Z), or so long ago (15m)."
+        "--from",
+        help="Only messages stored at this time or later: a time"
+        " (2026-11-01T12:00:00Z), or a span before now (15m).",
     ),
 ]
-ToOption = Annotated[str | None, typer.Option("--to", help="Stored before then.")]
+ToOption = Annotated[
+    str | None, typer.Option("--to", help="Only messages stored before this time.")
+]
 GroupOption = Annotated[
-    str | None, typer.Option("--group", "-g", help="Only what this group has not read yet.")
+    str | None,
+    typer.Option("--group", "-g", help="Only messages that this group has not read yet."),
 ]
 PastOption = Annotated[
-    bool, typer.Option("--past", help="With --group: what the group has read, instead.")
+    bool, typer.Option("--past", help="With --group: messages that the group has read, instead.")
 ]
-BodiesOption = Annotated[bool, typer.Option("--bodies", help="With the messages' bodies.")]
-CountOption = Annotated[int, typer.Option("--count", "-n", help="How many at most.", min=1)]
+BodiesOption = Annotated[bool, typer.Option("--bodies", help="Include the messages' bodies.")]
+CountOption = Annotated[
+    int, typer.Option("--count", "-n", help="Maximum number of messages.", min=1)
+]
 CursorOption = Annotated[
-    str | None, typer.Option("--cursor", help="Go on behind an answer, with its next_cursor.")
+    str | None, typer.Option("--cursor", help="Continue after an answer, with its next_cursor.")
 ]
 
 
@@ -70,7 +77,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
         no_args_is_help=True,
-        help="Ask the query service for messages, by id, key or time; see how far it has read.",
+        help="Find messages by id, key or time in the query service; show how far it has read.",
     )
     command(group, "id")(id_)
     command(group, "key")(key)
@@ -85,19 +92,21 @@ async def id_(
     session: Session,
     *,
     message_id: Annotated[
-        str, typer.Argument(metavar="ID", help="A unique id, as sending told it, or an offset id.")
+        str,
+        typer.Argument(metavar="ID", help="A unique id from the send's result, or an offset id."),
     ],
     topic: Annotated[
         str | None,
-        typer.Option("--topic", "-t", help="Where it lies, if several topics have the id."),
+        typer.Option("--topic", "-t", help="The message's topic, if several topics have the id."),
     ] = None,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Write its body as it was sent, and nothing else.")
+        bool, typer.Option("--raw", help="Write the message's body unchanged, and nothing else.")
     ] = False,
 ) -> None:
-    """Show one message with all that is known of it, whatever topic it is in.
+    """Show one message with all of its fields, whatever its topic.
 
-    Where several have the id it is the first that consumers saw; the others' places are listed.
+    If several messages have the id, the first that consumers saw is shown, and the places of the
+    others are listed.
     """
     async with session.client() as client:
         found = await client.query.message(message_id, topic=topic)
@@ -129,7 +138,9 @@ async def id_(
 async def key(
     session: Session,
     *,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="One of their keys, exactly.")],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="A key of the messages; the comparison is exact.")
+    ],
     topic: TopicOption,
     tag: TagOption = None,
     begin: FromOption = None,
@@ -158,16 +169,16 @@ async def time(
     count: CountOption = 100,
     cursor: CursorOption = None,
 ) -> None:
-    """Find a topic's messages by when they were stored, newest first.
+    """Find a topic's messages by store time, newest first.
 
-    Without --from and --to these are the topic's newest messages.
+    Without --from and --to, the topic's newest messages are shown.
     """
     wanted = _wanted(topic, tag, begin, end, group, past=past, bodies=bodies)
     await _find(session, wanted, count, cursor)
 
 
 async def status(session: Session) -> None:
-    """Show how far the brokers' logs have been read, and by which query service."""
+    """Show how far each broker's log has been read, and by which query service."""
     async with session.client() as client:
         found = await client.query.status()
     if session.is_json:
@@ -190,7 +201,7 @@ def _wanted(
     key: str | None = None,
 ) -> _Wanted:
     if past and group is None:
-        raise typer.BadParameter("--past needs --group")
+        raise typer.BadParameter("--past requires --group")
     return _Wanted(
         topic=topic,
         key=key,
@@ -214,15 +225,18 @@ async def _find(session: Session, wanted: _Wanted, count: int, cursor: str | Non
     session.show_table(
         headings,
         (message_row(message, bodies=wanted["bodies"]) for message in found.messages),
-        none=None if found.incomplete else "there is no such message",
+        none=None if found.incomplete else "no message found",
     )
     if found.next_cursor is not None:
-        session.say(f"there may be more than {count}; see --count, or --cursor {found.next_cursor}")
+        session.say(
+            f"there may be more than {count}; raise --count, or continue with --cursor"
+            f" {found.next_cursor}"
+        )
     say_missing(session, found.incomplete)
 
 
 async def _pages(session: Session, wanted: _Wanted, count: int, cursor: str | None) -> MessagePage:
-    """Return as many pages as *count* asks for, as one."""
+    """Return enough pages for *count* messages, joined into one page."""
     found: list[WholeMessage] = []
     missing: dict[tuple[str | None, str], Missing] = {}
     async with session.client() as client:

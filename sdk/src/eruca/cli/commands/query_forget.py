@@ -1,4 +1,4 @@
-"""``eruca query forget``: a broker that was taken away for good, dropped by all who follow logs."""
+"""``eruca query forget``: drop a broker that was removed for good from all read models."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _NOT_FOLLOWED: Final = "not followed"
 _NO_INSTANCE: Final = "none runs"
 _SAID: Final = {
     _FORGOTTEN: "{who}: {broker} is forgotten",
-    _NOT_FOLLOWED: "{who}: {broker} is not known there",
-    _NO_INSTANCE: "{who}: there is none",
+    _NOT_FOLLOWED: "{who}: {broker} is unknown there",
+    _NO_INSTANCE: "{who}: none is running",
 }
 
 
@@ -36,11 +36,11 @@ async def forget(
     broker: Annotated[str, typer.Argument(metavar="BROKER", help="The broker's name.")],
     yes: YesOption = False,
 ) -> int:
-    """Forget a broker that was taken away for good.
+    """Forget a broker that was removed for good: drop its data.
 
-    Until then answers say that something of it may be missing. The query service drops what it read
-    of its log, the transaction checker its transactions, also those that nobody has decided. Stop
-    the broker first. One that comes back under this name is read anew.
+    Until then, answers report that they may lack messages of that broker. The query service drops
+    the data from its log. The transaction checker drops its transactions, undecided ones included.
+    Stop the broker first. If it returns under this name, its log is read from the beginning.
     """
     if not yes and not confirmed(_question(broker)):
         return EXIT_FAILED
@@ -67,7 +67,7 @@ async def forget(
 
 
 async def _outcome(ask: Callable[[str], Awaitable[None]], broker: str) -> str | ErucaError:
-    """Return what became of it at one of the services."""
+    """Return the outcome at one of the services."""
     from eruca.contract.errors import BrokerNotFoundError, ErucaError, NoRouteError
 
     try:
@@ -88,8 +88,9 @@ def _nobody_knows(broker: str, told: dict[str, str]) -> ErucaError:
     if _NOT_FOLLOWED in told.values():
         who = " and ".join(who for who, outcome in told.items() if outcome == _NOT_FOLLOWED)
         return BrokerNotFoundError(
-            f"{broker} is not known to the {who}: its log was never followed, or is forgotten",
-            fix="see eruca query status for those that are",
+            f"the {who} does not know {broker}: its log was never followed, or is already"
+            " forgotten",
+            fix="list the known brokers: eruca query status",
         )
     return NoRouteError(
         "neither a query service nor a transaction checker is known",
@@ -99,6 +100,6 @@ def _nobody_knows(broker: str, told: dict[str, str]) -> ErucaError:
 
 def _question(broker: str) -> str:
     return (
-        f"Forget {broker} with all that the query service and the transaction checker know of it, "
-        "undecided transactions, too?"
+        f"Drop everything that the query service and the transaction checker know of {broker},"
+        " undecided transactions included?"
     )

@@ -1,6 +1,6 @@
-"""``eruca query rebuild``: having the read model made anew, and watching it.
+"""``eruca query rebuild``: rebuild the read model, and watch the progress.
 
-The query services do the work; whoever watches may go away, and the work goes on.
+The query services do the work. It continues if the command ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eruca.aio.client import AsyncClient
     from eruca.contract.queries import FollowedLog, QueryStatus, Rebuild
 
-STALL_SECONDS: Final = 60.0  # without a step forward; a broker that restarts is back by then
+STALL_SECONDS: Final = 60.0  # without progress; a restarting broker is back by then
 _LOOK_SECONDS: Final = 0.25
 
 
@@ -38,18 +38,18 @@ async def rebuild(
     *,
     brokers: Annotated[
         list[str] | None,
-        typer.Option("--broker", "-b", help="Only of this broker's log; may be repeated."),
+        typer.Option("--broker", "-b", help="Only from this broker's log; may be repeated."),
     ] = None,
     yes: YesOption = False,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Watch it until it is done.")
+        bool, typer.Option("--wait/--no-wait", help="Watch the progress until it is done.")
     ] = True,
 ) -> int:
-    """Make the query service's read model anew from the brokers' logs.
+    """Rebuild the query service's read model from the brokers' logs.
 
-    No message is touched, and what is there answers until the new one has come as far. What a log
-    does not hold any more stays as it is. Ctrl-C ends the watching, not the work. A broker that is
-    away is not waited for: its log is read anew when it is back.
+    No message changes. The current read model answers queries until the new one has caught up. Rows
+    of messages that a log no longer has are kept. Ctrl-C ends only the watching. The command does
+    not wait for a broker that is away: its log is read again when it is back.
     """
     async with session.client() as client:
         wanted = _named((await client.query.status()).followed, brokers)
@@ -66,20 +66,20 @@ async def rebuild(
         return 0
     if done:
         rows = sum(log.rows for log in done)
-        session.say(f"made anew: {', '.join(present)}; {counted(rows, 'row')}")
+        session.say(f"rebuilt: {', '.join(present)}; {counted(rows, 'row')}")
     if left := begun if done is None else [name for name in begun if name in away]:
-        session.say(f"begun: {', '.join(left)}; eruca query status tells how far it is")
+        session.say(f"started: {', '.join(left)}; to see the progress: eruca query status")
     return 0
 
 
 def progress_text(rebuild: Rebuild) -> str:
-    """Return how far a read model is that is being made anew."""
+    """Return the progress of a rebuild."""
     done, size = progress_of(rebuild)
-    return "asked for" if size is None else f"{done * 100 // max(size, 1)} %"
+    return "requested" if size is None else f"{done * 100 // max(size, 1)} %"
 
 
 def progress_of(rebuild: Rebuild) -> tuple[int, int | None]:
-    """Return how many bytes of a log have been read, of how many; None: it has not begun."""
+    """Return the number of log bytes read and their total; None: not started."""
     start, at, end = rebuild.from_offset, rebuild.log_offset, rebuild.end_offset
     if start is None or at is None or end is None:
         return 0, None
@@ -87,10 +87,10 @@ def progress_of(rebuild: Rebuild) -> tuple[int, int | None]:
 
 
 def _named(followed: Sequence[FollowedLog], brokers: Sequence[str] | None) -> list[FollowedLog]:
-    """Return the logs that are meant.
+    """Return the logs with these names.
 
     Raises:
-        BrokerNotFoundError: One of them has never been followed.
+        BrokerNotFoundError: One of them was never followed.
     """
     from eruca.contract.errors import BrokerNotFoundError
 
@@ -100,13 +100,13 @@ def _named(followed: Sequence[FollowedLog], brokers: Sequence[str] | None) -> li
         what = f"no log of {', '.join(unknown)}" if unknown else "no broker's log"
         names = ", ".join(known) or "none"
         raise BrokerNotFoundError(
-            f"{what} has been followed yet", fix=f"followed are: {names}; see eruca query status"
+            f"{what} has been followed yet", fix=f"followed logs: {names}; see eruca query status"
         )
     return [known[name] for name in dict.fromkeys(brokers or known)]
 
 
 async def _away(client: AsyncClient, wanted: Sequence[FollowedLog]) -> list[str]:
-    """Return the brokers that no name server knows; none where it cannot be told."""
+    """Return the brokers that no name server knows; empty if that is unknown."""
     from eruca.contract.errors import NameServerSettlingError, NameServersUnreachableError
 
     try:
@@ -118,26 +118,26 @@ async def _away(client: AsyncClient, wanted: Sequence[FollowedLog]) -> list[str]
 
 def _said_of(away: Sequence[str]) -> str:
     return (
-        f"not waited for: {', '.join(away)}; no name server knows it now. Its rows are made anew "
-        "when it is back; --broker NAME, for each of the others, leaves it out, and eruca query "
-        "forget forgets one that was taken away for good"
+        f"not waiting for {', '.join(away)}, which no name server knows now. Its rows are"
+        " rebuilt when it is back. To skip it, give --broker NAME for each of the others. For"
+        " a broker that was removed for good: eruca query forget"
     )
 
 
 def _question(wanted: Sequence[FollowedLog]) -> str:
     names = ", ".join(log.broker_name for log in wanted)
     rows = counted(sum(log.rows for log in wanted), "row")
-    return f"Make {rows} anew from what the logs of {names} hold? Old ones answer until then."
+    return f"Rebuild {rows} from the logs of {names}? Until then, the old ones answer queries."
 
 
 async def _watch(
     session: Session, client: AsyncClient, brokers: Sequence[str]
 ) -> list[FollowedLog]:
-    """Show how far it is until it is done; return what there is then.
+    """Show the progress until it is done; return the final state.
 
     Raises:
-        TimeoutExpiredError: It does not go on; the work is not given up.
-        ErucaError: No query service answers for as long.
+        TimeoutExpiredError: There is no progress; the work continues.
+        ErucaError: No query service answers for that long.
     """
     from rich.progress import DownloadColumn
 
@@ -169,14 +169,15 @@ async def _watch(
                 elif is_stalled:
                     raise TimeoutExpiredError(
                         f"nothing has been read for {STALL_SECONDS:.0f} s: {_faults(found, left)}",
-                        fix="mend that; the rebuild goes on by itself, see eruca query status. A "
-                        "broker that was taken away for good: eruca query forget",
+                        fix="fix the cause; the rebuild continues by itself, see eruca query"
+                        " status. For a broker that was removed for good: eruca query"
+                        " forget",
                     )
             await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _faults(found: QueryStatus, left: Sequence[FollowedLog]) -> str:
-    """Return why logs are not read on."""
+    """Return why there is no progress."""
     reasons = []
     for log in left:
         name = log.broker_name

@@ -1,4 +1,4 @@
-"""``eruca tail`` and ``eruca pull``: messages as they come, and a stretch of one queue."""
+"""``eruca tail`` and ``eruca pull``: messages as they arrive, and a part of one queue."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from eruca.core.messages.received_message import ReceivedMessage
 
 FilterOption = Annotated[
-    str, typer.Option("--filter", help="Tags to let through, such as 'paid || refunded'.")
+    str, typer.Option("--filter", help="Tags to select, such as 'paid || refunded'.")
 ]
 SqlOption = Annotated[
     str | None, typer.Option("--sql", help='A condition instead of tags: "price > 20".')
 ]
 
-_WAIT_SECONDS: Final = 1.0  # for one look at what has come
+_WAIT_SECONDS: Final = 1.0  # maximum wait for new messages
 _BATCH: Final = 512  # messages printed before the next look
-_QUEUES_NAMED: Final = 20  # in the error that says which there are
+_QUEUES_NAMED: Final = 20  # in the error that lists them
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
 
 
 def checked_start(value: str) -> Start:
-    """Return where reading begins, or refuse the option's value."""
+    """Return the start position; refuse an invalid option value."""
     try:
         return start_of(value, datetime.now(UTC))
     except ValueError as error:
@@ -50,17 +50,17 @@ def checked_start(value: str) -> Start:
 
 
 def checked_time(value: str | None) -> datetime | None:
-    """Return the time that an option gives, or refuse its value; None: it is not given."""
+    """Return an option's time; None if it is not given; refuse an invalid value."""
     if value is None:
         return None
     start = checked_start(value)
     if not isinstance(start, datetime):
-        raise typer.BadParameter(f"{value!r} is not a time")
+        raise typer.BadParameter(f"expected a time, found {value!r}")
     return start
 
 
 def checked_filter(tags: str, sql: str | None) -> Filter:
-    """Return what is to be let through, or refuse tags and a condition together."""
+    """Return the filter; refuse tags and a condition together."""
     if sql is None:
         return tags
     if tags != SUBSCRIBE_ALL:
@@ -78,17 +78,18 @@ async def tail(
     tags: FilterOption = SUBSCRIBE_ALL,
     sql: SqlOption = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", help="Stop after so many.", min=1)
+        int | None, typer.Option("--count", "-n", help="Stop after this number of messages.", min=1)
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow/--no-follow", help="Wait for more, or stop at the end.")
+        bool,
+        typer.Option("--follow/--no-follow", help="Wait for more messages, or stop at the end."),
     ] = True,
 ) -> int:
-    """Follow a topic: show its messages as they come, those of one queue in order.
+    """Follow a topic: show its messages as they arrive, in order per queue.
 
-    No group stands behind it, so nobody's offsets change. With --output json each message is one
-    line. A broker that goes away is told, and read on from where it was once it is back. With
-    --no-follow it ends with exit code 1 where a broker is away.
+    This uses no group, so no offsets change. With --output json, each message is one line. If a
+    broker goes away, this is shown, and reading continues there when it is back. With --no-follow,
+    the exit code is 1 if a broker is away.
     """
     begin, wanted = checked_start(start), checked_filter(tags, sql)
     async with (
@@ -102,7 +103,7 @@ async def tail(
         ) as consumer,
     ):
         if follow:
-            await client.admin.route(topic)  # one that was never there is not waited for
+            await client.admin.route(topic)  # raises if the topic does not exist
             queues = counted(len(await consumer.assignment()), "queue")
             session.say(f"following {topic}, {queues}; Ctrl-C stops")
         left = count
@@ -126,27 +127,32 @@ async def pull(
     session: Session,
     *,
     topic: TopicArgument,
-    queue_id: Annotated[int, typer.Option("--queue", "-q", help="Queue on its broker.", min=0)] = 0,
+    queue_id: Annotated[
+        int, typer.Option("--queue", "-q", help="The queue's id on its broker.", min=0)
+    ] = 0,
     broker: Annotated[
-        str | None, typer.Option("--broker", help="Its broker; needed where there are several.")
+        str | None,
+        typer.Option(
+            "--broker", help="The queue's broker; required if several brokers have the topic."
+        ),
     ] = None,
     offset: Annotated[
         int | None, typer.Option("--offset", help="Offset of the first message.", min=0)
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option(
-            "--from", help=f"Where to begin without --offset; earliest if not given. {START_HELP}"
-        ),
+        typer.Option("--from", help=f"Start without --offset; default: earliest. {START_HELP}"),
     ] = None,
-    count: Annotated[int, typer.Option("--count", "-n", help="How many at most.", min=1)] = 32,
+    count: Annotated[
+        int, typer.Option("--count", "-n", help="Maximum number of messages.", min=1)
+    ] = 32,
     tags: FilterOption = SUBSCRIBE_ALL,
     sql: SqlOption = None,
     wait: Annotated[
-        float, typer.Option("--wait-seconds", help="How long to wait for the first message.", min=0)
+        float, typer.Option("--wait-seconds", help="Maximum wait for the first message.", min=0)
     ] = 0,
 ) -> None:
-    """Show messages of one queue from an offset on, once; the next offset is told on stderr."""
+    """Show messages of one queue from an offset, once; print the next offset to stderr."""
     if offset is not None and start is not None:
         raise typer.BadParameter("--offset and --from exclude each other")
     begin, wanted = checked_start(start or "earliest"), checked_filter(tags, sql)
@@ -177,20 +183,20 @@ async def pull(
 async def _next(
     consumer: AsyncPullConsumer, count_max: int, *, waits: bool
 ) -> list[ReceivedMessage]:
-    """Return what has come; nothing while no broker answers, if the consumer *waits* for one."""
+    """Return new messages; empty if no broker answers and the consumer *waits*."""
     from eruca.contract.errors import ErucaError
 
     try:
         return await consumer.poll(count_max, _WAIT_SECONDS)
     except ErucaError as error:
-        # What a broker refuses is raised by itself, and waiting would not mend it.
+        # A refusal raises, because waiting would not help.
         if waits and error.retryable and error in consumer.failures.values():
             return []
         raise
 
 
 class _Brokers:
-    """The brokers whose messages are followed, and which of them were said to be away."""
+    """The brokers of the topic, and those that were reported as away."""
 
     def __init__(self, session: Session, consumer: AsyncPullConsumer) -> None:
         self._session = session
@@ -199,27 +205,27 @@ class _Brokers:
         self._away: set[str] = set()
 
     async def look(self) -> None:
-        """Say who has gone, and who has come back."""
+        """Report the brokers that have gone or returned."""
         present = {queue.broker_name for queue in await self._consumer.assignment()}
         self._seen |= present
         away = {name: error.detail for name, error in self._consumer.failures.items()}
-        away |= dict.fromkeys(self._seen - present, "it is in no route just now")
+        away |= dict.fromkeys(self._seen - present, "it is in no route now")
         for name in sorted(away.keys() - self._away):
-            self._session.say(f"{name} is away and waited for: {away[name]}")
+            self._session.say(f"{name} is away, waiting for it: {away[name]}")
         for name in sorted(self._away - away.keys()):
             self._session.say(f"{name} is back")
         self._away = set(away)
 
 
 def _check_offset(queue: MessageQueue, held: QueueOffsets, offset: int) -> None:
-    """Raise OffsetOutOfRangeError where *queue* does not reach to *offset*."""
+    """Raise OffsetOutOfRangeError if *offset* is outside *queue*."""
     from eruca.contract.errors import OffsetOutOfRangeError
 
     first, end = held.min_offset, held.max_offset
     if not first <= offset <= end:
         raise OffsetOutOfRangeError(
-            f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name} begins at {first} and "
-            f"ends at {end}: nothing is at offset {offset}",
+            f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}: expected an"
+            f" offset from {first} to {end}, found {offset}",
             fix=f"give an --offset from {first} to {end}, or --from",
             min_offset=first,
             max_offset=end,
@@ -233,7 +239,7 @@ async def _lag(consumer: AsyncPullConsumer, queue: MessageQueue) -> int:
 async def _queue(
     client: AsyncClient, topic: str, broker: str | None, queue_id: int
 ) -> tuple[MessageQueue, QueueOffsets]:
-    """Return the one that the options mean, and what it holds."""
+    """Return the queue that the options name, and its offsets."""
     from eruca.contract.errors import QueueNotFoundError
 
     held = await client.admin.queues(topic)
@@ -243,6 +249,8 @@ async def _queue(
         return chosen[0], held[chosen[0]]
     named = ", ".join(f"{q.broker_name}/{q.queue_id}" for q in queues[:_QUEUES_NAMED])
     if chosen:
-        raise typer.BadParameter(f"{topic} has queue {queue_id} on several brokers; give --broker")
+        raise typer.BadParameter(
+            f"several brokers have queue {queue_id} of {topic}; choose one with --broker"
+        )
     where = f" on {broker}" if broker else ""
-    raise QueueNotFoundError(f"{topic} has no queue {queue_id}{where}; there are: {named}")
+    raise QueueNotFoundError(f"{topic} has no queue {queue_id}{where}; its queues: {named}")

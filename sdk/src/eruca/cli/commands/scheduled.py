@@ -1,4 +1,4 @@
-"""``eruca scheduled``: messages that wait for their delivery, and recalling one."""
+"""``eruca scheduled``: list scheduled messages, and cancel one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(
-        no_args_is_help=True, help="See messages that are to be delivered later; recall one."
-    )
+    group = typer.Typer(no_args_is_help=True, help="List scheduled messages; cancel one.")
     command(group, "list")(list_)
     command(group, "recall")(recall)
     app.add_typer(group, name="scheduled")
@@ -31,21 +29,23 @@ async def list_(
     session: Session,
     *,
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", help="Only what goes to this topic.")
+        str | None, typer.Option("--topic", "-t", help="Only messages to this topic.")
     ] = None,
-    count: Annotated[int, typer.Option("--count", "-n", help="How many at most.", min=1)] = 100,
+    count: Annotated[
+        int, typer.Option("--count", "-n", help="Maximum number of messages.", min=1)
+    ] = 100,
 ) -> int:
-    """List messages that wait for their delivery, in the order they come due.
+    """List scheduled messages in the order of their delivery times.
 
-    Messages that a consumer group is to get once more are among them, with its retry topic.
-    Exit code 1 when a broker does not answer; what the others have is shown.
+    They include messages that wait for a retry, with their retry topic. Exit code 1 if a broker
+    does not answer; the messages of the others are shown.
     """
     found: list[HeldScheduled] = []
     unanswered: dict[str, ErucaError] = {}
     async with session.client() as client:
         async for held in client.admin.scheduled(topic, unanswered=unanswered):
             if len(found) == count:
-                session.say(f"there are more than {count}; see --count")
+                session.say(f"there are more than {count}; raise --count to see them")
                 break
             found.append(held)
         unanswered |= await silent_brokers.away(client)
@@ -57,7 +57,7 @@ async def list_(
     session.show_table(
         ["deliver at", "message id", "topic", "on", "queue", "stored at", "bytes", "recall handle"],
         map(_row, found),
-        none="no message waits for its delivery",
+        none="no scheduled messages",
     )
     return silent_brokers.said(session, unanswered)
 
@@ -73,10 +73,10 @@ async def recall(
         ),
     ],
 ) -> None:
-    """Recall a message before it is delivered; it never is, then.
+    """Cancel a scheduled message: it is never delivered.
 
-    A message's id is no handle: several messages may have it, in other topics or on other brokers.
-    Given an id, the command recalls nothing and shows the handles of the messages it may mean.
+    A message id is not a handle: several messages may have it, in other topics or on other brokers.
+    If an id is given, nothing is cancelled, and the handles of its messages are shown.
     """
     async with session.client() as client, silent_brokers.noted(client):
         recalled = await client.admin.recall_scheduled(recall_handle)
@@ -90,8 +90,8 @@ async def recall(
         )
     else:
         session.show_text(
-            f"{recalled.message_id} is not delivered to {recalled.topic}; "
-            f"it waited on {recalled.broker_name}"
+            f"cancelled: {recalled.message_id} to {recalled.topic}, scheduled on"
+            f" {recalled.broker_name}"
         )
 
 

@@ -1,4 +1,4 @@
-"""``eruca send``: messages from arguments, from lines of text, JSON lines or CSV."""
+"""``eruca send``: messages from arguments, lines of text, JSON lines or CSV."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 def _checked_format(value: str | None) -> str | None:
     if value is not None and value not in _FORMATS:
-        raise typer.BadParameter(f"{value!r} is none of {', '.join(_FORMATS)}")
+        raise typer.BadParameter(f"expected one of {', '.join(_FORMATS)}; found {value!r}")
     return value
 
 
@@ -39,7 +39,7 @@ def _checked_properties(values: list[str] | None) -> list[str] | None:
     for value in values or ():
         name, separator, _ = value.partition("=")
         if not name or not separator:
-            raise typer.BadParameter(f"{value!r} is not NAME=VALUE")
+            raise typer.BadParameter(f"expected NAME=VALUE, found {value!r}")
     return values
 
 
@@ -54,18 +54,19 @@ async def send(
     session: Session,
     *,
     bodies: Annotated[
-        list[str] | None, typer.Argument(help="Messages; without any, rows are read.")
+        list[str] | None, typer.Argument(help="Messages; without any, rows are read from --file.")
     ] = None,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Where to.")],
+    topic: Annotated[str, typer.Option("--topic", "-t", help="The topic.")],
     file: Annotated[
-        str | None, typer.Option("--file", "-f", help="Read rows from it; - or none: stdin.")
+        str | None,
+        typer.Option("--file", "-f", help="Read rows from this file; - or not given: stdin."),
     ] = None,
     row_format: Annotated[
         str | None,
         typer.Option(
             "--format",
             metavar="lines|jsonl|csv",
-            help="How rows lie in it; by default as its name ends, else lines.",
+            help="Format of the rows; default: by the file's extension, else lines.",
             callback=_checked_format,
         ),
     ] = None,
@@ -74,7 +75,7 @@ async def send(
         list[str] | None, typer.Option(help="Key of every message; may be repeated.")
     ] = None,
     sharding_key: Annotated[
-        str | None, typer.Option(help="Messages of one sharding key stay in order.")
+        str | None, typer.Option(help="Sharding key: messages with the same one stay in order.")
     ] = None,
     properties: Annotated[
         list[str] | None,
@@ -90,37 +91,38 @@ async def send(
         typer.Option(
             "--delay",
             metavar="SPAN|TIME",
-            help="Deliver later: so long from now (90s, 15m, 2h, 3d), or at a time.",
+            help="Schedule the delivery: after a span (90s, 15m, 2h, 3d), or at a time.",
         ),
     ] = None,
     idempotency_key: Annotated[
         str | None,
         typer.Option(
             metavar="KEY",
-            help="Name of this send of one message, which can be repeated and is stored once.",
+            help="Idempotency key of a single message: a repeated send is stored once.",
         ),
     ] = None,
     body_field: Annotated[
-        str | None, typer.Option(help="Field that is the body, instead of the whole row.")
+        str | None, typer.Option(help="Field with the body, instead of the whole row.")
     ] = None,
-    tag_field: Annotated[str | None, typer.Option(help="Field that is the tag.")] = None,
+    tag_field: Annotated[str | None, typer.Option(help="Field with the tag.")] = None,
     key_field: Annotated[
-        list[str] | None, typer.Option(help="Field that is a key; may be repeated.")
+        list[str] | None, typer.Option(help="Field with a key; may be repeated.")
     ] = None,
     sharding_key_field: Annotated[
-        str | None, typer.Option(help="Field that is the sharding key.")
+        str | None, typer.Option(help="Field with the sharding key.")
     ] = None,
     property_field: Annotated[
         list[str] | None, typer.Option(help="Field that becomes a property; may be repeated.")
     ] = None,
     skip_errors: Annotated[
-        bool, typer.Option("--skip-errors", help="Tell and count bad rows, and go on.")
+        bool, typer.Option("--skip-errors", help="Report and count bad rows, and continue.")
     ] = False,
 ) -> int:
     """Send messages: from the arguments, or one for each row of a file or of stdin.
 
     Rows are lines of text, JSON lines, or CSV with a header, whose rows become JSON objects. A bad
-    row ends it with an error that names its line; with --skip-errors the exit code is then 3.
+    row ends the command with an error that names its line. With --skip-errors the command
+    continues, and the exit code is 3.
     """
     # Imported when it runs, as everything else that --help does not need.
     from eruca.cli.sending.rows import RowFields, RowFormat, format_of
@@ -138,7 +140,9 @@ async def send(
     )
     chosen_delay = _checked_delay(delay)
     if idempotency_key is not None and len(bodies or ()) != 1:
-        raise typer.BadParameter("--idempotency-key names one message; give it as the argument")
+        raise typer.BadParameter(
+            "--idempotency-key identifies one message; give the message as the argument"
+        )
     if bodies:
         if file is not None:
             raise typer.BadParameter("give messages or --file, not both")
@@ -169,7 +173,7 @@ async def _send_arguments(
     from eruca.core.routing.selectors import by_hash
 
     key = None if idempotency_key is None else checked_key(idempotency_key)
-    # A key is known by one broker: it selects the queue, unless something else does.
+    # One broker stores a key's result, so the key selects the queue, unless an option does.
     selector = None if key is None or fields.sharding_key is not None else by_hash
 
     messages = [
@@ -235,7 +239,7 @@ def _feed(session: Session, file: str | None, row_format: RowFormat, fields: Row
     from eruca.cli.sending.row_feed import RowFeed
     from eruca.contract.limits import BODY_SIZE_MAX
 
-    csv.field_size_limit(BODY_SIZE_MAX)  # its own default is 128 KiB
+    csv.field_size_limit(BODY_SIZE_MAX)  # the default is 128 KiB
     if file is None or file == "-":
         if sys.stdin is None:
             raise typer.BadParameter("stdin is closed; give messages or --file")
@@ -259,7 +263,7 @@ async def _send_rows(
         if bad_rows <= _BAD_ROWS_SHOWN:
             session.say(f"skipped: line {row.line}: {row.fault}")
         elif bad_rows == _BAD_ROWS_SHOWN + 1:
-            session.say("skipped: further ones, which are counted only")
+            session.say("skipped: more rows; they are counted, but not shown")
 
     progress = SendProgress(feed, topic)
     async with session.client() as client:
@@ -275,7 +279,7 @@ async def _send_rows(
             with progress:
                 await sender.send(feed.batches())
         except BaseException:
-            with suppress(BrokenPipeError):  # what has ended it is to be told all the same
+            with suppress(BrokenPipeError):  # report the error nevertheless
                 _show_counts(session, topic, sender.counts)
             raise
         _show_counts(session, topic, sender.counts)

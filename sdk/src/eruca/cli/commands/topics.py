@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from eruca.contract.topics import TopicConfig, TopicSettings
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-BrokerOption = Annotated[str | None, typer.Option("--broker", help="On this broker only.")]
+BrokerOption = Annotated[str | None, typer.Option("--broker", help="Only on this broker.")]
 ClusterOption = Annotated[
-    str | None, typer.Option("--cluster", help="On the brokers of this cluster only.")
+    str | None, typer.Option("--cluster", help="Only on the brokers of this cluster.")
 ]
 
 
@@ -62,20 +62,22 @@ async def create(
     ] = None,
     permission: Annotated[
         PermissionChoice | None,
-        typer.Option(help="Whether it may be read and written [a new topic: rw]."),
+        typer.Option(help="Whether the topic may be read and written [a new topic: rw]."),
     ] = None,
     ordered: Annotated[
         bool | None,
         typer.Option(
             "--ordered/--no-ordered",
-            help="Whether a sharding key keeps its queue, and waits, while its broker is away.",
+            help="Whether a sharding key keeps its queue, and waits for it, while its broker is"
+            " away.",
         ),
     ] = None,
     without: Annotated[
         list[str] | None,
         typer.Option(
             metavar="BROKER",
-            help="Of an ordered topic: send its keys elsewhere; it will not come back.",
+            help="For an ordered topic: move this broker's keys to others, because it will not"
+            " return.",
         ),
     ] = None,
     broker: BrokerOption = None,
@@ -84,18 +86,18 @@ async def create(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Take queues away although groups have still to read their messages."
+            "--force", help="Remove queues even if groups have not read all of their messages."
         ),
     ] = False,
 ) -> int:
     """Create a topic on every broker, or change its settings there.
 
-    Where it is there already, what is not named stays as it is. Messages in queues that are taken
-    away can no longer be read: where a group has still to read some, it is refused. In an ordered
-    topic sharding keys are divided over its queues on all brokers: where that changes, what was
-    sent before may be read after what is sent now.
+    A setting that is not given keeps its value. Messages in removed queues can no longer be read,
+    so the command refuses to remove a queue with messages that a group has not read. An ordered
+    topic's sharding keys are divided over its queues on all brokers. If that division changes,
+    messages sent before may be read after messages sent later.
 
-    Exit code 1 when a broker is away, which is not told; it is done at the others.
+    Exit code 1 if a broker is away: it is not changed, but the others are.
     """
     from eruca.contract.errors import TopicNotFoundError
 
@@ -104,8 +106,8 @@ async def create(
         with suppress(TopicNotFoundError):
             before = await client.admin.topic(topic, cluster=cluster, broker_name=broker)
         if not yes and (fewer := _fewer_queues(before, queues)):
-            question = f"Take queues of {topic} away, with their messages ({fewer})?"
-            if not confirmed(question, instead=f"to take queues away ({fewer}) give --yes"):
+            question = f"Remove queues of {topic} with their messages ({fewer})?"
+            if not confirmed(question, instead=f"to remove queues ({fewer}) give --yes"):
                 return EXIT_FAILED
 
         settings = {
@@ -127,16 +129,17 @@ async def list_(
     session: Session,
     *,
     broker: Annotated[
-        str | None, typer.Option("--broker", help="Those of one broker, with their settings.")
+        str | None,
+        typer.Option("--broker", help="Only topics of this broker, with their settings."),
     ] = None,
     system: Annotated[
         bool,
         typer.Option(
-            "--system", help="The system's own as well, and groups' retry and dead-letter topics."
+            "--system", help="Include system topics, and groups' retry and dead-letter topics."
         ),
     ] = False,
 ) -> None:
-    """List topics: the names that live brokers have, or all there is to one broker's."""
+    """List topics: the names on all live brokers, or the settings on one broker."""
     from eruca.contract.names import is_made_by_system
 
     async with session.client() as client:
@@ -158,7 +161,7 @@ async def list_(
 async def masters(
     client: AsyncClient, *, cluster: str | None = None, broker: str | None = None
 ) -> list[str]:
-    """Return the names of the live brokers that are meant, of those that have a master."""
+    """Return the names of the selected live brokers that have a master."""
     from eruca.contract.fields import MASTER_ID
 
     return [
@@ -177,7 +180,7 @@ def _settings(
     *,
     ordered: bool | None,
 ) -> TopicSettings:
-    """Return what a broker is to make of a topic: what it holds, and in its place what is named."""
+    """Return a topic's new settings: the stored ones, with the given ones in their place."""
     from eruca.contract.topics import TopicSettings
 
     named = {
@@ -191,7 +194,7 @@ def _settings(
 
 
 def _fewer_queues(before: Mapping[str, TopicConfig], queues: int | None) -> str:
-    """Return where queues would be taken away, and how many would be left; empty: nowhere."""
+    """Return the brokers that would have fewer queues, with the new counts; empty if none."""
     if queues is None:
         return ""
     counts = {name: config.read_queue_count for name, config in sorted(before.items())}
@@ -204,7 +207,7 @@ async def _names(client: AsyncClient, *, system: bool) -> list[str]:
     names = set(await client.admin.list_topics())
     if not system:
         return sorted(name for name in names if not is_made_by_system(name))
-    # Brokers do not tell name servers what is theirs alone.
+    # Name servers do not know the topics that brokers keep to themselves.
     for group in await client.admin.brokers():
         configs = await client.admin.topics_of_broker(group.broker_name, include_system=True)
         names.update(config.topic for config in configs)
@@ -212,9 +215,9 @@ async def _names(client: AsyncClient, *, system: bool) -> list[str]:
 
 
 async def show(session: Session, *, topic: TopicArgument) -> int:
-    """Show a topic's settings on each broker, and what its queues hold.
+    """Show a topic's settings on each broker, and the offsets of its queues.
 
-    Exit code 1 when a broker does not answer; what the others say is shown.
+    Exit code 1 if a broker does not answer; the data of the others is shown.
     """
     from eruca.cli.shown_messages import time_text
 
@@ -267,7 +270,7 @@ async def delete(
 ) -> int:
     """Delete a topic with all of its messages, on every broker that has it.
 
-    Exit code 1 when a broker is away, which is not told; it is done at the others.
+    Exit code 1 if a broker is away: the topic stays there, and is deleted on the others.
     """
     if not yes and not confirmed(f"Delete {topic} and all of its messages?"):
         return EXIT_FAILED

@@ -1,4 +1,4 @@
-"""``eruca txn``: transactions that nobody has decided yet, what became of others, and deciding."""
+"""``eruca txn``: list undecided transactions, show one, and decide it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     )
 
 IdArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="The transaction's id, which is its message's.")
+    str, typer.Argument(metavar="ID", help="The transaction's id, which is its message's id.")
 ]
 BrokerOption = Annotated[
-    str | None, typer.Option("--broker", "-b", help="Only at this broker; by default at all.")
+    str | None, typer.Option("--broker", "-b", help="Only on this broker; default: on all.")
 ]
 ReasonOption = Annotated[
     str, typer.Option("--reason", "-r", help="Why; recorded with the decision.")
@@ -34,7 +34,7 @@ ReasonOption = Annotated[
 
 
 class StateChoice(StrEnum):
-    """States of transactions that are not over, as an option."""
+    """States of undecided transactions, as an option."""
 
     PENDING = "pending"
     PARKED = "parked"
@@ -43,7 +43,7 @@ class StateChoice(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
-        no_args_is_help=True, help="See undecided transactions; commit them or roll them back."
+        no_args_is_help=True, help="List undecided transactions; commit or roll them back."
     )
     command(group, "list")(list_)
     command(group, "show")(show)
@@ -59,20 +59,23 @@ async def list_(
         StateChoice | None,
         typer.Option(
             "--state",
-            help="Only pending ones, or only parked ones: given up on, and waiting for you.",
+            help="Only pending transactions, or only parked ones: rolled back for lack of a"
+            " decision.",
         ),
     ] = None,
     producer_group: Annotated[
-        str | None, typer.Option("--group", "-g", help="Only this producer group's.")
+        str | None, typer.Option("--group", "-g", help="Only transactions of this producer group.")
     ] = None,
     broker: BrokerOption = None,
-    count: Annotated[int, typer.Option("--count", "-n", help="How many at most.", min=1)] = 100,
+    count: Annotated[
+        int, typer.Option("--count", "-n", help="Maximum number of transactions.", min=1)
+    ] = 100,
 ) -> int:
-    """List transactions that are not over, oldest first.
+    """List undecided transactions, oldest first.
 
-    Pending ones wait for their producer, or for the answer to a check. Parked ones were rolled
-    back, for nobody decided in time; they can still be committed. Exit code 1 when a broker does
-    not answer; what the others have is shown.
+    A pending transaction waits for its producer, or for the answer to a check. A parked one was
+    rolled back because there was no decision in time; it can still be committed. Exit code 1 if a
+    broker does not answer; the transactions of the others are shown.
     """
     found: list[TransactionSummary] = []
     unanswered: dict[str, ErucaError] = {}
@@ -85,7 +88,7 @@ async def list_(
         )
         async for summary in undecided:
             if len(found) == count:
-                session.say(f"there are more than {count}; see --count")
+                session.say(f"there are more than {count}; raise --count to see them")
                 break
             found.append(summary)
         if broker is None:
@@ -104,7 +107,7 @@ async def list_(
 async def show(
     session: Session, *, transaction_id: IdArgument, broker: BrokerOption = None
 ) -> None:
-    """Show a transaction: its state, everything that happened to it, and its message."""
+    """Show a transaction: its state, its history, and its message."""
     async with session.client() as client, silent_brokers.noted(client):
         detail = await client.admin.transactions.get(transaction_id, broker_name=broker)
     if session.is_json:
@@ -127,9 +130,9 @@ async def commit(
     reason: ReasonOption,
     broker: BrokerOption = None,
 ) -> None:
-    """Have a transaction's message delivered: a pending one's, or a parked one's.
+    """Commit a pending or parked transaction: its message is delivered.
 
-    What its producer, or the answer to a check, has rolled back stays so.
+    A rollback by the producer, or by the answer to a check, is final.
     """
     await _decide(session, transaction_id, "commit", reason, broker)
 
@@ -141,7 +144,7 @@ async def rollback(
     reason: ReasonOption,
     broker: BrokerOption = None,
 ) -> None:
-    """See to it that a transaction's message is never delivered; a parked one is discarded."""
+    """Roll back a transaction: its message is never delivered; a parked one is discarded."""
     await _decide(session, transaction_id, "rollback", reason, broker)
 
 
@@ -158,7 +161,7 @@ async def _decide(
     place = receipt.message
     line = f"{transaction_id} {receipt.state.replace('_', ' ')}"
     if receipt.repeated:
-        line += f", as it was at {receipt.decided_at} by {receipt.by}"
+        line += f", as decided at {receipt.decided_at} by {receipt.by}"
     if place is not None:
         at = "later" if place.queue_offset is None else f"at {place.queue_offset}"
         line += f": {place.topic}/{place.queue_id} {place.deliver_at or at}"

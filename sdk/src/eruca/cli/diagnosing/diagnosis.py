@@ -1,9 +1,9 @@
-"""Every hop from here to a stored message, one after the other.
+"""Check every step from here to a stored message, one after another.
 
-Settings, name servers, what they know, each broker's address as clients are told it, what the
-broker says of itself, a message there and back through each broker, and at last the services that
-follow the brokers' logs. All by plain HTTP,
-without the SDK's routes and retries between, so that a finding is about that hop alone.
+The steps are: settings, name servers, the brokers that they know, each broker's address for
+clients, each broker's status, and a message to each broker and back. The last step is the services
+that follow the brokers' logs. All steps use plain HTTP, without the SDK's routes and retries. So a
+finding is about its own step only.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _DATE_UNIT_SECONDS: Final = 1.0  # of the Date header
 
 
 async def examine(namesrv_urls: str | None, *, write: bool) -> AsyncIterator[Finding]:
-    """Yield what is found, hop by hop; a hop that fails hides those behind it.
+    """Yield the findings of each step; a step that fails hides the steps after it.
 
     Args:
-        namesrv_urls: As given on the command line; None: the environment's.
-        write: Whether to send a message through each broker, on a topic that is deleted again.
+        namesrv_urls: From the command line; None: the environment's.
+        write: Whether to send a message through each broker, on a temporary topic.
     """
     try:
         settings = ClientSettings.resolve(os.environ, namesrv_urls=namesrv_urls)
@@ -66,7 +66,7 @@ async def examine(namesrv_urls: str | None, *, write: bool) -> AsyncIterator[Fin
                 "brokers",
                 Verdict.FAULT,
                 "no broker is registered",
-                "start one with these name servers in its ERUCA_BROKER_NAMESRV_URLS",
+                "start a broker with these name servers in its ERUCA_BROKER_NAMESRV_URLS",
             )
         for name, group in sorted(groups.items()):
             for address in group.brokers:
@@ -100,8 +100,8 @@ async def _name_server(
         yield Finding(url, "brokers", Verdict.WARNING, listed.fault or "", listed.fix)
         return
     if brokers is None:
-        fault = listed.fault or "answers, but not as a name server does"
-        fix = "give the address of a name server; a broker has another port"
+        fault = listed.fault or "the answer is not a name server's"
+        fix = "give the address of a name server; it has another port than a broker"
         yield Finding(url, "brokers", Verdict.FAULT, fault, fix)
         return
     known[url] = brokers.brokers
@@ -149,7 +149,7 @@ async def _followers(
     namesrv_urls: Sequence[str],
     registered: Collection[str],
 ) -> AsyncIterator[Finding]:
-    """Look at each instance of a service that follows brokers' logs."""
+    """Check each instance of a service that follows brokers' logs."""
     try:
         urls = {*service.given(os.environ)}
     except ErucaError as error:
@@ -160,8 +160,8 @@ async def _followers(
             asked = await ask(client, f"{url}/v1/kv/{service.namespace}")
             if (announced := asked.model(KvNamespace)) is not None:
                 urls |= {*service.told(announced.entries)}
-    if not urls:  # who needs it runs it
-        yield Finding(service.what, "announced", Verdict.OK, "none is known to the name servers")
+    if not urls:  # the service is optional
+        yield Finding(service.what, "announced", Verdict.OK, "the name servers know none")
     for url in sorted(urls):
         async for finding in _follower(client, service, url, registered):
             yield finding
@@ -184,7 +184,7 @@ async def _follower(
         checker = asked.model(CheckerStatus)
         following = None if checker is None else Following.of_checker(checker)
     if following is None:
-        fault = asked.fault or f"answers, but not as a {service.what} does"
+        fault = asked.fault or f"the answer is not a {service.what}'s"
         fix = f"give the address of a {service.what} in {service.variable}"
         yield Finding(url, "identity", Verdict.FAULT, fault, fix)
         return
@@ -193,7 +193,7 @@ async def _follower(
 
 
 def _clock(name: str, probe: Probe) -> Finding | None:
-    """Return what the Date header says of a clock; services leave it out, proxies add it."""
+    """Return a finding about a clock from the Date header; only proxies add this header."""
     date = probe.date()
     if date is None:
         return None
@@ -202,7 +202,7 @@ def _clock(name: str, probe: Probe) -> Finding | None:
 
 
 async def _round_trip(client: httpx.AsyncClient, name: str, url: str) -> AsyncIterator[Finding]:
-    """Send a message to a topic of its own on one broker, pull it back, and delete the topic."""
+    """Send a message to a temporary topic on one broker, pull it, and delete the topic."""
     topic = f"{url}/v1/topics/{TOPIC_PREFIX}{secrets.token_hex(6)}"
     text = secrets.token_hex(16)
     started_at = time.perf_counter()
@@ -225,7 +225,7 @@ async def _round_trip(client: httpx.AsyncClient, name: str, url: str) -> AsyncIt
         assert pulled.answer is not None
         messages = pulled.answer.json()["messages"]
         if [message["body"].get("text") for message in messages] == [text]:
-            detail = f"a message there and back in {seconds * 1000:.0f} ms"
+            detail = f"a message was sent and pulled in {seconds * 1000:.0f} ms"
             yield Finding(name, "round trip", Verdict.OK, detail)
             stored_at = datetime.fromisoformat(messages[0]["stored_at"])
             skew = (stored_at - datetime.now(UTC)).total_seconds()
@@ -235,8 +235,8 @@ async def _round_trip(client: httpx.AsyncClient, name: str, url: str) -> AsyncIt
                 name,
                 "round trip",
                 Verdict.FAULT,
-                f"sent 1 message, {len(messages)} came back, not the same",
-                "look at the broker's log",
+                f"expected the sent message, found {len(messages)} other messages",
+                "check the broker's log",
             )
     finally:
         deleted = await ask(client, topic, method="DELETE")

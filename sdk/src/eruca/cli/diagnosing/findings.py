@@ -1,7 +1,7 @@
 """Turn the doctor's observations into findings, each with a fix. Pure.
 
-The thresholds are the brokers' own where they have one: writes are refused above a disk use of
-90 %, and the oldest segments are deleted above 75 %.
+The thresholds are the brokers' own if they have one: writes are refused above 90 % of disk use, and
+the oldest segments are deleted above 75 %.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from urllib.parse import urlsplit
 from eruca.contract.routes import BrokerAddress
 from eruca.contract.status import BrokerStatus
 
-SLOW_SECONDS: Final = 0.5  # an empty request over a healthy network takes far less
-CLOCK_SKEW_SECONDS: Final = 5.0  # ids, times of storage and offsets by time drift apart beyond
+SLOW_SECONDS: Final = 0.5  # an empty request over a healthy network is much faster
+# above it, ids, store times and offsets by time become inconsistent
+CLOCK_SKEW_SECONDS: Final = 5.0
 DISK_WARNING_RATIO: Final = 0.75
 DISK_REFUSAL_RATIO: Final = 0.90
-BEHIND_BYTES: Final = 64 * 1024 * 1024  # a projection that healthy dispatch never lags by
+BEHIND_BYTES: Final = 64 * 1024 * 1024  # healthy dispatch never lags by so much
 NEAR_LIMIT_RATIO: Final = 0.9
 
 
@@ -28,15 +29,15 @@ class Verdict(StrEnum):
     """The severity of a finding."""
 
     OK = "ok"
-    WARNING = "warning"  # works, and soon may not
+    WARNING = "warning"  # works now, and may fail soon
     FAULT = "fault"  # does not work
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
-    subject: str  # which hop: settings, a name server's URL, a broker's name
+    subject: str  # the step: settings, a name server's URL, a broker's name
     check: str
     verdict: Verdict
     detail: str
@@ -44,17 +45,15 @@ class Finding:
 
 
 def answer_time(subject: str, check: str, seconds: float) -> Finding:
-    """Judge how long an answer took."""
+    """Judge the time of an answer."""
     detail = f"answers in {seconds * 1000:.0f} ms"
     if seconds < SLOW_SECONDS:
         return Finding(subject, check, Verdict.OK, detail)
-    return Finding(
-        subject, check, Verdict.WARNING, detail, "look at the network between, and at its load"
-    )
+    return Finding(subject, check, Verdict.WARNING, detail, "check the network and its load")
 
 
 def unused_proxy(urls: Sequence[str], environment: Mapping[str, str]) -> Finding | None:
-    """Tell of a proxy that other programs would ask for name servers, or return None."""
+    """Return a finding about a proxy that other programs would use for name servers, or None."""
     lowered = {name.lower(): value for name, value in environment.items()}
     proxy = lowered.get("http_proxy") or lowered.get("all_proxy")
     if not proxy:
@@ -68,7 +67,7 @@ def unused_proxy(urls: Sequence[str], environment: Mapping[str, str]) -> Finding
         "settings",
         "proxy",
         Verdict.OK,
-        f"requests to {', '.join(direct)} do not go through the proxy of the environment",
+        f"requests to {', '.join(direct)} bypass the environment's proxy",
     )
 
 
@@ -87,19 +86,19 @@ def agreement(brokers_by_namesrv: Mapping[str, Iterable[str]]) -> Finding:
         "agreement",
         Verdict.WARNING,
         detail,
-        "give every broker all name servers in ERUCA_BROKER_NAMESRV_URLS; repeat it where one "
-        "has just been started",
+        "give every broker all name servers in ERUCA_BROKER_NAMESRV_URLS; repeat this if a"
+        " broker has just started",
     )
 
 
 def advertised_address(name: str, url: str, namesrv_urls: Sequence[str]) -> Finding:
-    """Judge whether a broker tells clients an address that can work from here."""
+    """Judge whether clients can use a broker's advertised address from here."""
     host = urlsplit(url).hostname or ""
     remote = [u for u in namesrv_urls if not _is_loopback(urlsplit(u).hostname or "")]
     if _is_unspecified(host):
-        fault = f"advertises {url}, an address to listen on, not one to connect to"
+        fault = f"advertises {url}, which is an address to listen on; clients cannot connect to it"
     elif _is_loopback(host) and remote:
-        fault = f"advertises {url}, which leads every client to itself"
+        fault = f"advertises {url}, which leads each client to its own machine"
     else:
         return Finding(name, "advertised URL", Verdict.OK, url)
     return Finding(
@@ -107,7 +106,7 @@ def advertised_address(name: str, url: str, namesrv_urls: Sequence[str]) -> Find
         "advertised URL",
         Verdict.FAULT,
         fault,
-        "set the broker's ERUCA_BROKER_ADVERTISED_URL to what clients reach it by",
+        "set the broker's ERUCA_BROKER_ADVERTISED_URL to a URL that clients can reach",
     )
 
 
@@ -126,7 +125,7 @@ def _is_unspecified(host: str) -> bool:
 
 
 def heartbeat(name: str, address: BrokerAddress, now_seconds: float) -> Finding:
-    """Judge how long ago a broker was last heard from; both times are the name server's clock's."""
+    """Judge the age of a broker's last heartbeat; both times are by the name server's clock."""
     left = address.expires_at.timestamp() - now_seconds
     allowed = (address.expires_at - address.last_seen_at).total_seconds()
     detail = f"registered; expires in {max(left, 0):.0f} s without a heartbeat"
@@ -137,12 +136,12 @@ def heartbeat(name: str, address: BrokerAddress, now_seconds: float) -> Finding:
         "registration",
         Verdict.WARNING,
         f"{detail}: heartbeats are missing",
-        "see whether the broker runs, and reaches the name server",
+        "check that the broker runs, and reaches the name server",
     )
 
 
 def identity(name: str, status: BrokerStatus, url: str) -> Finding:
-    """Judge whether the broker behind an advertised URL is the one that registered it."""
+    """Judge whether the broker at an advertised URL is the one that registered it."""
     if status.broker_name == name:
         return Finding(name, "identity", Verdict.OK, f"cluster {status.cluster}, {status.version}")
     return Finding(
@@ -150,12 +149,12 @@ def identity(name: str, status: BrokerStatus, url: str) -> Finding:
         "identity",
         Verdict.FAULT,
         f"{url} is {status.broker_name}",
-        "give each broker an ERUCA_BROKER_ADVERTISED_URL of its own",
+        "give each broker its own ERUCA_BROKER_ADVERTISED_URL",
     )
 
 
 def broker_health(name: str, status: BrokerStatus) -> list[Finding]:
-    """Judge what a broker says of itself."""
+    """Judge a broker's status."""
     return [
         _writable(name, status),
         _disk(name, status.disk_used_ratio),
@@ -169,7 +168,11 @@ def _writable(name: str, status: BrokerStatus) -> Finding:
         return Finding(name, "writes", Verdict.OK, f"accepted; flush is {status.flush_mode}")
     reason = status.refusal or "no reason given"
     return Finding(
-        name, "writes", Verdict.FAULT, f"refused: {reason}", "mend that; its log says more"
+        name,
+        "writes",
+        Verdict.FAULT,
+        f"refused: {reason}",
+        "fix the reason; the broker's log has details",
     )
 
 
@@ -179,7 +182,9 @@ def _disk(name: str, ratio: float) -> Finding:
     if ratio >= DISK_REFUSAL_RATIO:
         return Finding(name, "disk", Verdict.FAULT, f"{detail}: writes are refused", fix)
     if ratio >= DISK_WARNING_RATIO:
-        return Finding(name, "disk", Verdict.WARNING, f"{detail}: old segments go early", fix)
+        return Finding(
+            name, "disk", Verdict.WARNING, f"{detail}: old segments are deleted early", fix
+        )
     return Finding(name, "disk", Verdict.OK, detail)
 
 
@@ -191,19 +196,19 @@ def _projections(name: str, status: BrokerStatus) -> Finding:
             "projections",
             Verdict.FAULT,
             "; ".join(failing),
-            "what was acknowledged is safe in the log; mend the disk, and if that is not enough, "
-            "restart the broker: it makes anew what is damaged",
+            "acknowledged messages are safe in the log; fix the disk, and if that is not"
+            " enough, restart the broker: it rebuilds damaged projections",
         )
     behind = {p.name: p.behind_bytes for p in status.projections if p.behind_bytes > BEHIND_BYTES}
     if not behind:
-        return Finding(name, "projections", Verdict.OK, "all are up with the log")
+        return Finding(name, "projections", Verdict.OK, "all projections are up to date")
     detail = ", ".join(f"{key} is {size / 2**20:.0f} MiB" for key, size in behind.items())
     return Finding(
         name,
         "projections",
         Verdict.WARNING,
         f"{detail} behind the log",
-        "wait: they catch up; if not, look at the broker's load and log",
+        "wait: they catch up; if not, check the broker's load and log",
     )
 
 
@@ -228,12 +233,12 @@ def _load(name: str, status: BrokerStatus) -> Finding:
 
 
 def clock(name: str, skew_seconds: float, uncertainty_seconds: float) -> Finding:
-    """Judge how far a service's clock is from ours.
+    """Judge the difference between a service's clock and ours.
 
     Args:
         name: The service.
         skew_seconds: Its clock minus ours.
-        uncertainty_seconds: How wrong that may be.
+        uncertainty_seconds: Maximum error of *skew_seconds*.
     """
     detail = f"within {abs(skew_seconds) + uncertainty_seconds:.1f} s of ours"
     if abs(skew_seconds) - uncertainty_seconds <= CLOCK_SKEW_SECONDS:
@@ -249,5 +254,5 @@ def clock(name: str, skew_seconds: float, uncertainty_seconds: float) -> Finding
 
 
 def is_healthy(findings: Iterable[Finding]) -> bool:
-    """Tell whether nothing that was looked at is broken."""
+    """Tell whether no finding is a fault."""
     return all(finding.verdict is not Verdict.FAULT for finding in findings)

@@ -1,6 +1,6 @@
 """Find faults of the services that follow brokers' logs: query and checker. Pure.
 
-Any instance follows some of the brokers and tells, from their database, of all.
+Each instance follows some of the brokers. Its status covers all of them, from the shared database.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from eruca.contract.transactions import CheckerStatus
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """An instance's status, with that of the logs it follows."""
+    """An instance's status, with the status of its logs."""
 
     name: str
     version: str
     faults: Mapping[str, str]  # of this instance, by broker: why it cannot be followed
-    behind: Mapping[str, int | None]  # bytes by broker, of all instances; None: not known
-    orphans: Collection[str]  # brokers that no instance follows at this moment
+    behind: Mapping[str, int | None]  # bytes by broker, of all instances; None: unknown
+    orphans: Collection[str]  # brokers that no instance follows now
 
     @classmethod
     def of_query(cls, status: QueryStatus) -> Following:
-        """Return what a query service says."""
+        """Return a query service's status."""
         return cls(
             status.name,
             status.version,
@@ -36,7 +36,7 @@ class Following:
 
     @classmethod
     def of_checker(cls, status: CheckerStatus) -> Following:
-        """Return what a transaction checker says."""
+        """Return a transaction checker's status."""
         return cls(
             status.name,
             status.version,
@@ -49,12 +49,12 @@ class Following:
 def judged(
     subject: str, what: str, following: Following, registered: Collection[str]
 ) -> Iterator[Finding]:
-    """Yield what is to be said of an instance that answers.
+    """Yield the findings about an instance that answers.
 
     Args:
-        subject: How its findings name it.
-        what: Which service it is.
-        following: What it says.
+        subject: Its name in the findings.
+        what: The kind of service.
+        following: Its status.
         registered: The brokers that the name servers know.
     """
     yield Finding(subject, "identity", Verdict.OK, f"{what} {following.name}, {following.version}")
@@ -64,7 +64,7 @@ def judged(
             "following",
             Verdict.FAULT,
             f"cannot follow {broker}: {why}",
-            "mend that; for a broker that was taken away for good: eruca query forget BROKER",
+            "fix the cause; for a broker that was removed for good: eruca query forget BROKER",
         )
     left = set(registered) - (following.behind.keys() - set(following.orphans))
     if missing := sorted(left - following.faults.keys()):
@@ -72,9 +72,9 @@ def judged(
             subject,
             "following",
             Verdict.WARNING,
-            f"nobody follows {', '.join(missing)}",
-            "wait: a broker that is new is followed within seconds; if not, see that the service "
-            "is given these name servers, and look at its log",
+            f"no instance follows {', '.join(missing)}",
+            "wait: a new broker is followed within seconds; if not, check that the service has"
+            " these name servers, and check its log",
         )
     yield _lag(subject, following)
 
@@ -84,13 +84,13 @@ def _lag(subject: str, following: Following) -> Finding:
     behind = {name: size for name, size in sorted(known.items()) if size > BEHIND_BYTES}
     if not behind:
         names = ", ".join(sorted(following.behind)) or "no broker yet"
-        return Finding(subject, "projection", Verdict.OK, f"up with the log of {names}")
+        return Finding(subject, "projection", Verdict.OK, f"up to date with the log of {names}")
     detail = ", ".join(f"{size / 2**20:.0f} MiB behind {name}" for name, size in behind.items())
     return Finding(
         subject,
         "projection",
         Verdict.WARNING,
         detail,
-        "wait: it catches up; if not, add an instance with the same DATABASE_URL, or look at "
-        "PostgreSQL's load",
+        "wait: it catches up; if not, add an instance with the same DATABASE_URL, or check"
+        " PostgreSQL's load",
     )

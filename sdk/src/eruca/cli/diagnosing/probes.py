@@ -1,4 +1,4 @@
-"""One plain HTTP request of the doctor, and what it came to."""
+"""One plain HTTP request of the doctor, and its result."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Probe:
 
     seconds: float
     answer: httpx.Response | None  # of whatever status
-    fault: str | None = None  # why there is no answer, or none that counts
+    fault: str | None = None  # why there is no valid answer
     fix: str | None = None
 
     def model(self, kind: type[_Model]) -> _Model | None:
-        """Return the answer as *kind*, or None where it is not one."""
+        """Return the answer as *kind*; None if it is not one."""
         if self.fault is not None or self.answer is None:
             return None
         try:
@@ -40,14 +40,14 @@ class Probe:
 
     @property
     def code(self) -> str | None:
-        """Return the code of a refusal in Eruca's form, or None where it is not one."""
+        """Return the error code in Eruca's form; None if there is none."""
         if self.answer is None or not _is_problem(self.answer):
             return None
         code: str | None = self.answer.json().get("code")
         return code
 
     def date(self) -> datetime | None:
-        """Return the answer's Date header, whose unit is a second; None where there is none."""
+        """Return the answer's Date header, to the second; None if there is none."""
         text = self.answer.headers.get("date") if self.answer is not None else None
         try:
             return parsedate_to_datetime(text).astimezone(UTC) if text else None
@@ -62,21 +62,21 @@ async def ask(
     method: str = "GET",
     json: Mapping[str, object] | None = None,
 ) -> Probe:
-    """Return what a request to *url* comes to; it never raises."""
+    """Return the result of a request to *url*; never raises."""
     started_at = time.perf_counter()
     answer, fault, fix = None, None, None
     try:
         answer = await client.request(method, url, json=json)
     except httpx.TimeoutException:
         fault = f"no answer within {TIMEOUT_SECONDS:g} s"
-        fix = "look for a firewall between, or a service that hangs"
+        fix = "check for a firewall, or a service that hangs"
     except httpx.ConnectError as error:
         fault = f"cannot connect: {connection_fault(error, url)}"
         fix = "start the service, or correct the address"
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         fault = str(error) or type(error).__name__
-        fix = "see whether an Eruca service listens there"
-    except ErucaError as error:  # its credentials
+        fix = "check that an Eruca service listens there"
+    except ErucaError as error:  # of its credentials
         fault, fix = error.detail, error.fix
     if answer is not None and not answer.is_success:
         fault, fix = _refusal(answer)
@@ -93,6 +93,6 @@ def _refusal(answer: httpx.Response) -> tuple[str, str | None]:
         document = answer.json()
         return f"status {answer.status_code}: {document['detail']}", document.get("fix")
     return (
-        f"status {answer.status_code}, and not in Eruca's form",
-        "see what listens there; a proxy may answer in the service's place",
+        f"status {answer.status_code}, not in Eruca's form",
+        "check what listens there; a proxy may answer in the service's place",
     )

@@ -1,1 +1,1 @@
-"""Exporting a topic: from the query service, part by part, to a file."""
+"""Export a topic from the query service to a file, part by part."""

@@ -1,4 +1,4 @@
-"""Rows of damaged messages in the parts of an export, for telling of them."""
+"""Find the rows of damaged messages in the parts of an export, to report them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from eruca.contract.exports import NDJSON_MEDIA_TYPE
 
 @dataclass(frozen=True, slots=True)
 class DamagedPlace:
-    """A damaged message: its place, as far as the columns asked for tell it, and its fault."""
+    """A damaged message: its fault, and its place as far as the selected columns contain it."""
 
     place: str
     damage: str
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """Return what a row says."""
+        """Return the place and fault in a row."""
         names = ("topic", "broker_name", "queue_id", "queue_offset", "log_offset")
         told = [f"{name} {row[name]}" for name in names if row.get(name) is not None]
         return cls(", ".join(told), row["damage"])
@@ -31,7 +31,7 @@ class DamagedPlace:
 
 
 def damaged_places(parts: Sequence[Path], media_type: str) -> list[DamagedPlace]:
-    """Return which messages in *parts*, which have the column ``damage``, are damaged."""
+    """Return the damaged messages in *parts*, which have the column ``damage``."""
     rows = _lines if media_type == NDJSON_MEDIA_TYPE else _rows
     return [DamagedPlace.of(row) for part in parts for row in rows(part)]
 

@@ -1,7 +1,7 @@
-"""From parts to the file that was asked for: NDJSON, Arrow's file format, or Parquet.
+"""Write the parts into the requested file: NDJSON, Arrow's file format, or Parquet.
 
-NDJSON needs nothing but what is here; for the others pyarrow is needed (extra ``arrow``). Files are
-written beside their place, made durable and renamed, so one that is there is whole.
+NDJSON needs only the standard library and msgspec; the others need pyarrow (extra ``arrow``). A
+file is written beside its place, made durable and renamed. So an existing file is complete.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from eruca.cli.installation import INSTALLATION
 from eruca.contract.errors import ConflictError, ValidationError
 from eruca.contract.exports import ARROW_MEDIA_TYPE, NDJSON_MEDIA_TYPE
 
-ROW_GROUP_SIZE: Final = 32 * 1024 * 1024  # bytes of rows that Parquet keeps together
+ROW_GROUP_SIZE: Final = 32 * 1024 * 1024  # bytes of rows in one Parquet row group
 _COPY_SIZE: Final = 1024 * 1024
 
 Progress = Callable[[int], None]
-"""Told how many more rows have been written."""
+"""Called with the number of additional rows written."""
 
 
 class FileFormat(StrEnum):
-    """The format of a file, by the end of its name."""
+    """The format of a file, by its extension."""
 
     NDJSON = "ndjson"
     ARROW = "arrow"
@@ -52,34 +52,33 @@ _SUFFIXES: Final = {
 
 
 def format_of(path: Path) -> FileFormat:
-    """Return what *path* is to be.
+    """Return the format for *path*.
 
     Raises:
-        ValidationError: Its name does not tell.
+        ValidationError: Its extension is unknown.
     """
     file_format = _SUFFIXES.get(path.suffix.lower())
     if file_format is None:
         raise ValidationError(
-            f"{path.name!r} does not tell what it is to be: it ends in none of "
-            f"{', '.join(_SUFFIXES)}"
+            f"expected a file name that ends in {', '.join(_SUFFIXES)}; found {path.name!r}"
         )
     return file_format
 
 
 def check_available(file_format: FileFormat) -> None:
-    """Raise ValidationError where what writes such files is not installed."""
+    """Raise ValidationError if the package for a format is not installed."""
     if file_format is not FileFormat.NDJSON:
         try:
             import pyarrow  # noqa: F401 - whether it is there is the question
         except ImportError:
             raise ValidationError(
-                f"{file_format} files are written with pyarrow, which is not installed",
+                f"pyarrow is not installed; it is required for {file_format} files",
                 fix=f"{INSTALLATION}; or export to a file that ends in .ndjson",
             ) from None
 
 
 def row_count(part: Path, media_type: str) -> int:
-    """Return how many rows *part* has, which may have been cut anywhere."""
+    """Return the number of rows in *part*, which may be truncated anywhere."""
     if media_type == NDJSON_MEDIA_TYPE:
         with part.open("rb") as file:
             return sum(piece.count(b"\n") for piece in _pieces(file))
@@ -95,10 +94,10 @@ def row_count(part: Path, media_type: str) -> int:
 def write_file(
     target: Path, file_format: FileFormat, parts: Sequence[Path], rows: int, told: Progress
 ) -> None:
-    """Make *target* of *parts*, in their order, which have so many rows together.
+    """Write *target* from *parts*, in their order, with *rows* rows in total.
 
     Raises:
-        ConflictError: They have not: somebody has changed them.
+        ConflictError: The parts have another number of rows: they were changed.
     """
     written = 0
 
@@ -117,8 +116,8 @@ def write_file(
             _write_parquet(unfinished, parts, count)
         if written != rows:
             raise ConflictError(
-                f"the parts of {target} have {written} rows, and what was exported {rows}",
-                fix="give --restart to read them again",
+                f"expected {rows} rows in the parts of {target}, found {written}",
+                fix="use --restart to read them again",
             )
         make_durable(unfinished)
         unfinished.replace(target)
@@ -128,7 +127,7 @@ def write_file(
 
 
 def make_durable(path: Path) -> None:
-    """Return once what was written to a file is on the disk."""
+    """Flush a file's data to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,10 +1,10 @@
 """Keep the exported parts beside the future file, so that a rerun continues.
 
-``flights.parquet.parts/`` holds ``plan.json``, what is exported in which columns, fixed once and
-for all, and a file for each partition of the plan that is complete. A part is made durable and then
-renamed, so one that is there is whole. At the end the parts become the file, which is renamed as
-well, and are deleted; so are parts of which there is none yet, when a run fails. While a run lasts,
-it has the directory locked: another one into the same file is refused.
+``flights.parquet.parts/`` has two kinds of files. ``plan.json`` has the plan and its columns, which
+never change. There is one file for each complete partition of the plan. A part is made durable and
+then renamed, so an existing part is complete. At the end the parts are written into the file, the
+file is renamed, and the parts are deleted. If a run fails before its first part, the directory is
+deleted as well. A run locks the directory, so a second run for the same file is refused.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if sys.platform != "win32":
 
 DIRECTORY_SUFFIX: Final = ".parts"
 _PLAN: Final = "plan.json"
-_VERSION: Final = 2  # of what is in it
+_VERSION: Final = 2  # of its content
 
 
 class ExportRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The request of an export; a rerun must have the same."""
+    """The request of an export; a rerun must have the same request."""
 
     topic: str
     media_type: str
@@ -47,7 +47,7 @@ class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     request: ExportRequest
     plan: msgspec.Raw
-    version: int = 1  # of parts whose ranges do not say of which topic they are
+    version: int = 1  # of parts whose ranges have no topic id
 
 
 class ExportParts:
@@ -60,10 +60,10 @@ class ExportParts:
 
     @classmethod
     def found(cls, target: Path, request: ExportRequest) -> Self | None:
-        """Return the parts of an earlier run for *target*; None where there was none.
+        """Return the parts of an earlier run for *target*; None if there was none.
 
         Raises:
-            ConflictError: That run was asked for something else.
+            ConflictError: That run had another request.
         """
         directory = directory_of(target)
         try:
@@ -71,24 +71,25 @@ class ExportParts:
             plan = ExportPlan.model_validate_json(bytes(kept.plan))
         except FileNotFoundError:
             return None
-        except (msgspec.DecodeError, ValueError) as error:  # one is the other from msgspec 0.21 on
+        # the first is a subclass of the second since msgspec 0.21
+        except (msgspec.DecodeError, ValueError) as error:
             raise _conflict(directory, f"cannot be read: {error}") from None
         if kept.version != _VERSION:
             raise _conflict(
                 directory,
-                f"are of version {kept.version}, expected {_VERSION}: another version of eruca "
-                "began them, and they do not say whether the topic is still the same",
-                fix="give --restart to export what the topic holds now",
+                f"are of version {kept.version}, expected {_VERSION}: another version of eruca"
+                " wrote them, without the topic's id",
+                fix="use --restart to export the topic's present messages",
             )
-        # Parts of an export that refused damaged messages have none.
+        # Parts of an export that refused damaged messages contain none.
         allowed = (kept.request, msgspec.structs.replace(kept.request, damaged="mark"))
         if request not in allowed:
-            raise _conflict(directory, f"are of another export, of {_shown(kept.request)}")
+            raise _conflict(directory, f"belong to another export: {_shown(kept.request)}")
         return cls(directory, request, plan)
 
     @classmethod
     def begun(cls, target: Path, request: ExportRequest, plan: ExportPlan) -> Self:
-        """Return the parts of a new export; what an earlier one has left is deleted."""
+        """Return the parts of a new export; delete those of an earlier one."""
         directory = directory_of(target)
         directory.mkdir(exist_ok=True)
         for left in directory.iterdir():
@@ -98,24 +99,24 @@ class ExportParts:
         return cls(directory, request, plan)
 
     def path(self, partition: ExportPartition) -> Path:
-        """Return the file of a partition, whether or not it is there."""
+        """Return the path of a partition's part, whether it exists or not."""
         return self._directory / f"{partition.index:06d}"
 
     def missing(self) -> list[ExportPartition]:
-        """Return the partitions that are still to be read."""
+        """Return the partitions that are still missing."""
         return [p for p in self.plan.partitions if not self.path(p).exists()]
 
     def open_part(self, partition: ExportPartition) -> BinaryIO:
-        """Return a file to write a partition to; :meth:`keep` makes it the part."""
+        """Return a file for writing a partition; :meth:`keep` makes it the part."""
         return self.unfinished(partition).open("wb")
 
     def keep(self, partition: ExportPartition) -> None:
-        """Have what was written be the partition's part from now on, whatever happens."""
+        """Make the written file the partition's part, durably."""
         make_durable(self.unfinished(partition))
         self.unfinished(partition).replace(self.path(partition))
 
     def delete(self) -> None:
-        """Delete all parts: the file is there."""
+        """Delete all parts, because the file is complete."""
         shutil.rmtree(self._directory)
 
     @property
@@ -124,47 +125,47 @@ class ExportParts:
         return len(self.missing()) == len(self.plan.partitions)
 
     def delete_if_empty(self) -> None:
-        """Delete everything unless there is a part: there is nothing to go on from."""
+        """Delete everything if there is no part to continue with."""
         if self.is_empty:
             self.delete()
 
     def unfinished(self, partition: ExportPartition) -> Path:
-        """Return where a partition is written to."""
+        """Return the path at which a partition is written."""
         return self._directory / f"{partition.index:06d}.unfinished"
 
 
 @contextmanager
 def reserved(target: Path) -> Iterator[None]:
-    """Have the parts of *target* for this process alone, until it ends or the block does.
+    """Lock the parts of *target* for this process, until it or the block ends.
 
     Raises:
-        ConflictError: Another process has them.
+        ConflictError: Another process has the lock.
     """
-    if sys.platform == "win32":  # no directory can be locked there
+    if sys.platform == "win32":  # directories cannot be locked on Windows
         yield
         return
     directory = directory_of(target)
     lock = _locked(directory)
     if lock is None:
         raise ConflictError(
-            f"another process exports to {target} just now",
-            fix="wait until it has ended, or export to another file",
+            f"another process is exporting to {target}",
+            fix="wait until it ends, or export to another file",
         )
     try:
         yield
     finally:
-        with suppress(OSError):  # there are parts to go on from, or the directory is gone
+        with suppress(OSError):  # there are parts to continue with, or the directory is gone
             directory.rmdir()
         os.close(lock)
 
 
 def _locked(directory: Path) -> int | None:
-    """Return the descriptor that keeps *directory* locked; None where another process has it."""
+    """Return the descriptor that locks *directory*; None if another process has the lock."""
     while True:
         directory.mkdir(exist_ok=True)
         try:
             lock = os.open(directory, os.O_RDONLY)
-        except FileNotFoundError:  # another process has just ended, and deleted it
+        except FileNotFoundError:  # another process has just ended and deleted it
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -176,7 +177,7 @@ def _locked(directory: Path) -> int | None:
         except BaseException:
             os.close(lock)
             raise
-        os.close(lock)  # what we have locked was deleted meanwhile
+        os.close(lock)  # the locked directory was deleted meanwhile
 
 
 def _is_of(descriptor: int, directory: Path) -> bool:
@@ -187,12 +188,12 @@ def _is_of(descriptor: int, directory: Path) -> bool:
 
 
 def directory_of(target: Path) -> Path:
-    """Return where the parts of *target* are."""
+    """Return the directory for the parts of *target*."""
     return target.with_name(target.name + DIRECTORY_SUFFIX)
 
 
 def _write_whole(path: Path, data: bytes) -> None:
-    """Write a file that is there only once it is whole."""
+    """Write a file that appears only when it is complete."""
     unfinished = path.with_name(path.name + ".unfinished")
     with unfinished.open("wb") as file:
         file.write(data)
@@ -202,7 +203,7 @@ def _write_whole(path: Path, data: bytes) -> None:
 
 
 def _conflict(
-    directory: Path, what: str, *, fix: str = "finish that export, or give --restart"
+    directory: Path, what: str, *, fix: str = "finish that export, or use --restart"
 ) -> ConflictError:
     return ConflictError(f"the parts in {directory} {what}", fix=fix)
 

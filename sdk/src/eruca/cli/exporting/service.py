@@ -1,4 +1,4 @@
-"""The query service as ``eruca export`` needs it: plans, and rows as they stream."""
+"""The query service for ``eruca export``: plans, and streams of rows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ STALL_SECONDS: Final = 60.0  # without a byte; longer than the service waits for
 
 
 class ExportService:
-    """Exports of one topic, asked of whichever query service answers.
+    """Exports of one topic from any query service that answers.
 
     Args:
         http: Carries the requests.
         urls: The query services.
-        topic: What is exported.
+        topic: The topic.
     """
 
     def __init__(self, http: httpx.AsyncClient, urls: Sequence[str], topic: str) -> None:
@@ -31,10 +31,10 @@ class ExportService:
         self._path = f"/v1/exports/{path_segment(topic)}"
 
     async def plan(self, query: Mapping[str, str]) -> ExportPlan:
-        """Return what there is to export.
+        """Return the plan of an export.
 
         Raises:
-            ErucaError: It is refused, or no query service answers.
+            ErucaError: The request is refused, or no query service answers.
         """
         left = len(self._urls)
         while True:
@@ -49,10 +49,10 @@ class ExportService:
     async def rows(
         self, ranges: Sequence[ExportRange], query: Mapping[str, str], media_type: str
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of an export, to its end.
+        """Yield the bytes of an export, up to its end.
 
         Raises:
-            ErucaError: It is refused; or it ended before it was whole.
+            ErucaError: The request is refused, or the answer ended early.
         """
         import httpx
 
@@ -73,11 +73,11 @@ class ExportService:
     async def check(
         self, ranges: Sequence[ExportRange], query: Mapping[str, str], media_type: str
     ) -> None:
-        """Ask for the first bytes of an export, if there is anything in it.
+        """Request the first bytes of an export, if it has any.
 
         Raises:
             MessageDamagedError: Its first message is damaged.
-            ErucaError: It is refused for another reason, or there is no answer.
+            ErucaError: The request is refused for another reason, or there is no answer.
         """
         if ranges:
             async with aclosing(self.rows(ranges, query, media_type)) as pieces:
@@ -95,7 +95,7 @@ class ExportService:
         return ExportPlan.model_validate_json(answer.content)
 
     def turn_away(self) -> None:
-        """Ask another query service from now on, if there is one."""
+        """Use another query service from now on, if there is one."""
         self._urls.append(self._urls.pop(0))
 
 

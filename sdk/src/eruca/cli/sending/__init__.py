@@ -1,1 +1,1 @@
-"""Sending many rows: reading them, making messages of them, and telling how far it is."""
+"""Send many rows: read them, convert them to messages, and show the progress."""

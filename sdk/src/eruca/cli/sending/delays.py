@@ -17,10 +17,10 @@ class Delay:
 
 
 def delay_of(text: str) -> Delay:
-    """Return what delay *text* means; a time without a zone is local.
+    """Return the delay that *text* means; a time without a zone is local.
 
     Raises:
-        ValueError: It says nothing of the kind; the text says what would do.
+        ValueError: The text is invalid; the error lists the valid forms.
     """
     if (span := span_of(text)) is not None:
         return Delay(seconds=span.total_seconds())
@@ -28,6 +28,6 @@ def delay_of(text: str) -> Delay:
         return Delay(deliver_at=datetime.fromisoformat(text).astimezone(UTC))
     except (ValueError, OverflowError):
         raise ValueError(
-            f"{text!r} is neither a span such as 90s, 15m, 2h or 3d, nor a time such as "
-            "2026-11-01T12:00:00Z"
+            "expected a span such as 90s, 15m, 2h or 3d, or a time such as"
+            f" 2026-11-01T12:00:00Z; found {text!r}"
         ) from None

@@ -1,4 +1,4 @@
-"""Progress bars on stderr, where that is a terminal; elsewhere nothing."""
+"""Progress bars on stderr if it is a terminal; otherwise nothing."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def progress_bar(done: ProgressColumn) -> Progress:
-    """Return bars that say what is done of what, in *done*'s words, and how long it will take."""
+    """Return progress bars with the column *done* and the remaining time."""
     return _shown(TextColumn("{task.description}"), BarColumn(), done, TimeRemainingColumn())
 
 
 class SendProgress:
-    """Show how many rows have been read and sent, as a context manager."""
+    """Shows how many rows have been read and sent, as a context manager."""
 
     def __init__(self, feed: RowFeed, topic: str) -> None:
         self._feed = feed
@@ -40,14 +40,14 @@ class SendProgress:
         self._task = self._progress.add_task(topic, total=feed.size, sent=0, rate=0.0)
 
     def show(self, counts: SendCounts) -> None:
-        """Show how far it has come."""
+        """Show the progress."""
         rate = counts.sent / counts.seconds if counts.seconds else 0.0
         self._progress.update(
             self._task, completed=self._feed.position, sent=counts.sent, rate=rate
         )
 
     def __enter__(self) -> Self:
-        """Show it."""
+        """Show the bars."""
         self._progress.start()
         return self
 
@@ -57,7 +57,7 @@ class SendProgress:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        """Take it away."""
+        """Remove the bars."""
         self._progress.stop()
 
 
@@ -67,5 +67,5 @@ def _shown(*columns: ProgressColumn) -> Progress:
         console=Console(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
-        redirect_stdout=sys.stdout.isatty(),  # what is piped must not come out on stderr
+        redirect_stdout=sys.stdout.isatty(),  # piped output must not appear on stderr
     )

@@ -1,11 +1,11 @@
-"""Rows read by a thread, so that a slow pipe does not hold up what is being sent.
+"""Read rows in a thread, so that a slow pipe does not delay sending.
 
-A row is handed over as soon as the next one is not there yet: ``tail -f app.log | eruca send``
+A row is handed over as soon as no further row is available. So ``tail -f app.log | eruca send``
 sends each line when it is written, and a large file moves in batches.
 
-Concurrency rule: one reading thread, bounded by ``_BATCHES_AHEAD`` batches; everything else on the
-event loop. The thread is a daemon and has a reader of its own, because nothing can wake it from a
-terminal that nobody types into.
+Concurrency rule: one reading thread, limited by ``_BATCHES_AHEAD`` batches; everything else runs on
+the event loop. The thread is a daemon with its own reader, because nothing can interrupt its read
+from an idle terminal.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from eruca.cli.sending.rows import BadRow, Row, RowFields, RowFormat, rows_of
 _READ_SIZE: Final = 256 * 1024  # bytes
 _BATCH_ROWS: Final = 512
 _BATCHES_AHEAD: Final = 4
-_LINE_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes without a line end before reading is given up
+_LINE_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes without a line end before reading fails
 
 
 class EndlessLineError(OSError):
-    """No line end within the largest line there may be: this is no text."""
+    """No line end within the maximum line length: the input is not text."""
 
 
 class RowFeed:
     """The rows of a file, given by its path or open descriptor; closes it at the end.
 
-    ``size`` is the file's size in bytes, None for a pipe; ``position`` is how far it has been read.
+    ``size`` is the file's size in bytes, None for a pipe; ``position`` is the number of bytes read.
     """
 
     def __init__(self, file: int | Path, row_format: RowFormat, fields: RowFields) -> None:
-        self._stream = io.FileIO(file, "rb")  # of a path, its error names the path
+        self._stream = io.FileIO(file, "rb")  # with a path, its error contains the path
         self._format = row_format
         self._fields = fields
         self._batches: asyncio.Queue[list[Row | BadRow] | Exception | None] = asyncio.Queue()
@@ -116,5 +116,5 @@ class RowFeed:
     def _put(
         self, loop: asyncio.AbstractEventLoop, item: list[Row | BadRow] | Exception | None
     ) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so nobody waits for the rows
             loop.call_soon_threadsafe(self._batches.put_nowait, item)

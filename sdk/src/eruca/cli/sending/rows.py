@@ -1,4 +1,4 @@
-"""Rows of input become messages: lines of text, JSON lines, or CSV with a header.
+"""Convert rows of input to messages: lines of text, JSON lines, or CSV with a header.
 
 ========  ==============================================  =======================================
 format    a row                                           its body
@@ -8,9 +8,9 @@ jsonl     one JSON value per line; blank ones skipped     the line, or the text 
 csv       a record as wide as the header                  a JSON object of strings, or that field
 ========  ==============================================  =======================================
 
-A row that cannot be a message becomes a :class:`BadRow` that names its line, and reading goes on:
-whether to stop is the caller's decision. Only behind a header that cannot be read there is nothing:
-no row could be told from it. Reads from the stream only as far as it is asked to.
+A row that cannot become a message becomes a :class:`BadRow` with its line number, and reading
+continues. The caller decides whether to stop. Only an unreadable header ends the rows, because rows
+cannot be read without it. The stream is read only as far as the caller iterates.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RowFields:
 
     @property
     def are_used(self) -> bool:
-        """Tell whether anything is taken from a row's fields."""
+        """Tell whether a row's fields are used."""
         names = (self.body_field, self.tag_field, self.sharding_key_field)
         return any(names) or bool(self.key_fields or self.property_fields)
 
@@ -61,7 +61,7 @@ class RowFields:
 class Row:
     """A message to be sent."""
 
-    line: int  # where it ends in the input, from 1
+    line: int  # line number of its end in the input, from 1
     body: bytes
     tag: str | None
     keys: tuple[str, ...]
@@ -71,15 +71,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that is no message, and why."""
+    """A row that cannot become a message, and the reason."""
 
     line: int
     fault: str
-    is_last: bool = False  # nothing behind it can be read
+    is_last: bool = False  # nothing after it can be read
 
 
 def format_of(path: str) -> RowFormat:
-    """Return the format that a file's name tells of; lines where it tells nothing."""
+    """Return the format for a file's extension; lines if it is unknown."""
     suffix = "." + path.rpartition(".")[2].lower() if "." in path else ""
     return RowFormat(_FORMATS_BY_SUFFIX.get(suffix, "lines"))
 
@@ -87,12 +87,12 @@ def format_of(path: str) -> RowFormat:
 def rows_of(
     lines: Iterable[bytes], row_format: RowFormat, fields: RowFields
 ) -> Iterator[Row | BadRow]:
-    """Yield a row, or what is wrong with it, for each that *lines* hold.
+    """Yield a row, or its fault, for each row in *lines*.
 
     Args:
         lines: Lines as a binary file yields them, line ends included.
-        row_format: How to read them.
-        fields: Where a message's parts come from.
+        row_format: Their format.
+        fields: The sources of a message's parts.
     """
     if row_format is RowFormat.CSV:
         return _csv_rows(lines, fields)
@@ -130,7 +130,7 @@ def _json_fields(line: bytes, fields: RowFields) -> Mapping[str, object]:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is Python's, not JSON's")
+    raise ValueError(f"{name} is valid in Python, not in JSON")
 
 
 def _csv_rows(lines: Iterable[bytes], fields: RowFields) -> Iterator[Row | BadRow]:
@@ -148,7 +148,7 @@ def _csv_rows(lines: Iterable[bytes], fields: RowFields) -> Iterator[Row | BadRo
         if decoded.take_fault():
             fault = fault or "not UTF-8"
         if header is None and len(set(record)) < len(record):
-            fault = fault or "names a field twice"
+            fault = fault or "contains a field twice"
         if fault and header is None:
             yield BadRow(reader.line_num, f"the header: {fault}", is_last=True)
             return
@@ -162,7 +162,8 @@ def _csv_rows(lines: Iterable[bytes], fields: RowFields) -> Iterator[Row | BadRo
             continue
         if len(record) != len(header):
             yield BadRow(
-                reader.line_num, f"{len(record)} fields, where the header has {len(header)}"
+                reader.line_num,
+                f"expected {len(header)} fields as in the header, found {len(record)}",
             )
             continue
         values = dict(zip(header, record, strict=True))
@@ -174,7 +175,7 @@ def _csv_rows(lines: Iterable[bytes], fields: RowFields) -> Iterator[Row | BadRo
 
 
 class _DecodedLines:
-    """Lines as text for the CSV reader; remembers whether some bytes were not UTF-8."""
+    """Lines as text for the CSV reader; records whether some bytes were not UTF-8."""
 
     def __init__(self, lines: Iterable[bytes]) -> None:
         self._lines = iter(lines)
@@ -202,7 +203,7 @@ class _DecodedLines:
 
 
 class _RowFaultError(ValueError):
-    """The row is no message; the text says why."""
+    """A row cannot become a message; the text says why."""
 
 
 def _row(line: int, whole: bytes, values: Mapping[str, object], fields: RowFields) -> Row:
@@ -210,9 +211,9 @@ def _row(line: int, whole: bytes, values: Mapping[str, object], fields: RowField
     if fields.body_field is not None:
         body = _text(values, fields.body_field).encode()
     if len(body) > BODY_SIZE_MAX:
-        raise _RowFaultError(f"a body of {len(body)} bytes; the limit is {BODY_SIZE_MAX}")
+        raise _RowFaultError(f"the body has {len(body)} bytes; the limit is {BODY_SIZE_MAX}")
     if not body:
-        raise _RowFaultError("an empty body")
+        raise _RowFaultError("the body is empty")
     tag, sharding_key = fields.tag, fields.sharding_key
     if fields.tag_field is not None:
         tag = _text(values, fields.tag_field) or tag
@@ -230,15 +231,15 @@ def _row(line: int, whole: bytes, values: Mapping[str, object], fields: RowField
 def _key(values: Mapping[str, object], name: str) -> str | None:
     key = _text(values, name)
     if len(key.split()) > 1 or key != key.strip():
-        raise _RowFaultError(f"field {name!r} is {key!r}: a key may not hold white space")
+        raise _RowFaultError(f"field {name!r} is {key!r}: a key must not contain white space")
     return key or None
 
 
 def _text(values: Mapping[str, object], name: str) -> str:
-    """Return a field as text: strings as they are, null as nothing, all else as JSON."""
+    """Return a field as text: strings unchanged, null as the empty text, all else as JSON."""
     if name not in values:
         near = ", ".join(list(values)[:20])
-        raise _RowFaultError(f"no field {name!r}; there are: {near or 'none'}")
+        raise _RowFaultError(f"no field {name!r}; the row's fields: {near or 'none'}")
     value = values[name]
     if value is None:
         return ""
@@ -246,5 +247,5 @@ def _text(values: Mapping[str, object], name: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise _RowFaultError(f"field {name!r} holds half of a surrogate pair") from error
+        raise _RowFaultError(f"field {name!r} contains half of a surrogate pair") from error
     return text

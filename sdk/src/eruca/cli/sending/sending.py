@@ -1,6 +1,7 @@
-"""Sending many rows: a window of messages under way, counts, and the first thing that goes wrong.
+"""Send many rows: a window of messages under way, counts, and the first error.
 
-Rows with a sharding key stay in order, as the producer promises; others spread over the queues.
+Rows with a sharding key stay in order, as the producer guarantees; others are spread over the
+queues.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from eruca.contract.errors import (
 from eruca.core.messages.message import Message
 from eruca.core.producing.send_result import SendResult
 
-_WINDOW: Final = 16_384  # messages under way; the producer bounds their bytes
-_TIMEOUT_SECONDS: Final = 30.0  # a window of large messages takes a while on a slow line
+_WINDOW: Final = 16_384  # messages under way; the producer limits their bytes
+_TIMEOUT_SECONDS: Final = 30.0  # a window of large messages takes a while on a slow connection
 _CONTENT_ERRORS: Final = (ValidationError, TooLargeError, MalformedBodyError)
 
 
 class BadRowError(ErucaError):
-    """A row cannot be a message, and bad rows are not to be skipped."""
+    """A row cannot become a message, and skipping is off."""
 
     code = "bad-row"
-    title = "A row of the input is no message"
-    default_fix = "correct it, or give --skip-errors"
+    title = "A row of the input cannot become a message"
+    default_fix = "correct the row, or use --skip-errors"
 
 
 @dataclass(slots=True)
@@ -53,11 +54,11 @@ class RowSender:
     """Sends rows to one topic.
 
     Args:
-        client: The cluster's.
-        topic: Where to.
-        skip_errors: Whether a bad row is counted and told, or ends it all.
-        on_bad_row: Told of each row that is skipped.
-        on_progress: Called now and then with the counts.
+        client: The cluster's client.
+        topic: The topic.
+        skip_errors: Whether to report and count a bad row, or to raise an error.
+        on_bad_row: Called with each skipped row.
+        on_progress: Called from time to time with the counts.
     """
 
     def __init__(
@@ -84,8 +85,8 @@ class RowSender:
         """Send every row; return when all are stored.
 
         Raises:
-            BadRowError: A row is bad and bad rows are not skipped, or nothing behind it can be
-                read; those before it are stored.
+            BadRowError: A row is bad and skipping is off, or nothing after it can be read; the rows
+                before it are stored.
             ErucaError: A message could not be stored; the error names its line.
         """
         self._started_at = time.perf_counter()
@@ -104,7 +105,7 @@ class RowSender:
                 await producer.flush()
                 await self._settle(0)
             except BaseException as error:
-                # What came before a bad row or Ctrl-C is on its way: let it arrive, and count it.
+                # Wait for the rows before a bad row or Ctrl-C, and count them.
                 await producer.flush(_TIMEOUT_SECONDS)
                 earlier = self._count_stored()
                 if isinstance(error, BadRowError) and earlier is not None:
@@ -116,7 +117,7 @@ class RowSender:
     async def _next(
         self, batches: AsyncGenerator[list[Row | BadRow], None]
     ) -> list[Row | BadRow] | None:
-        """Return the next rows, None at the end; what comes back meanwhile is settled at once."""
+        """Return the next rows, None at the end; process finished sends meanwhile."""
         coming = asyncio.ensure_future(anext(batches, None))
         try:
             while not coming.done():
@@ -135,7 +136,7 @@ class RowSender:
         self._on_progress(self.counts)
 
     def _count_stored(self) -> tuple[Row, ErucaError] | None:
-        """Count what was stored of all that is under way; return the first row that was not."""
+        """Count the stored rows of all that are under way; return the first that failed."""
         first: tuple[Row, ErucaError] | None = None
         for row, future in self._under_way:
             if not future.done() or future.cancelled():
@@ -172,7 +173,7 @@ class RowSender:
 
     def _skip(self, row: BadRow) -> None:
         if row.is_last:
-            raise BadRowError(f"line {row.line}: {row.fault}", fix="correct it")
+            raise BadRowError(f"line {row.line}: {row.fault}", fix="correct the row")
         if not self._skip_errors:
             raise BadRowError(f"line {row.line}: {row.fault}")
         self.counts.skipped += 1
@@ -189,7 +190,7 @@ class RowSender:
     async def _settle_first(self) -> None:
         row, future = self._under_way[0]
         if not future.done():
-            # Not awaited itself, or Ctrl-C would cancel it: stored all the same, and not counted.
+            # Not awaited directly: Ctrl-C would cancel it, and a stored row would not be counted.
             await asyncio.wait((future,))
         self._under_way.popleft()
         try:
@@ -203,6 +204,6 @@ class RowSender:
 
 
 def _at_line(row: Row, error: ErucaError) -> ErucaError:
-    """Return *error*, which ends it all, with the row's line. Other rows have the same error."""
+    """Return *error*, which ends the command, with the row's line. Other rows share the error."""
     error.detail = f"line {row.line}: {error.detail}"
     return error

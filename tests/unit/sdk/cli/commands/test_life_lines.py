@@ -65,8 +65,8 @@ def test_each_event_tells_when_how_long_after_the_last_and_what() -> None:
             {"outcome": "commit", "by": "check", "checks": 2, "reason": "it is paid"},
             "commit, after 2 checks, by check, it is paid",
         ),
-        ({"outcome": "commit", "was_parked": True}, "commit, it was parked"),
-        ({"group": "g", "is_dead": True}, "by g, given up for good"),
+        ({"outcome": "commit", "was_parked": True}, "commit, was parked"),
+        ({"group": "g", "is_dead": True}, "by g, no more retries"),
         (
             {
                 "group": "g",

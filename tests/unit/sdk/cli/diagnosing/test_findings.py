@@ -163,7 +163,7 @@ def test_of_a_proxy_that_others_would_ask_is_told_that_it_is_not_used(
     finding = unused_proxy(REMOTE, environment)
 
     assert (finding is not None) is told
-    assert finding is None or "do not go through" in finding.detail
+    assert finding is None or "bypass the environment's proxy" in finding.detail
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,8 @@ def test_one_that_is_up_with_every_log_is_fine(following: Following) -> None:
             Verdict.WARNING,
             "64 MiB behind broker-a",
         ),
-        (query(), {"broker-a", "broker-b"}, Verdict.WARNING, "nobody follows broker-b"),
-        (query(followed_by=None), {"broker-a"}, Verdict.WARNING, "nobody follows broker-a"),
+        (query(), {"broker-a", "broker-b"}, Verdict.WARNING, "no instance follows broker-b"),
+        (query(followed_by=None), {"broker-a"}, Verdict.WARNING, "no instance follows broker-a"),
         (
             checker(faults={"broker-b": "cannot connect"}),
             {"broker-a", "broker-b"},

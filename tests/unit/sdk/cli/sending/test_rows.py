@@ -60,7 +60,7 @@ def test_one_field_may_be_the_body_and_others_properties() -> None:
     first, second = rows(FLIGHTS_CSV, "csv", fields)
 
     assert first == Row(2, b"N14228", None, (), None, {"from": "csv", "flight": "1545"})
-    assert second == BadRow(3, "an empty body")
+    assert second == BadRow(3, "the body is empty")
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_field() -> None:
@@ -78,7 +78,7 @@ def test_a_quoted_csv_field_may_span_lines_and_is_named_by_its_last() -> None:
 
     assert isinstance(first, Row)
     assert json.loads(first.body) == {"a": "1", "b": "x\ny"}
-    assert second == BadRow(4, "3 fields, where the header has 2")
+    assert second == BadRow(4, "expected 2 fields as in the header, found 3")
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_a_quoted_csv_field_may_span_lines_and_is_named_by_its_last() -> None:
         (b"[" * 100_000, "not JSON: maximum recursion"),
         (b"\xff\xfe", "not UTF-8 (byte 1)"),
         (b"[1]", "not a JSON object"),
-        (b'{"flight": 1}', "no field 'carrier'; there are: flight"),
-        (b'{"carrier": "UA", "flight": "a b", "tail": "x"}', "a key may not hold white space"),
+        (b'{"flight": 1}', "no field 'carrier'; the row's fields: flight"),
+        (b'{"carrier": "UA", "flight": "a b", "tail": "x"}', "a key must not contain white space"),
         (b'{"carrier": "\\ud800", "flight": 1, "tail": "x"}', "half of a surrogate pair"),
     ],
 )
@@ -119,7 +119,7 @@ def test_a_bad_csv_row_is_named_and_reading_goes_on() -> None:
 @pytest.mark.parametrize(
     ("header", "fault"),
     [
-        (b"a,a", "names a field twice"),
+        (b"a,a", "contains a field twice"),
         (b"\xff,b", "not UTF-8"),
         (b'"a"x,b', "not CSV: ',' expected after '\"'"),
     ],
