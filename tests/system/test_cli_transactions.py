@@ -106,7 +106,7 @@ def test_an_operator_commits_or_discards_with_a_reason(
 
     assert "--reason" in without_reason.stderr
     assert committed == f"{wanted} committed: t-decide/0 at 0\n"
-    assert again.startswith(f"{wanted} committed, as it was at ")
+    assert again.startswith(f"{wanted} committed, as decided at ")
     assert (discarded["state"], discarded["by"]) == ("rolled_back", "operator")
     assert "was rolled back by an operator" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
