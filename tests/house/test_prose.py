@@ -21,7 +21,6 @@ HEADLESS = re.compile(
 )
 DOCSTRINGS_NOT_YET = ("tests",)
 LINES_NOT_YET = (
-    "docs/reference",
     "spark",
     "tests",
 )

@@ -146,7 +146,7 @@ async def test_a_broker_does_not_create_by_sending_a_topic_that_is_ordered_elsew
     for way, answer in refused.items():
         problem = answer.json()
         assert (answer.status_code, problem["code"]) == (503, "unavailable"), way
-        assert "it is ordered at broker-b" in problem["detail"], way
+        assert "it is ordered on broker-b" in problem["detail"], way
         assert "PUT /v1/topics/orders" in problem["fix"], way
         assert int(answer.headers["retry-after"]) >= 1, way
     assert (other.status_code, listed) == (201, ["trains"])

@@ -277,7 +277,7 @@ async def test_a_letter_that_tells_no_topic_of_origin_is_not_redriven_to_itself(
     answer = await redrive(client, filter={})
 
     assert outcomes(answer) == ["redriven", "skipped"]
-    assert "does not tell the topic" in answer["outcomes"][1]["detail"]
+    assert "topic of origin is unknown" in answer["outcomes"][1]["detail"]
     assert len(await letters(client)) == 2
 
 
@@ -300,8 +300,8 @@ async def test_where_the_topic_is_gone_a_letter_stays(client: httpx.AsyncClient)
     answer = await redrive(client, ids=[0, 1])
 
     assert outcomes(answer) == ["skipped", "skipped"]
-    assert "does not exist any more" in answer["outcomes"][0]["detail"]
-    assert "may not be written to" in answer["outcomes"][1]["detail"]
+    assert "no longer exists" in answer["outcomes"][0]["detail"]
+    assert "is not writable" in answer["outcomes"][1]["detail"]
     assert [letter["redriven_at"] for letter in await letters(client)] == [None, None]
 
 

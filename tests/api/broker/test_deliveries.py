@@ -303,7 +303,7 @@ async def test_a_handle_that_several_acknowledge_at_the_same_time_counts_once(
     )
 
     assert [answer.status_code for answer in answers] == [204, 409, 204, 409, 204]
-    assert "which is done" in answers[1].json()["detail"]
+    assert "is finished" in answers[1].json()["detail"]
     assert await orders.committed() == 3
 
 
@@ -470,7 +470,7 @@ async def test_what_would_be_too_much_of_dead_letters_is_refused_whole_and_goes_
     assert refused.status_code == 413
     assert (refused.json()["code"], refused.json()["fix"]) == (
         "too-large",
-        "give fewer of them up at once",
+        "reject fewer messages in one request",
     )
     assert (await client.get("/groups/billing/dead-letters")).json()["dead_letters"] == []
     for one in given:
@@ -1282,7 +1282,7 @@ async def test_a_message_that_has_rotted_is_handed_out_as_damaged_and_its_dead_l
     ids = [damaged["dead_letter_id"]]
     [outcome] = (await client.post(path, json={"ids": ids})).json()["outcomes"]
     assert outcome["outcome"] == "skipped"
-    assert outcome["detail"] == "its message was damaged: there is nothing to send"
+    assert outcome["detail"] == "its message was damaged, so nothing can be sent"
 
 
 @pytest.mark.parametrize("is_ordered", [False, True], ids=["concurrent", "ordered"])

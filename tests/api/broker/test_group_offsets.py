@@ -280,7 +280,7 @@ async def test_a_commit_behind_a_queue_s_end_is_refused_as_a_whole_and_says_wher
         )
     [fault] = by_member.json()["errors"]
     assert fault["pointer"] == "/body/offsets/1/offset"
-    assert fault["detail"] == "4 lies behind queue 1 of 'orders', which ends at 3"
+    assert fault["detail"] == "4 is beyond the end of queue 1 of 'orders', which is 3"
     assert by_release.json()["errors"][0]["pointer"] == "/body/queues/0/offset"
     positions = (await client.get("/groups/g/offsets")).json()["offsets"]
     assert [position["committed_offset"] for position in positions] == [1, None]

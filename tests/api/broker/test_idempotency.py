@@ -161,7 +161,7 @@ async def test_a_key_that_is_every_messages_key_is_refused(client: httpx.AsyncCl
     refused = await send(client, PAID)
 
     assert (refused.status_code, refused.json()["code"]) == (422, "validation-failed")
-    assert "no message's key" in refused.json()["fix"]
+    assert "not a message's key" in refused.json()["fix"]
 
 
 async def test_a_batch_is_known_again_as_a_whole(client: httpx.AsyncClient) -> None:

@@ -131,7 +131,7 @@ async def test_beside_json_the_query_describes_nothing(client: httpx.AsyncClient
     assert answer.status_code == 422
     [error] = answer.json()["errors"]
     assert error["pointer"] == "/query/tag"
-    assert "JSON says it in the body" in error["detail"]
+    assert "in JSON it is in the body" in error["detail"]
 
 
 async def test_another_media_type_is_told_both(client: httpx.AsyncClient) -> None:

@@ -201,9 +201,9 @@ async def test_queues_that_a_group_has_still_to_read_are_not_taken_away(
     done_with = await client.put("/topics/orders", json=fewer)
 
     assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
-    assert "14 messages" in refused.json()["detail"]
+    assert "14 unread messages" in refused.json()["detail"]
     assert [error["detail"] for error in refused.json()["errors"]] == [
-        f"group 'g' has still to read 7 messages of queue {queue_id}" for queue_id in (2, 3)
+        f"group 'g' has 7 unread messages in queue {queue_id}" for queue_id in (2, 3)
     ]
     assert kept == before
     assert (done_with.status_code, done_with.json()["read_queue_count"]) == (200, 2)
@@ -241,7 +241,7 @@ async def test_what_follows_a_group_is_not_deleted_before_it(
     of_nobody = await client.delete(path)
 
     assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
-    assert "follows group 'g', and holds 5 messages" in refused.json()["detail"]
+    assert "belongs to group 'g', and contains 5 messages" in refused.json()["detail"]
     assert queues[0]["max_offset"] == 5
     assert of_nobody.status_code == (404 if prefix == "RETRY" else 204)  # retries go with it
 

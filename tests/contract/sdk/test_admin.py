@@ -295,7 +295,7 @@ async def test_queues_that_a_group_has_still_to_read_go_only_by_force(
     queues = await admin.queues(topic)
     await admin.groups.commit(topic, dict.fromkeys(queues, 0))
 
-    with pytest.raises(eruca.ConflictError, match="still to read"):
+    with pytest.raises(eruca.ConflictError, match="unread messages"):
         await admin.create_topic(topic, queue_count=1)
     before = await admin.groups.lag(topic)
     await admin.create_topic(topic, queue_count=1, force=True)

@@ -18,7 +18,7 @@ from eruca_chassis.settings import SettingsError
         ),
         ("ADVERTISED_URL", "http://[::1", "'http://[::1': expected http(s)://HOST"),
         ("ADVERTISED_URL", "http://h;inside=http://a..b", "'inside=http://a..b': expected http(s)"),
-        ("ADVERTISED_URL", "h:1", "'h:1' is not [NAME=]http(s)://HOST:PORT"),
+        ("ADVERTISED_URL", "h:1", "expected [NAME=]http(s)://HOST:PORT, found 'h:1'"),
         (
             "NAMESRV_URLS",
             "http://h:1;http://10.0.0.256",
@@ -46,7 +46,9 @@ def test_what_is_no_hour_is_refused(monkeypatch: pytest.MonkeyPatch, hours: str)
         BrokerSettings.load()
 
     [line] = refused.value.faults
-    assert line.startswith(f"ERUCA_BROKER_DELETE_HOURS={hours}: '{hours}': hours are 00 to 23, sep")
+    assert line.startswith(
+        f"ERUCA_BROKER_DELETE_HOURS={hours}: '{hours}': expected hours from 00 to 23, sep"
+    )
 
 
 def test_hours_are_written_with_one_digit_or_two() -> None:

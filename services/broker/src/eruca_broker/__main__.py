@@ -1,4 +1,4 @@
-"""``python -m eruca_broker``: one broker, set by ``ERUCA_BROKER_*``, until a signal comes."""
+"""``python -m eruca_broker``: one broker, set by ``ERUCA_BROKER_*``, until it gets a signal."""
 
 from __future__ import annotations
 

@@ -14,13 +14,13 @@ from eruca_chassis.start import StartError
 
 
 def store_host_of(settings: BrokerSettings, addresses: Sequence[Address]) -> Host:
-    """Return the address and port this broker writes into its records.
+    """Return the address and port that this broker writes into its records.
 
-    Taken from ``store_ip``, else from the advertised URL's host where that can be resolved, else
-    one of the *addresses* on which it listens.
+    It is ``store_ip``, or else the address of the advertised URL's host if that can be resolved, or
+    else one of the *addresses* on which it listens.
 
     Raises:
-        StartError: ``store_ip`` is no IP address.
+        StartError: ``store_ip`` is not an IP address.
     """
     ip, port = reached_at(addresses)
     if settings.store_ip is not None:
@@ -39,19 +39,19 @@ def store_host_of(settings: BrokerSettings, addresses: Sequence[Address]) -> Hos
 
 
 def urls_of(settings: BrokerSettings, addresses: Sequence[Address]) -> dict[str, str]:
-    """Return where clients reach this broker, by network."""
+    """Return this broker's URLs for clients, by network."""
     if settings.advertised_url is not None:
         return advertised_urls(settings.advertised_url)
     return {"default": url_of(reached_at(addresses))}
 
 
 def _address_of(name: str) -> bytes | None:
-    """Return the first address of a host name or IP address; None for none that says where."""
+    """Return the first address of a host name or IP address; None if it cannot be resolved."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # the latter for what cannot be a name
+    except (OSError, UnicodeError):  # the latter for invalid host names
         return None
-    # IPv4 first: RocketMQ's tools read it more easily, and most records are it.
+    # IPv4 first: RocketMQ's tools read it more easily, and most records have it.
     for _, _, _, _, place in sorted(found, key=lambda entry: entry[0] != socket.AF_INET):
         address = ip_address(str(place[0]).partition("%")[0])
         if not address.is_unspecified:

@@ -1,7 +1,7 @@
-"""The broker as an application: its document, and what is begun and ended with it.
+"""The broker as an application: its document, and the parts that start and stop with it.
 
-What answers requests is put together in :mod:`.wiring`. Whatever the lifespan has begun it ends in
-the opposite order, however far it has come: the store, opened first, is closed last.
+:mod:`.wiring` connects the parts that answer requests. The lifespan ends its parts in the opposite
+order of their start, even if the start was not completed. The store, opened first, is closed last.
 """
 
 from __future__ import annotations
@@ -75,15 +75,15 @@ which is what the SDK uses.
 _TAGS: Final = (
     {"name": "messages", "description": "Send, pull and find messages"},
     {"name": "topics", "description": "Create, change and delete topics"},
-    {"name": "offsets", "description": "Where queues begin and end, and where groups stand"},
+    {"name": "offsets", "description": "Get offsets of queues, and commit those of groups"},
     {"name": "groups", "description": "Consumer groups: settings, members, locks of queues"},
-    {"name": "retries", "description": "What was not consumed is delivered again"},
-    {"name": "deliveries", "description": "Consuming with nothing but HTTP, message by message"},
-    {"name": "dead letters", "description": "What groups have given up on"},
-    {"name": "delayed messages", "description": "What waits for its delivery"},
+    {"name": "retries", "description": "Redeliver messages that were not consumed"},
+    {"name": "deliveries", "description": "Consume by plain HTTP, message by message"},
+    {"name": "dead letters", "description": "Messages that failed after their last retry"},
+    {"name": "delayed messages", "description": "List and recall scheduled messages"},
     {"name": "transactions", "description": "Messages that are stored first and decided later"},
     {"name": "log", "description": "The log itself, for projections"},
-    {"name": "status", "description": "Who the broker is and how it is doing"},
+    {"name": "status", "description": "The broker's identity and state"},
 )
 _ROUTERS: Final = (  # in the document's order
     topics.router,
@@ -105,7 +105,7 @@ _ROUTERS: Final = (  # in the document's order
     checking.router,
     status.router,
 )
-_SHOWN_MAX: Final = 10  # topics that a line of the log names
+_SHOWN_MAX: Final = 10  # topics that one log line names
 _VERSION_SHIFT: Final = 20  # bits for the changes of topics in one run of the process
 _QUEUE_FILES_MAX: Final = 1_024  # of consume queues that are open at a time
 
@@ -118,7 +118,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> ServiceA
 
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
-        addresses = app.addresses or [("127.0.0.1", settings.port)]  # it is called in process
+        addresses = app.addresses or [("127.0.0.1", settings.port)]  # called in process
         store_host = store_host_of(settings, addresses)
         urls = urls_of(settings, addresses)
         async with AsyncExitStack() as stack:
@@ -161,7 +161,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> ServiceA
                 topics=len(store.state.topics),
             )
             await broker.transaction_carrier.carry_imported()
-            # The name servers hear last of a broker that starts, and first of one that stops.
+            # A starting broker informs the name servers last, a stopping one first.
             for loop in (
                 _upkeep(settings, broker, scrub),
                 TimerLoop(store, broker.timers, clock),
@@ -171,7 +171,8 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> ServiceA
                 loop.start()
                 stack.push_async_callback(loop.stop)
             stack.callback(app.begin_stop)
-            await registration.first_outcomes()  # before a send is taken that nobody would see
+            # Before a send is accepted whose message no consumer would see.
+            await registration.first_outcomes()
             if registration.refusal is None:
                 app.readiness.ready()
             yield
@@ -191,7 +192,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> ServiceA
 
 
 def _queue_files_max() -> int:
-    """Return how many files of queues may be open: as many are left for everything else."""
+    """Return the maximum number of open queue files: half of the limit, at most."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     is_limited = limit != resource.RLIM_INFINITY
     return min(_QUEUE_FILES_MAX, limit // 2) if is_limited else _QUEUE_FILES_MAX
@@ -215,10 +216,10 @@ async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) 
     except (StoreLockedError, CorruptLogError, UnreadableConfigError, UnavailableError) as error:
         raise StartError(str(error)) from error
     except OSError as error:
-        # Never another directory: under it the broker would begin empty.
-        fix = "see that the broker's user may read and write all that is in it"
+        # Never suggest another directory: there the broker would start empty.
+        fix = "let the broker's user read and write everything in it"
         if is_scarcity(error):
-            fix = "make room there and start again; what was acknowledged is kept"
+            fix = "make room there and start the broker again; acknowledged messages are kept"
         where = f"{error.filename}: " if error.filename else ""
         reason = f"{where}{error.strerror or error}"
         raise StartError(
@@ -227,7 +228,7 @@ async def _open_store(settings: BrokerSettings, store_host: Host, clock: Clock) 
 
 
 def _measure(app: ServiceApp, broker: Broker, scrub: Scrub | None, stack: AsyncExitStack) -> None:
-    """Let the application tell how the broker is doing, until the stack ends."""
+    """Let the application report the broker's metrics, until the stack ends."""
     stack.enter_context(app.telling(BrokerMetrics(broker, scrub)))
     app.metrics_hooks.append(broker.lags.measure)
     stack.callback(app.metrics_hooks.remove, broker.lags.measure)
@@ -254,7 +255,7 @@ def _retention(settings: BrokerSettings) -> RetentionRules:
 
 
 async def _carry_forward(broker: Broker, log_offset: int) -> None:
-    """Store again what waits in the log before *log_offset*, before that is deleted."""
+    """Store waiting messages from before *log_offset* again, before their segment is deleted."""
     await broker.timers.carry_forward(log_offset)
     await broker.transaction_carrier.carry_forward(log_offset)
 
@@ -267,10 +268,10 @@ class _NameGate:
         self._is_shut = False
 
     def judge(self, refusal: ConflictError | None) -> None:
-        """Shut the gate on a *refusal*; open it again where there is none any more."""
+        """Close the gate because of a *refusal*; open it once there is none."""
         if refusal is not None:
             self._readiness.not_ready(
-                f"its name is in use, and no consumer would see what it takes: {refusal.detail}",
+                f"its name is in use, so consumers would not see its messages: {refusal.detail}",
                 fix=refusal.fix,
             )
         elif self._is_shut:
@@ -296,7 +297,7 @@ def _registration(
             count=len(too_wide),
             queue_count_max=QUEUE_COUNT_MAX,
         )
-    first_version = clock.now_ms() << _VERSION_SHIFT  # grows across restarts, too
+    first_version = clock.now_ms() << _VERSION_SHIFT  # grows across restarts too
     registration = Registration(
         Registrant(
             cluster=settings.cluster,

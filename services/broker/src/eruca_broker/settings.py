@@ -39,10 +39,9 @@ def _checked_hours(text: str) -> str:
 
 def _checked_id(broker_id: int) -> int:
     if broker_id != MASTER_ID:
-        # Nothing copies the master's log to it, so no consumer would see what it is sent.
+        # Nothing copies the master's log to it, so no consumer would see its messages.
         raise ValueError(
-            "replicas do not exist yet; unset it, and give each broker an ERUCA_BROKER_NAME of its "
-            "own"
+            "replicas do not exist yet; unset it, and give each broker a unique ERUCA_BROKER_NAME"
         )
     return broker_id
 
@@ -57,38 +56,38 @@ class BrokerSettings(ServiceSettings):
         default="broker-a", description="unique in the cluster; in routes"
     )
     id: Annotated[BrokerId, AfterValidator(_checked_id)] = Field(
-        default=MASTER_ID, description="0, the master of its name: there are no replicas yet"
+        default=MASTER_ID, description="0, the master of its name; replicas do not exist yet"
     )
     cluster: ClusterName = Field(default="eruca", description="the cluster it belongs to")
     namesrv_urls: Annotated[str, AfterValidator(checked_urls)] = Field(
         default="http://127.0.0.1:9876",
-        description="every name server, separated by ';'; empty: none is told",
+        description="URLs of all name servers, separated by ';'; empty: none",
     )
     advertised_url: Annotated[str | None, AfterValidator(_checked_advertised)] = Field(
         default=None,
-        description="where clients reach it; or several, by network: NAME=URL;NAME=URL, of which "
-        "one is called default. Unset: from host and port",
+        description="URL for clients; or several, by network: NAME=URL;NAME=URL, one of them "
+        "named default. Unset: from host and port",
     )
     store_ip: str | None = Field(
         default=None,
-        description="address written into its records and offset message ids; unset: the one of "
+        description="address written into its records and offset message ids; unset: that of "
         "advertised_url or host",
     )
     heartbeat_seconds: float = Field(
         default=HEARTBEAT_SECONDS_DEFAULT,
         ge=0.1,
         le=60,
-        description="how often it tells name servers that it lives; if longer, raise their "
+        description="interval of heartbeats to name servers; if longer, raise their "
         "ERUCA_NAMESRV_SETTLE_SECONDS",
     )
     registration_seconds: float = Field(
-        default=30, ge=1, le=60, description="how often it tells them its topics, changed or not"
+        default=30, ge=1, le=60, description="interval at which it sends them its topics"
     )
     expiry_seconds: Annotated[float, at_least("heartbeat_seconds", times=2)] = Field(
         default=20,
         ge=1,
         le=600,
-        description="not heard from for so long, it leaves the routes; more than one heartbeat",
+        description="it leaves the routes after this time without a heartbeat",
     )
 
     store_dir: Path = Field(default=Path("store"), description="directory of the store")
@@ -110,34 +109,34 @@ class BrokerSettings(ServiceSettings):
     )
     warm_segments: bool = Field(
         default=False,
-        description="write each new segment through once, ahead of need: steadier sends, for the "
-        "price of writing the disk twice",
+        description="write each new segment through once before its use: steadier sends, but "
+        "everything is written twice",
     )
     cut_damage: bool = Field(
         default=False,
-        description="cut the log at durable records that are damaged, instead of refusing to start",
+        description="truncate the log at damaged durable records, instead of refusing to start",
     )
 
     retention_hours: float = Field(
-        default=72, ge=0, description="a segment not written to for so long may be deleted"
+        default=72, ge=0, description="a segment may be deleted this long after its last write"
     )
     delete_hours: Annotated[str, AfterValidator(_checked_hours)] = Field(
-        default="04", description="hours of the day at which segments are deleted, by ';'"
+        default="04", description="hours of the day at which segments are deleted, separated by ';'"
     )
     disk_high: float = Field(
         default=0.75, gt=0, le=1, description="used part of the disk: delete at any hour, by age"
     )
     disk_forced: Annotated[float, at_least("disk_high")] = Field(
-        default=0.85, gt=0, le=1, description="used part of the disk: delete whatever the age"
+        default=0.85, gt=0, le=1, description="used part of the disk: delete regardless of age"
     )
     disk_refuse: Annotated[float, at_least("disk_forced")] = Field(
-        default=0.90, gt=0, le=1, description="used part of the disk: refuse writes, too"
+        default=0.90, gt=0, le=1, description="used part of the disk: refuse writes too"
     )
 
     scrub_hours: float = Field(
         default=24,
         ge=0,
-        description="in so many hours all of the log is read and proved once more; 0: never",
+        description="time in which the scrub verifies the whole log once; 0: never",
     )
 
     auto_create_topics: bool = Field(
@@ -147,11 +146,12 @@ class BrokerSettings(ServiceSettings):
         default=50_000,
         ge=1,
         le=BROKER_TOPIC_COUNT_MAX,
-        description="topics of this broker; those of groups' retries and dead letters are made "
-        "beyond it, too, up to what name servers take",
+        description="topics of this broker; those of groups' retries and dead letters may exceed "
+        "it, up to the limit of name servers",
     )
     auto_create_groups: bool = Field(
-        default=True, description="whether joining an unknown group, or committing for it, makes it"
+        default=True,
+        description="whether joining an unknown group, or committing for it, creates it",
     )
     groups_max: int = Field(default=50_000, ge=1, description="consumer groups of this broker")
     members_max: int = Field(default=10_000, ge=1, description="live members of all its groups")
@@ -168,21 +168,21 @@ class BrokerSettings(ServiceSettings):
     unfinished_total_max: int = Field(
         default=200_000,
         ge=1,
-        description="... of all queues and groups together; beyond it, each group gets one message "
-        "of a queue at a time",
+        description="the same for all queues and groups together; beyond it, each group gets one "
+        "message of a queue at a time",
     )
     idempotency_window_seconds: float = Field(
         default=86_400,
         ge=1,
         le=40 * 86_400,
-        description="for so long a send under an Idempotency-Key is known again; never longer than "
-        "retention keeps the message",
+        description="time for which an Idempotency-Key is remembered; never longer than retention "
+        "keeps the message",
     )
     delay_max_seconds: float = Field(
         default=DELAY_SECONDS_MAX,
         ge=0,
         le=DELAY_SECONDS_MAX,
-        description="how long a message's delivery may be delayed",
+        description="maximum delay of a message",
     )
     timers_max: int = Field(
         default=2_000_000,
@@ -199,12 +199,12 @@ class BrokerSettings(ServiceSettings):
     bytes_in_flight_max: int = Field(
         default=256 * 1024**2,
         ge=RECORDS_SIZE_MAX + 2 * BODY_SIZE_MAX,
-        description="bytes of messages being sent that are being worked on",
+        description="maximum bytes of sends in progress",
     )
     consume_bytes_in_flight_max: int = Field(
         default=128 * 1024**2,
         ge=RECORDS_SIZE_MAX + 2 * BODY_SIZE_MAX,
-        description="bytes of what consumers ask for and are answered that are being worked on: "
+        description="maximum bytes of consumers' requests and answers in progress: "
         "pulls, deliveries, acknowledgements, decisions, look-ups, the log",
     )
     held_requests_max: int = Field(
@@ -214,17 +214,17 @@ class BrokerSettings(ServiceSettings):
         default=1024**2,
         ge=64 * 1024,
         le=64 * 1024**2,
-        description="bytes of a request that carries no messages",
+        description="maximum bytes of a request without messages",
     )
 
     @property
     def role(self) -> BrokerRole:
-        """The broker's role among those of its name; :func:`_checked_id` allows only masters."""
+        """Return the role among brokers of its name; :func:`_checked_id` allows only masters."""
         assert self.id == MASTER_ID
         return "master"
 
     def announced_urls(self) -> Collection[str]:
-        """Return where clients are told to reach the broker, on each network."""
+        """Return the broker's announced URLs, on all networks."""
         return advertised_urls(self.advertised_url).values() if self.advertised_url else ()
 
 
@@ -232,11 +232,11 @@ def split_hours(text: str) -> frozenset[int]:
     """Return the hours in *text*, which are separated by semicolons.
 
     Raises:
-        ValueError: One is no hour of a day.
+        ValueError: One is not an hour of a day.
     """
     hours = [part.strip() for part in text.split(";") if part.strip()]
     if not all(map(_HOUR.fullmatch, hours)):
-        raise ValueError(f"{text!r}: hours are 00 to 23, separated by ';'")
+        raise ValueError(f"{text!r}: expected hours from 00 to 23, separated by ';'")
     return frozenset(map(int, hours))
 
 
@@ -244,14 +244,13 @@ def advertised_urls(text: str) -> dict[str, str]:
     """Return URLs by network, from ``URL`` or ``NAME=URL;NAME=URL``.
 
     Raises:
-        ValueError: One is no URL that leads somewhere, a network is named twice, or none is called
-            ``default``.
+        ValueError: A URL is invalid, a network is named twice, or none is named ``default``.
     """
     urls: dict[str, str] = {}
     for part in filter(None, map(str.strip, text.split(";"))):
         match = _NAMED_URL.fullmatch(part)
         if match is None:
-            raise ValueError(f"{part!r} is not [NAME=]http(s)://HOST:PORT")
+            raise ValueError(f"expected [NAME=]http(s)://HOST:PORT, found {part!r}")
         network = match[1] or "default"
         if network in urls:
             raise ValueError(f"network {network!r} has two URLs")
@@ -260,5 +259,5 @@ def advertised_urls(text: str) -> dict[str, str]:
         except ValueError as error:
             raise ValueError(f"{part!r}: {error}") from None
     if "default" not in urls:
-        raise ValueError("no URL is called default")
+        raise ValueError("no URL is named default")
     return urls

@@ -1,7 +1,6 @@
-"""The broker's processors, put together: the only place that says who works with whom.
+"""The broker's processors, connected: the only place that says which uses which.
 
-From the store upwards: what waits, what is known of topics and groups, what hands messages out,
-what takes them in.
+From the store upwards: waiting messages, topics and groups, delivery, sending.
 """
 
 from __future__ import annotations
@@ -55,15 +54,15 @@ def wire(
     topics_changed: Callable[[], None],
     ordered_at: Callable[[str], Sequence[str]],
 ) -> Broker:
-    """Return what answers requests, over an open store.
+    """Return the parts that answer requests, over an open store.
 
     Args:
         settings: The broker's.
-        store: Open; it is told whom to tell what has arrived.
-        store_host: The address that its records carry.
+        store: An open store; it gets the callbacks for arrivals.
+        store_host: The address in its records.
         clock: The application's.
-        topics_changed: Called when topics are no longer what the name servers know.
-        ordered_at: Returns which other brokers have a topic as ordered.
+        topics_changed: Called when topics differ from those that the name servers know.
+        ordered_at: Returns the other brokers that have a topic as ordered.
     """
     held = HeldRequests(
         settings.held_requests_max, clock, lambda position: examine(store, position)
@@ -181,6 +180,6 @@ def wire(
 
 
 def _budget(settings: BrokerSettings, name: str, largest: int) -> Budget:
-    """Return the budget of the setting *name*, of which the largest request takes so much."""
+    """Return the budget of the setting *name*; the largest request takes so much of it."""
     maximum: int = getattr(settings, name)
     return Budget(name, maximum, client_max=client_max_of(maximum, settings.client_share, largest))

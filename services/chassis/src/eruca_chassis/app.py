@@ -97,7 +97,7 @@ class ServiceApp(FastAPI):
     ``metrics_hooks``, which are awaited before metrics are collected, for values that take a while.
 
     Args:
-        title: The service's name, as people say it.
+        title: The service's name, for people.
         summary: The service in one line.
         description: An introduction for readers of its API; Markdown.
         version: The service's version.
@@ -239,7 +239,7 @@ class ServiceApp(FastAPI):
         metrics.add(status, perf_counter() - started)
 
     async def _answer(self, handle: Handler, scope: Scope, receive: Receive, send: Send) -> int:
-        """Run *handle*, answer what it raises as a problem, and return the status."""
+        """Run *handle*, answer an error that it raises as a problem, and return the status."""
         try:
             headers = joined_headers(scope["headers"])
             self.guard.check(

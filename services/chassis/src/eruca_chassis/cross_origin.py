@@ -15,7 +15,7 @@ foreign if its host differs from the request's Host. Ports are ignored, as in a 
 a site.
 
 So no GET may change anything: an image on a foreign page is fetched by GET, and over plain HTTP to
-another machine that request does not tell its origin.
+another machine that request does not name its origin.
 
 Source: Fetch Standard, "CORS protocol"; W3C Fetch Metadata Request Headers; RFC 9110 section 9.2.1.
 """

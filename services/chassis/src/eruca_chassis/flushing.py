@@ -1,4 +1,4 @@
-"""Flushes whose failures can be told from all other disk errors.
+"""Flushes whose failures can be distinguished from all other disk errors.
 
 A failed write reports it, and can be repeated once there is room. A failed flush cannot be
 repeated: the kernel may have dropped the pages, and would report success for the next flush.

@@ -8,7 +8,7 @@ request::
     ---------------  -------  ---------------------------------------------------------------
     head received    read     Interpret the head, or refuse it. Its signature declares path,
                               query and headers, for the document and for the request alike.
-    head read        admit    Refuse by what may change, or ask for the body.
+    head read        admit    Refuse by facts that may change, or request the body.
     body received    handle   Answer, at once or later (:mod:`.connections.exchange`).
 
 ``read`` is a function of the head alone. Its result is ``request.meaning``, and holds for every
@@ -52,7 +52,7 @@ class HotEndpoint(ABC, Generic[_ServiceT]):
     """Answers one operation; its docstring is the operation's description.
 
     Args:
-        service: What the service works with, once it is open.
+        service: The open service, which the endpoint uses.
     """
 
     read: ClassVar[Callable[..., Any]]
@@ -66,7 +66,7 @@ class HotEndpoint(ABC, Generic[_ServiceT]):
     def __init__(self, service: _ServiceT) -> None: ...
 
     def admit(self, exchange: Exchange) -> None:
-        """Ask for the body, or refuse the request by raising."""
+        """Request the body, or refuse the request by raising."""
 
     @abstractmethod
     def handle(self, exchange: Exchange) -> None:

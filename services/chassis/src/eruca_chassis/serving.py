@@ -1,4 +1,4 @@
-"""Run a service: one process, one event loop, one port, until it is told to stop.
+"""Run a service: one process, one event loop, one port, until a signal stops it.
 
 It uses uvicorn with uvloop and httptools, without access log and without ``date`` and ``server``
 headers. The port is bound first, so that a port in use is reported before any work is done.
@@ -122,7 +122,7 @@ class Server(uvicorn.Server):
         self._is_told.set()
 
     async def main_loop(self) -> None:
-        """Serve until told to stop."""
+        """Serve until the shutdown is requested."""
         # Once is enough: of the work of uvicorn's ticks, only the default headers are used here.
         await self.on_tick(0)
         await self._is_told.wait()
@@ -220,7 +220,7 @@ class EmbeddedServer(Server):
 
 
 async def serve(server: Server, listeners: list[socket.socket]) -> None:
-    """Start the service on listening sockets, serve until told to stop, and shut it down."""
+    """Start the service on listening sockets, serve until a stop is requested, shut it down."""
 
     async def sweep_connections() -> None:
         server.watch.sweep(time.monotonic())

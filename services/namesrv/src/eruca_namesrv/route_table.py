@@ -18,8 +18,8 @@ The rules, and where they differ from RocketMQ's:
 - An id that is registered at another address is not reassigned: the newcomer is refused until that
   registration ends. It may be the same broker, restarted elsewhere after a crash, or another one
   with a copied name; the name server cannot tell them apart. The second kind would replace the
-  first broker in the routes and hide its messages. (RocketMQ compares state versions and silently
-  ignores the older one.)
+  first broker in the routes and hide its messages. RocketMQ compares state versions and silently
+  ignores the older one.
 - A topic's order config is the one with the highest version among its brokers. So it is known
   while any of them lives, even to a name server that has just started. RocketMQ keeps it only in
   the name servers' key-value table.
@@ -46,7 +46,7 @@ RETRY_SECONDS: Final = 30.0  # a registration period: places may become free wit
 
 @dataclass(frozen=True, slots=True)
 class LiveBroker:
-    """One broker process, as of its last registration."""
+    """One broker process, at its last registration."""
 
     cluster: str
     broker_name: str
@@ -251,13 +251,13 @@ class RouteTable:
                 raise ConflictError(
                     f"broker name {broker_name} belongs to cluster {other.cluster}, "
                     f"where {other.store_host} serves it",
-                    fix="give this broker a name of its own",
+                    fix="give this broker a unique name",
                 )
             if other.broker_id == broker_id:
                 raise ConflictError(
                     f"broker {broker_name}/{broker_id} is registered at {other.store_host}, "
                     f"not at {registration.store_host}",
-                    fix="give this broker an ERUCA_BROKER_NAME of its own, or stop the other one; "
+                    fix="give this broker a unique ERUCA_BROKER_NAME, or stop the other one; "
                     f"one that has died is registered for up to {other.expiry_seconds:g} s",
                 )
         is_new = broker_id not in group.brokers

@@ -72,14 +72,14 @@ class BrokerShares(Generic[WorkT]):
         *,
         known: Callable[[AsyncConnection], Awaitable[Iterable[str]]] = read_positions,
     ) -> None:
-        self.name_server_fault: str | None = None  # why the live brokers are unknown just now
+        self.name_server_fault: str | None = None  # the reason why the live brokers are unknown now
         self._database = database
         self._client = client
         self._keeper = keeper
         self._make_work = work
         self._known = known
         self._work: dict[str, WorkT] = {}
-        self._living: set[str] = set()  # as of the last answer of a name server
+        self._living: set[str] = set()  # at the last answer of a name server
 
     def claim(self, broker_name: str) -> Claim | None:
         """Return a broker's claim if it is held here."""

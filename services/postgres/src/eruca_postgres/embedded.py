@@ -247,7 +247,7 @@ def _is_postmaster(pid: int, directory: Path) -> bool:
 def _disclaim(lock: Path, directory: Path) -> None:
     """Remove a process that is not the server of *directory* from PostgreSQL's own lock file.
 
-    Otherwise the wheel and PostgreSQL would believe that a killed server still runs. The rest of
+    Otherwise the wheel and PostgreSQL would assume that a killed server still runs. The rest of
     the file stays. It names the shared memory that the killed server's children may still use, and
     PostgreSQL must not start before they have ended. If the server was killed before it had shared
     memory, the file has no use for PostgreSQL and breaks the wheel, so it is deleted.

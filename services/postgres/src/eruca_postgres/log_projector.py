@@ -11,10 +11,10 @@ The log may no longer have the position: retention deleted it while nobody follo
 lost its disk. Then the projection forgets the broker and the log is read from its beginning.
 
 The log may also have the position but hold other records before it: a broker that lost the end of
-its log in a power cut has written on from there. That can happen only while the log was not being
-read. So when reading begins, or resumes after a failure, the last block read is compared with the
-log; if they differ, the log is read from its beginning, too. Nothing is forgotten because of what
-another broker says that has taken over the address.
+its log in a power failure has continued from there. That can happen only while the log was not
+being read. So when reading begins, or resumes after a failure, the last block read is compared with
+the log; if they differ, the log is read from its beginning, too. Nothing is forgotten because of
+what another broker says that has taken over the address.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class LogProjector:
         read_size: int = LOG_READ_SIZE_DEFAULT,
     ) -> None:
         self.broker_name = broker_name
-        self.fault: str | None = None  # why the log cannot be followed just now
+        self.fault: str | None = None  # the reason why the log cannot be followed now
         self._database = database
         self._client = client
         self._claim = claim

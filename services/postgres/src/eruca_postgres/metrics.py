@@ -17,7 +17,7 @@ def following_metrics(prefix: str, shares: BrokerShares[WorkT]) -> Iterator[Metr
     )
     behind = GaugeMetricFamily(
         prefix + "behind_bytes",
-        "Bytes of a broker's log not yet read, as of the last look at its end",
+        "Bytes of a broker's log not yet read, at the last look at its end",
         labels=["broker"],
     )
     faults = GaugeMetricFamily(

@@ -40,13 +40,13 @@ from eruca_query.settings import QuerySettings
 MIGRATIONS: Final = Path(__file__).parent / "projection" / "migrations"
 KIND: Final = ServiceKind(SCHEMA, MIGRATIONS, namespace=QUERY_SERVICES_NAMESPACE)
 _DESCRIPTION: Final = """
-The query service follows every broker's log into PostgreSQL and finds messages in it: by id, by
-key, by tag, by time; it also shows each message's timeline.
+The query service copies every broker's log into PostgreSQL. It finds messages by id, key, tag and
+time, and shows each message's timeline.
 
-Its data is a projection, which runs a little behind the logs. Each answer gives the progress,
-broker by broker, and says whether anything is missing from it and why: an empty answer without
-such a note means that nothing matches. Every error is an `application/problem+json` document
-whose `code` is stable.
+Its data is a projection, which lags a little behind the logs. Each answer gives the progress,
+broker by broker, and names everything that may be missing, with the reason. If nothing may be
+missing, an empty answer means that nothing matches. Every error is an `application/problem+json`
+document whose `code` is stable.
 """
 _TAGS: Final = (
     {"name": "messages", "description": "Find messages, and get their timelines"},

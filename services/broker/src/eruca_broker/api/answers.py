@@ -1,7 +1,7 @@
-"""Answers that carry stretches of the log: sent as they lie in memory, never copied when large.
+"""Answers that contain stretches of the log: sent from the mapped log, not copied if large.
 
-Sending is held back while the client does not read; the slices keep their mapping alive
-meanwhile, whatever retention deletes.
+Sending pauses while the client does not read. The slices keep their mapping alive meanwhile,
+whatever retention deletes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _HELD_SIZE_MAX: Final = 2 * JOIN_SIZE_MAX  # bytes that sending slices of the lo
 
 
 def held_size(size: int) -> int:
-    """Return how many bytes of memory sending *size* bytes of the log takes at a time.
+    """Return the bytes of memory that sending *size* bytes of the log takes at a time.
 
-    What is not joined stays in the log's mapping, which is the kernel's memory and can be dropped:
-    a client that does not read its answer must not use up what others need.
+    Slices that are not joined stay in the log's mapping. That is the kernel's memory and can be
+    dropped. So a client that does not read its answer does not use up memory that others need.
     """
     return min(size, _HELD_SIZE_MAX)
 
@@ -52,15 +52,15 @@ async def send_slices(
 
 
 class CountedResponse(Response):
-    """A FastAPI answer that is among the bytes in flight while it is sent.
+    """A FastAPI answer that counts among the bytes in flight while it is sent.
 
-    Where there is no room for it, the answer is the 429 of ``consume_bytes_in_flight_max``.
+    If there is no room for it, the answer is the 429 of ``consume_bytes_in_flight_max``.
 
     Args:
-        in_flight: What it is counted among.
+        in_flight: The budget that it takes.
         slices: The body; ``memoryview`` are stretches of the log, ``bytes`` memory of its own.
-        media_type: What it is.
-        headers: More of them.
+        media_type: Its media type.
+        headers: Additional headers.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Bytes in flight of FastAPI's answers, and bodies of hot routes that are structs in JSON.
+"""Bytes in flight of FastAPI's answers, and hot routes' bodies that are structs in JSON.
 
-Exchanges take their bytes themselves: a body is paid for as it comes. The bytes stay taken until
+Exchanges take their bytes themselves: a body is charged as it arrives. The bytes stay taken until
 the request is answered, which includes waiting for the disk.
 """
 
@@ -23,7 +23,7 @@ from eruca_chassis.requests.json_members import check_members_once
 from eruca_chassis.requests.parameters import nearest_name
 
 _T = TypeVar("_T", bound=msgspec.Struct)
-_RAW_MEMBER: Final = b'"json"'  # of a message's body, which stays as it came
+_RAW_MEMBER: Final = b'"json"'  # of a message's body, which is not parsed
 _PLACE: Final = re.compile(r" - at `\$(.*)`$")
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]*)`")
@@ -31,7 +31,7 @@ _MISSING_FIELD: Final = re.compile(r"missing required field `([^`]*)`")
 
 
 class InFlight:
-    """One request's share of the bytes in flight, given back when its block is left."""
+    """One request's share of the bytes in flight, released at the end of its block."""
 
     __slots__ = ("_budget", "_client", "_taken")
 
@@ -63,12 +63,12 @@ class InFlight:
 
 
 class StructBody(Generic[_T]):
-    """A hot route's body that is a struct in JSON; ``content`` is what its document says of it.
+    """A hot route's body that is a struct in JSON; ``content`` is its part of the document.
 
     Args:
         kind: The struct.
-        example: The least that the operation takes; whoever sends anything else is shown it.
-        examples: Those of the document, by name; None: that one.
+        example: A minimal valid body; the error for any other body shows it.
+        examples: Those of the document, by name; None: only that one.
     """
 
     def __init__(
@@ -79,11 +79,12 @@ class StructBody(Generic[_T]):
         self.content = in_json(kind, example) if examples is None else in_json_as(kind, examples)
 
     def read(self, body: bytes | bytearray) -> _T:
-        """Return what the JSON text *body* says.
+        """Return the content of the JSON text *body*.
 
         Raises:
-            MalformedBodyError: It is not JSON, or gives a member twice.
-            ValidationError: It is not of the shape the operation takes; ``errors`` says where.
+            MalformedBodyError: It is not JSON, or contains a member twice.
+            ValidationError: It does not have the shape that the operation accepts; ``errors`` says
+                where.
         """
         try:
             understood = self._decoder.decode(body)
@@ -102,7 +103,7 @@ class StructBody(Generic[_T]):
 
 
 def _raw_values(understood: object) -> Iterator[msgspec.Raw]:
-    """Yield the JSON values that stay as they came: messages' bodies."""
+    """Yield the JSON values that are not parsed: messages' bodies."""
     if isinstance(understood, NewTransaction):
         understood = understood.message
     messages = understood.messages if isinstance(understood, NewMessages) else (understood,)
@@ -115,16 +116,16 @@ def _check_raw(raw: msgspec.Raw) -> None:
     try:
         understood = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return  # refused where the message is made of it, which knows its place
+        return  # refused when the message is made of it, with its place
     check_members_once(bytes(raw), understood)
 
 
 def place_of(message: str) -> tuple[str, str]:
-    """Return what msgspec says without the place it says it of, and that as a JSON pointer."""
+    """Return msgspec's message without the place, and the place as a JSON pointer."""
     place = _PLACE.search(message)
     if place is None:
         return message, ""
-    steps = _STEP.findall(place[1].replace("[...]", ""))  # a property's name is not told
+    steps = _STEP.findall(place[1].replace("[...]", ""))  # a property's name is not in the message
     return message[: place.start()], "".join(f"/{name or index}" for name, index in steps)
 
 
@@ -135,9 +136,9 @@ def _fault(message: str, kind: Any, example: str) -> ValidationError:  # noqa: A
     field = unknown or _MISSING_FIELD.search(message)
     if unknown:
         near = nearest_name(unknown[1], () if place else kind.__struct_fields__)
-        message = f"there is no such field{f'; is {near!r} meant?' if near else ''}"
+        message = f"unknown field{f'; did you mean {near!r}?' if near else ''}"
     if field:
         pointer += f"/{field[1].replace('~', '~0').replace('/', '~1')}"
     return ValidationError.at(
-        pointer, message, fix=f"send, for example, {example}; /openapi.json has every field"
+        pointer, message, fix=f"send, for example, {example}; see /openapi.json for all fields"
     )

@@ -1,4 +1,4 @@
-"""Dead letters: looking at them, and sending them on their way again."""
+"""Dead letters: list, show, and redrive them."""
 
 from __future__ import annotations
 
@@ -38,28 +38,35 @@ Group = Annotated[GroupName, Path()]
 @router.get(
     "/{group}/dead-letters",
     operation_id="listDeadLetters",
-    summary="List what a group has given up on",
+    summary="List a group's dead letters",
     responses=answer(examples.DEAD_LETTER_LIST) | problems(GroupNotFoundError),
 )
 async def list_dead_letters(
     group: Group,
     broker: TheBroker,
     *,
-    topic: Annotated[TopicName | None, Query(description="the topic of origin")] = None,
+    topic: Annotated[
+        TopicName | None, Query(description="only letters with this topic of origin")
+    ] = None,
     reason: Annotated[RetryReason | None, Query()] = None,
-    from_: Annotated[Moment | None, Query(alias="from", description="dead then or later")] = None,
-    to: Annotated[Moment | None, Query(description="dead before then")] = None,
+    from_: Annotated[
+        Moment | None,
+        Query(alias="from", description="only letters that became dead at this time or later"),
+    ] = None,
+    to: Annotated[
+        Moment | None, Query(description="only letters that became dead before this time")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
     cursor: Annotated[
         str | None,
-        Query(max_length=512, description="`next_cursor` of the page before; opaque"),
+        Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
     ] = None,
 ) -> DeadLetterList:
-    """Return the group's dead letters on this broker, oldest first, a page at a time.
+    """Return the group's dead letters on this broker, oldest first, page by page.
 
-    Follow `next_cursor` until it is null; a page with filters may be short, or empty, before. The
-    list ends with what was dead when its first page was asked for. A dead letter stays in the list
-    when it is redriven: `redriven_at` tells. Retention of the log removes it in the end.
+    Follow `next_cursor` until it is null. Before that, a page with filters may be short or empty.
+    The list ends where the dead letters ended when its first page was requested. A redriven dead
+    letter stays in the list, with `redriven_at`, until retention deletes its segment.
     """
     check_order(from_, to, pointer="/query/from")
     chosen = DeadLetterFilter.model_validate(
@@ -74,7 +81,7 @@ async def list_dead_letters(
 @router.get(
     "/{group}/dead-letters/{dead_letter_id}",
     operation_id="getDeadLetter",
-    summary="Look at a dead letter",
+    summary="Show a dead letter",
     responses=answer(examples.DEAD_LETTER_DETAIL)
     | problems(GroupNotFoundError, DeadLetterNotFoundError),
 )
@@ -83,14 +90,14 @@ async def get_dead_letter(
     dead_letter_id: Annotated[Offset, Path(examples=[examples.DEAD_LETTER["dead_letter_id"]])],
     broker: TheBroker,
 ) -> DeadLetterDetail:
-    """Return a dead letter with its message, which looks as it does in a pull."""
+    """Return a dead letter with its message, in the form of a pull."""
     return broker.dead_letters.get(group, dead_letter_id)
 
 
 @router.post(
     "/{group}/dead-letters:redrive",
     operation_id="redriveDeadLetters",
-    summary="Send dead letters on their way again",
+    summary="Redrive dead letters",
     responses=answer(examples.REDRIVE_ANSWER)
     | problems(GroupNotFoundError, OverloadedError, *WRITE_REFUSALS),
 )
@@ -99,14 +106,14 @@ async def redrive_dead_letters(
     request: Annotated[Redrive, Body(examples=[examples.REDRIVE])],
     broker: TheBroker,
 ) -> RedriveAnswer:
-    """Send dead letters to their topics of origin, as if they were new; all groups get them there.
+    """Send dead letters to their topics of origin as new messages; all groups receive them there.
 
-    They keep their unique id, and nothing tells of the attempts they have had. What was redriven
-    before, or has no topic any more, is skipped. Those of one request are sent as one, durable when
-    the answer comes. With a filter, follow `next_cursor` until it is null: pages are small, so that
-    consumers are not flooded. It ends with what was dead at the first request, whatever dies again
-    meanwhile; `before_id` sets that end for several brokers at once. `dry_run` tells what would
-    happen.
+    They keep their unique id, and lose the record of their attempts. A letter that was redriven
+    before, or whose topic no longer exists, is skipped. The letters of one request are sent as one,
+    and are durable when the answer arrives. With a filter, follow `next_cursor` until it is null:
+    pages are small, so that consumers are not flooded. The redrive ends where the dead letters
+    ended at the first request. `before_id` sets that end for several brokers at once. `dry_run`
+    only shows what would happen.
     """
     if request.filter is not None:
         check_order(request.filter.from_, request.filter.to, pointer="/body/filter/from")
@@ -128,6 +135,6 @@ def _stretch(cursor: str | None, pointer: str) -> Stretch:
         return Stretch()
     start, _, end = text.partition(".")
     if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in (start, end)):
-        detail = "not a cursor that this list gave as next_cursor"
+        detail = "expected a next_cursor of this list"
         raise ValidationError.at(pointer, detail)
     return Stretch(int(start), int(end))

@@ -1,6 +1,6 @@
 """Deliveries: consuming by HTTP alone, message by message.
 
-Receiving and acknowledging are hot: these two requests are what such a consumer lives by.
+Receiving and acknowledging are hot routes, because such a consumer sends them for every message.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 class _Consuming(HotEndpoint[Broker]):
-    """Has to do with one group's deliveries."""
+    """Base of the endpoints for one group's deliveries."""
 
     def __init__(self, broker: Broker) -> None:
         self._deliveries = broker.deliveries
@@ -73,7 +73,7 @@ class _Consuming(HotEndpoint[Broker]):
         return _GROUP.read(group)
 
     def admit(self, exchange: Exchange) -> None:
-        """Ask for the body."""
+        """Request the body."""
         exchange.expect_body(self._limit)
 
 
@@ -81,10 +81,10 @@ class _Consuming(HotEndpoint[Broker]):
     "POST",
     "/deliveries",
     operation_id="receiveDeliveries",
-    summary="Receive messages for a time",
+    summary="Receive messages under a lease",
     takes=(_WANTED.content,),
     responses=answer(
-        examples.DELIVERIES, model=DeliveryAnswer, description="Messages; or none, and why."
+        examples.DELIVERIES, model=DeliveryAnswer, description="Messages, or none and the reason."
     )
     | problems(
         FilterSyntaxError,
@@ -99,28 +99,28 @@ class _Consuming(HotEndpoint[Broker]):
     ),
 )
 class ReceiveDeliveries(_Consuming):
-    """Hand out messages of the topic's queues on this broker, each with a handle.
+    """Lease messages of the topic's queues on this broker, each with a handle.
 
-    Until `visible_at` nobody else of the group gets them. Acknowledge them before. A message that
-    is not acknowledged is redelivered, with another handle and a greater `attempt`. It is a dead
-    letter once it has been handed out as often as the group allows. Redelivered messages go first.
+    Until `visible_at` no other client of the group receives them. Acknowledge them before that
+    time. A message that is not acknowledged is redelivered, with another handle and a greater
+    `attempt`. It becomes a dead letter once it has been handed out as often as the group allows.
+    Redelivered messages go first.
 
-    Where there is none, the request is held for `wait_seconds` at most. An answer that was lost
-    on its way has handed out messages all the same: they are redelivered when their time is over.
+    If there is no message, the request is held for at most `wait_seconds`. If an answer is lost,
+    its messages were still handed out. They are redelivered when their leases expire.
 
-    A queue whose file the disk refuses to write or read does not hold up the others: their messages
-    are handed out, also those that come while the request is held. Only where there are none is the
-    answer 503 instead of an empty one; it names the queue, and `Retry-After` says when to ask
-    again.
+    A queue whose file the disk refuses to write or read does not block others. Their messages are
+    handed out, also those that arrive while the request is held. If there are none, the answer is
+    503 instead of an empty one. It names the queue, and `Retry-After` says when to retry.
 
     In an ordered group no message is handed out while an earlier one with the same sharding key is
-    unfinished, and none without a key while any earlier one of its queue is.
+    unfinished. A message without a key waits for all earlier ones of its queue.
     """
 
     def handle(self, exchange: Exchange) -> None:
         """Answer with messages, or once there are some."""
         wanted = _WANTED.read(exchange.body)
-        exchange.give_back()  # before the answer is paid for, or waited for
+        exchange.give_back()  # before the answer takes its budget, or waits
         exchange.chunks.clear()
         exchange.go_on(self._receive(exchange, wanted))
 
@@ -142,11 +142,11 @@ class ReceiveDeliveries(_Consuming):
     responses=problems(GroupNotFoundError, StaleHandleError, ExpiredHandleError, *WRITE_REFUSALS),
 )
 class AckDeliveries(_Consuming):
-    """Finish messages: they are not redelivered. All of them, or none where a handle is refused.
+    """Finish messages: they are not redelivered. If one handle is refused, nothing changes.
 
-    409: somebody else has the message now, or it is done; also where this request was sent before
-    and its answer was lost. 410: the time was over, and the message will be redelivered. `errors`
-    names each such handle; leave those out and repeat.
+    409: the message is leased to another client, or finished. That includes a repetition of this
+    request whose answer was lost. 410: the lease has expired, and the message is redelivered.
+    `errors` names each such handle. Omit these handles and repeat the request.
     """
 
     def handle(self, exchange: Exchange) -> None:
@@ -161,7 +161,7 @@ class AckDeliveries(_Consuming):
 @router.post(
     "/deliveries:nack",
     operation_id="nackDeliveries",
-    summary="Give messages up",
+    summary="Reject messages (nack)",
     responses=answer(examples.NACK_RESULTS)
     | problems(
         GroupNotFoundError,
@@ -176,11 +176,11 @@ async def nack_deliveries(
     nacks: Annotated[DeliveryNacks, Body(examples=[examples.NACKS])],
     broker: TheBroker,
 ) -> NackResults:
-    """Let messages come again after a delay, or become dead letters if that was too often.
+    """Redeliver messages after a delay. After the last attempt they become dead letters.
 
-    All of them, or none where a handle is refused. Without `delay_seconds` the delay is by the
-    group's retry policy. `reason` and `error` are kept with a dead letter. Those that become dead
-    letters may have 16 MiB together, unless it is only one.
+    If one handle is refused, nothing changes. Without `delay_seconds` the group's retry policy
+    determines the delay. A dead letter keeps `reason` and `error`. The dead letters of one request
+    may have 16 MiB together, unless there is only one.
     """
     return await broker.deliveries.nack(group, nacks)
 
@@ -188,7 +188,7 @@ async def nack_deliveries(
 @router.post(
     "/deliveries:extend",
     operation_id="extendDeliveries",
-    summary="Ask for more time",
+    summary="Extend leases",
     responses=answer(examples.EXTENDED)
     | problems(GroupNotFoundError, StaleHandleError, ExpiredHandleError, *WRITE_REFUSALS),
 )
@@ -199,6 +199,6 @@ async def extend_deliveries(
 ) -> ExtendedDeliveries:
     """Keep messages for `invisible_seconds` from now on; their handles stay valid.
 
-    All of them, or none where a handle is refused. It may also be less time than was left.
+    If one handle is refused, nothing changes. The new end may be earlier than the old one.
     """
     return await broker.deliveries.extend(group, extension)

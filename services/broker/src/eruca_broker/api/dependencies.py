@@ -1,4 +1,4 @@
-"""The parts endpoints use: FastAPI's declare them by annotation, hot ones get them at creation."""
+"""The parts that endpoints use: FastAPI's declare them by annotation, hot ones at creation."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from eruca_chassis.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Everything that answers requests, wired up over one open store."""
+    """Everything that answers requests, connected over one open store."""
 
     identity: Identity
     clock: Clock
     store: MessageStore
-    in_flight: Budget  # of those who send
-    consume_in_flight: Budget  # … and of those who consume, whom senders must not lock out
+    in_flight: Budget  # of senders
+    consume_in_flight: Budget  # … and of consumers, whom senders must not lock out
     body_size_max: int  # bytes of a request that is not a batch
     held: HeldRequests
     topics: Topics

@@ -31,20 +31,20 @@ Group = Annotated[GroupName, Path()]
 @router.get(
     "/offsets",
     operation_id="getGroupOffsets",
-    summary="Where a group stands",
+    summary="Get a group's offsets",
     responses=answer(group_examples.GROUP_OFFSETS) | problems(TopicNotFoundError),
 )
 async def get_group_offsets(
     group: Group,
     broker: TheBroker,
     *,
-    topic: Annotated[TopicName | None, Query(description="all of this topic's queues")] = None,
+    topic: Annotated[TopicName | None, Query(description="return all queues of this topic")] = None,
 ) -> GroupOffsets:
     """Return the group's positions on this broker, with each queue's range, lag and reader.
 
-    With `topic`, every queue of it, also those in which the group stands nowhere (null); without,
-    every queue it ever locked, started in or committed. A group nobody has heard of has no
-    offsets, which is no error.
+    With `topic`, the answer contains every queue of it, also those without a position (null).
+    Without it, every queue that the group ever locked, started in or committed. An unknown group
+    has no offsets; that is not an error.
     """
     return broker.positions.of_group(group, topic)
 
@@ -70,12 +70,12 @@ async def commit_offsets(
     commits: Annotated[OffsetCommits, Body(examples=group_examples.OFFSET_COMMITS)],
     broker: TheBroker,
 ) -> None:
-    """Store where the group will read on: all of the positions, or none where one is refused.
+    """Store the group's next offsets: all of the positions or, if one is refused, none.
 
-    A member says who it is and gives each lock's token; one that is stale is refused
-    (`stale-lock`). Anybody else may commit where no live member reads. The answer comes once the
-    positions are as durable as a message would be. They may go backwards. One that lies behind its
-    queue's end is refused (`validation-failed`): what comes up to there would never be read.
+    A member gives its client id and each lock's token. A stale token is refused (`stale-lock`). Any
+    other client may commit if no live member reads the queue. The answer comes once the positions
+    are as durable as a message would be. Offsets may go backwards. An offset beyond its queue's end
+    is refused (`validation-failed`): messages that arrive up to there would never be read.
     """
     await broker.positions.commit(group, commits)
 
@@ -83,7 +83,7 @@ async def commit_offsets(
 @router.post(
     "/offsets:reset",
     operation_id="resetOffsets",
-    summary="Set where a group goes on",
+    summary="Reset a group's offsets",
     responses=answer(group_examples.RESET_ANSWER)
     | problems(GroupNotFoundError, TopicNotFoundError, QueueNotFoundError, *WRITE_REFUSALS),
 )
@@ -92,9 +92,9 @@ async def reset_offsets(
     reset: Annotated[OffsetReset, Body(examples=group_examples.OFFSET_RESETS)],
     broker: TheBroker,
 ) -> ResetAnswer:
-    """Let the group go on at the beginning, the end, a time, or an offset of a topic's queues.
+    """Move the group to the beginning, the end, a time, or an offset of a topic's queues.
 
-    Members that read these queues lose their tokens: what they still commit is refused, and they
-    lock again and start there. With `dry_run` nothing is changed.
+    Members that read these queues lose their tokens. Their later commits are refused, and they lock
+    the queues again and start at the new offsets. With `dry_run` nothing changes.
     """
     return await broker.positions.reset(group, reset)

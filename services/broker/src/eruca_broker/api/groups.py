@@ -1,4 +1,4 @@
-"""Consumer groups: create, change, look at, list, delete."""
+"""Consumer groups: create, change, show, list, delete."""
 
 from __future__ import annotations
 
@@ -49,13 +49,12 @@ async def put_group(
     broker: TheBroker,
     response: Response,
 ) -> GroupConfig:
-    """Create the group (201), or change those of its settings that are named (200).
+    """Create the group (201), or change the named settings of an existing group (200).
 
-    What is not named stays as it is; a new group has the defaults. The answer comes once the change
-    is durable; settings that are as they were change nothing.
-    `start` matters for topics that the group meets from now on. A group need not be created: it
-    comes into being with the first member that joins, unless `ERUCA_BROKER_AUTO_CREATE_GROUPS` is
-    false.
+    Settings that are not named stay unchanged; a new group has the defaults. The answer comes once
+    the change is durable. `start` applies to topics that the group meets from now on. You need not
+    create a group: the first member that joins creates it, unless `ERUCA_BROKER_AUTO_CREATE_GROUPS`
+    is false.
     """
     config, is_new = await broker.groups.put(group, settings)
     if is_new:
@@ -66,11 +65,11 @@ async def put_group(
 @router.get(
     "/{group}",
     operation_id="getGroup",
-    summary="Look at a group",
+    summary="Show a group",
     responses=answer(group_examples.GROUP) | problems(GroupNotFoundError),
 )
 async def get_group(group: Group, broker: TheBroker) -> GroupConfig:
-    """Return the group as this broker holds it; other brokers may hold it otherwise."""
+    """Return the group's settings on this broker; other brokers may have other settings."""
     return broker.groups.config(group)
 
 
@@ -82,10 +81,10 @@ async def get_group(group: Group, broker: TheBroker) -> GroupConfig:
     responses=problems(GroupNotFoundError, PermissionDeniedError, ConflictError, *WRITE_REFUSALS),
 )
 async def delete_group(group: Group, broker: TheBroker) -> None:
-    """Delete the group here, with its locks, its offsets and its retry topic; final.
+    """Delete the group on this broker, with its locks, its offsets and its retry topic, for good.
 
-    A group with live members is not deleted (409). Its dead letters stay. A group of the same name
-    that comes later starts anew.
+    A group with live members is not deleted (409). Its dead letters stay. A later group of the same
+    name starts without any of this.
     """
     await broker.groups.delete(group)
 
@@ -102,11 +101,11 @@ async def list_groups(
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
     cursor: Annotated[
         str | None,
-        Query(max_length=512, description="`next_cursor` of the page before; opaque"),
+        Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
     ] = None,
-    include_system: Annotated[bool, Query(description="also the system's own groups")] = False,
+    include_system: Annotated[bool, Query(description="include the system's own groups")] = False,
 ) -> GroupList:
-    """Return this broker's groups by name, a page at a time; go on until `next_cursor` is null."""
+    """Return this broker's groups by name, page by page; follow `next_cursor` until it is null."""
     groups, following = broker.groups.page(
         after=decode_cursor(cursor), limit=limit, include_system=include_system
     )

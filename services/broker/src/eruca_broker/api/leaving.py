@@ -1,4 +1,4 @@
-"""Noticing that a client has left, while its request is held."""
+"""Detect that a client has disconnected while its request is held."""
 
 from __future__ import annotations
 

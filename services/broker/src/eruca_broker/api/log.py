@@ -48,20 +48,20 @@ _log = structlog.get_logger()
 @router.get(
     "",
     operation_id="readLog",
-    summary="Read the log from an offset on",
+    summary="Read the log from an offset",
     response_class=Response,
     responses=answer(
         examples.LOG_ANSWER,
         model=LogAnswer,
-        description="The records, as they lie in the log or in JSON.",
+        description="The records, as stored in the log or in JSON.",
         beside=(_LOG,),
         headers={
-            NEXT_OFFSET_HEADER: {"description": "where to read on"} | _OFFSET_SCHEMA,
-            MIN_OFFSET_HEADER: {"description": "where the log begins now"} | _OFFSET_SCHEMA,
-            MAX_OFFSET_HEADER: {"description": "where it ends now"} | _OFFSET_SCHEMA,
+            NEXT_OFFSET_HEADER: {"description": "the offset at which to continue"} | _OFFSET_SCHEMA,
+            MIN_OFFSET_HEADER: {"description": "the log's current beginning"} | _OFFSET_SCHEMA,
+            MAX_OFFSET_HEADER: {"description": "its current end"} | _OFFSET_SCHEMA,
             DAMAGED_OFFSETS_HEADER: {
-                "description": "the log offsets of damaged records, with commas between; mostly "
-                "not there",
+                "description": "the log offsets of damaged records, separated by commas; usually "
+                "missing",
                 "schema": {"type": "string"},
             },
         },
@@ -73,23 +73,23 @@ async def read_log(
     broker: TheBroker,
     *,
     from_offset: Annotated[
-        Offset, Query(description="a record's, or where the log ends", examples=[0])
+        Offset, Query(description="the log offset of a record, or the log's end", examples=[0])
     ],
     bytes_max: Annotated[
-        int, Query(ge=1, le=LOG_READ_SIZE_MAX, description="the first record always comes")
+        int, Query(ge=1, le=LOG_READ_SIZE_MAX, description="the first record is always returned")
     ] = LOG_READ_SIZE_DEFAULT,
     wait_seconds: Annotated[
-        WaitSeconds, Query(description="how long to wait where nothing is there yet")
+        WaitSeconds, Query(description="the time to wait at the end of the log")
     ] = 0,
 ) -> Response:
-    """Return whole records, back to back, everything that may be seen: system topics included.
+    """Return whole records, back to back: everything visible, system topics included.
 
-    At the end of the log the request is held until something is appended, or answered empty after
-    `wait_seconds`. Read on from `eruca-next-offset`: it may lie beyond the records where the rest
-    of a segment is unused. An offset that retention has overtaken, or at which no record starts,
-    is answered 404; one from which damage keeps the log from being read, 503. A record that is
-    damaged and tells where the next one starts comes as it lies, and `eruca-damaged-offsets` names
-    it; in JSON it is in `damaged` instead of `records`.
+    At the end of the log the request is held until something is appended, or answered without
+    records after `wait_seconds`. Continue from `eruca-next-offset`. It may be beyond the last
+    record, if the rest of a segment is unused. An offset that retention has deleted, or at which no
+    record starts, is 404. An offset from which damage prevents reading is 503. A damaged record
+    whose size is known is returned as stored, and `eruca-damaged-offsets` names it. In JSON it is
+    in `damaged` instead of `records`.
     """
     in_flight = broker.consume_in_flight
     media_type = choose(accept_of(request.headers), _OFFERED)
@@ -107,22 +107,24 @@ async def read_log(
 @router.get(
     "/records/{log_offset}",
     operation_id="getLogRecord",
-    summary="Look at one record",
+    summary="Show one record",
     response_class=Response,
     responses=answer(
         examples.LOG_RECORD,
         model=LogRecordView,
-        description="The record, as it lies in the log or in JSON; or its message's body alone.",
+        description="The record, as stored in the log or in JSON; or only its message's body.",
         beside=(_LOG, in_octets(OCTETS_MEDIA_TYPE)),
     )
     | problems(RecordNotFoundError, NotAcceptableError, OverloadedError),
 )
 async def get_log_record(
     request: Request,
-    log_offset: Annotated[Offset, Path(description="of its first byte", examples=[8_201_544])],
+    log_offset: Annotated[
+        Offset, Path(description="the log offset of its first byte", examples=[8_201_544])
+    ],
     broker: TheBroker,
 ) -> Response:
-    """Return the record that starts at an offset of the log, whichever topic it belongs to.
+    """Return the record that starts at an offset of the log, of any topic.
 
     As `application/octet-stream` it is the message's body as it was sent, and nothing else.
     """
@@ -181,7 +183,7 @@ def _log_answer(read: LogRead, from_offset: int, bytes_max: int) -> LogAnswer:
 
 
 def _records(read: LogRead, from_offset: int) -> Iterator[tuple[int, Record | str]]:
-    """Yield each record with its log offset; of one that is damaged, what is wrong with it."""
+    """Yield each record with its log offset; for a damaged one, its fault."""
     view, position = read.records, 0
     while position < len(view):
         log_offset = from_offset + position

@@ -47,7 +47,7 @@ Client = Annotated[ClientId, Path()]
 @router.put(
     "/{client_id}",
     operation_id="heartbeat",
-    summary="Join a group, or stay in it",
+    summary="Join a group, or renew a membership",
     response_description="The session is renewed.",
     responses=_JOINED
     | answer(group_examples.MEMBER_ANSWER)
@@ -71,16 +71,16 @@ async def put_member(
     request: Request,
     response: Response,
 ) -> MemberAnswer:
-    """Let the client be a member for `session_seconds` from now on, and keep its locks.
+    """Make the client a member for `session_seconds` from now on, and renew its locks.
 
-    To be sent every third of that to every broker that has queues of its topics. A client counts
-    its session from when it *sent* the last heartbeat that was answered, so that it gives up its
-    queues before the broker gives them to others.
+    Send this every third of that time to every broker that has queues of the topics. A client
+    measures its session from the moment at which it *sent* the last answered heartbeat. So it
+    releases its queues before the broker gives them to others.
 
-    All members of a group subscribe alike. One that does not is refused (`subscription-conflict`),
-    and told the members and the difference. The subscriptions change when nobody else is there, or
-    by a heartbeat with `replaces_subscription_version`: members that still have the old version are
-    refused at their next heartbeats.
+    All members of a group must have the same subscriptions. A member that differs is refused
+    (`subscription-conflict`), and the error names the members and the difference. The subscriptions
+    change if there is no other member, or by a heartbeat with `replaces_subscription_version`.
+    Members that still have the old version are refused at their next heartbeats.
     """
     address = host_text(born_host(request.scope["client"]))
     answer, has_joined = await broker.members.heartbeat(group, client_id, heartbeat, address)
@@ -101,12 +101,14 @@ async def put_member(
 async def delete_member(
     group: Group,
     client_id: Client,
-    incarnation: Annotated[Incarnation, Query(description="of the process that leaves")],
+    incarnation: Annotated[
+        Incarnation, Query(description="the incarnation of the leaving process")
+    ],
     broker: TheBroker,
 ) -> None:
-    """End the client's membership; its locks are free at once.
+    """End the client's membership and release its locks at once.
 
-    Offsets are not committed by this: release the queues before, with their final offsets.
+    This commits no offsets: release the queues first, with their final offsets.
     """
     await broker.members.leave(group, client_id, incarnation)
 
@@ -114,7 +116,7 @@ async def delete_member(
 @router.get(
     "",
     operation_id="listMembers",
-    summary="Who is in a group",
+    summary="List a group's members",
     response_model=MemberList,
     responses={
         **answer(group_examples.MEMBER_LIST, headers=_ETAG_HEADER),
@@ -129,14 +131,14 @@ async def list_members(
     *,
     wait_seconds: WaitSeconds = 0,
     if_none_match: Annotated[
-        str | None, Header(max_length=1024, description="ETags of generations that are known")
+        str | None, Header(max_length=1024, description="ETags of known generations")
     ] = None,
 ) -> Response:
     """Return the group's members on this broker, by client id.
 
     With `If-None-Match` and `wait_seconds` the request is held until there is another generation
-    (200), the group is gone (404), or the time is over (304). The generation changes when members
-    join, leave or expire, when subscriptions or settings change, and when offsets are reset.
+    (200), the group is deleted (404), or the time is over (304). The generation changes if members
+    join, leave or expire, if subscriptions or settings change, and if offsets are reset.
     """
     current = broker.members.generation(group)
     known = current if is_known(f'"{current}"', known_tags(if_none_match)) else None

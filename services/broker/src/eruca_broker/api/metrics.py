@@ -1,6 +1,6 @@
-"""The broker's own metrics, read from plain attributes when somebody scrapes.
+"""The broker's own metrics, read from plain attributes at each scrape.
 
-Nothing is counted per message for them: a batch adds its size once.
+They cost nothing per message: a batch adds its size once.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from eruca_broker.store.scrub import Scrub
 
 
 class BrokerMetrics(Collector):
-    """Samples of one broker."""
+    """The samples of one broker."""
 
     def __init__(self, broker: Broker, scrub: Scrub | None) -> None:
         self._broker = broker
         self._scrub = scrub
 
     def describe(self) -> list[Metric]:
-        """Return nothing: what there is, ``collect`` says."""
+        """Return nothing: ``collect`` describes the metrics."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -45,26 +45,28 @@ class BrokerMetrics(Collector):
     def _log(self) -> Iterator[Metric]:
         store = self._broker.store
         end = store.log_max_offset
-        yield _gauge("eruca_broker_log_min_offset", "Where the log begins", store.log_min_offset)
-        yield _gauge("eruca_broker_log_max_offset", "Where the log ends", end)
+        yield _gauge(
+            "eruca_broker_log_min_offset", "Log offset of the log's beginning", store.log_min_offset
+        )
+        yield _gauge("eruca_broker_log_max_offset", "Log offset of the log's end", end)
         yield _gauge("eruca_broker_log_segments", "Segments of the log", store.segment_count)
         yield _gauge(
             "eruca_broker_unflushed_bytes",
-            "Bytes of the log that power loss would take",
+            "Bytes of the log that a power failure would lose",
             end - store.flushed_offset,
         )
-        yield _gauge("eruca_broker_disk_used_ratio", "How full the disk is", store.disk_used_ratio)
+        yield _gauge("eruca_broker_disk_used_ratio", "Used part of the disk", store.disk_used_ratio)
         yield _gauge(
             "eruca_broker_writable", "1 while sends are accepted", int(store.refusal is None)
         )
         behind = GaugeMetricFamily(
             "eruca_broker_projection_behind_bytes",
-            "Bytes of the log a projection has not read",
+            "Bytes of the log that a projection has not read",
             labels=["projection"],
         )
         failing = GaugeMetricFamily(
             "eruca_broker_projection_failing",
-            "1 while a projection lacks what could not be written",
+            "1 while a projection lacks entries that could not be written",
             labels=["projection"],
         )
         for projection in store.projections():
@@ -74,18 +76,22 @@ class BrokerMetrics(Collector):
         yield failing
         yield _counter(
             "eruca_broker_damaged_reads",
-            "Messages that a read of a queue found damaged, each time it was read",
+            "Damaged messages found by reads of queues, counted at each read",
             store.queues.damage_count,
         )
         if (scrub := self._scrub) is not None:
             yield _gauge(
                 "eruca_broker_damaged_records",
-                "Records of the log that the scrub has found damaged",
+                "Damaged records of the log found by the scrub",
                 scrub.damaged_count,
             )
-            yield _gauge("eruca_broker_scrub_offset", "Where the scrub is", scrub.offset)
+            yield _gauge(
+                "eruca_broker_scrub_offset", "Log offset that the scrub has reached", scrub.offset
+            )
             yield _counter(
-                "eruca_broker_scrub_rounds", "Times all of the log was read", scrub.rounds
+                "eruca_broker_scrub_rounds",
+                "Number of times that the scrub read the whole log",
+                scrub.rounds,
             )
 
     def _traffic(self) -> Iterator[Metric]:
@@ -94,7 +100,7 @@ class BrokerMetrics(Collector):
         yield _counter("eruca_broker_bytes_in", "Bytes of records stored", sent.bytes)
         yield _counter("eruca_broker_messages_out", "Messages pulled", pulled.messages)
         yield _counter("eruca_broker_bytes_out", "Bytes of records pulled", pulled.bytes)
-        yield _counter("eruca_broker_pulls_held", "Pulls that had to wait", pulled.held)
+        yield _counter("eruca_broker_pulls_held", "Pulls that were held", pulled.held)
         latency = HistogramMetricFamily(
             "eruca_broker_append_seconds", "Time from an append to its durability"
         )
@@ -108,11 +114,13 @@ class BrokerMetrics(Collector):
 
     def _later(self) -> Iterator[Metric]:
         pending, counts = self._broker.store.timers, self._broker.timers.counts
-        yield _gauge("eruca_broker_timers", "Messages that wait for their delivery", len(pending))
+        yield _gauge(
+            "eruca_broker_timers", "Scheduled messages and retries not delivered yet", len(pending)
+        )
         yield _counter("eruca_broker_timers_fired", "Delayed messages delivered", counts.fired)
         yield _counter(
             "eruca_broker_timers_late_seconds",
-            "How late delayed messages were, all of them together",
+            "Sum of the lateness of delayed messages",
             counts.late_ms_sum / 1000,
         )
         yield _counter(
@@ -121,37 +129,43 @@ class BrokerMetrics(Collector):
             counts.carried,
         )
         yield _counter(
-            "eruca_broker_timers_dropped", "Delayed messages nobody could be given", counts.dropped
+            "eruca_broker_timers_dropped",
+            "Delayed messages that could not be delivered",
+            counts.dropped,
         )
         retries = self._broker.retries
         yield _counter("eruca_broker_retries", "Messages sent back", retries.retried_count)
-        yield _counter("eruca_broker_dead_letters", "Messages given up", retries.dead_count)
+        yield _counter(
+            "eruca_broker_dead_letters", "Messages that became dead letters", retries.dead_count
+        )
         yield _counter(
             "eruca_broker_dead_letters_redriven",
-            "Dead letters sent on their way again",
+            "Dead letters redriven",
             self._broker.dead_letters.redriven_count,
         )
 
     def _limits(self) -> Iterator[Metric]:
         held, in_flight = self._broker.held, self._broker.in_flight
         consume_in_flight = self._broker.consume_in_flight
-        yield _gauge("eruca_broker_held_requests", "Requests being held", len(held))
-        yield _gauge("eruca_broker_held_requests_max", "As many may be held", held.size_max)
+        yield _gauge("eruca_broker_held_requests", "Held requests", len(held))
+        yield _gauge("eruca_broker_held_requests_max", "Maximum held requests", held.size_max)
         for prefix, whose, budget in (
             ("", "senders", in_flight),
             ("consume_", "consumers", consume_in_flight),
         ):
             name = f"eruca_broker_{prefix}bytes_in_flight"
-            yield _gauge(name, f"Bytes of {whose}' requests being worked on", budget.used)
-            yield _gauge(f"{name}_max", "As many may be worked on", budget.maximum)
+            yield _gauge(name, f"Bytes of {whose}' requests in progress", budget.used)
+            yield _gauge(
+                f"{name}_max", "Maximum bytes of these requests in progress", budget.maximum
+            )
         yield _counter(
             "eruca_broker_overload_refusals",
-            "Requests refused because bytes_in_flight_max or consume_bytes_in_flight_max was "
-            "reached, or the client's share of it",
+            "Requests refused because bytes_in_flight_max, consume_bytes_in_flight_max or a "
+            "client's share of it was reached",
             in_flight.refused + consume_in_flight.refused,
         )
         topics = self._broker.store.state.topics
-        yield _gauge("eruca_broker_topics", "Topics, the system's included", len(topics))
+        yield _gauge("eruca_broker_topics", "Topics, system topics included", len(topics))
 
     def _groups(self) -> Iterator[Metric]:
         groups, work = self._broker.store.state.groups, self._broker.group_work
@@ -165,33 +179,35 @@ class BrokerMetrics(Collector):
             len(work.watchers),
         )
         yield _gauge(
-            "eruca_broker_held_group_requests_max", "As many may be held", work.watchers.size_max
+            "eruca_broker_held_group_requests_max",
+            "Maximum held group requests",
+            work.watchers.size_max,
         )
         yield from self._lags()
         yield _counter(
             "eruca_broker_sessions_expired",
-            "Members that were not heard from in time",
+            "Members whose sessions expired",
             self._broker.members.expiry_count,
         )
         yield _counter(
             "eruca_broker_stale_locks",
-            "Requests refused since a lock was not held any more",
+            "Requests refused because a lock was no longer held",
             self._broker.locks.stale_count,
         )
 
     def _lags(self) -> Iterator[Metric]:
-        """Yield what was measured right before; only the furthest behind have samples."""
+        """Yield the lags measured just before; only the largest ones have samples."""
         lags = self._broker.lags
         labels = ["group", "topic"]
         behind = GaugeMetricFamily(
             "eruca_broker_group_lag_messages",
-            "Messages of a topic that a group has still to read",
+            "Messages of a topic that a group has not read yet",
             labels=labels,
         )
         lost = GaugeMetricFamily(
             "eruca_broker_group_deleted_unread_messages",
-            "Messages of a topic that retention deleted before a group, which has not gone on "
-            "since, had read them",
+            "Messages of a topic that retention deleted before a group read them; 0 once the "
+            "group makes progress",
             labels=labels,
         )
         for lag in lags.latest:
@@ -202,7 +218,7 @@ class BrokerMetrics(Collector):
         yield lost
         yield _gauge(
             "eruca_broker_group_lags_left_out",
-            "Groups' topics that have no sample, since others are further behind",
+            "Pairs of group and topic without a sample, because others have a larger lag",
             lags.left_out,
         )
 
@@ -211,32 +227,36 @@ class BrokerMetrics(Collector):
         yield _counter("eruca_broker_deliveries", "Messages handed out", counts.handed_out)
         yield _counter(
             "eruca_broker_deliveries_again",
-            "Messages handed out that had been before",
+            "Messages handed out again",
             counts.handed_out_again,
         )
         yield _counter("eruca_broker_deliveries_acked", "Deliveries acknowledged", counts.acked)
-        yield _counter("eruca_broker_deliveries_nacked", "Deliveries given up", counts.nacked)
+        yield _counter(
+            "eruca_broker_deliveries_nacked", "Deliveries rejected (nack)", counts.nacked
+        )
         yield _counter("eruca_broker_deliveries_extended", "Deliveries extended", counts.extended)
-        yield _counter("eruca_broker_deliveries_dead", "Dead letters of deliveries", counts.dead)
+        yield _counter(
+            "eruca_broker_deliveries_dead", "Deliveries that became dead letters", counts.dead
+        )
         yield _counter("eruca_broker_delivery_requests", "Requests for deliveries", counts.requests)
         yield _counter(
             "eruca_broker_delivery_requests_held",
-            "Requests for deliveries that had to wait",
+            "Requests for deliveries that were held",
             counts.held,
         )
         yield _counter(
             "eruca_broker_stale_handles",
-            "Requests refused for a handle that was superseded or done",
+            "Requests refused because of a stale handle",
             counts.stale_refusals,
         )
         yield _counter(
             "eruca_broker_expired_handles",
-            "Requests refused for a handle whose time was over",
+            "Requests refused because of an expired handle",
             counts.expired_refusals,
         )
         yield _gauge(
             "eruca_broker_unfinished_deliveries",
-            "Messages handed out, or waiting to be again",
+            "Messages leased, or waiting to be redelivered",
             leases.unfinished_count,
         )
 
@@ -248,18 +268,18 @@ class BrokerMetrics(Collector):
         )
         yield _gauge(
             "eruca_broker_transactions_parked",
-            "Transactions rolled back for want of a decision, which wait for an operator",
+            "Transactions that were never decided, and wait for an operator",
             live.parked_count,
         )
         yield _gauge(
             "eruca_broker_transactions_max",
-            "As many may be pending or parked",
+            "Maximum transactions pending or parked",
             broker.transactions.count_max,
         )
         yield _counter("eruca_broker_transactions_begun", "Half messages stored", counts.begun)
         decided = CounterMetricFamily(
             "eruca_broker_transactions_decided",
-            "Decisions recorded, by what and who",
+            "Decisions recorded, by outcome and author",
             labels=["outcome", "by"],
         )
         for (outcome, by), count in counts.decided.items():
@@ -268,12 +288,12 @@ class BrokerMetrics(Collector):
         yield _counter("eruca_broker_transaction_checks", "Checks granted", counts.checks)
         yield _counter(
             "eruca_broker_transaction_requests_repeated",
-            "Requests for what had been done before",
+            "Repeated requests",
             counts.repeated,
         )
         yield _counter(
             "eruca_broker_transaction_conflicts",
-            "Requests refused for what had been decided before",
+            "Requests refused because of an earlier decision",
             counts.conflicts,
         )
         yield _counter(

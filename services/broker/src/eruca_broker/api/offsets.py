@@ -1,4 +1,4 @@
-"""Offsets: where a time leads in a queue."""
+"""Offsets: find the offset of a time in a queue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1", tags=["offsets"])
 @router.get(
     "/topics/{topic}/queues/{queue_id}/offset",
     operation_id="getOffsetByTime",
-    summary="The offset a time leads to",
+    summary="Find an offset by time",
     responses=answer(examples.OFFSET_BY_TIME) | problems(TopicNotFoundError, QueueNotFoundError),
 )
 async def get_offset_by_time(
@@ -41,10 +41,10 @@ async def get_offset_by_time(
     ] = "lower",
     include_system: IncludeSystem = False,
 ) -> OffsetByTime:
-    """Return where to start reading to get what was stored from a time on.
+    """Return the offset at which to start reading messages stored at or after a time.
 
-    Times are the broker's, when it stored each message. A time after the last message leads to the
-    queue's end, one before the first to its beginning.
+    Times are the broker's store times. A time after the last message gives the queue's end, one
+    before the first message its beginning.
     """
     return broker.offsets.by_time(
         topic, queue_id, timestamp, boundary, include_system=include_system

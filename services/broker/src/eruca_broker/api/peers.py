@@ -9,7 +9,7 @@ from eruca.contract.records import NO_HOST, Host
 
 
 def born_host(client: tuple[str, int] | None) -> Host:
-    """Return a peer's address; all zeros where the server does not know it."""
+    """Return a peer's address; all zeros if the server does not know it."""
     return NO_HOST if client is None else _host(client)
 
 
@@ -21,5 +21,5 @@ def _host(client: tuple[str, int]) -> Host:
     except ValueError:
         return NO_HOST
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped  # an IPv4 client of a socket that takes both
+        address = address.ipv4_mapped  # an IPv4 client of a socket that accepts both families
     return Host(address.packed, port)

@@ -1,4 +1,4 @@
-"""Locks of queues: get, give back."""
+"""Queue locks: acquire and release."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ async def lock_queues(
     broker: TheBroker,
     request: Request,
 ) -> LockAnswer:
-    """Give the member those of the queues that nobody else reads, and say where to read on.
+    """Lock the queues that no other member reads, and return the offsets at which to read.
 
-    Where all are taken, the request is held for `wait_seconds` at most, until one becomes free. A
-    queue that the member has already is granted again, with the same token: an answer that was
-    lost can be asked for again. A lock lasts as long as the member's session.
+    If all are taken, the request is held for at most `wait_seconds`, until one is released. A queue
+    that the member has already is granted again, with the same token: repeat the request if an
+    answer was lost. A lock lasts as long as the member's session.
     """
     return await broker.locks.lock(group, wanted, request.receive)
 
@@ -74,8 +74,8 @@ async def release_queues(
     release: Annotated[LockRelease, Body(examples=[group_examples.LOCK_RELEASE])],
     broker: TheBroker,
 ) -> None:
-    """Store the offsets and free the queues, as one change; whoever waits for them is next.
+    """Store the offsets and release the queues, as one change; waiting members get them next.
 
-    All of it happens, or nothing where a token is stale. The next holder starts at these offsets.
+    If one token is stale, nothing changes. The next owner starts at these offsets.
     """
     await broker.locks.release(group, release)

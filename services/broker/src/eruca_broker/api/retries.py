@@ -1,4 +1,4 @@
-"""Sending back messages that were not consumed."""
+"""Send back messages that were not consumed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/v1/groups", tags=["retries"])
 @router.post(
     "/{group}/retries",
     operation_id="sendBack",
-    summary="Send messages back, to be delivered again later",
+    summary="Send messages back for a later retry",
     responses=answer(examples.SEND_BACK_RESULTS)
     | problems(
         GroupNotFoundError,
@@ -45,12 +45,12 @@ async def send_back(
     request: Annotated[SendBacks, Body(examples=[examples.SEND_BACKS])],
     broker: TheBroker,
 ) -> SendBackResults:
-    """Hand back messages that a member could not consume: all of them or, if one is refused, none.
+    """Return messages that a member could not consume: all of them or, if one is refused, none.
 
-    Each is delivered again through the group's retry topic, after a delay: `delay_seconds` or
-    `delay_level`, or as the group's `retry_policy` says, or delay level 3 and up with every
-    attempt. One that has been sent back as often as `retry_max_times` allows becomes a dead letter,
-    and so does one with `delay_level` -1.
+    Each is redelivered through the group's retry topic, after a delay. The delay is `delay_seconds`
+    or `delay_level`, else that of the group's `retry_policy`, else delay level 3 and up with every
+    attempt. A message that has been sent back `retry_max_times` times becomes a dead letter. So
+    does one with `delay_level` -1.
 
     The answer comes once that is durable: then commit the message's offset. A stale token is 409,
     and changes nothing.

@@ -1,4 +1,4 @@
-"""Delayed messages: which wait, and recalling one. They are sent like any other message."""
+"""Delayed messages: list and recall them. They are sent like any other message."""
 
 from __future__ import annotations
 
@@ -29,25 +29,23 @@ router = APIRouter(prefix="/v1/scheduled", tags=["delayed messages"])
 @router.get(
     "",
     operation_id="listScheduled",
-    summary="List messages that wait for their delivery",
+    summary="List delayed messages",
     responses=answer(examples.SCHEDULED_LIST),
 )
 async def list_scheduled(
     broker: TheBroker,
     *,
-    topic: Annotated[
-        TopicName | None, Query(description="only those that will be delivered to this topic")
-    ] = None,
+    topic: Annotated[TopicName | None, Query(description="only messages for this topic")] = None,
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
     cursor: Annotated[
         str | None,
-        Query(max_length=512, description="`next_cursor` of the page before; opaque"),
+        Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
     ] = None,
 ) -> ScheduledList:
-    """Return what waits on this broker as it comes due, a page at a time; retries are among it.
+    """Return this broker's delayed messages and retries in the order of their times, page by page.
 
-    Follow `next_cursor` until it is null. With `topic`, a page may hold few messages or none and
-    still not be the last. What is delivered meanwhile is left out.
+    Follow `next_cursor` until it is null. With `topic`, a page may have few messages or none before
+    that. Messages that are delivered meanwhile are omitted.
     """
     page, following = await broker.scheduled.page(topic=topic, limit=limit, after=_decoded(cursor))
     next_cursor = None if following is None else encode_cursor(f"{following[0]}.{following[1]}")
@@ -55,7 +53,7 @@ async def list_scheduled(
 
 
 @router.delete(
-    "/{recall_handle:path}",  # a message's id, which is refused with a hint, may have a /
+    "/{recall_handle:path}",  # a message's id, which is refused with a hint, may contain a /
     operation_id="recallScheduled",
     summary="Recall a delayed message",
     status_code=HTTPStatus.NO_CONTENT,
@@ -70,11 +68,11 @@ async def recall_scheduled(
 ) -> None:
     """Ensure that the message is never delivered; the answer comes once that is durable.
 
-    `recall_handle` is the one of its receipt, or of the list. It names the topic, the broker and
-    the delivery time as well as the message's id. An id alone may mean several messages. It is 422,
-    and `errors` names each one with its handle. A message that has been delivered, or is being
-    delivered at this moment, is 409 `already-delivered`. Recalling again is harmless. A retry has
-    no handle: that is the consumer group's business.
+    `recall_handle` is in its receipt, and in the list. It names the topic, the broker, the delivery
+    time and the message's id. An id alone may belong to several messages: it is 422, and `errors`
+    names each message with its handle. A message that was delivered, or is being delivered at this
+    moment, is 409 `already-delivered`. You may repeat a recall. A retry has no handle, because only
+    its consumer group decides about it.
     """
     await broker.scheduled.recall(recall_handle)
 
@@ -87,5 +85,5 @@ def _decoded(cursor: str | None) -> tuple[int, int] | None:
     try:
         return int(due_ms), int(log_offset)
     except ValueError as error:
-        detail = "not a cursor that this list gave as next_cursor"
+        detail = "expected a next_cursor of this list"
         raise ValidationError.at("/query/cursor", detail) from error

@@ -1,4 +1,4 @@
-"""The broker's own word on who it is and how it is doing."""
+"""The broker's own report on its identity and its state."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ router = APIRouter(prefix="/v1", tags=["status"])
 @router.get(
     "/status",
     operation_id="getStatus",
-    summary="How the broker is doing",
+    summary="Get the broker's status",
     responses=answer(examples.STATUS),
 )
 async def get_status(broker: TheBroker) -> BrokerStatus:
-    """Return identity, the log's range, how far it is flushed, its projections, and limits in use.
+    """Return identity, the log's range, its flushed offset, its projections, and limits in use.
 
-    `is_writable` false says that sends are refused now; `refusal` says why.
+    `is_writable` false means that sends are refused now; `refusal` says why.
     """
     return broker_status(
         broker.identity,

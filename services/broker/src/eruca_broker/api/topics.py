@@ -1,4 +1,4 @@
-"""Topics: create, change, look at, list, delete."""
+"""Topics: create, change, show, list, delete."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ async def put_topic(
     *,
     force: Annotated[
         bool,
-        Query(description="take queues away although groups have still to read their messages"),
+        Query(description="remove queues although groups have unread messages in them"),
     ] = False,
 ) -> TopicConfig:
-    """Create the topic (201), or change those of its settings that are named (200).
+    """Create the topic (201), or change the named settings of an existing topic (200).
 
-    What is not named stays as it is; a new topic has the defaults. The answer comes once the change
-    is durable; settings that are as they were change nothing. Name servers learn of it at once.
+    Settings that are not named stay unchanged; a new topic has the defaults. The answer comes once
+    the change is durable. Name servers are informed at once.
 
-    Queues that groups have still to read are not taken away (409, which names queues and counts):
-    lower `write_queue_count` first, let consumers finish, then lower `read_queue_count`. With
-    `force`, their messages stay stored and count as lag, but cannot be reached.
+    Queues with messages that groups have not read are not removed (409, which names queues and
+    counts). Lower `write_queue_count` first, let consumers finish, then lower `read_queue_count`.
+    With `force`, their messages stay stored and count as lag, but cannot be read.
     """
     known, is_new = await broker.topics.put(topic, settings, is_forced=force)
     if is_new:
@@ -73,11 +73,11 @@ async def put_topic(
 @router.get(
     "/{topic}",
     operation_id="getTopic",
-    summary="Look at a topic",
+    summary="Show a topic",
     responses=answer(examples.TOPIC) | problems(TopicNotFoundError),
 )
 async def get_topic(topic: Topic, broker: TheBroker) -> TopicConfig:
-    """Return the topic as this broker holds it; other brokers may hold it otherwise."""
+    """Return the topic's settings on this broker; other brokers may have other settings."""
     return topic_config(broker.topics.get(topic))
 
 
@@ -89,12 +89,12 @@ async def get_topic(topic: Topic, broker: TheBroker) -> TopicConfig:
     responses=problems(TopicNotFoundError, SystemTopicError, ConflictError, *WRITE_REFUSALS),
 )
 async def delete_topic(topic: Topic, broker: TheBroker) -> None:
-    """Delete the topic here, with its queues and every group's offsets in them; final.
+    """Delete the topic on this broker, with its queues and all groups' offsets in them, for good.
 
-    The answer comes once the deletion is durable. Whoever is waiting for messages of the topic is
-    answered 404. A group's retry or dead-letter topic follows its group, and is not deleted while
-    that is there (409). Its records stay in the log until retention removes them. A topic of the
-    same name created later starts at offset 0 again.
+    The answer comes once the deletion is durable. Requests that wait for messages of the topic get
+    404. A group's retry or dead-letter topic follows its group, and is not deleted while the group
+    exists (409). The records stay in the log until retention removes them. A later topic of the
+    same name starts at offset 0.
     """
     await broker.topics.delete(topic)
 
@@ -111,14 +111,14 @@ async def list_topics(
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
     cursor: Annotated[
         str | None,
-        Query(max_length=512, description="`next_cursor` of the page before; opaque"),
+        Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
     ] = None,
-    include_system: Annotated[bool, Query(description="also the system's own topics")] = False,
+    include_system: Annotated[bool, Query(description="include the system's own topics")] = False,
 ) -> TopicList:
-    """Return this broker's topics by name, a page at a time.
+    """Return this broker's topics by name, page by page.
 
     Follow `next_cursor` until it is null. A topic that is created meanwhile appears if its name
-    comes later than where you are.
+    sorts after the current page.
     """
     chosen, following = broker.topics.page(
         after=decode_cursor(cursor),
@@ -134,15 +134,15 @@ async def list_topics(
 @router.get(
     "/{topic}/queues",
     operation_id="getQueues",
-    summary="Where a topic's queues begin and end",
+    summary="Get the offsets of a topic's queues",
     tags=["offsets"],
     responses=answer(examples.TOPIC_QUEUES) | problems(TopicNotFoundError),
 )
 async def get_queues(
     topic: Topic, broker: TheBroker, *, include_system: IncludeSystem = False
 ) -> TopicQueues:
-    """Return each queue's first offset that is still there and the next one to be given.
+    """Return each queue's first stored offset and its next one.
 
-    A queue holds `max_offset - min_offset` messages; its times are null while it is empty.
+    A queue contains `max_offset - min_offset` messages; its times are null while it is empty.
     """
     return broker.offsets.of_topic(topic, include_system=include_system)

@@ -1,7 +1,7 @@
-"""The trace that a send is part of goes with its messages, as the SDK's own traces do.
+"""Put the trace context of a send into its messages, as the SDK does itself.
 
 W3C's headers ``traceparent`` and ``tracestate`` become the properties of the same names. A record
-brings its own properties and is stored as it comes, so only messages in JSON and octets get them.
+has its own properties and is stored as it comes, so only messages in JSON and octets get them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ROOM: Final = 2 * 1024  # bytes of properties left for the context, ids and del
 def traced(messages: list[NewMessage], request: RequestHead) -> list[NewMessage]:
     """Return *messages* as part of the request's trace.
 
-    A message that says its own ``traceparent`` keeps it.
+    A message with its own ``traceparent`` keeps it.
     """
     if TRACEPARENT_HEADER not in request.headers:
         return messages

@@ -1,16 +1,17 @@
-"""Registration: telling every name server that this broker lives, and which topics it has.
+"""Registration: inform every name server that this broker is alive, and of its topics.
 
-Each name server has a loop of its own, so that one that is down or slow delays no other. A loop
-sends a light heartbeat every few seconds; its topics as well at the start, every half minute, when
-they have changed, and when the name server says it knows others. At the end it asks each to forget
-this broker, unless another has taken its place there.
+Each name server has its own loop, so that one that is down or slow delays no other. A loop sends a
+light heartbeat every few seconds. It also sends the topics at the start, every half minute, after a
+change, and if the name server reports others. At the end it asks each name server to remove this
+broker, unless another broker has taken its place there.
 
-A name server refuses a broker whose name another one has there. One that is refused, and registered
-nowhere, must not work: no consumer would see what it is sent (:attr:`Registration.refusal`).
+A name server refuses a broker if another one has its name there. A broker that is refused, and
+registered nowhere, must not work: no consumer would see its messages
+(:attr:`Registration.refusal`).
 
-Name servers say which topics of other brokers are ordered, and are told it when they have just
-started (``eruca_namesrv.ordered_topics``): one that is away cannot tell them itself.
-Nor is such a topic created here by sending to it, or its sharding keys would lie in two queues.
+Name servers report the ordered topics of other brokers, and get them from brokers after a restart
+(``eruca_namesrv.ordered_topics``), because a broker that is away cannot register them itself. A
+send does not create such a topic here, or its sharding keys would be in two queues.
 
 Source: RocketMQ 5.3, ``BrokerController.registerBrokerAll``, ``BrokerOuterAPI``.
 """
@@ -34,7 +35,7 @@ from eruca.services.http import Credentials, HttpTransport, httpx_transport, tar
 from eruca_chassis.clock import Clock
 from eruca_chassis.loops import BackgroundLoop
 
-UNREGISTER_SECONDS: Final = 2.0  # less than for a registration: somebody waits for the stop
+UNREGISTER_SECONDS: Final = 2.0  # less than for a registration: shutdown waits for it
 
 _log = structlog.get_logger()
 
@@ -57,11 +58,11 @@ class Registration:
     """Keeps this broker registered with all name servers.
 
     Args:
-        registrant: Who registers.
+        registrant: The constant part of its registration.
         name_servers: Base URLs.
-        topics: Returns the topics as they are now.
+        topics: Returns the current topics.
         version: Returns a number that grows with every change of a topic, across restarts.
-        clock: Tells when the topics are due again.
+        clock: Determines when the topics are due again.
         credentials: Of its requests.
         on_outcome: Called after each request to a name server, answered or not.
     """
@@ -98,17 +99,17 @@ class Registration:
 
     @property
     def registered_count(self) -> int:
-        """The number of name servers that have acknowledged this broker."""
+        """Return the number of name servers that have acknowledged this broker."""
         return sum(peer.is_registered for peer in self._peers)
 
     @property
     def refusal(self) -> ConflictError | None:
-        """The reason why this broker may not work: another one has its name; else None."""
+        """Return the reason why this broker must not work: another one has its name; else None."""
         refusals = [peer.refusal for peer in self._peers if peer.refusal is not None]
         return refusals[0] if refusals and not self.registered_count else None
 
     def ordered_at(self, topic: str) -> list[str]:
-        """Return which other brokers have *topic* as ordered, as far as name servers have said."""
+        """Return the other brokers that have *topic* as ordered, according to the name servers."""
         return sorted(
             {
                 broker_name
@@ -124,22 +125,22 @@ class Registration:
             peer.loop.start()
 
     async def first_outcomes(self) -> None:
-        """Return once each name server has answered, or has not within the time of a request."""
+        """Return once each name server has answered, or one request has timed out."""
         await asyncio.gather(*(peer.has_outcome.wait() for peer in self._peers))
 
     def topics_changed(self) -> None:
-        """Tell all name servers the topics now."""
+        """Send all name servers the topics now."""
         for peer in self._peers:
             peer.topics_due_at = 0.0
             peer.loop.wake()
 
     def begin_stop(self) -> None:
-        """Leave the routes at once, while requests under way still end."""
+        """Leave the routes at once, while requests in progress still end."""
         if self._unregistration is None:
             self._unregistration = asyncio.create_task(self._unregister())
 
     async def stop(self) -> None:
-        """Leave the routes, and wait until the name servers know it or do not answer."""
+        """Leave the routes; wait until each name server has answered or timed out."""
         self.begin_stop()
         assert self._unregistration is not None
         await self._unregistration
@@ -150,7 +151,7 @@ class Registration:
 
 
 class _Peer:
-    """One name server, as this broker deals with it."""
+    """The registration at one name server."""
 
     def __init__(
         self,
@@ -165,9 +166,9 @@ class _Peer:
         on_outcome: Callable[[], None],
     ) -> None:
         self.is_registered = False
-        self.refusal: ConflictError | None = None  # as of the last answer
+        self.refusal: ConflictError | None = None  # at the last answer
         self.has_outcome = asyncio.Event()
-        self._has_asked = False  # to be registered; it may be, even where no answer came
+        self._has_asked = False  # for its registration, which may have arrived unanswered
         self.topics_due_at = 0.0  # by the monotonic clock; the first step finds them due
         self.loop = BackgroundLoop(
             f"registration at {url}", self._step, period_seconds=registrant.heartbeat_seconds
@@ -176,7 +177,7 @@ class _Peer:
         self._url = url
         self._target = f"/v1/brokers/{registrant.broker_name}/{registrant.broker_id}"
         self._transport = transport
-        self._ordered = ordered  # what each name server has said, by its URL
+        self._ordered = ordered  # the report of each name server, by its URL
         self._ordered_digest: str | None = None
         self._topics = topics
         self._version = version
@@ -198,7 +199,7 @@ class _Peer:
                 timeout=UNREGISTER_SECONDS,
             )
         except (NotFoundError, ConflictError):
-            pass  # it is not there, or another broker is
+            pass  # it is not registered, or another broker is
         except ErucaError as error:
             _log.warning("not unregistered", namesrv=self._url, why=str(error))
         self.is_registered = False
@@ -207,7 +208,7 @@ class _Peer:
         now = self._clock.monotonic()
         with_topics = not self.is_registered or now >= self.topics_due_at
         if with_topics:
-            # Set before asking: a change that comes meanwhile makes them due again.
+            # Set before the request: a change that comes meanwhile makes them due again.
             self.topics_due_at = now + self._registrant.registration_seconds
         try:
             result = await self._register(with_topics=with_topics)
@@ -251,7 +252,7 @@ class _Peer:
         return result
 
     def _ordered_elsewhere(self) -> dict[str, str] | None:
-        """Return what is known of other brokers' ordered topics, this name server's word first."""
+        """Return the known ordered topics of other brokers; this name server's come first."""
         said = [self._ordered.get(self._url, {}), *self._ordered.values()]
         known = {name: text for entries in reversed(said) for name, text in entries.items()}
         known.pop(self._registrant.broker_name, None)
@@ -259,7 +260,7 @@ class _Peer:
 
     def _failed(self, fault: str) -> None:
         self.is_registered = False
-        if fault != self._last_fault:  # said once, not with every heartbeat
+        if fault != self._last_fault:  # logged once, not with every heartbeat
             _log.warning("not registered", namesrv=self._url, why=fault)
             self._last_fault = fault
 

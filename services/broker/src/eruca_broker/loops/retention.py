@@ -1,7 +1,7 @@
-"""Retention: the oldest segments go when they are old, or the disk is full, and are not needed.
+"""Retention: delete the oldest segments if they are old, or if the disk is full.
 
-What they hold and is still needed is carried forward first; and what groups lose with them, because
-they have not read it, is told.
+Their content that is still needed is carried forward first. Messages that groups have not read are
+logged.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class RetentionLoop:
     """Applies the rules to one store, a round at each step.
 
     Args:
-        store: Whose segments go.
-        rules: What is kept.
-        carry_forward: Stores again what the log before an offset holds and is still needed.
-        lags: Know what groups have not read.
+        store: The store whose segments are deleted.
+        rules: The rules of retention.
+        carry_forward: Stores the content before an offset again that is still needed.
+        lags: Know the unread messages of groups.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class RetentionLoop:
         self._lags = lags
 
     async def step(self) -> None:
-        """Do what the rules say now: refuse writes, take them again, delete segments.
+        """Apply the rules now: refuse writes, accept them again, delete segments.
 
         Raises:
-            ErucaError: What waits could not be carried forward, and keeps its segments.
+            ErucaError: Waiting messages could not be carried forward, and keep their segments.
             OSError: A segment could not be deleted.
         """
         store = self._store
@@ -67,7 +67,7 @@ class RetentionLoop:
             was_refusing=is_full,
         )
         if not (is_full and decision.is_refusing):
-            # Also where something else is short, or that would be told for ever.
+            # Also if another resource is exhausted, or this would be logged for ever.
             await store.probe_disk()
         if decision.is_refusing and store.refusal is None:
             store.refusal = DiskFullError(
@@ -85,7 +85,8 @@ class RetentionLoop:
         try:
             await self._carry_forward(end)
         except ErucaError as error:
-            refusal = error  # what waits keeps its segments; those before may be the room it needs
+            # Waiting messages keep their segments; deleting earlier ones may make room for them.
+            refusal = error
         needed_from = await retention.needed_from()
         unread = await self._lags.unread_before(min(end, needed_from))
         try:

@@ -1,4 +1,4 @@
-"""Ending sessions that are over, so that the queues of members that died are free."""
+"""End expired sessions, so that the queues of members that died become free."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 from eruca_broker.processors.groups.members import Members
 from eruca_chassis.loops import BackgroundLoop
 
-PERIOD_SECONDS: Final = 0.25  # how late a session may end; a look costs nothing while none is due
+PERIOD_SECONDS: Final = 0.25  # maximum delay of a session's end; a look is cheap
 
 
 def session_loop(members: Members) -> BackgroundLoop:
-    """Return the loop that ends the sessions of members that were not heard from in time."""
+    """Return the loop that ends the sessions of members without heartbeats."""
     return BackgroundLoop("sessions", members.expiry_step, period_seconds=PERIOD_SECONDS)

@@ -1,7 +1,7 @@
-"""The loop that fires timers: sleeps until the next is due, or until an earlier one is set.
+"""The loop that fires timers: it sleeps until the next is due, or an earlier one is set.
 
-It never sleeps long, so a clock that was set forward is noticed within a second. While the store
-takes no writes it waits, and what has come due meanwhile is delivered late, in order.
+It never sleeps long, so it detects within a second that the clock was set forward. While the store
+refuses writes it waits. Messages that become due meanwhile are delivered late, in order.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from eruca_chassis.clock import Clock
 from eruca_chassis.loops import BackgroundLoop
 
 SLEEP_SECONDS_MAX: Final = 1.0
-SLEEP_SECONDS_MIN: Final = 0.001  # where something due cannot be delivered just now
-REFUSED_SECONDS: Final = 0.5  # until the store is asked again
+SLEEP_SECONDS_MIN: Final = 0.001  # if a due message cannot be delivered now
+REFUSED_SECONDS: Final = 0.5  # until the store is tried again
 
 _log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ class TimerLoop:
         self._loop.start()
 
     async def stop(self) -> None:
-        """Stop, after the write that is under way."""
+        """Stop, after the write in progress."""
         self._store.on_timers = lambda: None
         self._is_stopping = True
         self._woken.set()
@@ -76,4 +76,4 @@ class TimerLoop:
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
         except TimeoutError:
-            pass  # nobody woke it: something is due
+            pass  # no event woke it: something is due

@@ -1,6 +1,6 @@
 """Maintain a store while it serves: flushing, checkpoints, retention, the scrub.
 
-Each is one step of a supervised loop; a step that fails is logged, counted and tried again.
+Each is one step of a supervised loop. A step that fails is logged, counted and retried.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from eruca_broker.store.scrub import STEP_SECONDS, Scrub
 from eruca_chassis.loops import BackgroundLoop
 
 FLUSH_SECONDS: Final = 0.5  # RocketMQ's flushIntervalCommitLog
-CHECKPOINT_SECONDS: Final = 5.0  # bounds what recovery walks beyond a segment
-CONFIG_SECONDS: Final = 1.0  # RocketMQ taking over after a crash would not know a newer topic
+CHECKPOINT_SECONDS: Final = 5.0  # bounds the part that recovery walks beyond a segment
+CONFIG_SECONDS: Final = 1.0  # a RocketMQ that takes over after a crash would not know a newer topic
 MEND_SECONDS: Final = 0.5  # a damaged queue's readers wait for it
 RETENTION_SECONDS: Final = 10.0  # RocketMQ's cleanResourceInterval
 
@@ -35,8 +35,8 @@ class Upkeep:
         scrub: Scrub | None = None,
     ) -> None:
         self._store = store
-        self._checked_offset = -1  # of the log, at the last checkpoint
-        self._saved_version = -1  # of the topics in the config snapshots
+        self._checked_offset = -1  # log offset of the last checkpoint
+        self._saved_version = -1  # version of the topics in the config snapshots
         retention = RetentionLoop(store, rules, carry_forward, lags or GroupLags(store))
         self._loops = [
             BackgroundLoop("flush", self._flush, period_seconds=FLUSH_SECONDS),
@@ -55,7 +55,7 @@ class Upkeep:
             loop.start()
 
     async def stop(self) -> None:
-        """Stop the loops and wait for the steps they are in."""
+        """Stop the loops and wait for their current steps."""
         self._store.stop_warming()
         for loop in self._loops:
             await loop.stop()
@@ -65,7 +65,7 @@ class Upkeep:
             await self._store.flush()
 
     async def _prepare_next(self) -> None:
-        """Make the next segment in good time; where it is warmed that takes longer than a flush."""
+        """Prepare the next segment early; warming it takes longer than a flush."""
         if self._store.can_flush:
             await self._store.prepare_next_segment()
 
@@ -77,7 +77,7 @@ class Upkeep:
             self._checked_offset = reached
 
     async def _save_config(self) -> None:
-        """Save the snapshots early where the topics have changed, many changes together."""
+        """Save the snapshots early if the topics have changed, many changes together."""
         version = self._store.state.version
         if version != self._saved_version:
             await self._store.save_config()

@@ -1,4 +1,4 @@
-"""Use cases, one per file: what a request does to the store, without a word of HTTP.
+"""Use cases, one per file: the effects of a request on the store, without HTTP.
 
 A processor raises the contract's errors and returns values; ``api`` turns HTTP into its calls.
 """

@@ -1,16 +1,16 @@
-"""Dead letters: what a group has given up on, and sending it on its way again.
+"""Dead letters: list, show and redrive a group's failed messages.
 
-They are the messages of the group's dead-letter topic, which nothing is ever taken out of. That one
-was redriven is an event, in the same write as the message that is sent again: no crash makes it
-happen twice, or be believed without having happened.
+They are the messages of the group's dead-letter topic, from which nothing is ever removed. A
+redrive is an event, in the same write as the message that is sent again. So no crash makes it
+happen twice, or records it without sending the message.
 
-One that is damaged holds up none of the others. A list has it, marked, whatever the filter: nobody
-can tell whether it matches.
+A damaged dead letter does not block the others. Every list contains it, marked, whatever the
+filter, because it may match.
 
-Listing and redriving end where the dead letters ended when the first page was asked for. What is
-redriven may die again at once; a redrive that took in what has died meanwhile would never end.
+Lists and redrives end where the dead letters ended when the first page was requested. A redriven
+message may become dead again at once. A redrive that included those would never end.
 
-Source: RocketMQ 5.3, ``DLQMessageController`` of its dashboard, which sends again what it is told.
+Source: RocketMQ 5.3, ``DLQMessageController`` of its dashboard, which sends again what it is given.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.pacing import Pace
 from eruca_chassis.finishing import finished
 
-LOOKED_AT_MAX: Final = 2_000  # dead letters that one page or one redrive looks at
-REDRIVEN_SIZE_MAX: Final = 4 * 1024 * 1024  # bytes of one redrive; the first goes whatever it is
+LOOKED_AT_MAX: Final = 2_000  # dead letters that one page or one redrive examines
+REDRIVEN_SIZE_MAX: Final = 4 * 1024 * 1024  # bytes of one redrive; the first goes whatever its size
 _READ_SIZE: Final = 1024 * 1024
-_BODY_ROOM: Final = 16 * 1024 * 1024  # bytes a compressed body may become
+_BODY_ROOM: Final = 16 * 1024 * 1024  # maximum bytes of a decompressed body
 _UNREADABLE: Final = "is damaged: what the disk holds is not what was stored"
 
 _log = structlog.get_logger()
@@ -77,10 +77,10 @@ class _Redriven(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Beginning of a page, and end of its list."""
+    """The beginning of a page, and the end of its list."""
 
     start: int = 0
-    end: int | None = None  # the first id that is not part of it; None: the end there is now
+    end: int | None = None  # the first id that is not part of it; None: the current end
 
 
 class DeadLetters:
@@ -94,10 +94,10 @@ class DeadLetters:
     async def page(
         self, group: str, chosen: DeadLetterFilter, stretch: Stretch, *, limit: int
     ) -> tuple[DeadLetterList, Stretch | None]:
-        """Return up to *limit* dead letters of a stretch, oldest first, and what is left of it.
+        """Return up to *limit* dead letters of a stretch, oldest first, and the stretch's rest.
 
-        A page looks at so many and no more; it may hold fewer than *limit*, or none, and still not
-        be the last.
+        A page examines a bounded number. So it may contain fewer than *limit*, or none, and not be
+        the last.
 
         Raises:
             GroupNotFoundError: There is no such group, and it has left no dead letters.
@@ -124,7 +124,7 @@ class DeadLetters:
 
         Raises:
             GroupNotFoundError: There is no such group, and it has left no dead letters.
-            DeadLetterNotFoundError: It is not there, or damaged beyond reading.
+            DeadLetterNotFoundError: It does not exist, or is damaged beyond reading.
         """
         self._check(group)
         letter = self._letter(group, dead_letter)
@@ -144,12 +144,12 @@ class DeadLetters:
     async def redrive(
         self, group: str, request: Redrive, stretch: Stretch
     ) -> tuple[RedriveAnswer, Stretch | None]:
-        """Send dead letters to their topics of origin as if they were new; durable on return.
+        """Send dead letters to their topics of origin as new messages; durable on return.
 
-        One that was redriven before, is damaged, stands for a damaged message, or whose topic is
-        gone, is skipped.
+        A letter is skipped if it was redriven before, is damaged, replaces a damaged message, or if
+        its topic no longer exists.
 
-        Returns what became of each, and what a filter has left of its stretch, None at the end.
+        Returns the outcome of each, and the rest of the stretch with a filter, None at the end.
 
         Raises:
             GroupNotFoundError: There is no such group, and it has left no dead letters.
@@ -181,7 +181,7 @@ class DeadLetters:
                         dead_letter_id=dead_letter,
                         outcome="skipped",
                         topic=None,
-                        detail="too much at once: ask for it again",
+                        detail="too much for one request: redrive it again",
                     )
                     for dead_letter in dict.fromkeys(request.ids)
                     if dead_letter not in told
@@ -203,7 +203,7 @@ class DeadLetters:
         batches = [batch_of_records(*place, some) for (place, _), some in records.items()]
         size = sum(batch.size for batch in batches)
         head = DeadLettersRedriven(group, ids, self._work.clock.now_ms(), size)
-        # The turn must not end before.
+        # The turn must not end earlier.
         await finished(self._work.store.append_group(batches, head))
         self.redriven_count += len(ids)
 
@@ -217,7 +217,7 @@ class DeadLetters:
             yield from self._letters(group, start, end)
 
     def _examined(self, group: str, letter: _Letter) -> tuple[_Redriven | None, RedriveOutcome]:
-        """Return what a dead letter becomes, None for nothing, and what is told of it."""
+        """Return the record of a redriven letter, or None, and the outcome for the answer."""
         name = letter.origin.topic
         topic = self._work.store.state.topics.get(name)
         redriven_at = self._work.store.state.redriven.redriven_at(group, letter.id)
@@ -225,13 +225,13 @@ class DeadLetters:
         if redriven_at is not None:
             fault = f"it was redriven at {rfc3339(redriven_at)}"
         elif is_of_damage(letter.record, letter.properties):
-            fault = "its message was damaged: there is nothing to send"
+            fault = "its message was damaged, so nothing can be sent"
         elif is_derived_topic(name):
-            fault = "it does not tell the topic it came from"
+            fault = "its topic of origin is unknown"
         elif topic is None or self._work.store.is_leaving(name):
-            fault = f"topic {name!r} does not exist any more"
+            fault = f"topic {name!r} no longer exists"
         elif not topic.is_writable:
-            fault = f"topic {name!r} may not be written to: its permission is {topic.permission!r}"
+            fault = f"topic {name!r} is not writable: its permission is {topic.permission!r}"
         else:
             place = Destination(name, topic.queue_now(letter.origin.queue_id or 0))
             again = _Redriven(letter.id, place, redriven(letter.raw, place))
@@ -260,7 +260,7 @@ class DeadLetters:
         )
 
     def _marked(self, group: str, damage: Damage) -> DeadLetter:
-        """Return a damaged dead letter as a list shows it: its place, and what is wrong."""
+        """Return a damaged dead letter as a list shows it: its place, and its fault."""
         redriven_at = self._work.store.state.redriven.redriven_at(group, damage.queue_offset)
         return DeadLetter(
             dead_letter_id=damage.queue_offset,
@@ -280,8 +280,8 @@ class DeadLetters:
     def _letters(self, group: str, start: int, end: int) -> Iterator[tuple[int, _Letter | Damage]]:
         """Yield dead letters from *start* to before *end*, with their ids.
 
-        One request looks at LOOKED_AT_MAX of them. Of one that is damaged, which is logged, there
-        is the damage.
+        One request examines LOOKED_AT_MAX of them. For a damaged one, which is logged, the damage
+        is yielded.
         """
         first, _ = self._range(group)
         offset = max(start, first)
@@ -309,7 +309,7 @@ class DeadLetters:
         return Stretch(start, end) if start < end else None
 
     def _range(self, group: str, end: int | None = None) -> tuple[int, int]:
-        """Return the first dead letter's id and the id behind the last; *end* at the latest."""
+        """Return the first dead letter's id and the id behind the last; *end* at the most."""
         first, now = self._work.store.queues.range(dead_letter_topic(group), 0)
         return first, now if end is None else min(now, max(end, first))
 
@@ -324,7 +324,7 @@ def _letter(dead_letter: int, raw: memoryview) -> _Letter:
 
 
 def _unread(dead_letter: int, damage: Damage | None) -> RedriveOutcome:
-    """Return what is told of a dead letter that is damaged, or not there."""
+    """Return the error text for a dead letter that is damaged, or does not exist."""
     return RedriveOutcome(
         dead_letter_id=dead_letter,
         outcome="not_found" if damage is None else "skipped",

@@ -1,7 +1,7 @@
-"""Finding messages by key or by unique id, through the key index.
+"""Find messages by key or by unique id, through the key index.
 
 Source: RocketMQ 5.3, ``QueryMessageProcessor``. The index stores hashes; the store compares the
-keys themselves, so a collision finds nothing foreign.
+keys themselves, so a collision returns no other key's messages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Found(NamedTuple):
     """Result of a look-up."""
 
     records: list[Record]
-    damaged: list[DamagedRecord]  # that might be among them
+    damaged: list[DamagedRecord]  # that may be among them
 
 
 class Finder:
@@ -41,8 +41,8 @@ class Finder:
         """Return messages of *topic* that have *key*, or it as their unique id, newest first.
 
         The times are the broker's store times, both inclusive. With *before_offset*, only records
-        before that log offset are returned, which is where the page before ended. Of a record that
-        is damaged nobody can tell whether it has the key: such are returned beside the messages.
+        before that log offset are returned, where the preceding page ended. A damaged record may
+        have the key, so damaged ones are returned beside the messages.
 
         Raises:
             TopicNotFoundError: There is no such topic.

@@ -1,8 +1,8 @@
 """Holding requests: the table of held pulls, and one timer for all of them.
 
-A held request costs its place under ``held_requests_max`` and the few objects that remember what
-was asked; never a timer of its own. One that is a coroutine costs a future besides, and a task that
-watches for its client to leave.
+A held request costs its place under ``held_requests_max`` and a few objects that remember the
+request, never its own timer. A request that is a coroutine also costs a future, and a task that
+detects that its client disconnects.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eruca_broker.core.consuming.held_pulls import (
 from eruca_chassis.clock import Clock
 
 RETRY_AFTER_SECONDS: Final = 1.0
-LOG_FEED: Final[Queue] = ("", 0)  # no topic has an empty name: who waits for the log itself
+LOG_FEED: Final[Queue] = ("", 0)  # no topic has an empty name: stands for the log itself
 
 
 class HeldRequests:
@@ -42,29 +42,29 @@ class HeldRequests:
 
     @property
     def size_max(self) -> int:
-        """The maximum number of held requests."""
+        """Return the maximum number of held requests."""
         return self._table.size_max
 
     @property
     def is_closed(self) -> bool:
-        """True if no request is held any more."""
+        """Return True if requests are no longer held."""
         return self._closed
 
     def hold(
         self, positions: list[Position], wait_seconds: float, wake: Callable[[], None]
     ) -> HeldPull:
-        """Call *wake* once something concerns one of *positions*, or after *wait_seconds*.
+        """Call *wake* once something happens at one of *positions*, or after *wait_seconds*.
 
-        The positions are moved beyond arrivals that their filters did not let pass. *wake* is
-        called at most once, and not after :meth:`release`; it must not raise.
+        The positions are moved beyond arrivals that their filters exclude. *wake* is called at most
+        once, and not after :meth:`release`; it must not raise.
 
         Raises:
-            OverloadedError: As many requests as are allowed are being held.
+            OverloadedError: The maximum of held requests is reached.
         """
         assert not self._closed
         if self._table.is_full:
             raise OverloadedError(
-                f"held_requests_max: {self._table.size_max} requests are being held already",
+                f"held_requests_max: {self._table.size_max} requests are held",
                 fix="wait a moment; or pull many queues in one request, POST /v1/pull",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
@@ -74,7 +74,7 @@ class HeldRequests:
         return pull
 
     def release(self, pull: HeldPull) -> None:
-        """Hold *pull* no longer; harmless where it has been woken."""
+        """Stop holding *pull*; harmless if it has been woken."""
         self._table.release(pull)
 
     async def wait(
@@ -86,15 +86,15 @@ class HeldRequests:
         """Wait as :meth:`hold` does, for a request that is a coroutine.
 
         Args:
-            positions: Where to wait; each queue once.
-            wait_seconds: For how long at most.
-            gone: Returns when the client has left.
+            positions: The places to wait at; each queue once.
+            wait_seconds: The maximum time.
+            gone: Returns when the client has disconnected.
 
         Returns:
-            Whether there is still a client to answer.
+            Whether the client is still connected.
 
         Raises:
-            OverloadedError: As many requests as are allowed are being held.
+            OverloadedError: The maximum of held requests is reached.
         """
         if self._closed:
             return True
@@ -109,17 +109,17 @@ class HeldRequests:
             watch.cancel()
 
     def arrived(self, queues: Iterable[Queue]) -> None:
-        """Wake whom new messages in *queues* concern, and everyone who follows the log."""
+        """Wake the requests that wait for *queues*, which have new messages, or for the log."""
         if len(self._table):
             self._table.arrived(queues, examine_once(self._examine))
             self._table.arrived((LOG_FEED,), self._examine)
 
     def topic_gone(self, topic: str) -> None:
-        """Wake everyone who waits for a queue of *topic*, which has been deleted."""
+        """Wake all requests that wait for a queue of *topic*, which has been deleted."""
         self._table.gone(self._table.queues_of(topic))
 
     def close(self) -> None:
-        """Wake everyone, and hold nobody any more: the broker is stopping."""
+        """Wake all requests, and hold no more: the broker is stopping."""
         self._closed = True
         self._table.wake_all()
         if self._timer is not None:

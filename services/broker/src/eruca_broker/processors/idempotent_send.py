@@ -1,11 +1,12 @@
-"""Sending under an idempotency key: stored once, however often it is asked for.
+"""Send under an idempotency key: the message is stored once, however often it is sent.
 
-Which states a key is in, and what is the same, says :mod:`eruca_broker.core.records.replays`. Here
-a key is looked up in the log, and whoever comes while the first is on its way there waits for that:
-it is told as late as the first one's sender would be, and if the first fails it is stored itself.
+:mod:`eruca_broker.core.records.replays` defines a key's states, and which content is the same. This
+module looks a key up in the log. A request that comes while the first one is on its way into the
+log waits for it. It is answered as late as the first one's sender would be. If the first one fails,
+the next one is stored.
 
-A batch lies in the log as one piece, whichever queues its messages wait in. So the first message
-leads to all of them.
+A batch is in one piece in the log, even if its messages wait in several queues. So the first
+message leads to all of them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.clock import Clock
 
-LOOKED_AT_MAX: Final = 1_000  # messages that have a key among theirs, in one look-up
+LOOKED_AT_MAX: Final = 1_000  # messages that have a key among theirs, examined in one look-up
 _TIME_MAX: Final = 2**63 - 1
 _IDS_POINTER: Final = "/body/records/0/properties/UNIQ_KEY"
 _KEY_POINTER: Final = "/header/idempotency-key"
@@ -53,23 +54,23 @@ _KEY_POINTER: Final = "/header/idempotency-key"
 class Replayed(NamedTuple):
     """The messages that were stored already, in the request's order."""
 
-    records: list[Record]  # of a batch of records the first at least
+    records: list[Record]  # of a batch of records, the first one at least
     message_count: int
 
 
 MessagesSent: TypeAlias = Callable[
     [Sequence[str], Appended | StoredLater | Replayed | Exception], None
 ]
-"""Told once the messages' ids and what became of them, or what was there; it must not raise."""
+"""Called once with the messages' ids and the outcome or the earlier messages; must not raise."""
 
 RecordsSent: TypeAlias = Callable[[Appended | Replayed | Exception], None]
-"""The same, of records."""
+"""The same, for records."""
 
 
 class _Attempt(NamedTuple):
     """One request under a key."""
 
-    place: tuple[str, str]  # topic, and the id by which it is found again
+    place: tuple[str, str]  # topic, and the id that finds it
     look: Callable[[], Replayed | None]
     append: Callable[[], None]
     fail: Callable[[Exception], None]
@@ -93,7 +94,7 @@ class IdempotentSender:
         self._window_ms = round(window_seconds * 1000)
         self._broker_name = broker_name
         self._clock = clock
-        # Who waits for what is on its way, oldest first; bounded by the bytes in flight.
+        # Requests that wait for one on its way, oldest first; bounded by the bytes in flight.
         self._on_the_way: dict[tuple[str, str], list[_Attempt]] = {}
 
     def send(  # noqa: PLR0917 - as the plain sender's
@@ -108,13 +109,13 @@ class IdempotentSender:
         *,
         is_batch: bool,
     ) -> None:
-        """Append messages as :meth:`Sender.send` does, or tell *done* where they lie already.
+        """Append messages as :meth:`Sender.send` does, or pass earlier ones to *done*.
 
         Raises:
-            ValidationError: As there, or the messages bring ids that are not the key's.
+            ValidationError: As there, or the messages' ids are not those of the key.
             TooLargeError: As there.
-            IdempotencyKeyReusedError: Something else has been sent under the key.
-            UnavailableError: The key index cannot be read, or the store takes no writes.
+            IdempotencyKeyReusedError: Other content was sent under the key.
+            UnavailableError: The key index cannot be read, or the store refuses writes.
         """
         named = identified(messages, pointers, key, is_batch=is_batch)
         ids = [message.message_id or "" for message in named]
@@ -150,14 +151,14 @@ class IdempotentSender:
         born_host: Host,
         done: RecordsSent,
     ) -> None:
-        """Append records as :meth:`Sender.send_records` does, or tell *done* where they lie.
+        """Append records as :meth:`Sender.send_records` does, or pass earlier ones to *done*.
 
         Raises:
             MalformedBatchError: As there.
             TooLargeError: As there.
             ValidationError: The first record's unique id is not the key.
-            IdempotencyKeyReusedError: Something else has been sent under the key.
-            UnavailableError: The key index cannot be read, or the store takes no writes.
+            IdempotencyKeyReusedError: Other content was sent under the key.
+            UnavailableError: The key index cannot be read, or the store refuses writes.
         """
         batch = self._sender.checked(topic, queue_id, buffer)
         first = decode_record(batch.records, check_crc=False)
@@ -181,11 +182,11 @@ class IdempotentSender:
         )
 
     def receipts_of(self, replayed: Replayed) -> list[SendReceipt]:
-        """Return what the sender of JSON messages was told, for each of them."""
+        """Return the receipt for the sender of JSON messages, for each of them."""
         return [self._receipt_of(record) for record in replayed.records]
 
     def receipt_of(self, replayed: Replayed) -> BatchReceipt:
-        """Return what the sender of a batch of records was told."""
+        """Return the receipt for the sender of a batch of records."""
         first = replayed.records[0]
         return BatchReceipt(
             queue_id=first.queue_id,
@@ -198,7 +199,7 @@ class IdempotentSender:
         )
 
     def _try(self, attempt: _Attempt) -> None:
-        """Store what is asked for, or tell that it is there; now, or when that can be known."""
+        """Store the request's messages or pass on earlier ones, now or once the broker can know."""
         waiting = self._on_the_way.get(attempt.place)
         if waiting is not None:
             waiting.append(attempt)
@@ -211,17 +212,17 @@ class IdempotentSender:
         try:
             attempt.append()
         except BaseException:
-            del self._on_the_way[attempt.place]  # nobody can have come meanwhile
+            del self._on_the_way[attempt.place]  # no request can have come meanwhile
             raise
 
     def _settled(self, place: tuple[str, str], tell: Callable[[], None]) -> None:
-        """Tell the sender of what was on its way, then let those who waited for it look again."""
+        """Answer the sender of the first request, then let the waiting ones look again."""
         waiting = self._on_the_way.pop(place)
         tell()
         for attempt in waiting:
             try:
                 self._try(attempt)
-            except Exception as error:  # its own answer, which concerns no other
+            except Exception as error:  # its own answer, which does not matter to the others
                 attempt.fail(error)
 
     def _stored_messages(
@@ -242,7 +243,7 @@ class IdempotentSender:
             if other is None and not is_delayed_alike(record, message):
                 other = "its delay"
             if other is not None:
-                raise _reused(first, topic, f"of {message.message_id!r}, {other} was another")
+                raise _reused(first, topic, f"{message.message_id!r} differs in {other}")
         return Replayed(records, len(records))
 
     def _stored_records(self, topic: str, queue_id: int, key: str, batch: Batch) -> Replayed | None:
@@ -257,11 +258,11 @@ class IdempotentSender:
         for record, wanted, unique_id in zip(records, asked, ids, strict=True):
             other = self._difference(record, content_of_record(wanted), topic, queue_id)
             if other is not None:
-                raise _reused(first, topic, f"of {unique_id!r}, {other} was another")
+                raise _reused(first, topic, f"{unique_id!r} differs in {other}")
         return Replayed(records, len(records))
 
     def _are_the_same(self, log_offset: int, batch: Batch) -> bool:
-        """Tell whether from there on the log has a batch's very bytes, but for what is stamped."""
+        """Tell whether the log has a batch's bytes from there on, except the stamped fields."""
         for start, size in zip(batch.starts, batch.sizes, strict=True):
             if log_offset >= self._store.visible_offset:
                 return False
@@ -284,7 +285,7 @@ class IdempotentSender:
     def _first(self, topic: str, unique_id: str, places: Sequence[str]) -> Record | None:
         """Return the message of *topic* that was stored first under an id, within the window.
 
-        One that waits, or has waited, in another topic is that, whatever it has become since.
+        A message that waits, or waited, in another topic counts, whatever happened to it later.
         """
         known = self._store.state.topics.get(topic)
         if known is None:
@@ -306,9 +307,9 @@ class IdempotentSender:
             if oldest is None and len(found) == LOOKED_AT_MAX:
                 raise ValidationError.at(
                     _KEY_POINTER,
-                    f"{LOOKED_AT_MAX} messages have {unique_id!r} among their keys, so it cannot "
-                    "be told whether one was sent under it",
-                    fix="take an idempotency key that is no message's key, such as a UUID",
+                    f"{LOOKED_AT_MAX} messages have {unique_id!r} among their keys, so the broker "
+                    "cannot decide whether one was sent under it",
+                    fix="use an idempotency key that is not a message's key, such as a UUID",
                 )
         return oldest
 
@@ -316,7 +317,7 @@ class IdempotentSender:
         """Return the messages of these ids that were stored in one piece with *first*.
 
         Raises:
-            IdempotencyKeyReusedError: They are not all there, or there are more.
+            IdempotencyKeyReusedError: Some are missing, or there are more.
         """
         records = [first]
         offset = first.log_offset + first.size
@@ -324,12 +325,12 @@ class IdempotentSender:
             records.append(record)
             offset += record.size
         found = [record.property_map().get(UNIQ_KEY, "") for record in records]
-        if found != list(ids):  # delayed ones lie apart from those that are not
+        if found != list(ids):  # delayed ones are apart from those that are not delayed
             by_id = dict(zip(found, records, strict=True))
             records = [by_id[unique_id] for unique_id in ids if unique_id in by_id]
         topic = _destination(first, first.topic).topic
         if len(records) < len(ids):
-            raise _reused(first, topic, f"{len(records)} of these {len(ids)} messages are there")
+            raise _reused(first, topic, f"{len(records)} of these {len(ids)} messages are stored")
         prefix, dash, number = ids[-1].rpartition("-")
         if dash and number == str(len(ids) - 1) and ids[0] == f"{prefix}-0":
             more = self._record_at(offset)
@@ -373,7 +374,7 @@ class IdempotentSender:
 
 
 def _destination(record: Record, topic: str) -> Destination:
-    """Return the queue that a record of *topic* is for."""
+    """Return the queue to which a record of *topic* goes."""
     if record.topic in DELAYED_TOPICS:
         found = destination_of(record.properties.encode("utf-8", "surrogatepass"))
         if found is not None:
@@ -382,7 +383,7 @@ def _destination(record: Record, topic: str) -> Destination:
 
 
 def _reused(first: Record, topic: str, reason: str) -> IdempotencyKeyReusedError:
-    """Return the error that says where it lies what was sent first, and what is not as there."""
+    """Return the error that names the place of the first message, and the difference."""
     destination = _destination(first, topic)
     where = (
         f"waiting, for queue {destination.queue_id}"
@@ -390,6 +391,6 @@ def _reused(first: Record, topic: str, reason: str) -> IdempotencyKeyReusedError
         else f"in queue {first.queue_id} at offset {first.queue_offset}"
     )
     return IdempotencyKeyReusedError(
-        f"something else was sent to topic {topic!r} under this key: {reason}; that begins "
+        f"other content was sent to topic {topic!r} under this key: {reason}; that begins "
         f"{where}, log offset {first.log_offset}, stored at {rfc3339(first.store_timestamp)}"
     )

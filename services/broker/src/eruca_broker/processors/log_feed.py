@@ -1,8 +1,8 @@
 """The log feed: the log's own bytes from an offset on, for projections and people.
 
-The log is read up to its end as far as it may be seen; at the end a request is held until
-something is appended. Retention can overtake a slow reader: the offset is then not found, and the
-error names the first one that is.
+The log is read up to its visible end. At the end a request is held until something is appended.
+Retention can overtake a slow reader: then the offset is not found, and the error names the first
+one that is.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class LogFeed:
         wait_seconds: float,
         gone: Callable[[], Awaitable[object]],
     ) -> LogRead | None:
-        """Return whole records from *from_offset* on; None where the client left meanwhile.
+        """Return whole records from *from_offset* on; None if the client disconnected meanwhile.
 
         Raises:
             RecordNotFoundError: No record starts there.
-            UnavailableError: The log is damaged from there on, or a little behind.
-            OverloadedError: As many requests as are allowed are being held.
+            UnavailableError: The log is damaged from there on, or shortly behind.
+            OverloadedError: The maximum of held requests is reached.
         """
         read = self._store.log_read(from_offset, bytes_max)
         if not read.records and read.next_offset == from_offset and wait_seconds > 0:
@@ -58,5 +58,5 @@ class LogFeed:
         Raises:
             RecordNotFoundError: None starts there.
         """
-        self._store.record(log_offset)  # says what is wrong with it
+        self._store.record(log_offset)  # its error names the fault
         return self._store.raw_record(log_offset)

@@ -1,4 +1,4 @@
-"""Offsets: where queues begin and end, and where a time leads.
+"""Offsets: the beginnings and ends of queues, and offsets by time.
 
 Source: RocketMQ 5.3, ``AdminBrokerProcessor``.
 """
@@ -23,7 +23,7 @@ class Offsets:
         self._started_at = started_at
 
     def of_topic(self, name: str, *, include_system: bool = False) -> TopicQueues:
-        """Return first and next offset of each of a topic's queues.
+        """Return the first and the next offset of each of a topic's queues.
 
         With *include_system* the topic may be one that the system keeps for itself.
         """
@@ -45,11 +45,11 @@ class Offsets:
         *,
         include_system: bool = False,
     ) -> OffsetByTime:
-        """Return the offset *timestamp* leads to, by the broker's clock when it stored them.
+        """Return the offset for *timestamp*, by the broker's store times.
 
-        ``lower``: of the first message stored at that time or later, or the queue's end.
-        ``upper``: of the last message stored at that time or earlier, or the queue's beginning.
-        With *include_system* the topic may be one that the system keeps for itself.
+        ``lower``: of the first message stored at that time or later, or the queue's end. ``upper``:
+        of the last message stored at that time or earlier, or the queue's beginning. With
+        *include_system* the topic may be one that the system keeps for itself.
         """
         topic = self._topics.get(name, include_system=include_system)
         self._topics.check_queue(topic, queue_id)

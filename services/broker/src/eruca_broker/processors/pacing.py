@@ -1,4 +1,4 @@
-"""Long work of a request, done in turns: others have theirs in between."""
+"""Divide a request's long work into portions, between which others get their turn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Final
 
-TURN_SECONDS: Final = 0.005  # what others wait at most, beside what they wait for anyway
+TURN_SECONDS: Final = 0.005  # maximum wait that it adds for others
 
 
 class Pace:
@@ -16,7 +16,7 @@ class Pace:
         self._turn_ends = time.monotonic() + TURN_SECONDS
 
     async def step(self) -> bool:
-        """Let others have their turn if it is time; tell whether, for then anything may change."""
+        """Give others their turn if it is time; tell whether, because then anything may change."""
         if time.monotonic() < self._turn_ends:
             return False
         await asyncio.sleep(0)

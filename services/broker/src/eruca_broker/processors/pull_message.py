@@ -1,8 +1,8 @@
-"""Pulling: from a position in one queue or many to what lies there, waiting for it if need be.
+"""Pulling: read messages from a position in one queue or many, and wait for them if necessary.
 
-Only a pull that stands at the end of its queue (``no_new_message``) is held; every other answer
-tells the client something it has to act on. A held pull is woken by the first arrival that its
-filter lets pass, reads once more, and answers whatever it then finds.
+Only a pull at the end of its queue (``no_new_message``) is held. Every other answer requires an
+action of the client. The first arrival that passes its filter wakes a held pull, which reads once
+more and returns the result.
 
 Source: RocketMQ 5.3, ``PullMessageProcessor``, ``PullRequestHoldService``.
 """
@@ -34,7 +34,7 @@ class PullCounts:
         self.messages = 0
         self.bytes = 0  # of records
         self.requests = 0
-        self.held = 0  # requests that had to wait
+        self.held = 0  # requests that were held
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class PullLimits:
     """The limits of an answer, and of the wait for it."""
 
     count_max: int
-    bytes_max: int  # of records; the first message always comes
+    bytes_max: int  # of records; the first message is always returned
     wait_seconds: float
 
 
@@ -59,7 +59,7 @@ class QueuePull(NamedTuple):
 class Section(NamedTuple):
     """The result from one queue of a pull of many."""
 
-    place: int  # of the queue in the request's list, from 0
+    place: int  # index of the queue in the request's list, from 0
     read: QueueRead
 
 
@@ -73,7 +73,7 @@ class Puller:
         self._held = held
 
     def pull(self, queue: QueuePull, limits: PullLimits) -> QueueRead | None:
-        """Return what lies in *queue* from its offset on; None where that is to be waited for.
+        """Return the messages of *queue* from its offset on; None if the request must wait.
 
         Raises:
             TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: It cannot be read.
@@ -86,11 +86,10 @@ class Puller:
         return read
 
     def pull_after(self, position: Position, queue: QueuePull, limits: PullLimits) -> QueueRead:
-        """Return what lies in *queue* after a wait that has moved *position*.
+        """Return the messages of *queue* after a wait that has moved *position*.
 
         Raises:
-            TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: It cannot be read any
-                more.
+            TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: It can no longer be read.
         """
         moved = queue._replace(offset=position.offset)
         read = self._read(moved, limits.count_max, limits.bytes_max)
@@ -99,17 +98,17 @@ class Puller:
         return read
 
     def pull_many(self, queues: Sequence[QueuePull], limits: PullLimits) -> list[Section] | None:
-        """Return what lies in *queues*, without those that have nothing new.
+        """Return the messages of *queues*, without queues that have nothing new.
 
-        The limits are of the answer as a whole, shared out evenly among the queues that have
-        something, and so is what filters over properties may cost. A queue for which no room was
-        left is not in the answer; pulling again gets it.
-        None where all are at their ends and that is to be waited for.
+        The limits apply to the whole answer. They are divided evenly among the queues that have
+        messages, and so is the cost of filters on properties. If no room is left for a queue, it is
+        not in the answer, and the next pull gets it. None: all are at their ends, and the request
+        must wait.
 
         Raises:
             ValidationError: A queue occurs twice.
             TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: One cannot be read;
-                ``errors`` points at each such.
+                ``errors`` points at each such queue.
         """
         _check_distinct(queues)
         sections = self._read_many(queues, limits)
@@ -121,11 +120,11 @@ class Puller:
     def pull_many_after(
         self, positions: Sequence[Position], queues: Sequence[QueuePull], limits: PullLimits
     ) -> list[Section]:
-        """Return what lies in *queues* after a wait that has moved *positions*.
+        """Return the messages of *queues* after a wait that has moved *positions*.
 
         Raises:
-            TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: One cannot be read any
-                more.
+            TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: One can no longer be
+                read.
         """
         moved = [q._replace(offset=p.offset) for q, p in zip(queues, positions, strict=True)]
         sections = self._read_many(moved, limits, asked=queues)
@@ -135,12 +134,12 @@ class Puller:
     def hold(
         self, positions: list[Position], limits: PullLimits, wake: Callable[[], None]
     ) -> Callable[[], None]:
-        """Call *wake* once there is something at *positions*, or it has been waited long enough.
+        """Call *wake* once there is something at *positions*, or after the maximum wait.
 
-        Returns what is to be called if the client leaves meanwhile.
+        Returns the function to call if the client disconnects meanwhile.
 
         Raises:
-            OverloadedError: As many requests as are allowed are being held.
+            OverloadedError: The maximum of held requests is reached.
         """
         pull = self._held.hold(positions, limits.wait_seconds, wake)
         self.counts.held += 1
@@ -174,7 +173,7 @@ class Puller:
         limits: PullLimits,
         asked: Sequence[QueuePull] | None = None,
     ) -> list[Section]:
-        """Read all queues once; *asked* has the offsets the client knows, where they differ."""
+        """Read all queues once; *asked* has the offsets that the client knows, if they differ."""
         self._topics.check_for_pulling(queues)
         with_news = []
         faults: dict[int, UnavailableError] = {}
@@ -206,7 +205,7 @@ class Puller:
             work = max(work - read.scan_work, 0)
             self._count(read)
             sections.append(Section(index, read))
-        if faults and not sections:  # else they are told once nobody waits for the others
+        if faults and not sections:  # else the answer shows them at the end of the wait
             raise _unreadable(faults)
         return sections
 
@@ -216,12 +215,12 @@ class Puller:
 
 
 def examine(store: MessageStore, position: Position) -> Examined:
-    """Tell whether a message that *position*'s filter lets pass lies there, and up to where not.
+    """Tell whether a message that passes *position*'s filter is there, and where the look ended.
 
-    What cannot be read is a reason to wake, too: whoever waits is told, and not whoever sends.
+    A queue that cannot be read also wakes the pull: its client gets the error, and not the sender.
     """
     try:
-        # Of no matter which size: only whether there is one is asked.
+        # Of any size: only its existence matters.
         read = store.queues.read(
             *position.queue,
             position.offset,
@@ -233,14 +232,15 @@ def examine(store: MessageStore, position: Position) -> Examined:
     except UnavailableError:
         return Examined(matches=True, next_offset=position.offset)
     if read.status is PullStatus.NO_MATCHED_MESSAGE:
-        # Where more came than is looked at in one go, whoever waits is told how far that was.
+        # If more arrived than one look examines, the pull is woken and its answer says where it
+        # ended.
         return Examined(matches=read.next_offset < read.max_offset, next_offset=read.next_offset)
     is_news = read.status is not PullStatus.NO_NEW_MESSAGE
     return Examined(matches=is_news, next_offset=position.offset)
 
 
 def position_of(queue: QueuePull) -> Position:
-    """Return where a pull of *queue* waits."""
+    """Return the position at which a pull of *queue* waits."""
     return Position((queue.topic, queue.queue_id), queue.offset, queue.filter)
 
 

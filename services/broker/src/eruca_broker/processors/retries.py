@@ -1,11 +1,12 @@
-"""Sending back: a member could not consume messages, and hands them back for later.
+"""Sending back: a member returns messages that it could not consume, for a later retry.
 
-A request is decided as a whole, in its group's turn, and written at once: all of its messages are
-retries or dead letters, or none is. One that is damaged is a dead letter at once, which only tells
-its place and the damage. A member that does not hold the queues any more is refused:
-somebody else reads those messages now.
+A request is decided as a whole, in its group's turn, and written at once: all of its messages
+become retries or dead letters, or none does. A damaged message becomes a dead letter at once, which
+contains only its place and the damage. A member that no longer holds the queues is refused, because
+another one reads those messages now.
 
-A client that gets no answer cannot know and sends back again, so a message may be retried twice.
+A client that gets no answer cannot know the outcome and sends back again. So a message may be
+retried twice.
 
 Source: RocketMQ 5.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``. There any client may
 send back anything, one message at a time.
@@ -42,11 +43,11 @@ from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.topics import Topics
 from eruca_chassis.finishing import finished
 
-SENT_BACK_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes of one request's messages; one always goes
+SENT_BACK_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes of one request's messages, unless one
 
 
 class _Stored(NamedTuple):
-    """A message that was sent back, as it lies in the log."""
+    """A message that was sent back, as stored in the log."""
 
     raw: memoryview
     record: Record
@@ -72,15 +73,15 @@ class Retries:
         self._scheduled = scheduled
 
     async def send_back(self, name: str, request: SendBacks) -> SendBackResults:
-        """Deliver messages again later, or make them dead letters; durable on return.
+        """Schedule messages for redelivery, or make them dead letters; durable on return.
 
         Raises:
             GroupNotFoundError: There is no such group.
             StaleLockError: One of the queues is not held by its token; nothing has changed.
-            RecordNotFoundError: One of the messages is not there; nothing has changed.
-            TooLargeError: One has no room for what a retry or its delivery needs; nothing has
-                changed.
-            OverloadedError: As many messages wait as may.
+            RecordNotFoundError: One of the messages does not exist; nothing has changed.
+            TooLargeError: One has no room for the properties of a retry or of its delivery; nothing
+                has changed.
+            OverloadedError: The maximum number of messages wait.
         """
         held = [HeldQueue(m.topic, m.queue_id, m.token) for m in request.messages]
         async with self._work.changes.turn(name):
@@ -104,8 +105,8 @@ class Retries:
             host = self._work.store.settings.store_host
             batches = _batches(name, request.messages, stored, verdicts, now_ms=now_ms, host=host)
             self._scheduled.check_sizes(batches)
-            await self._create_topics(name, verdicts)  # of what is refused none
-            # The turn must not end before.
+            await self._create_topics(name, verdicts)  # if it is refused, of none
+            # The turn must not end earlier.
             receipts = await finished(self._work.store.append_group(batches))
         dead = sum(result.wait is None for result in verdicts)
         self.dead_count += dead
@@ -132,7 +133,7 @@ class Retries:
         raise RecordNotFoundError(
             f"{pointer}: {detail}",
             errors=[{"pointer": f"{pointer}/queue_offset", "detail": detail}],
-            fix="leave it out, it is gone; send the others back",
+            fix="omit it, it is deleted; send the others back",
         )
 
     async def _create_topics(self, name: str, verdicts: Sequence[Verdict]) -> None:
@@ -147,7 +148,7 @@ def _verdict(
     group: Group, message: SendBack, stored: _Stored | Damage, now_ms: int, last_stored_ms: int
 ) -> Verdict:
     if isinstance(stored, Damage):
-        return Verdict(message.attempts or 0, None)  # no try of it can succeed
+        return Verdict(message.attempts or 0, None)  # no attempt can succeed
     asked_for = message.retry_max_times
     found = verdict(
         stored.record.reconsume_times,
@@ -226,7 +227,7 @@ def _lost(pointer: str, detail: str) -> RecordNotFoundError:
     return RecordNotFoundError(
         f"{pointer}: {detail}",
         errors=[{"pointer": f"{pointer}/queue_offset", "detail": detail}],
-        fix="leave it out, nothing can be made of it; send the others back",
+        fix="omit it, it cannot become a retry; send the others back",
     )
 
 

@@ -1,15 +1,15 @@
-"""Delayed messages: sending them, looking at those that wait, recalling one.
+"""Delayed messages: send them, list the waiting ones, recall one.
 
-A delayed message is stored at once, as durable as any, in a topic where messages wait
-(:mod:`eruca_broker.core.records.scheduled`); what delivers it is :mod:`.timers`.
+A delayed message is stored at once, as durably as any other, in a topic for waiting messages
+(:mod:`eruca_broker.core.records.scheduled`). :mod:`.timers` delivers it.
 
-Recalling is ending its timer by an event. Fired or recalled is decided in memory, at once and once;
-the event makes it last. Repeating a recall is harmless: as long as the log remembers the message,
-that it neither waits nor was delivered says that it was recalled. What was delivered lies behind
-what waited, whatever has become of its topic since.
+A recall ends the message's timer by an event. Memory decides, at once and once, whether it is fired
+or recalled; the event makes the decision durable. You may repeat a recall: if the log still
+contains the message, and it neither waits nor was delivered, then it was recalled. A delivered
+message is behind the waiting one in the log, whatever happened to its topic later.
 
 Source: RocketMQ 5.3, ``HookUtils.handleScheduleMessage``, ``RecallMessageProcessor``. Unlike there,
-a time is kept to the millisecond, and a message with a delay level can be recalled, too.
+a time is exact to the millisecond, and a message with a delay level can be recalled too.
 """
 
 from __future__ import annotations
@@ -59,26 +59,26 @@ from eruca_broker.processors.pacing import Pace
 from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.message_store import MessageStore
 
-LOOKED_AT_MAX: Final = 5_000  # waiting messages that one page of a list looks at
-_LOOKED_AT_ONCE: Final = 250  # … before others may have their turn
-_SAME_ID_MAX: Final = 64  # copies of a message that one handle recalls; or that an error names
-WITH_KEY_MAX: Final = 1_000  # messages that have an id among their keys, in one look-up
+LOOKED_AT_MAX: Final = 5_000  # waiting messages that one page of a list examines
+_LOOKED_AT_ONCE: Final = 250  # … before others get their turn
+_SAME_ID_MAX: Final = 64  # copies of a message that one handle recalls, or that an error names
+WITH_KEY_MAX: Final = 1_000  # messages that have an id among their keys, examined in one look-up
 _RETRY_AFTER_SECONDS: Final = 5.0
 _TIME_MAX: Final = 2**63 - 1
 _HANDLE_POINTER: Final = "/path/recall_handle"
 
 
 class Later(NamedTuple):
-    """Messages that are stored together, of which some wait for their time."""
+    """Messages that are stored together, some of which wait for their time."""
 
     destination: Destination  # of all
     batches: list[Batch]
-    places: list[tuple[int, int]]  # of each message: which batch, and its index there
+    places: list[tuple[int, int]]  # of each message: its batch, and its index there
     waits: list[Wait | None]  # of each message
 
 
 class StoredLater(NamedTuple):
-    """The same, as they lie in the log."""
+    """The same messages, as stored in the log."""
 
     later: Later
     appended: list[Appended]
@@ -90,13 +90,13 @@ class StoredLater(NamedTuple):
         return None if is_waiting else self.appended[batch].queue_offset + index
 
     def log_offset(self, number: int) -> int:
-        """Return where a message lies."""
+        """Return the log offset of a message."""
         batch, index = self.later.places[number]
         appended = self.appended[batch]
         return appended.log_offset + appended.batch.found.start_of(index)
 
     def deliver_at_ms(self, number: int) -> int | None:
-        """Return when a message is due; None where it does not wait."""
+        """Return the time at which a message is due; None if it does not wait."""
         wait = self.later.waits[number]
         return None if wait is None else wait.time_ms(self.appended[0].store_timestamp)
 
@@ -118,7 +118,7 @@ class Scheduled:
         self._timers_max = timers_max
 
     def check_room(self, count: int) -> None:
-        """Raise OverloadedError where *count* more timers are more than may be pending."""
+        """Raise OverloadedError if *count* more timers would exceed the maximum."""
         if len(self._store.timers) + count > self._timers_max:
             raise OverloadedError(
                 f"timers_max is reached: {self._timers_max} messages wait for their delivery",
@@ -127,7 +127,7 @@ class Scheduled:
             )
 
     def check_sizes(self, batches: Iterable[Batch]) -> None:
-        """Raise TooLargeError where what is to wait could not be delivered in one write."""
+        """Raise TooLargeError if a waiting message could not be delivered in one write."""
         size_max = waiting_record_size_max(self._store.segment_size)
         for batch in batches:
             if batch.topic in DELAYED_TOPICS and (size := max(batch.sizes)) > size_max:
@@ -140,11 +140,11 @@ class Scheduled:
     def waits_of(
         self, messages: Sequence[NewMessage], pointers: Sequence[str], now_ms: int
     ) -> list[Wait | None] | None:
-        """Return how long each message waits, None for not at all; None if none of them does.
+        """Return the wait of each message, None for no wait; None if none of them waits.
 
         Raises:
-            ValidationError: A message says it in two ways, or is to wait longer than is allowed.
-            OverloadedError: As many wait as may.
+            ValidationError: A message has two delays, or one that exceeds the maximum.
+            OverloadedError: The maximum number of messages wait.
         """
         if not any(map(_is_delayed, messages)):
             return None
@@ -165,11 +165,11 @@ class Scheduled:
         waits: Sequence[Wait | None],
         pointers: Sequence[str],
     ) -> Later:
-        """Return how *records*, which go to *destination* after these *waits*, are stored.
+        """Return the stored form of *records*, which go to *destination* after these *waits*.
 
         Raises:
-            TooLargeError: A message's properties leave no room for what waiting needs, or it fits
-                into no segment with what delivering needs.
+            TooLargeError: A message's properties leave no room for those of waiting, or no segment
+                can hold it with the event of its delivery.
         """
         places: dict[Destination, list[bytes]] = {}
         order = list[tuple[Destination, int]]()
@@ -194,10 +194,10 @@ class Scheduled:
     async def page(
         self, *, topic: str | None, limit: int, after: tuple[int, int] | None
     ) -> tuple[ScheduledList, tuple[int, int] | None]:
-        """Return up to *limit* waiting messages as they come due, and behind which to go on.
+        """Return up to *limit* waiting messages as they become due, and the last one's place.
 
-        With a topic, a page looks at so many messages that wait and no more; it may hold fewer
-        than *limit*, or none, and still not be the last.
+        With a topic, a page examines a bounded number of waiting messages. It may contain fewer
+        than *limit*, or none, and not be the last.
         """
         found: list[ScheduledMessage] = []
         damaged: list[DamagedScheduled] = []
@@ -227,13 +227,13 @@ class Scheduled:
     async def recall(self, recall_handle: str) -> None:
         """Ensure that a waiting message is never delivered; durable on return.
 
-        Copies that agree in topic, delivery time and id are one message, and are recalled together.
+        Copies with the same topic, delivery time and id are one message, and are recalled together.
 
         Raises:
-            ScheduledNotFoundError: No such message was ever to be delivered later.
-            AlreadyDeliveredError: It has been delivered, or is being delivered now.
+            ScheduledNotFoundError: No such message was ever scheduled.
+            AlreadyDeliveredError: It was delivered, or is being delivered now.
             ValidationError: The handle is another broker's, or an id without topic and broker; or
-                so many other messages have the id among their keys that it cannot be told.
+                too many other messages have the id among their keys to find it.
         """
         handle = self._handle_of(recall_handle)
         timers = [timer for timer, _ in self._waited(handle.message_id, handle)]
@@ -272,9 +272,9 @@ class Scheduled:
         return handle
 
     def _bare_id(self, message_id: str) -> ErucaError:
-        """Return the refusal of a text that is no handle; it names all that the id may mean.
+        """Return the refusal of a text that is not a handle; it names every message with that id.
 
-        Even one message is not recalled by its id alone: a second one that was meant may have been
+        Not even a single message is recalled by its id alone: the intended one may have been
         delivered a moment ago.
         """
         waited = self._waited(message_id, None)
@@ -290,7 +290,7 @@ class Scheduled:
             if self._store.timers.is_pending(timer)
         ]
         return ValidationError(
-            f"{_HANDLE_POINTER}: {message_id!r} is a message's id, which does not say the topic: "
+            f"{_HANDLE_POINTER}: {message_id!r} is a message's id, which does not name the topic: "
             f"{len(waiting_now)} messages of this id wait here",
             errors=[{"pointer": _HANDLE_POINTER, "detail": detail} for detail in waiting_now],
             fix="give the recall_handle of the receipt, or of GET /v1/scheduled",
@@ -323,7 +323,7 @@ class Scheduled:
     def _too_late(self, pointer: str, seconds: float) -> ValidationError:
         return _fault(
             pointer,
-            f"it asks for a delay of {seconds:.15g} seconds; delay_max_seconds of this broker is "
+            f"it requests a delay of {seconds:.15g} seconds; delay_max_seconds of this broker is "
             f"{self._delay_max_seconds:.15g}",
         )
 
@@ -357,9 +357,9 @@ class Scheduled:
         )
 
     def _waited(self, message_id: str, handle: RecallHandle | None) -> list[tuple[Timer, str]]:
-        """Return the timers there ever were for messages of an id, each with its topic.
+        """Return all timers that ever existed for messages with an id, each with its topic.
 
-        With a *handle*, only those that agree with it in topic and delivery time.
+        With a *handle*, only those with its topic and delivery time.
         """
         waited = list[tuple[Timer, str]]()
 
@@ -384,7 +384,7 @@ class Scheduled:
                 handle.message_id,
                 count_max=1,
                 since_offset=timer_id + 1,
-                # An earlier one of the same id is another message's.
+                # An earlier one with the same id is another message's.
                 is_wanted=lambda record: record.store_timestamp >= handle.deliver_at_ms,
             )
         )
@@ -398,10 +398,10 @@ class Scheduled:
         since_offset: int | None = None,
         is_wanted: Callable[[Record], bool] | None = None,
     ) -> list[Record]:
-        """Return a topic's newest messages of an id; what their bodies say is of no concern.
+        """Return a topic's newest messages with an id; their bodies do not matter.
 
         Raises:
-            ValidationError: There is none before those that have it among their keys are too many.
+            ValidationError: Too many messages have it among their keys to find those.
         """
         found: list[Record] = []
         others = 0
@@ -421,7 +421,7 @@ class Scheduled:
             self._store.by_key(
                 topic,
                 message_id,
-                count_max=1,  # the last that is wanted
+                count_max=1,  # the last one needed
                 begin_ms=0,
                 end_ms=_TIME_MAX,
                 since_offset=since_offset,
@@ -431,20 +431,20 @@ class Scheduled:
             if not found:
                 raise _fault(
                     _HANDLE_POINTER,
-                    f"{WITH_KEY_MAX} messages have {message_id!r} among their keys, so it cannot "
-                    "be told whether one has it as its id",
+                    f"{WITH_KEY_MAX} messages have {message_id!r} among their keys, so the broker "
+                    "cannot decide whether one has it as its id",
                 ) from None
         return found
 
 
 class _TooManyOthersError(Exception):
-    """So many messages have an id among their keys that no further ones are looked at."""
+    """So many messages have an id among their keys that no further ones are examined."""
 
 
 def _timer_of(record: Record) -> tuple[Timer, str] | None:
-    """Return the timer of a record that waits, or has waited, and the topic it was for.
+    """Return the timer of a record that waits, or waited, and the topic it was for.
 
-    None for a retry, which is its group's own business.
+    None for a retry, which belongs to its group.
     """
     properties = _properties_of(record)
     destination = destination_of(properties)

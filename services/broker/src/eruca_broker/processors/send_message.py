@@ -1,8 +1,8 @@
-"""Sending: from a request's messages to a place in the log, as durable as configured.
+"""Sending: store a request's messages in the log, as durably as configured.
 
 Nothing is changed before the whole request has been checked: not even a topic is created for a
-batch that is then refused. Who sends is called back and nobody waits: only where a topic has to be
-created first is there a task.
+batch that is then refused. The sender's callback is called; nothing is awaited. There is a task
+only if a topic must be created first.
 
 Source: RocketMQ 5.3, ``SendMessageProcessor``, ``AbstractSendMessageProcessor.msgCheck``.
 """
@@ -36,7 +36,7 @@ from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.clock import Clock
 
 Sent: TypeAlias = Callable[[Appended | Exception], None]
-"""Told once what became of a batch; it must not raise, as others wait behind it."""
+"""Called once with the outcome of a batch; must not raise, because others wait behind it."""
 
 APPEND_BUCKETS: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
@@ -45,7 +45,7 @@ TURNS_MAX: Final = 100_000  # topics whose turn is remembered
 
 
 class Draft(NamedTuple):
-    """Messages that have been checked and encoded, and are in no log yet."""
+    """Messages that have been checked and encoded, and are not in the log yet."""
 
     topic: Topic  # may have to be created
     destination: Destination
@@ -63,7 +63,7 @@ class SendCounts:
         self.messages = 0
         self.bytes = 0  # of records
         self.requests = 0
-        self.append_seconds = 0.0  # from the append to its answer, all of them together
+        self.append_seconds = 0.0  # sum of the times from the append to its answer
         self.append_buckets = [0] * (len(APPEND_BUCKETS) + 1)
 
 
@@ -89,14 +89,14 @@ class Sender:
         self._clock = clock
         self._unique_ids = UniqueIds(store_host.address, secrets.randbits(32), secrets.randbits(16))
         self._process_id = os.getpid()
-        self._creating: set[asyncio.Task[None]] = set()  # topics, for messages that wait for them
-        self._turns: dict[str, int] = {}  # round robin: the queue each topic has its turn at
+        self._creating: set[asyncio.Task[None]] = set()  # of topics
+        self._turns: dict[str, int] = {}  # round robin: the queue whose turn it is in each topic
 
     def admit(self, topic: str, queue_id: int | None, *, may_be_stored: bool = False) -> None:
         """Raise what :meth:`send_records` would, as far as it is known without the body.
 
-        What may be stored already, under its idempotency key, is looked for though writes are
-        refused: answering it again writes nothing.
+        A message that may be stored already, under its idempotency key, is looked up even if writes
+        are refused: repeating its receipt writes nothing.
         """
         if self._store.refusal is not None and not may_be_stored:
             raise renewed(self._store.refusal)
@@ -105,20 +105,20 @@ class Sender:
     def send_records(
         self, topic: str, queue_id: int, buffer: bytearray, born_host: Host, done: Sent
     ) -> None:
-        """Append a batch of records, which lie in *buffer* as they came, and tell *done*.
+        """Append a batch of records in *buffer*, unchanged from the request, and call *done*.
 
         Raises:
-            MalformedBatchError: It is not sound.
+            MalformedBatchError: It is invalid.
             TooLargeError: A message in it exceeds a limit.
         """
         self.append_checked(self.checked(topic, queue_id, buffer), born_host, done)
 
     def checked(self, topic: str, queue_id: int, buffer: bytearray) -> Batch:
-        """Return the batch in *buffer*, for :meth:`append_checked`; raises as sending it would."""
+        """Return the batch in *buffer*, for :meth:`append_checked`; raise as sending it would."""
         return check_batch(buffer, topic=topic, queue_id=queue_id, store_host=self._store_host)
 
     def append_checked(self, batch: Batch, born_host: Host, done: Sent) -> None:
-        """Append what :meth:`checked` has returned, and tell *done*."""
+        """Append the result of :meth:`checked`, and call *done*."""
         wanted = self._topics.for_sending(batch.topic, batch.queue_id)
         self._append(wanted, *with_room_for(batch, born_host), done)
 
@@ -134,17 +134,18 @@ class Sender:
         """Append messages that came as JSON, to one queue, all or none; now, or when it is time.
 
         Args:
-            topic: Where they go.
-            queue_id: None: their sharding key says it, or the topic's queues take turns.
+            topic: Their topic.
+            queue_id: None: their sharding key selects it, or the topic's queues take turns.
             messages: At least one.
-            pointers: Where each stands in the request, for errors to point at.
+            pointers: The place of each in the request, for errors.
             born_host: The peer's address.
-            done: Told the messages' unique ids and what became of them.
+            done: Called with the messages' unique ids and the outcome.
 
         Raises:
-            ValidationError: A message is not allowed, or the sharding keys disagree.
+            ValidationError: A message is invalid, or the sharding keys select several queues.
             TooLargeError: A message or all of them together exceed a limit.
-            MisdirectedError: By its order config the topic has the key's queue at another broker.
+            MisdirectedError: The topic's order config assigns this key to a queue on another
+                broker.
         """
         draft = self.draft(topic, queue_id, messages, pointers, born_host)
         destination, told = draft.destination, partial(done, draft.unique_ids)
@@ -171,7 +172,7 @@ class Sender:
             MisdirectedError: As there.
         """
         wanted = self._topics.for_sending(topic, queue_id)
-        if queue_id is None:  # else the client knows: it may go by the queues of all brokers
+        if queue_id is None:  # else the client decides: it may know the queues of all brokers
             queue_id = self._queue_by_key(wanted, messages, pointers)
         if queue_id is None:
             queue_id = self._turn(wanted.write_queue_count, topic)
@@ -190,7 +191,7 @@ class Sender:
         return Draft(wanted, Destination(topic, queue_id), *encoded, waits)
 
     def receipt_of(self, appended: Appended) -> BatchReceipt:
-        """Return what the sender of a batch of records is told."""
+        """Return the receipt for the sender of a batch of records."""
         return BatchReceipt(
             queue_id=appended.batch.queue_id,
             queue_offset=appended.queue_offset,
@@ -204,7 +205,7 @@ class Sender:
     def receipts_of(
         self, appended: Appended | StoredLater, unique_ids: Sequence[str]
     ) -> list[SendReceipt]:
-        """Return what the sender of JSON messages is told, for each of them."""
+        """Return the receipts for the sender of JSON messages, one for each."""
         if isinstance(appended, StoredLater):
             return self._receipts_later(appended, unique_ids)
         batch, first = appended.batch, appended.log_offset
@@ -283,12 +284,13 @@ class Sender:
         append: Callable[[], None],
         done: Callable[[Exception], None],
     ) -> None:
-        """Call *append* when the topic exists, now if it does; else *done* is told what it raises.
+        """Call *append* when the topic exists, now if it does; else *done* gets the error.
 
-        Who creates it meanwhile may want it otherwise: without that queue, or not to be written to.
+        Another request may create it meanwhile with other settings: without that queue, or not
+        writable.
 
         Raises:
-            ErucaError: *append* did, now.
+            ErucaError: *append* raised it, now.
         """
         if wanted.created_at:
             append()
@@ -328,7 +330,7 @@ class Sender:
     def _queue_by_key(
         self, topic: Topic, messages: Sequence[NewMessage], pointers: Sequence[str]
     ) -> int | None:
-        """Return the queue that the sharding keys select, or None where no message has one."""
+        """Return the queue that the sharding keys select, or None if no message has one."""
         order = topic.order_config
         if order is None:
             return queue_of_sharding_keys(messages, pointers, topic.write_queue_count)
@@ -338,7 +340,7 @@ class Sender:
         broker_name, queue_id = order.place_of(index)
         if broker_name != self._broker_name:
             raise MisdirectedError(
-                f"by its sharding key the message belongs into queue {queue_id} of topic "
+                f"the sharding key assigns the message to queue {queue_id} of topic "
                 f"{topic.name!r} at {broker_name}; this is {self._broker_name}",
                 fix=f"send it to {broker_name}: GET /v1/topics/{topic.name}/route of a name server "
                 "has its URL",
@@ -348,11 +350,11 @@ class Sender:
 
     def _turn(self, queue_count: int, topic: str) -> int:
         if len(self._turns) > TURNS_MAX:
-            self._turns.clear()  # deleted topics may be the most of them
+            self._turns.clear()  # deleted topics may be most of them
         turn = self._turns.get(topic, 0) % queue_count
         self._turns[topic] = turn + 1
         return turn
 
 
-# All that is stored in one tick of the event loop has one time.
+# Everything stored in one tick of the event loop has one time.
 _shown_time: Final = lru_cache(maxsize=4)(rfc3339)

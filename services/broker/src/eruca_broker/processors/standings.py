@@ -1,4 +1,4 @@
-"""Positions of groups in a broker's queues: what is left to read, and what is lost."""
+"""Positions of groups in a broker's queues: the unread and the lost messages."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from eruca_broker.store.message_store import MessageStore
 class Standing(NamedTuple):
     """Position of a group in a queue of this broker."""
 
-    position: int | None  # the next offset it will read; None: it has not begun
-    first: int  # offset that is still there
+    position: int | None  # the next offset to read; None: it has not begun
+    first: int  # offset of the first stored message
     end: int  # offset of the next message
 
     @property
     def lag(self) -> int | None:
-        """Messages it can still read; None where it has not begun."""
+        """Return the number of messages it can still read; None if it has not begun."""
         if self.position is None:
             return None
         return max(self.end - max(self.position, self.first), 0)
 
     @property
     def lost(self) -> int:
-        """Messages it has not read and that are gone."""
+        """Return the number of unread messages that are deleted."""
         return 0 if self.position is None else max(self.first - self.position, 0)
 
 
 def standing(store: MessageStore, group: Group, queue: Queue) -> Standing | None:
-    """Return where a group stands in a queue; None where the queue is not on this broker."""
+    """Return a group's position in a queue; None if the queue is not on this broker."""
     name, queue_id = queue
     topic = store.state.topics.get(name)
     if topic is None:
         return None
     first, end = store.queues.range(name, queue_id)
-    # A queue that is no longer read still counts as long as it has messages: they are unread.
+    # A queue that is no longer read still counts while it has messages: they are unread.
     if queue_id >= max(topic.read_queue_count, topic.write_queue_count) and first == end:
         return None
     position = group.position(queue)
     if position is None and name == retry_topic(group.name):
-        position = 0  # where every group begins in its own retry topic
+        position = 0  # every group begins there in its own retry topic
     return Standing(position, first, end)
 
 
 def unread_count(store: MessageStore, group: Group, queue: Queue) -> int:
-    """Return how many messages of a queue a group has still to read; 0 where it reads no such."""
+    """Return the number of a queue's messages that a group has still to read, perhaps 0."""
     topic, _ = queue
     stands = standing(store, group, queue)
     if stands is None:
         return 0
     if stands.lag is not None:
         return stands.lag
-    # It reads the topic, and has not begun with this queue: nobody knows yet where it will.
+    # It reads the topic, and has not begun with this queue: its initial offset is unknown.
     return stands.end - stands.first if topic in group.met else 0
 
 
 def queues_of(group: Group) -> list[Queue]:
-    """Return the queues in which a group has anything, in order."""
+    """Return the queues in which a group has any data, in order."""
     return sorted(group.offsets.keys() | group.starts.keys() | group.locks.keys())

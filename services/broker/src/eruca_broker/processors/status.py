@@ -37,7 +37,7 @@ def broker_status(
     *,
     now_ms: int,
 ) -> BrokerStatus:
-    """Return the broker's status as of now."""
+    """Return the broker's current status."""
     end = store.log_max_offset
     return BrokerStatus(
         cluster=identity.cluster,

@@ -1,15 +1,15 @@
-"""Firing timers: what waited is delivered; and carrying forward what retention would delete.
+"""Fire timers: deliver due messages; and carry forward those that retention would delete.
 
-Both are one write: an event that names the timers, and behind it the messages, delivered to where
-they belong or, when carried, to the timer topic anew. No crash parts the two, so each timer is
-delivered exactly once: as long as the event is not in the log it is pending, afterwards it is not.
+Both are one write: an event that names the timers, and behind it the messages. They are delivered
+to their queues or, when carried, to the timer topic again. No crash separates the two, so each
+timer is delivered exactly once: it is pending until the event is in the log, and not after.
 
-What cannot be delivered, because its topic has been deleted, its record is damaged or fits into no
-segment with the event, ends with the same event, is counted and logged. Nothing else may hold up
-those behind it. A later topic of the same name is another one.
+A message cannot be delivered if its topic was deleted, its record is damaged, or no segment can
+hold it with the event. Its timer ends with the same event, and is counted and logged, so that it
+does not block others. A later topic of the same name is another topic.
 
 Source: RocketMQ 5.3, ``ScheduleMessageService``, ``TimerMessageStore``. There an interrupted
-delivery is repeated, and what outlives retention is lost.
+delivery is repeated, and messages that outlive retention are lost.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class TimerCounts:
     fired: int = 0
     carried: int = 0
     dropped: int = 0  # could not be delivered
-    late_ms_sum: int = 0  # of those fired: how long after they were due
+    late_ms_sum: int = 0  # of the fired ones: sum of their lateness
     late_ms_max: int = 0
 
 
 class _NoRoomError(Exception):
-    """A record does not go into this write."""
+    """A record does not fit into this write."""
 
 
 @dataclass(slots=True)
@@ -63,8 +63,8 @@ class _Plan:
     """One write."""
 
     size_max: int  # bytes of records
-    first_size_max: int  # … where there is one alone
-    timers: list[Timer] = field(default_factory=list)  # that end by it
+    first_size_max: int  # … if it is the only one
+    timers: list[Timer] = field(default_factory=list)  # that end with it
     dropped: dict[Timer, str] = field(default_factory=dict)  # those of them, and why
     records: dict[tuple[Destination, int], list[bytes]] = field(default_factory=dict)
     size: int = 0  # bytes of records
@@ -73,7 +73,7 @@ class _Plan:
         if self.size + len(record) > (self.size_max if self.timers else self.first_size_max):
             raise _NoRoomError
         self.timers.append(timer)
-        # Only records with the same room for hosts make a batch.
+        # Only records with the same room for hosts form a batch.
         self.records.setdefault((destination, host_bits_of(record)), []).append(record)
         self.size += len(record)
 
@@ -93,7 +93,7 @@ class _Plan:
 
 
 class Timers:
-    """Delivers what is due."""
+    """Delivers due messages."""
 
     def __init__(self, store: MessageStore, clock: Clock) -> None:
         self.counts = TimerCounts()
@@ -101,14 +101,14 @@ class Timers:
         self._clock = clock
 
     async def fire(self) -> int:
-        """Deliver some of what is due; return how many timers have ended. Durable on return.
+        """Deliver some due messages; return the number of ended timers. Durable on return.
 
         Raises:
-            ErucaError: The store takes no writes now; all is pending as before.
+            ErucaError: The store refuses writes now; all timers are pending again.
         """
         now_ms = self._clock.now_ms()
         if (tick_ms := self._store.tick_timestamp) is not None:
-            # Or a message would seem to have been stored before it was due.
+            # Otherwise a message would seem to be stored before it was due.
             now_ms = min(now_ms, tick_ms)
         taken = self._store.timers.take_due(now_ms, FIRED_COUNT_MAX)
         plan = await self._end(taken, self._deliver)
@@ -120,14 +120,15 @@ class Timers:
         return len(plan.timers)
 
     async def carry_forward(self, log_offset: int) -> None:
-        """Append again what waits in the log before *log_offset*, so that it may be deleted.
+        """Append waiting messages from before *log_offset* again, to free their segments.
 
         Raises:
-            ErucaError: There is no room for it; what has not been carried keeps its segments.
+            ErucaError: There is no room for them; messages that were not carried keep their
+                segments.
         """
         rows = self._store.timers.before(log_offset)
         first = 0
-        left: list[Timer] = []  # of the last ones, what did not fit into one write
+        left: list[Timer] = []  # those that did not fit into the last write
         while left or first < len(rows):
             some = left
             if not left:
@@ -153,7 +154,7 @@ class Timers:
         try:
             for timer in taken:
                 if plan.size > plan.size_max:
-                    break  # what takes a write alone leaves its event no room for another timer
+                    break  # beside a very large record there is no room for another timer
                 try:
                     take_in(plan, timer)
                 except _NoRoomError:
@@ -185,31 +186,31 @@ class Timers:
     def _deliver(self, plan: _Plan, timer: Timer) -> None:
         raw, wanted = self._read(timer)
         if wanted is None:
-            plan.drop(timer, "its record does not say where it goes")
+            plan.drop(timer, "its record has no destination")
             return
         topic = self._topic_of(timer, wanted)
         if topic is None:
             plan.drop(timer, f"topic {wanted.topic!r} has been deleted")
-        elif not self._store.is_leaving(wanted.topic):  # else it has gone in a moment
+        elif not self._store.is_leaving(wanted.topic):  # else it is deleted in a moment
             destination = Destination(wanted.topic, topic.queue_now(wanted.queue_id))
             plan.add(timer, destination, delivered(raw, destination))
 
     def _carry(self, plan: _Plan, timer: Timer) -> None:
         raw, destination = self._read(timer)
         if destination is None:
-            plan.drop(timer, "its record does not say where it goes")
+            plan.drop(timer, "its record has no destination")
             return
         if self._topic_of(timer, destination) is None:
-            # Carried, it would be younger than a topic of that name that is another one.
+            # Carried, it would be younger than a topic of that name, which is another one.
             plan.drop(timer, f"topic {destination.topic!r} has been deleted")
             return
         wait = Wait(deliver_at_ms=timer.due_ms)
         plan.add(timer, wait.place, waiting(raw, wait, destination))
 
     def _topic_of(self, timer: Timer, destination: Destination) -> Topic | None:
-        """Return the topic that a timer was set for, or None where that has been deleted.
+        """Return the topic for which a timer was set, or None if that topic was deleted.
 
-        There may be another of its name by now.
+        There may be another topic of its name by now.
         """
         topic = self._store.state.topics.get(destination.topic)
         return None if topic is None or timer.id < topic.created_at else topic
@@ -219,7 +220,7 @@ class Timers:
         return raw, destination_of(properties_of(raw))
 
     def _tell_dropped(self, plan: _Plan) -> None:
-        """Count and log them once they have ended: a write that is refused is made again."""
+        """Count and log them once they have ended: a refused write is repeated."""
         self.counts.dropped += len(plan.dropped)
         for timer, reason in plan.dropped.items():
             _log.warning("delayed message dropped", log_offset=timer.id, reason=reason)

@@ -1,7 +1,8 @@
-"""Topics: which there are, who may change them, and how one comes into being by being sent to.
+"""Topics: their settings, and their creation by the first send.
 
-Source: RocketMQ 5.3, ``TopicConfigManager``, ``AdminBrokerProcessor``. Unlike there, a topic's
-permission is enforced on sending and pulling, not only by clients that heed the route.
+Source: RocketMQ 5.3, ``TopicConfigManager``, ``AdminBrokerProcessor``. Unlike there, the broker
+itself enforces a topic's permission on sending and pulling, not only clients that respect the
+route.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _KEPT: Final = ("read_queue_count", "write_queue_count", "permission", "ordered"
 
 
 class NamedQueue(Protocol):
-    """A queue as an entry of a request's list names it."""
+    """A queue in the form of an entry of a request's list."""
 
     @property
     def topic(self) -> str:
@@ -72,23 +73,23 @@ class Topics:
         self._store = store
         self._auto_create = auto_create
         self._count_max = count_max
-        self._on_change = on_change  # the route is no longer what the name servers know
-        self._on_delete = on_delete  # whoever waits for the topic waits in vain
-        self._ordered_at = ordered_at  # other brokers, which have it with an order of their own
-        self._changing = asyncio.Lock()  # look, then change: one at a time
+        self._on_change = on_change  # the route differs from the one that the name servers know
+        self._on_delete = on_delete  # requests that wait for the topic get an error
+        self._ordered_at = ordered_at  # other brokers that have it with an order of their own
+        self._changing = asyncio.Lock()  # look, then change: one request at a time
 
     def get(self, name: str, *, include_system: bool = False) -> Topic:
         """Return a topic.
 
         Args:
-            name: What it is called.
-            include_system: Whether it may be one that the system keeps for itself: half messages,
-                messages that wait for their time … These can only be read, and nobody reads them
-                who does not say so.
+            name: Its name.
+            include_system: Whether it may be a topic that the system keeps for itself, such as half
+                messages or waiting messages. These can only be read, and only by requests with this
+                flag.
 
         Raises:
             TopicNotFoundError: There is none of this name.
-            ValidationError: There can be none of this name.
+            ValidationError: The name is invalid.
         """
         topic = self._store.state.topics.get(name)
         if topic is None and include_system:
@@ -103,7 +104,7 @@ class Topics:
     def page(
         self, *, after: str | None, limit: int, include_system: bool
     ) -> tuple[list[Topic], str | None]:
-        """Return up to *limit* topics behind *after*, by name, and where the next page starts."""
+        """Return up to *limit* topics behind *after*, by name, and where the next page begins."""
         topics = self._store.state.topics
         names = sorted(n for n in topics if include_system or not topics[n].is_system)
         first = bisect_right(names, after) if after is not None else 0
@@ -114,21 +115,21 @@ class Topics:
     async def put(
         self, name: str, settings: TopicSettings, *, is_forced: bool = False
     ) -> tuple[Topic, bool]:
-        """Create a topic, or change those of its settings that are named; durable on return.
+        """Create a topic, or change the named settings of an existing one; durable on return.
 
-        Returns the topic and whether it is new. Settings that are as they were change nothing.
+        Returns the topic and whether it is new. Unchanged settings cause no write.
 
         Args:
-            name: What it is called.
-            settings: What a new one has; of one that is there, what is named replaces what it has.
-            is_forced: Whether queues may be taken away that groups have still to read. Their
-                messages stay stored, and count as lag, but are out of reach.
+            name: Its name.
+            settings: The settings of a new topic; for an existing one, the settings to replace.
+            is_forced: Whether queues with unread messages may be removed. Their messages stay
+                stored, and count as lag, but cannot be read.
 
         Raises:
             ValidationError: It would have more queues to write to than to read.
             SystemTopicError: It is the system's, or follows a group.
-            ConflictError: There are as many topics as are allowed, or the order config that is
-                there is newer, or groups have still to read a queue that would go.
+            ConflictError: The maximum of topics is reached, or the existing order config is newer,
+                or groups have not read a queue that would be removed.
         """
         self._refuse_system(name)
         check_topic_name(name)
@@ -160,7 +161,7 @@ class Topics:
 
         Raises:
             SystemTopicError: It is the system's.
-            ConflictError: It follows a group that is there.
+            ConflictError: It follows a group that exists.
         """
         if is_derived_topic(name):
             self._refuse_to_leave_group(name)
@@ -169,7 +170,7 @@ class Topics:
         await self.remove(name)
 
     async def remove(self, name: str) -> None:
-        """Delete a topic, or what follows a group; durable on return."""
+        """Delete a topic, or one that follows a group; durable on return."""
         async with self._changing:
             self.get(name)
             await self._store.change(TopicDeleted(name))
@@ -177,13 +178,13 @@ class Topics:
             self._on_delete(name)
 
     def for_sending(self, name: str, queue_id: int | None) -> Topic:
-        """Return the topic a message may be sent to now, not yet created where that happens by it.
+        """Return the topic to send to, which is not created yet if this send creates it.
 
         Raises:
-            SystemTopicError: The broker alone writes there; of a group's retries and dead
-                letters it is a DerivedTopicError.
-            TopicNotFoundError: It does not exist, and is not created by sending.
-            PermissionDeniedError: It may not be written to.
+            SystemTopicError: Only the broker writes to it; for a group's retries and dead letters
+                it is a DerivedTopicError.
+            TopicNotFoundError: It does not exist, and sending does not create it.
+            PermissionDeniedError: It is not writable.
             QueueNotFoundError: It has no queue *queue_id* to write to.
             UnavailableError: It does not exist here, and other brokers have it as ordered.
         """
@@ -194,30 +195,30 @@ class Topics:
             topic = self._topic_to_be(name)
         if not topic.is_writable:
             raise PermissionDeniedError(
-                f"topic {name!r} may not be written to: its permission is {topic.permission!r}"
+                f"topic {name!r} is not writable: its permission is {topic.permission!r}"
             )
-        if not topic.write_queue_count:  # as RocketMQ lets a topic be that is to run dry
+        if not topic.write_queue_count:  # RocketMQ allows that for a topic that is being drained
             raise PermissionDeniedError(
-                f"topic {name!r} may not be written to: it has no queues to write to",
+                f"topic {name!r} is not writable: it has no queues to write to",
                 fix="set the topic's write_queue_count to 1 or more",
             )
         if queue_id is not None and not 0 <= queue_id < topic.write_queue_count:
             raise QueueNotFoundError(
-                f"topic {name!r} has queues 0 to {topic.write_queue_count - 1} to write to here, "
-                f"not {queue_id}"
+                f"expected a writable queue of topic {name!r}, which has 0 to "
+                f"{topic.write_queue_count - 1} here, found {queue_id}"
             )
         return topic
 
     async def created(self, topic: Topic, *, is_for_group: bool = False) -> Topic:
-        """Return *topic* as it is in the store, created if it was not there.
+        """Return *topic* as it is in the store, created if it did not exist.
 
         Args:
-            topic: What it is to be.
-            is_for_group: It takes what a group has not consumed. That must go somewhere, or nothing
-                behind it would be consumed either, so only what name servers take is the limit.
+            topic: The topic to create.
+            is_for_group: Whether it takes a group's unconsumed messages. These must be stored, or
+                the group could not move on. So only the limit of name servers applies.
 
         Raises:
-            ConflictError: There are as many topics as are allowed.
+            ConflictError: The maximum of topics is reached.
         """
         known = self._store.state.topics.get(topic.name)
         if known is not None:
@@ -231,17 +232,17 @@ class Topics:
         return self._store.state.topics[topic.name]
 
     def for_pulling(self, name: str, queue_id: int, *, include_system: bool = False) -> Topic:
-        """Return the topic whose queue may be read; *include_system* is as in :meth:`get`.
+        """Return the topic if its queue is readable; *include_system* is as in :meth:`get`.
 
         Raises:
             TopicNotFoundError: There is none of this name.
-            PermissionDeniedError: It may not be read.
+            PermissionDeniedError: It is not readable.
             QueueNotFoundError: It has no queue *queue_id* to read.
         """
         topic = self.get(name, include_system=include_system)
         if not topic.is_readable:
             raise PermissionDeniedError(
-                f"topic {name!r} may not be read: its permission is {topic.permission!r}"
+                f"topic {name!r} is not readable: its permission is {topic.permission!r}"
             )
         self.check_queue(topic, queue_id)
         return topic
@@ -249,7 +250,7 @@ class Topics:
     def check_for_pulling(self, queues: Iterable[NamedQueue]) -> None:
         """Raise as :meth:`for_pulling` does for the first of a request's queues that is refused.
 
-        ``errors`` points at all that are for the same reason, so that the client can go on without
+        ``errors`` points at all queues with the same fault, so that the client can continue without
         them.
         """
         faults: dict[int, ErucaError] = {}
@@ -268,15 +269,15 @@ class Topics:
             raise first
 
     def check_queue(self, topic: Topic, queue_id: int) -> None:
-        """Raise QueueNotFoundError where *topic* has no queue *queue_id* to read."""
+        """Raise QueueNotFoundError if *topic* has no queue *queue_id* to read."""
         if not 0 <= queue_id < topic.read_queue_count:
             raise QueueNotFoundError(
-                f"topic {topic.name!r} has queues 0 to {topic.read_queue_count - 1} to read here, "
-                f"not {queue_id}"
+                f"expected a readable queue of topic {topic.name!r}, which has 0 to "
+                f"{topic.read_queue_count - 1} here, found {queue_id}"
             )
 
     def _refuse_hiding(self, topic: Topic, read_queue_count: int) -> None:
-        """Raise ConflictError where groups have still to read queues that would not be read."""
+        """Raise ConflictError if groups have unread messages in queues that would be removed."""
         hidden = range(read_queue_count, topic.read_queue_count)
         unread = [
             (queue_id, group.name, count)
@@ -287,18 +288,18 @@ class Topics:
         if unread:
             total = sum(count for _, _, count in unread)
             raise ConflictError(
-                f"topic {topic.name!r} keeps its {topic.read_queue_count} queues to read: in those "
-                f"that would go, groups have still to read {total} messages",
+                f"topic {topic.name!r} keeps its {topic.read_queue_count} readable queues: the "
+                f"queues to remove contain {total} unread messages of groups",
                 errors=[
                     {
                         "pointer": "/body/read_queue_count",
-                        "detail": f"group {group!r} has still to read {count} messages of queue "
+                        "detail": f"group {group!r} has {count} unread messages in queue "
                         f"{queue_id}",
                     }
                     for queue_id, group, count in unread[:UNREAD_TOLD_MAX]
                 ],
                 fix="lower write_queue_count first, wait until the groups have read the queues, "
-                "then lower read_queue_count; or give force=true, and leave them unread",
+                "then lower read_queue_count; or set force=true to leave the messages unread",
             )
 
     def _refuse_to_leave_group(self, name: str) -> None:
@@ -312,10 +313,10 @@ class Topics:
                 )
             )
             raise ConflictError(
-                f"topic {name!r} is not deleted: it follows group {group!r}, and holds {count} "
-                "messages",
-                fix=f"delete the group, and its retries with it: eruca group delete {group}; dead "
-                "letters stay until retention of the log removes them",
+                f"topic {name!r} is not deleted: it belongs to group {group!r}, and contains "
+                f"{count} messages",
+                fix=f"delete the group, which deletes its retries: eruca group delete {group}; "
+                "dead letters stay until retention deletes them",
             )
 
     def _kept_by_the_system(self, name: str) -> Topic | None:
@@ -325,7 +326,7 @@ class Topics:
     def _check_room(self, name: str, count_max: int) -> None:
         if len(self._store.state.topics) >= count_max:
             raise ConflictError(
-                f"topic {name!r} is not created: topics_max, {count_max}, are there",
+                f"topic {name!r} is not created: topics_max ({count_max}) is reached",
                 fix="delete topics, or raise ERUCA_BROKER_TOPICS_MAX",
             )
 
@@ -337,8 +338,8 @@ class Topics:
         if places := self._ordered_at(name):
             where = ", ".join(places)
             raise UnavailableError(
-                f"topic {name!r} is not created here by sending to it: it is ordered at {where}",
-                fix=f"send to {where}, or repeat when it is back. To have the topic here as well: "
+                f"a send does not create topic {name!r} here: it is ordered on {where}",
+                fix=f"send to {where}, or retry when it is back; to create the topic here too: "
                 f"PUT /v1/topics/{name}",
                 retry_after_seconds=ORDERED_RETRY_SECONDS,
             )
@@ -352,7 +353,7 @@ class Topics:
 
 
 def _with_what_is_not_named(settings: TopicSettings, known: Topic | None) -> TopicSettings:
-    """Return all settings: what is not named is as it was, or a new topic's default."""
+    """Return all settings: those that are not named are unchanged, or a new topic's defaults."""
     named = settings.model_fields_set
     if known is not None:
         held = {name: getattr(known, name) for name in _KEPT if name not in named}
@@ -364,14 +365,14 @@ def _check_counts(settings: TopicSettings) -> None:
     if settings.write_queue_count > settings.read_queue_count:
         raise ValidationError.at(
             "/body/write_queue_count",
-            f"{settings.write_queue_count} queues to write to are more than "
-            f"{settings.read_queue_count} to read: nobody would get what is sent to the others",
-            fix="set read_queue_count to as many, or to more",
+            f"expected at most {settings.read_queue_count} queues to write to, because that many "
+            f"can be read, found {settings.write_queue_count}",
+            fix="raise read_queue_count, or lower write_queue_count",
         )
 
 
 def topic_config(topic: Topic) -> TopicConfig:
-    """Return *topic* as the contract shows it."""
+    """Return *topic* in the form of the contract."""
     return TopicConfig(
         topic=topic.name,
         read_queue_count=topic.read_queue_count,
@@ -384,16 +385,16 @@ def topic_config(topic: Topic) -> TopicConfig:
 
 
 def _order_config(name: str, settings: TopicSettings, known: Topic | None) -> OrderConfig | None:
-    """Return the order config a topic has from now on."""
+    """Return the topic's new order config."""
     held = None if known is None else known.order_config
     wanted = settings.order_config
     if wanted is None:
         return held if settings.ordered else None
     if held is not None and wanted.version < held.version:
         raise ConflictError(
-            f"order_config: version {wanted.version} of topic {name!r} is older than the one that "
-            f"is here, {held.version}",
-            fix="look at the topic, and give its order config the next version",
+            f"order_config: expected version {held.version} or later of topic {name!r}, found "
+            f"{wanted.version}",
+            fix="get the topic, and give its order config the next version",
         )
     return OrderConfig(wanted.version, tuple(sorted(wanted.queues.items())))
 
@@ -405,14 +406,14 @@ def _shown_order(config: OrderConfig | None) -> topics.OrderConfig | None:
 
 
 def check_topic_name(name: str) -> None:
-    """Raise ValidationError where no topic can be called *name*."""
+    """Raise ValidationError if *name* is not a possible name of a topic."""
     fault = broker_topic_fault(name)
     if fault is not None:
         raise name_error("topic", name, fault, fix=TOPIC_NAME_FIX)
 
 
 def name_error(kind: str, name: str, fault: NameFault, *, fix: str) -> ValidationError:
-    """Return the error for a *name* in the path that no topic or group can have."""
+    """Return the error for a *name* in the path that is not a possible name of a topic or group."""
     shown = name if len(name) <= 80 else name[:79] + "…"
     detail = f"{kind}: {shown!r} {fault.said}"
     return ValidationError(detail, errors=[{"pointer": f"/path/{kind}", "detail": detail}], fix=fix)

@@ -1,7 +1,7 @@
-"""Turns: what is done about one thing is done one after another, without a task or a lock.
+"""Turns: actions on one thing happen one after another, without a task or a lock.
 
-Looking and changing lie apart, for an event takes effect only once it is in the log. Meanwhile
-whoever wants to do something about the same thing waits, and then looks anew.
+A look and its change are separate in time, because an event takes effect only once it is in the
+log. Other actions on the same thing wait meanwhile, and then look again.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ class Turns:
         return len(self._waiting)
 
     def is_taken(self, name: str) -> bool:
-        """Tell whether something is being done."""
+        """Tell whether an action is in progress."""
         return name in self._waiting
 
     def wait(self, name: str, step: Callable[[], None], failed: Failed) -> None:
-        """Let *step* be called when a turn that is taken is over; what it raises *failed* is told.
+        """Call *step* when a taken turn is over; *failed* gets the error that it raises.
 
-        One that waits must not stop those behind it; so *failed* itself must not raise.
+        A waiting step must not stop those behind it, so *failed* itself must not raise.
         """
         self._waiting[name].append((step, failed))
 
     def take(self, name: str) -> None:
-        """Begin a turn, which nobody has."""
+        """Begin a turn that nobody holds."""
         assert name not in self._waiting
         self._waiting[name] = []
 
     def give(self, name: str) -> None:
-        """End a turn; whoever waited goes on, in order, until one takes the next."""
+        """End a turn; waiting steps continue, in order, until one takes the next turn."""
         waiting = self._waiting.pop(name)
         for number, (step, failed) in enumerate(waiting):
             try:
                 step()
-            except Exception as error:  # the outermost frame of what waited
+            except Exception as error:  # the outermost frame of the waiting steps
                 failed(error)
             if name in self._waiting:
                 self._waiting[name] += waiting[number + 1 :]

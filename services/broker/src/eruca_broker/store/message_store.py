@@ -415,7 +415,7 @@ class MessageStore:
 
     @property
     def flushed_offset(self) -> int:
-        """Everything before it survives power loss."""
+        """Everything before it survives a power failure."""
         return self._writer.flushed_offset
 
     @property
@@ -497,7 +497,7 @@ class MessageStore:
         """
         self._consume_queues.delete_left_over()
         await finished_in_thread(self._consume_queues.free_deleted)
-        await self._projections.retry()  # nothing is awaited behind it: nothing is to come
+        await self._projections.retry()  # nothing is awaited behind it, so nothing can follow
         self._dispatcher.catch_up_index()
         return self._checkpoints.reach(
             self._dispatcher.queued_offset, self._writer.visible_timestamp

@@ -28,18 +28,18 @@ from eruca_broker.core.properties.stored import stored_properties
 from eruca_broker.core.records.stored_proof import is_sound, proved_rows
 from eruca_broker.store.log.commit_log import CommitLog
 
-SCAN_RECORDS_MAX: Final = 2_048  # records looked at for one answer; about 5 ms on a small machine
-SCAN_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes of records they may take
+SCAN_RECORDS_MAX: Final = 2_048  # records examined for one answer; about 5 ms on a small machine
+SCAN_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes of records that they may have
 SCAN_WORK_MAX: Final = 4 * 1024 * 1024  # tokens of the filter times bytes of properties
-_PROVED_TOGETHER: Final = 32  # records; a pull mostly takes no more
-_WORK_PER_TOKEN: Final = 64  # what a step costs where there is next to nothing to search
+_PROVED_TOGETHER: Final = 32  # records; a pull rarely takes more
+_WORK_PER_TOKEN: Final = 64  # the cost of a step with hardly anything to search
 
 
 class ScanLimits(NamedTuple):
     """The limits at which a scan stops."""
 
     count_max: int  # matches
-    size_max: int  # bytes of matches; the first one comes whatever its size
+    size_max: int  # bytes of matches; the first one is always returned
     work_max: int  # in the unit of SCAN_WORK_MAX
 
 
@@ -47,8 +47,8 @@ class Scan(NamedTuple):
     """The progress of a filter, and its matches."""
 
     rows: list[tuple[int, int]]  # log offset and size of each match, in order
-    end: int  # entries that are done with
-    work: int  # what it has cost
+    end: int  # entries that are processed
+    work: int  # its cost
 
 
 def scan(log: CommitLog, entries: NDArray[Any], sql92: Sql92Filter, limits: ScanLimits) -> Scan:
@@ -77,7 +77,7 @@ def scan(log: CommitLog, entries: NDArray[Any], sql92: Sql92Filter, limits: Scan
 
 
 def _proved(log: CommitLog, entries: NDArray[Any]) -> list[bool]:
-    """Tell which of the records of *entries* are sound: mostly all of them lie in one segment."""
+    """Tell which of the records of *entries* are valid: usually all of them are in one segment."""
     starts, sizes = entries["log_offset"].astype(np.int64), entries["size"].astype(np.int64)
     segment = log.segment_at(int(starts[0]))
     if segment is not None:

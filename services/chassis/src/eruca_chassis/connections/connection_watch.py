@@ -16,8 +16,8 @@ only itself.
 
 A connection takes a file descriptor, and the service needs descriptors for its own files. So the
 number of connections is limited by ``connections_max``, and by the descriptors that the service
-says it needs: a new connection with a higher descriptor is one too many. The kernel assigns the
-lowest free number, so the number tells how many are in use, no matter by whom. Beyond the limit the
+needs: a new connection with a higher descriptor is one too many. The kernel assigns the lowest
+free number, so the number shows how many are in use, no matter by whom. Beyond the limit the
 connection that has been idle longest is closed. If none is idle, the new one is refused.
 """
 

@@ -1,8 +1,8 @@
 """Find the boundaries of a connection's requests, as far as limits need them.
 
-The parser tells the content of a request but not where in the bytes it ends: it consumes all that
-has arrived, several requests at once. So it is fed in pieces. Each piece ends where a head or a
-body ends, or with the data. So a limit holds to the byte no matter how a request arrives, and the
+The parser reports the content of a request but not its end among the bytes: it consumes everything
+that has arrived, several requests at once. So it is fed in pieces. Each piece ends where a head or
+a body ends, or with the data. So a limit holds to the byte no matter how a request arrives, and the
 connection can stop between two requests.
 
 That needs no parsing. A head, and a chunked body with its trailers, end with the first empty line

@@ -24,7 +24,7 @@ _REF: Final = "#/components/schemas/"
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """One of several kinds, under a name of its own.
+    """One of several alternatives, with its own name.
 
     Go's generator makes a type that encodes as nothing for alternatives without a name.
     """
@@ -49,7 +49,7 @@ def reference(kind: Kind) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """One form of a body or an answer: its media type, and what the document says of it."""
+    """One form of a body or an answer: its media type, and its part of the document."""
 
     media_type: str
     described: Json
@@ -74,7 +74,7 @@ def in_octets(media_type: str, description: str | None = None) -> Content:
 
 
 def described(*contents: Content) -> Json:
-    """Return what OpenAPI calls ``content``."""
+    """Return the object that OpenAPI calls ``content``."""
     return {content.media_type: content.described for content in contents}
 
 

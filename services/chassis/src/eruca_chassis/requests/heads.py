@@ -1,11 +1,11 @@
 """Heads of hot requests, read by the signature that documents them.
 
-FastAPI's analysis of a signature says which parameters there are, and what each may be
-(``Dependant``). The document is made of it, and so is a :class:`HeadReader`. So an undocumented
-parameter is refused, and a documented limit of a number is checked.
+FastAPI's analysis of a signature lists the parameters and their types (``Dependant``). The document
+is made of it, and so is a :class:`HeadReader`. So an undocumented parameter is refused, and a
+documented limit of a number is checked.
 
-Numbers, booleans, choices and lists are read here. Texts come as they are: the endpoint checks
-their length and form, since its refusals say more than a pattern does.
+Numbers, booleans, choices and lists are read here. Texts are passed on unchanged: the endpoint
+checks their length and form, because its refusals are clearer than a pattern's.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class HeadReader:
 
         Args:
             path: The path's named segments.
-            query: As it came, without the question mark.
+            query: The query, unchanged, without the question mark.
             headers: Names in lower case.
 
         Raises:
-            ValidationError: One is unknown, missing, given twice, or not what it is declared to be.
+            ValidationError: One is unknown, missing, given twice, or not of its declared type.
         """
         values: dict[str, Any] = {}
         for alias, name, read in self._path:
@@ -111,7 +111,7 @@ def fault(part: str, name: str, detail: str) -> ValidationError:
 
 
 def _reader(part: str, name: str, declared: FieldInfo) -> _Read:
-    """Return what makes a parameter's value of its text."""
+    """Return the function that converts a parameter's text to its value."""
     kind = _kind(declared)
     if kind is str or _is_list(declared):
         return str  # as it comes

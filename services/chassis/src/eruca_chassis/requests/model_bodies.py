@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 class ModelBody(Generic[_ModelT]):
-    """The body of one operation; ``content`` is what its document says of it.
+    """The body of one operation; ``content`` is its part of the document.
 
     Args:
         kind: The model.

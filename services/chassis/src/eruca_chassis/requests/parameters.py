@@ -66,7 +66,7 @@ def _fault(name: str, known: Collection[str]) -> str:
     if name in known:
         return "it is given twice"
     near = nearest_name(_shown(name), known)
-    return f"there is no such parameter{f'; is {near!r} meant?' if near else ''}"
+    return f"unknown parameter{f'; did you mean {near!r}?' if near else ''}"
 
 
 def nearest_name(name: str, known: Collection[str]) -> str | None:

@@ -28,7 +28,7 @@ def host_of_target(method: str, target: bytes) -> bytes | None:
     """
     if b"#" in target:
         raise RequestError(
-            "a request's target has no fragment", fix="leave out the # and what follows it"
+            "a request's target has no fragment", fix="remove the # and everything after it"
         )
     if target.startswith(b"/") or (target == b"*" and method == "OPTIONS"):
         return None
@@ -36,7 +36,7 @@ def host_of_target(method: str, target: bytes) -> bytes | None:
     if absolute is None or absolute["scheme"].lower() != b"http":
         raise RequestError(
             "expected a path or an http:// URL as the request's target",
-            fix="ask for a path, such as /v1/status, over plain HTTP",
+            fix="request a path, such as /v1/status, over plain HTTP",
         )
     return absolute["host"]
 

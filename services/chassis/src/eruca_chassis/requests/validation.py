@@ -114,7 +114,7 @@ def _is_json(content_type: str | None) -> bool:
 
 def _detail(fault: Mapping[str, Any]) -> str:
     if fault["type"] == "extra_forbidden":
-        return "there is no such field"
+        return "unknown field"
     message = _MESSAGES.get(fault["type"], str(fault["msg"])).removeprefix("Value error, ")
     if fault["type"] == "missing":
         return message

@@ -23,7 +23,7 @@ _WRONG_PLACE: Final = "it names another place as its own"
 
 @dataclass(frozen=True, slots=True)
 class DamagedRecord:
-    """A damaged record: its place in the log, its fault, and what its bytes say."""
+    """A damaged record: its place in the log, its fault, and its readable parts."""
 
     log_offset: int
     size: int

@@ -1,4 +1,4 @@
-"""The conditions of a page of messages, and whether a message meets them."""
+"""The conditions of a page of messages, and a test whether a message satisfies them."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class QueueName(NamedTuple):
 
 
 class StartPosition(NamedTuple):
-    """The start of a queue, and the values that prove what was read before it."""
+    """The start of a queue, and the values that prove that the queue is the same."""
 
     offset: int
     topic_id: str | None = None  # None: unknown

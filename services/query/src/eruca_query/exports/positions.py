@@ -40,7 +40,7 @@ def resumed(
 
     Args:
         topic: Its name.
-        offset: The position at which the reader wants to continue.
+        offset: The position at which the reader continues.
         another: Why the topic is another one; None: it is the same.
         min_offset: Of the first message present.
         max_offset: Of the next message.
@@ -59,14 +59,14 @@ def resumed(
         return Resumed(
             max_offset,
             f"expected messages up to offset {offset - 1}, and the queue ends at {max_offset}: the "
-            "log was truncated, or restored from an older copy, or the start is not this "
-            "queue's; messages stored from now on can be read",
+            "log was truncated, or restored from an older copy, or the start is for another "
+            "queue; messages stored from now on can be read",
         )
     if later_offset is None or later_offset >= offset:
         return None
     return Resumed(
         max(later_offset, min_offset),
-        f"the log was restored from an older copy, or truncated: messages {later_offset} to "
-        f"{offset - 1} that were there before are lost; {max_offset - later_offset} others have "
-        f"been stored since, from offset {later_offset} on",
+        f"the log was restored from an older copy, or truncated: the earlier messages "
+        f"{later_offset} to {offset - 1} are lost; {max_offset - later_offset} others have been "
+        f"stored since, from offset {later_offset} on",
     )

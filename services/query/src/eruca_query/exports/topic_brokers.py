@@ -71,7 +71,7 @@ class TopicBrokers:
         )
 
     async def queues(self, broker_names: list[str]) -> dict[str, TopicQueues]:
-        """Return the offsets of each queue on *broker_names*, per broker as of one moment.
+        """Return the offsets of each queue on *broker_names*, per broker at one moment.
 
         Raises:
             BrokerUnreachableError: One does not answer, or its address is unknown.

@@ -168,7 +168,7 @@ class MessagePages:
     ) -> bool:
         """Tell whether a page is empty because the topic is known not to exist.
 
-        System topics are in no list; brokers are not asked for them.
+        Lists of topics omit system topics, so brokers are not asked for them.
         """
         is_last = look.looked_to <= _begin_of(query.from_ms)
         if found or not is_last or completeness.undecided() or is_system_topic(query.topic):

@@ -1,4 +1,4 @@
-"""One consistent view of the read model: its progress, and the rows as of that moment.
+"""One consistent view of the read model: its progress, and the rows at that moment.
 
 Everything is read in one transaction that sees one state. So a log's tail, read from the position
 that the view shows, continues the rows without a gap and without an overlap.
@@ -108,7 +108,7 @@ class ServingBuild:
 
 
 class ReadView:
-    """The read model as of one moment; made by :func:`read_view`."""
+    """The read model at one moment; made by :func:`read_view`."""
 
     def __init__(
         self, connection: AsyncConnection, numbers: NameNumbers, serving: list[ServingBuild]

@@ -117,7 +117,7 @@ class Timelines:
             behind = await self._search.in_indexes(unique_id, tails)
         places = _places([*in_rows, *behind])
         if len(places) > PLACES_MAX:
-            detail = f"it lies in more than {PLACES_MAX} places; the first ones are shown"
+            detail = f"it is in more than {PLACES_MAX} places; the first ones are shown"
             completeness.add(Missing(broker_name=None, reason="too_many", detail=detail))
             places = places[:PLACES_MAX]
         standings |= await self._standings_in_tails(places, in_rows=its_rows)

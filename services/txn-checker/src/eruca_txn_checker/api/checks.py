@@ -104,7 +104,7 @@ async def answer_check(
     ],
     checker: TheChecker,
 ) -> CheckOutcome:
-    """Answer what became of the transaction; `unknown` if that is not certain yet.
+    """Answer a check with the transaction's outcome; `unknown` if it is not certain yet.
 
     Commit and rollback are forwarded to the broker, and the response is its decision. 409
     `already-decided` means that the opposite was decided before; it says by whom and when. An

@@ -344,7 +344,7 @@ class DueWork:
         await self._calls.expire(self._broker_name, row.transaction_id, request)
         self._counts.given_up += 1
         _log.warning(
-            "transaction given up",
+            "transaction expired",
             transaction=row.transaction_id,
             producer_group=row.producer_group,
             checks=row.checks,

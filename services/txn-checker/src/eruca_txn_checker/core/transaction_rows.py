@@ -189,7 +189,7 @@ def _told(event: TransactionEvent) -> Told:
 
 
 def _was_folded(row: TransactionRow, next_offset: int) -> bool:
-    """Return whether an event lies before the half message, which only moves forward."""
+    """Tell whether an event is before the half message, which only moves forward."""
     return row.half_offset is not None and next_offset <= row.half_offset
 
 

@@ -3,7 +3,7 @@
 A stretch of any length costs a few statements. Nearly all transactions are begun and decided by
 their producer: they pass through here once and are never read again.
 
-A corrupt event still tells its transaction's id, but no more. The broker is asked for that
+A corrupt event still contains its transaction's id, but no more. The broker is asked for that
 transaction's current state. Later events find that state in the row and change nothing.
 """
 

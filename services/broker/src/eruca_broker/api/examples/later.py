@@ -1,4 +1,4 @@
-"""Examples of what happens to messages later, for the OpenAPI document."""
+"""Examples of delayed messages, retries and dead letters, for the OpenAPI document."""
 
 from __future__ import annotations
 

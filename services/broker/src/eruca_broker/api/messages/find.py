@@ -1,4 +1,4 @@
-"""Finding messages by key or unique id, without knowing where they lie."""
+"""Find messages by key or unique id, without knowing their place."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ENCODER: Final = msgspec.json.Encoder()
     responses=answer(
         examples.FOUND_MESSAGES,
         model=FoundMessages,
-        description="The messages, newest first; an empty list where there is none.",
+        description="The messages, newest first; an empty list if there are none.",
     )
     | problems(TopicNotFoundError, OverloadedError),
 )
@@ -47,36 +47,44 @@ async def find_messages(
         Query(
             min_length=1,
             max_length=KEY_SIZE_MAX,
-            description="one of its keys, or its unique id; compared exactly",
+            description="one of the message's keys, or its unique id; compared exactly",
             examples=["UA1545"],
         ),
     ],
     begin: Annotated[
         Moment | None,
-        Query(alias="from", description="stored then or later", examples=["2026-11-21T08:00:00Z"]),
+        Query(
+            alias="from",
+            description="only messages stored at this time or later",
+            examples=["2026-11-21T08:00:00Z"],
+        ),
     ] = None,
     end: Annotated[
         Moment | None,
-        Query(alias="to", description="stored before then", examples=["2026-11-22T08:00:00Z"]),
+        Query(
+            alias="to",
+            description="only messages stored before this time",
+            examples=["2026-11-22T08:00:00Z"],
+        ),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=KEY_QUERY_COUNT_MAX)] = 32,
     cursor: Annotated[
         str | None,
-        Query(max_length=512, description="`next_cursor` of the page before; opaque"),
+        Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
     ] = None,
 ) -> Response:
     """Return the topic's messages on this broker that have the key, newest first, page by page.
 
-    Whatever was acknowledged before the request is found. Follow `next_cursor` until it is null:
-    then `is_complete` is true, unless `damaged` names records that the index leads to: nobody can
-    tell whether they have the key. A page ends with `limit` messages, or earlier where the bodies
-    would make it too large. Messages that are stored meanwhile do not shift pages.
+    Every message acknowledged before the request is found. Follow `next_cursor` until it is null.
+    Then `is_complete` is true, unless `damaged` lists records to which the index leads: they may
+    have the key. A page ends with `limit` messages, or earlier if the bodies would make it too
+    large. Messages stored meanwhile do not shift pages.
     """
     check_order(begin, end, pointer="/query/from")
     records, damaged = broker.finder.by_key(
         topic,
         key,
-        count_max=limit + 1,  # the last one only says that there are more
+        count_max=limit + 1,  # the last one only shows that there are more
         begin_ms=0 if begin is None else ms_not_before(begin),
         end_ms=OFFSET_MAX if end is None else ms_not_before(end) - 1,
         before_offset=_log_offset(cursor),
@@ -100,11 +108,11 @@ async def find_messages(
 
 
 def _log_offset(cursor: str | None) -> int | None:
-    """Return before which log offset a page begins; None: at the end."""
+    """Return the log offset before which a page begins; None: the log's end."""
     text = decode_cursor(cursor)
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        detail = "not a cursor that this look-up gave as next_cursor"
+        detail = "expected a next_cursor of this look-up"
         raise ValidationError.at("/query/cursor", detail)
     return int(text)

@@ -1,7 +1,7 @@
-"""One message whose body is the request's, octet for octet: nothing to escape, nothing to encode.
+"""One message whose body is the request's body: nothing to escape, nothing to encode.
 
-What JSON says beside the body is said in the query, under the same names, where percent-encoding
-lets it hold any character: ``?tag=png&keys=17&keys=cats&properties=camera=left&delay_seconds=5``.
+The query contains the other fields of the JSON form, under the same names. Percent-encoding lets
+them contain any character: ``?tag=png&keys=17&keys=cats&properties=camera=left&delay_seconds=5``.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from eruca_broker.api.bodies import place_of
 from eruca_broker.core.records.new_messages import Octets
 from eruca_chassis.requests.heads import fault
 
-_NO_BODY: Final[dict[str, str]] = {}  # it comes when the request's body is whole
+_NO_BODY: Final[dict[str, str]] = {}  # replaced when the request's body is whole
 
 
 def described_message(given: Mapping[str, Any]) -> NewMessage:
     """Return the message that a query describes, without its body.
 
     Args:
-        given: What the query says, by the names of :class:`NewMessage`; ``properties`` are texts.
+        given: The query's fields, by the names of :class:`NewMessage`; ``properties`` are texts.
 
     Raises:
-        ValidationError: A value is not allowed.
+        ValidationError: A value is invalid.
     """
     fields = {**given, "body": _NO_BODY, "properties": _by_name(given.get("properties", ()))}
     try:

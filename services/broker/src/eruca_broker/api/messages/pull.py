@@ -1,8 +1,8 @@
 """Pulling from one queue or many, as records or as JSON: hot routes.
 
-Records go out as the log's own bytes behind a preamble. JSON is rendered a stretch at a time, so
-that other requests get their turn; it ends early where uncompressed bodies would make it larger
-than asked for, and ``next_offset`` says where to go on.
+Records are the log's own bytes behind a preamble. JSON is rendered in portions, so that other
+requests get their turn. It ends early if decompressed bodies would exceed the requested size, and
+``next_offset`` says where to continue.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ _PULL_ERRORS: Final[tuple[type[ErucaError], ...]] = (
 
 
 class _Pull(NamedTuple):
-    """A pull of one queue: all that its head says."""
+    """A pull of one queue: the content of its head."""
 
     media_type: str  # of the answer
     queue: QueuePull
@@ -123,7 +123,7 @@ class _Pull(NamedTuple):
     responses=answer(
         examples.PULLED,
         model=PullAnswer,
-        description="What was found; `status` says why where that is nothing.",
+        description="The messages found; if there are none, `status` says why.",
         beside=(_RECORDS,),
     )
     | problems(*_PULL_ERRORS),
@@ -131,17 +131,18 @@ class _Pull(NamedTuple):
 class PullMessages(HotEndpoint[Broker]):
     """Read messages from `offset` on, in queue order.
 
-    No session is needed, and nothing is taken out of the queue. At the queue's end the request is
-    held for up to `wait_seconds`. It is answered as soon as a message arrives that the filter lets
-    pass, or at the end of that time with `no_new_message`, which is no error: pull again from
+    This needs no session and removes nothing from the queue. At the queue's end the request is held
+    for up to `wait_seconds`. It is answered as soon as a message arrives that passes the filter, or
+    at the end of that time with `no_new_message`. That is not an error: pull again from
     `next_offset`.
 
     With `Accept: application/vnd.eruca.records` the answer is the log's own bytes behind a
-    preamble. There a filter of tags compares their hashes alone, as the client must know; in JSON
-    the tags themselves are compared. A filter of type `sql92` is decided here in both forms.
+    preamble. In that form a filter by tags compares only their hashes, so the client must compare
+    the tags. In JSON the broker compares the tags themselves. It evaluates filters of type `sql92`
+    in both forms.
 
-    A filter that lets little through is answered after a bounded look at messages, with
-    `no_matched_message` and the `next_offset` it got to: pull again from there.
+    A filter that few messages pass is answered after a bounded number of messages, with
+    `no_matched_message` and the `next_offset` that it reached: pull again from there.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -155,22 +156,22 @@ class PullMessages(HotEndpoint[Broker]):
         queue_id: Annotated[QueueId, Path(examples=[0])],
         *,
         offset: Annotated[
-            Offset, Query(description="Queue offset of the first message wanted.", examples=[0])
+            Offset, Query(description="Queue offset of the first message to return.", examples=[0])
         ],
         count_max: Annotated[
             int,
-            Query(ge=1, le=PULL_COUNT_MAX, description="Messages in the answer, at most."),
+            Query(ge=1, le=PULL_COUNT_MAX, description="Maximum number of messages in the answer."),
         ] = PULL_COUNT_DEFAULT,
         bytes_max: Annotated[
             int,
             Query(
                 ge=1,
                 le=PULL_SIZE_MAX,
-                description="Bytes of records, at most; the first message always comes.",
+                description="Maximum bytes of records; the first message is always returned.",
             ),
         ] = PULL_SIZE_DEFAULT,
         wait_seconds: Annotated[
-            WaitSeconds, Query(description="How long to wait at the end of the queue.")
+            WaitSeconds, Query(description="The time to wait at the end of the queue.")
         ] = 0,
         expression: Annotated[
             str,
@@ -178,13 +179,13 @@ class PullMessages(HotEndpoint[Broker]):
                 alias="filter",
                 max_length=FILTER_SIZE_MAX,
                 description="Tags, as in `AA || UA`, or, with `filter_type=sql92`, a condition "
-                "over properties, as in `delay > 15 AND origin = 'JFK'`; `*` is all.",
+                "on properties, as in `delay > 15 AND origin = 'JFK'`; `*` is all messages.",
             ),
         ] = SUBSCRIBE_ALL,
-        filter_type: Annotated[FilterType, Query(description="What `filter` is.")] = "tag",
+        filter_type: Annotated[FilterType, Query(description="The type of `filter`.")] = "tag",
         include_system: IncludeSystem = False,
     ) -> _Pull:
-        """Return which messages are wanted, and in which form."""
+        """Return the requested messages and the requested form."""
         wanted = _filter(expression, filter_type, "query")
         return _Pull(
             choose(head.headers.get(b"accept"), _OFFERED),
@@ -193,7 +194,7 @@ class PullMessages(HotEndpoint[Broker]):
         )
 
     def handle(self, exchange: Exchange) -> None:
-        """Answer with what is there, or once something is."""
+        """Answer with the available messages, or once there are some."""
         media_type, queue, limits = exchange.request.meaning
         read = self._puller.pull(queue, limits)
         if read is not None:
@@ -240,7 +241,7 @@ class PullMessages(HotEndpoint[Broker]):
     responses=answer(
         examples.PULLED_MANY,
         model=MultiPullAnswer,
-        description="What was found, by queue.",
+        description="The messages found, by queue.",
         beside=(_RECORDS,),
     )
     | problems(MalformedBodyError, TooLargeError, UnsupportedMediaTypeError, *_PULL_ERRORS),
@@ -248,9 +249,9 @@ class PullMessages(HotEndpoint[Broker]):
 class PullManyQueues(HotEndpoint[Broker]):
     """Read from several queues in one request, as if each were pulled by itself.
 
-    Only queues with something to say are in the answer. Where none has anything the request is held
-    for up to `wait_seconds`, on all of them at once. The limits are of the whole answer, shared out
-    among the queues that have messages.
+    The answer contains only queues with messages or news. If there is none, the request is held for
+    up to `wait_seconds`, on all queues at once. The limits apply to the whole answer and are
+    divided among the queues that have messages.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -264,11 +265,11 @@ class PullManyQueues(HotEndpoint[Broker]):
         return choose(head.headers.get(b"accept"), _OFFERED)
 
     def admit(self, exchange: Exchange) -> None:
-        """Ask for the body."""
+        """Request the body."""
         exchange.expect_body(self._limit)
 
     def handle(self, exchange: Exchange) -> None:
-        """Answer with what is there, or once something is."""
+        """Answer with the available messages, or once there are some."""
         request = _MULTI_PULL.read(exchange.body)
         exchange.chunks.clear()
         queues = [
@@ -281,7 +282,7 @@ class PullManyQueues(HotEndpoint[Broker]):
             for index, position in enumerate(request.queues)
         ]
         limits = PullLimits(request.count_max, request.bytes_max, request.wait_seconds)
-        exchange.give_back()  # before the answer is paid for, or waited for
+        exchange.give_back()  # before the answer takes its budget, or waits
         sections = self._puller.pull_many(queues, limits)
         if sections is not None:
             self._answer(exchange, queues, limits, sections)
@@ -317,7 +318,7 @@ class PullManyQueues(HotEndpoint[Broker]):
 
 
 def _block(read: QueueRead) -> list[bytes | memoryview]:
-    """Return one queue's answer: its head, and its records or what is wrong with one."""
+    """Return one queue's answer: its head, and its records or the fault of one."""
     told = b"" if read.damage is None else str(read.damage).encode()
     head = encode_pull_head(
         read.status,
@@ -369,7 +370,7 @@ def _render_many(
 
 
 class _Renderer:
-    """Renders one answer's messages, which share what room there is for uncompressed bodies."""
+    """Renders one answer's messages, which share the room for decompressed bodies."""
 
     def __init__(self, bytes_max: int) -> None:
         self._room = bytes_max
@@ -377,13 +378,13 @@ class _Renderer:
 
     @property
     def is_full(self) -> bool:
-        """True if the answer ends here."""
+        """Return True if the answer ends here."""
         return self._room <= 0
 
     def answer(self, read: QueueRead, queue: QueuePull) -> Rendering[PullAnswer]:
-        """Return what was read of one queue, ended early where there is no more room.
+        """Return the messages read from one queue; end early if there is no more room.
 
-        Tags are compared here: with JSON there is no SDK that would do it.
+        Tags are compared here: a client of JSON has no SDK to do it.
         """
         messages: list[PulledMessage] = []
         next_offset = read.next_offset
@@ -404,7 +405,7 @@ class _Renderer:
                 yield
         status = read.status
         if status is PullStatus.FOUND and not messages:
-            status = PullStatus.NO_MATCHED_MESSAGE  # the tags' hashes were alike, and nothing else
+            status = PullStatus.NO_MATCHED_MESSAGE  # only the tags' hashes were equal
         return PullAnswer(
             status=status,
             messages=messages,
@@ -415,7 +416,7 @@ class _Renderer:
 
 
 def _filter(expression: str, filter_type: FilterType, part: str) -> MessageFilter:
-    """Return what a filter lets through; *part* says where in the request it stands."""
+    """Return the parsed filter; *part* is its place in the request."""
     if len(expression) > FILTER_SIZE_MAX:
         raise fault(part, "filter", f"it has more than {FILTER_SIZE_MAX} characters")
     try:

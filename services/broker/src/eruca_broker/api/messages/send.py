@@ -1,8 +1,8 @@
 """Sending to a topic, as JSON, as octets or as records: hot routes.
 
-What can be refused without the body is refused before it is read. An answer comes once the
-messages are as durable as the broker promises; a client that leaves earlier changes nothing about
-what happens to them.
+A request that can be refused without its body is refused before the body is read. The answer comes
+once the messages are as durable as the broker promises. If a client disconnects earlier, its
+messages are stored all the same.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ IdempotencyKey = Annotated[
         examples=["order-17"],
     ),
 ]
-_IN_OCTETS: Final = f"Only of `{OCTETS_MEDIA_TYPE}`: JSON says it in the body."
+_IN_OCTETS: Final = f"Only for `{OCTETS_MEDIA_TYPE}`: in JSON it is in the body."
 _MESSAGE_SCHEMA: Final = msgspec.json.schema_components([NewMessage])[1]["NewMessage"]
 
 
@@ -170,8 +170,8 @@ class _Wanted(NamedTuple):
 
     topic: str
     queue_id: int | None  # None: a sharding key selects it, or the queues take turns
-    key: str | None  # under which idempotency key
-    described: NewMessage | None  # by the query, where the body is one message's octets
+    key: str | None  # the request's idempotency key
+    described: NewMessage | None  # by the query, if the body is one message's octets
 
 
 @router.hot(
@@ -185,7 +185,7 @@ class _Wanted(NamedTuple):
         examples.RECEIPT,
         HTTPStatus.CREATED,
         model=_ANSWER,
-        description="Stored. A batch is answered with a list, in its order.",
+        description="Stored. The answer to a batch is a list, in its order.",
         headers=_REPLAYED,
     )
     | problems(MalformedBodyError, *_SEND_ERRORS, MisdirectedError),
@@ -194,29 +194,30 @@ class SendMessages(HotEndpoint[Broker]):
     """Append a message, or `{"messages": [...]}`, which is stored as a whole or not at all.
 
     A batch goes to one queue. The answer comes once the messages are as durable as `durability`
-    says. `flushed` survives power loss. `written` survives the broker's death but not the
-    machine's, which may leave the beginning of a batch. A client that gets no answer cannot know,
-    and sends again: consumers must expect duplicates, unless it sends under a key.
+    says. `flushed` survives a power failure. `written` survives the broker's death but not the
+    machine's, which may leave the beginning of a batch. A client that gets no answer cannot know
+    whether the message is stored, and sends again. So consumers must expect duplicates, unless the
+    client uses an idempotency key.
 
-    As `application/octet-stream` the body is one message's body as it is. The query then says what
-    JSON has beside it, under the same names.
+    With `application/octet-stream` the body is one message's body as it is. The query then contains
+    the other fields of the JSON form, under the same names.
 
-    A body sent as `json` is stored without the white space between its tokens, and comes back as
-    `json`. A `traceparent` of the request, with its `tracestate`, becomes a property of its
-    messages, unless they have one.
+    A body sent as `json` is stored without white space between its tokens, and is returned as
+    `json`. The request's `traceparent` and `tracestate` become properties of its messages, unless
+    these have their own.
 
-    With an `Idempotency-Key` that was used before, nothing is stored again. The same content, of
-    JSON the same value, is answered with the first receipts and `Idempotent-Replayed: true`; any
-    other with 422 `idempotency-key-reused`. While the first send is under way, a second one waits
-    for it. This holds on one broker, for one topic, within the broker's
-    `idempotency_window_seconds` (a day by default), and never longer than retention keeps the
-    messages. The key becomes the message's id; the messages of a batch get `KEY-0`, `KEY-1` … If
-    they bring ids, the first one's must be the key.
+    If the `Idempotency-Key` was used before, nothing is stored again. The same content (JSON is
+    compared by value) gets the first receipts and `Idempotent-Replayed: true`. Any other content
+    gets 422 `idempotency-key-reused`. A second send waits while the first is in progress. A key is
+    valid on one broker, for one topic, within the broker's `idempotency_window_seconds` (a day by
+    default), and never longer than retention keeps the messages. The key becomes the message's id;
+    the messages of a batch get `KEY-0`, `KEY-1` … If they have ids, the first one's must be the
+    key.
 
-    Messages of one `sharding_key` always go to the same queue. Without one the topic's queues take
-    turns, or `queue_id` says which. If the topic has an `order_config`, a key has one queue among
-    those of all brokers, and another broker than that queue's answers 421. A topic that does not
-    exist is created, unless the broker is set not to.
+    Messages with the same `sharding_key` always go to the same queue. Without one the topic's
+    queues take turns, or `queue_id` selects the queue. If the topic has an `order_config`, a key
+    has one queue among those of all brokers, and any broker but that queue's answers 421. An
+    unknown topic is created, unless the broker's settings forbid it.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -245,9 +246,10 @@ class SendMessages(HotEndpoint[Broker]):
             list[str] | None, _field("keys", "A key of the message; may be given several times.")
         ] = None,
         sharding_key: Annotated[
-            str | None, _field("sharding_key", "What selects the queue: same key, same queue.")
+            str | None,
+            _field("sharding_key", "Selects the queue: the same key goes to the same queue."),
         ] = None,
-        message_id: Annotated[str | None, _field("message_id", "Its unique id.")] = None,
+        message_id: Annotated[str | None, _field("message_id", "The message's unique id.")] = None,
         flag: Annotated[
             int | None,
             Query(
@@ -257,14 +259,14 @@ class SendMessages(HotEndpoint[Broker]):
             ),
         ] = None,
         deliver_at: Annotated[
-            str | None, _field("deliver_at", "When it is to be delivered (RFC 3339).")
+            str | None, _field("deliver_at", "The time of its delivery (RFC 3339).")
         ] = None,
         delay_seconds: Annotated[
             float | None,
             Query(
                 ge=0,
                 le=DELAY_SECONDS_MAX,
-                description=f"How long it waits before it is delivered. {_IN_OCTETS}",
+                description=f"The delay before its delivery. {_IN_OCTETS}",
             ),
         ] = None,
         delay_level: Annotated[
@@ -272,7 +274,7 @@ class SendMessages(HotEndpoint[Broker]):
             Query(
                 ge=1,
                 le=DELAY_LEVEL_MAX,
-                description=f"The same, by RocketMQ's levels. {_IN_OCTETS}",
+                description=f"The same delay, by RocketMQ's levels. {_IN_OCTETS}",
             ),
         ] = None,
         properties: Annotated[
@@ -284,7 +286,7 @@ class SendMessages(HotEndpoint[Broker]):
         ] = None,
         idempotency_key: IdempotencyKey = None,
     ) -> _Wanted:
-        """Return where the messages go, and what the query says of one that comes as octets."""
+        """Return the destination of the messages, and the fields that the query has for octets."""
         choose(head.headers.get(b"accept"), _ANSWERED_IN)
         given = {
             "tag": tag,
@@ -303,13 +305,13 @@ class SendMessages(HotEndpoint[Broker]):
         return _Wanted(topic, queue_id, _key(idempotency_key), described)
 
     def admit(self, exchange: Exchange) -> None:
-        """Refuse what can be refused without the body."""
+        """Refuse the request if the head is enough to refuse it."""
         topic, queue_id, key, described = exchange.request.meaning
         self._sender.admit(topic, queue_id, may_be_stored=key is not None)
         exchange.expect_body(self._json_limit if described is None else self._octets_limit)
 
     def handle(self, exchange: Exchange) -> None:
-        """Store the messages; the answer comes from :meth:`_answer`."""
+        """Store the messages; :meth:`_answer` answers."""
         topic, queue_id, key, described = exchange.request.meaning
         body = exchange.body
         is_batch = described is None and _IS_BATCH.match(body) is not None
@@ -366,14 +368,14 @@ class SendMessages(HotEndpoint[Broker]):
     | problems(MalformedBatchError, *_SEND_ERRORS),
 )
 class SendRecords(HotEndpoint[Broker]):
-    """Append a batch that the client has encoded as the log stores it: the fast way, the SDK's.
+    """Append a batch that the client has encoded as the log stores it; the SDK's fast way.
 
-    The broker's fields are left zero. The batch is checked as a whole and stored as a whole, at
+    The broker's fields must be zero. The batch is verified as a whole. It is stored as a whole, at
     consecutive offsets, or refused. The answer comes once it is as durable as `durability` says.
 
     An `Idempotency-Key` must be the first record's unique id; it works as for sending messages.
 
-    The layout of a batch is in the SDK's `eruca.contract.wire` and `eruca.contract.records`.
+    The SDK's `eruca.contract.wire` and `eruca.contract.records` describe the layout of a batch.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -389,18 +391,18 @@ class SendRecords(HotEndpoint[Broker]):
         *,
         idempotency_key: IdempotencyKey = None,
     ) -> tuple[str, int, str | None]:
-        """Return where the records go, and under which idempotency key."""
+        """Return the destination of the records, and their idempotency key."""
         choose(head.headers.get(b"accept"), _ANSWERED_IN)
         return topic, queue_id, _key(idempotency_key)
 
     def admit(self, exchange: Exchange) -> None:
-        """Refuse what can be refused without the body."""
+        """Refuse the request if the head is enough to refuse it."""
         topic, queue_id, key = exchange.request.meaning
         self._sender.admit(topic, queue_id, may_be_stored=key is not None)
         exchange.expect_body(self._limit)
 
     def handle(self, exchange: Exchange) -> None:
-        """Store the batch; the answer comes from :meth:`_answer`."""
+        """Store the batch; :meth:`_answer` answers."""
         topic, queue_id, key = exchange.request.meaning
         peer = born_host(exchange.client)
         done = partial(exchange.resume, self._answer, exchange)
@@ -420,12 +422,14 @@ class SendRecords(HotEndpoint[Broker]):
 
 
 def _described(media_type: str | None, given: Mapping[str, Any]) -> NewMessage | None:
-    """Return the message that the query describes, None where the body says everything."""
+    """Return the message that the query describes; None if the body contains everything."""
     if media_type == OCTETS_MEDIA_TYPE:
         return described_message(given)
     for name in given:
         raise fault(
-            "query", name, f"JSON says it in the body; only {OCTETS_MEDIA_TYPE} says it here"
+            "query",
+            name,
+            f"only {OCTETS_MEDIA_TYPE} has this field in the query; in JSON it is in the body",
         )
     return None
 

@@ -1,1 +1,1 @@
-"""Transactions: beginning and deciding them, checking them, looking at them."""
+"""Transactions: begin, decide, check and show them."""

@@ -1,4 +1,4 @@
-"""The requests of transaction checkers: being granted a check, and expiring a transaction."""
+"""The requests of transaction checkers: get a check granted, and expire a transaction."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 @router.post(
     "/{transaction_id}:check",
     operation_id="checkTransaction",
-    summary="Be granted a check",
+    summary="Request a check",
     responses=answer(examples.CHECK_GRANT)
     | problems(TransactionNotFoundError, AlreadyDecidedError, CheckOutOfTurnError, *WRITE_REFUSALS),
 )
@@ -50,9 +50,9 @@ async def check_transaction(
 ) -> CheckGrant:
     """Record that this checker asks the producer group now; for transaction checkers.
 
-    `number` is one more than there have been checks. Of two checkers that want to send the same
-    one only the first is granted it, the other gets 409 `check-out-of-turn`: so no check is sent
-    twice. 409 `already-decided` says that none is needed any more.
+    `number` is the number of earlier checks plus one. Of two checkers that request the same number
+    only the first gets it. The other gets 409 `check-out-of-turn`, so no check is sent twice. 409
+    `already-decided` means that no check is needed any more.
     """
     return await _told(partial(broker.transactions.check, transaction_id, request))
 
@@ -60,13 +60,13 @@ async def check_transaction(
 @router.post(
     "/{transaction_id}:expire",
     operation_id="expireTransaction",
-    summary="Give up on a transaction",
+    summary="Expire a transaction",
     status_code=HTTPStatus.OK,
     response_class=Response,
     responses=answer(
         examples.PARKED,
         model=DecisionReceipt,
-        description="Parked; `repeated` where it was before.",
+        description="Parked; `repeated` if it was parked before.",
     )
     | problems(TransactionNotFoundError, AlreadyDecidedError, CheckOutOfTurnError, *WRITE_REFUSALS),
 )
@@ -78,19 +78,19 @@ async def expire_transaction(
     """Roll back a transaction that nobody decided, and park it; for transaction checkers.
 
     Its half message is stored in `TRANS_CHECK_MAX_TIME_TOPIC`, in one write with the decision. An
-    operator sees it with `state=parked`, and commits or discards it with `:commit` and `:rollback`,
-    giving a reason. 409 where it has been checked another number of times than `checks`.
+    operator lists it with `state=parked`, and commits or discards it with `:commit` and
+    `:rollback`, giving a reason. The answer is 409 if the number of its checks is not `checks`.
     """
     receipt = await _told(partial(broker.transactions.expire, transaction_id, request))
     return Response(_ENCODER.encode(receipt), media_type=JSON_MEDIA_TYPE)
 
 
 async def _told(begin: Callable[[Callable[[_T | Exception], None]], None]) -> _T:
-    """Return what *begin* is told in the end; raise it where that is an exception."""
+    """Return the result that *begin* passes to its callback; raise it if it is an exception."""
     future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
 
     def settle(outcome: _T | Exception) -> None:
-        if future.done():  # whoever waited has left
+        if future.done():  # the waiting client has left
             return
         if isinstance(outcome, Exception):
             future.set_exception(outcome)

@@ -1,7 +1,7 @@
-"""Beginning and deciding transactions: hot routes, for a transaction is two of these requests.
+"""Begin and decide transactions: hot routes, because each transaction needs two of them.
 
-An answer comes once what it says is as durable as the broker promises; a client that leaves earlier
-changes nothing about what happens, and learns it by asking again.
+An answer comes once its content is as durable as the broker promises. A client that disconnects
+earlier does not change what happens, and can ask again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _WRITE_ERRORS: Final[tuple[type[ErucaError], ...]] = (
     OverloadedError,
     *WRITE_REFUSALS,
 )
-_DECIDED: Final = "Decided; `repeated` where it had been decided so before."
+_DECIDED: Final = "Decided; `repeated` if the same decision was made before."
 _DECIDE_ERRORS: Final = problems(
     TransactionNotFoundError,
     TopicNotFoundError,
@@ -105,7 +105,7 @@ _DECIDE_ERRORS: Final = problems(
     | answer(
         examples.RECEIPT | {"repeated": True},
         model=TransactionReceipt,
-        description="It had been stored before, and is not decided.",
+        description="It was stored before, and is not decided.",
     )
     | problems(
         PermissionDeniedError,
@@ -123,13 +123,13 @@ _DECIDE_ERRORS: Final = problems(
 class BeginTransaction(HotEndpoint[Broker]):
     """Store a message that no consumer sees until it is committed.
 
-    Do the local work after the answer, then commit or roll back at this same broker. If neither
-    happens, the transaction checker asks the producer group. In the end it rolls the message back,
-    and parks it for an operator.
+    Do the local work after the answer. Then commit or roll back at this same broker. If neither
+    happens, the transaction checker asks the producer group. In the end the broker rolls the
+    message back and parks it for an operator.
 
-    The transaction's id is the message's `message_id`, or one that is made here. With an id of its
-    own a request may be repeated: the answer is then 200 and `repeated`. A delay counts from the
-    commit; `deliver_at` is a time all the same.
+    The transaction's id is the message's `message_id`, or one that is generated here. With an id of
+    its own a request may be repeated: the answer is then 200 with `repeated`. A delay counts from
+    the commit; `deliver_at` stays that time.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -138,24 +138,24 @@ class BeginTransaction(HotEndpoint[Broker]):
 
     @staticmethod
     def read(head: RequestHead) -> None:
-        """Refuse what a half message has no use for."""
+        """Refuse the fields that a half message does not use."""
         if _KEY_HEADER in head.headers:
-            detail = "half messages take no idempotency key"
+            detail = "half messages do not accept an idempotency key"
             raise ValidationError(
                 detail,
                 errors=[{"pointer": "/header/idempotency-key", "detail": detail}],
-                fix="give the message a message_id instead: what comes again under it is answered "
-                "with the transaction that there is",
+                fix="give the message a message_id instead: a repeated request with the same id "
+                "gets the existing transaction",
             )
         choose(head.headers.get(b"accept"), _ANSWERED_IN)
 
     def admit(self, exchange: Exchange) -> None:
-        """Refuse what can be refused without the body."""
+        """Refuse the request if the head is enough to refuse it."""
         self._transactions.admit()
         exchange.expect_body(self._limit)
 
     def handle(self, exchange: Exchange) -> None:
-        """Store the half message; the answer comes from :func:`_answer_begin`."""
+        """Store the half message; :func:`_answer_begin` answers."""
         request = _NEW.read(exchange.body)
         [message] = traced([request.message], exchange.request)
         request = msgspec.structs.replace(request, message=message)
@@ -178,21 +178,21 @@ class _Decision(HotEndpoint[Broker]):
 
     @staticmethod
     def read(head: RequestHead, transaction_id: Annotated[TransactionId, Path()]) -> str:
-        """Return which transaction is decided."""
+        """Return the id of the transaction."""
         if len(transaction_id) > TRANSACTION_ID_SIZE_MAX:
             raise TransactionNotFoundError(
-                f"no transaction's id has more than {TRANSACTION_ID_SIZE_MAX} characters"
+                f"a transaction id has at most {TRANSACTION_ID_SIZE_MAX} characters"
             )
         choose(head.headers.get(b"accept"), _ANSWERED_IN)
         return transaction_id
 
     def admit(self, exchange: Exchange) -> None:
-        """Refuse what can be refused without the body."""
+        """Refuse the request if the head is enough to refuse it."""
         self._transactions.admit()
         exchange.expect_body(self._limit)
 
     def handle(self, exchange: Exchange) -> None:
-        """Decide; the answer comes from :func:`_answer_decision`."""
+        """Decide; :func:`_answer_decision` answers."""
         self._transactions.decide(
             exchange.request.meaning,
             self.outcome,
@@ -211,10 +211,10 @@ class _Decision(HotEndpoint[Broker]):
     | _DECIDE_ERRORS,
 )
 class CommitTransaction(_Decision):
-    """Let the message be seen: it is stored in its queue, in one write with the decision.
+    """Make the message visible: it is stored in its queue, in one write with the decision.
 
-    The first decision wins. Committing again is answered the same, with `repeated`. Committing what
-    was rolled back is 409 `already-decided`, whose `decision` says when and by whom.
+    The first decision wins. Another commit gets the same answer, with `repeated`. A commit after a
+    rollback is 409 `already-decided`; its `decision` contains the time and the author.
 
     An operator may still commit a transaction that is `parked`.
     """
@@ -233,9 +233,9 @@ class CommitTransaction(_Decision):
     | _DECIDE_ERRORS,
 )
 class RollBackTransaction(_Decision):
-    """Ensure that the message is never seen.
+    """Ensure that the message is never visible.
 
-    The first decision wins, as for committing. An operator who rolls back a parked transaction
+    The first decision wins, as for a commit. An operator who rolls back a parked transaction
     discards it.
     """
 

@@ -1,4 +1,4 @@
-"""Transactions that are not over, and each with its history."""
+"""Transactions that are not over, and the history of each transaction."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ async def list_transactions(
     *,
     state: Annotated[
         Literal["pending", "parked"] | None,
-        Query(description="`parked`: given up on, and waiting for an operator"),
+        Query(description="`parked`: expired, and waiting for an operator"),
     ] = None,
     producer_group: Annotated[GroupName | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
     cursor: Annotated[
         str | None,
-        Query(max_length=512, description="`next_cursor` of the page before; opaque"),
+        Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
     ] = None,
 ) -> TransactionList:
-    """Return this broker's pending and parked transactions, oldest first, a page at a time.
+    """Return this broker's pending and parked transactions, oldest first, page by page.
 
-    Follow `next_cursor` until it is null. What is decided meanwhile is left out. A transaction that
-    is over is found by its id, for as long as the log remembers it.
+    Follow `next_cursor` until it is null. Transactions that are decided meanwhile are omitted. A
+    transaction that is over is found by its id, as long as the log contains its decision.
     """
     page, following = broker.transaction_views.page(
         state=state, producer_group=producer_group, limit=limit, after=_decoded(cursor)
@@ -54,16 +54,16 @@ async def list_transactions(
 @router.get(
     "/{transaction_id}",
     operation_id="getTransaction",
-    summary="Look at a transaction",
+    summary="Show a transaction",
     responses=answer(examples.DETAIL) | problems(TransactionNotFoundError),
 )
 async def get_transaction(
     transaction_id: Annotated[TransactionId, Path()], broker: TheBroker
 ) -> TransactionDetail:
-    """Return a transaction with its message and everything that happened to it, oldest first.
+    """Return a transaction with its message and its history, oldest event first.
 
-    Also one that is over, as long as the log remembers its decision. `half_log_offset` and
-    `message` are null where retention has deleted the half message.
+    A transaction that is over is found as long as the log contains its decision. `half_log_offset`
+    and `message` are null if retention has deleted the half message.
     """
     return broker.transaction_views.get(transaction_id)
 
@@ -73,6 +73,6 @@ def _decoded(cursor: str | None) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        detail = "not a cursor that this list gave as next_cursor"
+        detail = "expected a next_cursor of this list"
         raise ValidationError.at("/query/cursor", detail)
     return int(text)

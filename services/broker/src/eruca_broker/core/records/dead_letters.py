@@ -52,14 +52,14 @@ SENT_BACK_NAMES: Final = frozenset(
         names.DEAD_ERROR,
     )
 )
-"""Properties that tell of a message's way."""
+"""Properties that record a message's history."""
 
 _DROPPED_NAMES: Final = SENT_BACK_NAMES | WAITING_NAMES
 _CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f]")  # separators of properties are among them
 
 
 DAMAGED: Final = "damaged"
-"""The reason of a letter that stands for a message nobody can read."""
+"""The reason of a letter that replaces a damaged message."""
 
 
 class Origin(NamedTuple):

@@ -13,9 +13,9 @@ class DeliveryCounts:
 
     def __init__(self) -> None:
         self.requests = 0  # for messages
-        self.held = 0  # of them, those that had to wait
+        self.held = 0  # those of them that were held
         self.handed_out = 0  # messages
-        self.handed_out_again = 0  # of them, those that were not for the first time
+        self.handed_out_again = 0  # those of them that were redelivered
         self.acked = 0
         self.nacked = 0
         self.extended = 0

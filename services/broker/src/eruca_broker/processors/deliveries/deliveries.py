@@ -1,14 +1,13 @@
 """Deliveries: consuming without a session, message by message.
 
-Each request is decided and recorded in its group's turn, and answered once what it changes is as
-durable as a message would be: a handle that a client has seen survives the broker. Requests for
-messages that come at the same time have a turn together, and so have acknowledgements
-(:mod:`~eruca_broker.processors.deliveries.gathering`). A request that waits holds no turn, and one
-whose client leaves meanwhile is handed nothing.
+Each request is decided and recorded in its group's turn. It is answered once its changes are as
+durable as a message would be: a handle that a client has seen survives the broker. Concurrent
+requests for messages share a turn, and so do concurrent acknowledgements
+(:mod:`~eruca_broker.processors.deliveries.gathering`). A held request holds no turn. If its client
+disconnects meanwhile, it gets no messages.
 
-Members with locks and deliveries share a group's positions and never a queue: a locked queue hands
-nothing out, and a queue with messages handed out is not locked before they are done or their time
-is over.
+Members with locks and deliveries share a group's positions and never a queue. Deliveries skip a
+locked queue. A queue with leased messages is not locked before they are finished or expired.
 
 Source: RocketMQ 5.3, ``PopMessageProcessor``, ``AckMessageProcessor``,
 ``ChangeInvisibleTimeProcessor``.
@@ -67,11 +66,11 @@ from eruca_broker.processors.topics import Topics
 from eruca_chassis.asgi import ClientGoneError, Receive
 from eruca_chassis.held import Release
 
-GIVEN_UP_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes of a request's dead letters; one always goes
+GIVEN_UP_SIZE_MAX: Final = 16 * 1024 * 1024  # bytes of a request's dead letters, unless one
 
 
 class Deliveries:
-    """Hands messages out and takes handles back."""
+    """Leases messages and finishes them by their handles."""
 
     def __init__(
         self,
@@ -108,18 +107,18 @@ class Deliveries:
     async def receive(
         self, name: str, request: DeliveryRequest, receive: Receive
     ) -> DeliveryAnswer:
-        """Hand out messages of a topic; where there is none, wait for some.
+        """Lease messages of a topic; if there are none, wait for some.
 
         Raises:
-            FilterSyntaxError: The filter means nothing.
+            FilterSyntaxError: The filter is invalid.
             TopicNotFoundError, PermissionDeniedError, SystemTopicError: The topic cannot be read.
             GroupNotFoundError: There is no such group, and using it does not create it.
             SubscriptionConflictError: The group consumes the topic with another filter.
-            ConflictError: It is broadcasting; or there are as many groups, or topics of a group,
-                as are allowed.
-            OverloadedError: As many requests as are allowed are being held.
-            UnavailableError: Nothing was found, and a queue cannot be read, or lacks what is in
-                the log.
+            ConflictError: It is broadcasting; or the maximum of groups, or of a group's topics, is
+                reached.
+            OverloadedError: The maximum of held requests is reached.
+            UnavailableError: Nothing was found, and a queue cannot be read, or lacks messages that
+                are in the log.
         """
         wanted = Wanted(
             request.topic,
@@ -138,7 +137,7 @@ class Deliveries:
         topic = self._topics.get(request.topic)
         with self.waiters.waiting(name, topic.name, topic.read_queue_count) as place:
             while True:
-                # Also at first: what came between the look above and the registration.
+                # Also at first: for messages that came between the look above and the registration.
                 found = await self._asks.done(name, Ask(request, wanted, scanned, is_last))
                 if is_last or found.deliveries:
                     return found.settled()
@@ -151,25 +150,25 @@ class Deliveries:
                     return found.settled()
                 is_last = released is Release.EXPIRED and pause >= left
                 if pause <= 0:
-                    await asyncio.sleep(0)  # a long way through a queue is shared with the others
+                    await asyncio.sleep(0)  # a long scan of a queue is shared with the others
 
     async def ack(self, name: str, acks: DeliveryAcks) -> None:
         """Finish messages, all or none; durable on return.
 
         Raises:
             GroupNotFoundError: There is no such group.
-            ValidationError: A handle is none.
-            StaleHandleError, ExpiredHandleError: A message is not the client's any more.
+            ValidationError: A handle is invalid.
+            StaleHandleError, ExpiredHandleError: A message is no longer the client's.
         """
         await self._acks.done(name, read_handles(acks.handles))
 
     async def extend(self, name: str, extension: DeliveryExtension) -> ExtendedDeliveries:
-        """Give clients more time for messages, all or none; durable on return.
+        """Extend the leases of messages, all or none; durable on return.
 
         Raises:
             GroupNotFoundError: There is no such group.
-            ValidationError: A handle is none.
-            StaleHandleError, ExpiredHandleError: A message is not the client's any more.
+            ValidationError: A handle is invalid.
+            StaleHandleError, ExpiredHandleError: A message is no longer the client's.
         """
         handles = read_handles(extension.handles)
         async with self._work.changes.turn(name):
@@ -179,17 +178,19 @@ class Deliveries:
             visible_at = now_ms + round(extension.invisible_seconds * 1_000)
             await self._work.changes.record(DeliveriesExtended(name, visible_at, _refs(held)))
             self.counts.extended += len(held)
-            self._work.watchers.wake(name, _queues(held))  # it may be less time than it was
+            self._work.watchers.wake(name, _queues(held))  # may also be earlier than before
             return ExtendedDeliveries(visible_at=moment(visible_at))
 
     async def nack(self, name: str, nacks: DeliveryNacks) -> NackResults:
-        """Give messages up, all or none: they come again, or are dead letters. Durable on return.
+        """Reject messages (nack), all or none; durable on return.
+
+        They are redelivered, or become dead letters.
 
         Raises:
             GroupNotFoundError: There is no such group.
-            ValidationError: A handle is none.
-            StaleHandleError, ExpiredHandleError: A message is not the client's any more.
-            TooLargeError: Those that are dead letters from now on are too much for one request.
+            ValidationError: A handle is invalid.
+            StaleHandleError, ExpiredHandleError: A message is no longer the client's.
+            TooLargeError: The new dead letters are too large for one request.
         """
         handles = read_handles(nacks.handles)
         async with self._work.changes.turn(name):
@@ -276,8 +277,8 @@ class Deliveries:
             size += dead_delivery.size
             if given_up and size > GIVEN_UP_SIZE_MAX:
                 raise TooLargeError(
-                    f"more than {GIVEN_UP_SIZE_MAX} bytes of messages would be dead letters",
-                    fix="give fewer of them up at once",
+                    f"the new dead letters take more than {GIVEN_UP_SIZE_MAX} bytes",
+                    fix="reject fewer messages in one request",
                 )
             given_up.append(dead_delivery)
         return given_up
@@ -290,7 +291,7 @@ class Deliveries:
         )
 
     def _wake(self, group: Group, held: Sequence[HeldDelivery], full: set[Queue]) -> None:
-        """Wake whom it concerns that messages are done: hardly ever anybody."""
+        """Wake the requests to which finished messages matter; there is hardly ever one."""
         leases = self._work.store.state.leases
         self._work.watchers.wake(
             group.name,

@@ -1,12 +1,12 @@
-"""Requests about one group that are done together: decided in one turn, recorded in one write.
+"""Requests about one group that share a turn: decided in order, recorded in one write.
 
-A turn ends when what was decided is in the log, under synchronous flush on the disk. Requests of
-one kind that come while a turn is taken therefore gather, and have the next one together::
+A turn ends when its decisions are in the log, and under synchronous flush on the disk. So requests
+of one kind that come while a turn is taken gather, and share the next turn::
 
     request ──► round ──turn──► decided, one after the other ──► recorded, at once ──► answered
                   ▲  further requests join until the round has its turn, or is full
 
-What each is told is what it would have been told had they come one after the other.
+Each gets the same answer as if they had come one after the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Do: TypeAlias = Callable[[str, Sequence[Asked]], Awaitable[Sequence[Told | Eruc
 
 
 class _Round(Generic[Asked, Told]):
-    """Requests that will have a turn together."""
+    """Requests that will share a turn."""
 
     def __init__(self) -> None:
         self.requests: list[Asked] = []
@@ -38,8 +38,8 @@ class Gathering(Generic[Asked, Told]):
 
     Args:
         turn: Gives a group's turn.
-        do: Does the requests of a round, in the group's turn; returns an outcome for each. What it
-            raises, each of them gets.
+        do: Does the requests of a round, in the group's turn; returns an outcome for each. An error
+            that it raises is the outcome of each.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class Gathering(Generic[Asked, Told]):
     ) -> None:
         self._turn = turn
         self._do = do
-        self._rounds: dict[str, _Round[Asked, Told]] = {}  # that others may join, by group
+        self._rounds: dict[str, _Round[Asked, Told]] = {}  # rounds that others may join, by group
 
     async def done(self, group: str, asked: Asked) -> Told:
-        """Return what a request is told.
+        """Return the outcome of a request.
 
         Raises:
-            ErucaError: As *do* gave or raised it.
+            ErucaError: As *do* returned or raised it.
         """
         joined = self._rounds.get(group)
         if joined is None or len(joined.requests) >= ROUND_MAX:
@@ -62,7 +62,7 @@ class Gathering(Generic[Asked, Told]):
         place = len(joined.requests)
         joined.requests.append(asked)
         assert joined.task is not None
-        # Whoever is cancelled leaves the others alone; what was asked is done all the same.
+        # A cancelled caller does not affect the others; its request is done all the same.
         told = (await asyncio.shield(joined.task))[place]
         if isinstance(told, ErucaError):
             raise told

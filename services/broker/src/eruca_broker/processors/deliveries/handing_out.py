@@ -1,6 +1,6 @@
-"""Handing messages out: requests that come at the same time share a look, and a write.
+"""Leasing for concurrent requests: they share a look, and a write.
 
-What each gets is what it would have got had they come one after the other.
+Each gets the same messages as if they had come one after the other.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Found(NamedTuple):
     """The answer to a request, if it does not wait."""
 
     answer: DeliveryAnswer
-    pause_seconds: float | None  # until it is worth looking again; None: until something happens
-    fault: UnavailableError | None  # to be told instead of an answer that there is nothing
+    pause_seconds: float | None  # until another look is worthwhile; None: until something happens
+    fault: UnavailableError | None  # raised instead of an empty answer
 
     def settled(self) -> DeliveryAnswer:
-        """Return what the request ends with.
+        """Return the end of the request.
 
         Raises:
-            UnavailableError: There is nothing, as far as the queues that can be read tell.
+            UnavailableError: The queues that can be read contain nothing for it.
         """
         if self.fault is not None:
             raise self.fault
@@ -53,16 +53,16 @@ class Found(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A request for messages that is to be looked for now."""
+    """A request for messages that needs a look now."""
 
     request: DeliveryRequest
     wanted: Wanted
-    scanned: dict[Queue, Scanned]  # brought up to date
+    scanned: dict[Queue, Scanned]  # updated
     is_last: bool  # whether the request ends with this look
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """The key that requests share if one look can serve them."""
+        """Return the key that requests share if one look can serve them."""
         request = self.request
         return (
             request.topic,
@@ -100,7 +100,7 @@ class HandingOut:
         self._joining = DeliveryJoining(work, topics)
 
     async def hand_out(self, name: str, asks: Sequence[Ask]) -> list[Found | ErucaError]:
-        """Look for messages for several requests, in the group's turn; those alike share a look."""
+        """Look for messages for several requests, in the group's turn; equal ones share a look."""
         outcomes: dict[int, Found | ErucaError] = {}
         alike: dict[tuple[object, ...], list[int]] = {}
         for number, ask in enumerate(asks):
@@ -114,21 +114,22 @@ class HandingOut:
                     outcomes |= dict.fromkeys(left, error)
                     break
                 outcomes |= zip(left, found, strict=True)
-                # Whose last look it was, is told that there is nothing only once that is so.
+                # On its last look, a request may get an empty answer only if nothing is left to
+                # read.
                 with_none = [n for n, one in zip(left, found, strict=True) if not one.deliveries]
                 left = with_none if asks[left[0]].is_last and len(with_none) < len(left) else []
         return [outcomes[number] for number in range(len(asks))]
 
     async def _share_out(self, name: str, asks: Sequence[Ask]) -> list[Found]:
-        """Look once for requests that are alike, and share what is found in their order."""
+        """Look once for equal requests, and divide the messages in their order."""
         request, wanted, _, is_last = asks[0]
         self._check_readable(request.topic)
         await self._members.free_over(name)
         group = await self._groups.created(name, request.start)
-        # Again where the topic has got queues meanwhile; where it has been deleted, this says so.
+        # Again if the topic has got queues meanwhile; if it was deleted, this raises an error.
         while joining := list(self._joining.events(group, request)):
             await self._work.changes.record_each(joining)
-            # Not the one from before: where a segment began with this, its snapshot is the state.
+            # Not the earlier object: if this began a segment, its snapshot is the state.
             group = await self._groups.created(name, request.start)
         now_ms = self._work.clock.now_ms()
         counts = [ask.wanted.count_max for ask in asks]

@@ -1,6 +1,6 @@
-"""Handles that come back: what they name, and whether they still count.
+"""Returned handles: decode them, and decide whether they are still valid.
 
-One that does not spoils its request: nothing of it is done, and the error names each of them.
+One invalid handle refuses its whole request, and the error names each invalid handle.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from eruca_broker.core.consuming.lease_handles import Handle, MalformedHandleErr
 from eruca_broker.core.state.group_state import Queue
 from eruca_broker.core.state.leases import HandleState, Leases
 
-_NAMED_MAX: Final = 3  # handles an error names in its detail; all are in its list
+_NAMED_MAX: Final = 3  # handles that an error names in its detail; its list has all
 
 
 class HeldDelivery(NamedTuple):
-    """A message its client still has."""
+    """A message that its client still has."""
 
     queue: Queue
     offset: int
@@ -32,10 +32,10 @@ class HeldDelivery(NamedTuple):
 
 
 def read_handles(texts: Sequence[str]) -> list[Handle]:
-    """Return what the handles of a request say.
+    """Return the content of a request's handles.
 
     Raises:
-        ValidationError: One is no handle of any broker.
+        ValidationError: One is not a handle of any broker.
     """
     handles = []
     faults = {}
@@ -58,29 +58,29 @@ def check_handles(
     now_ms: int,
     finished: Set[tuple[Queue, int]] = frozenset(),
 ) -> list[HeldDelivery]:
-    """Return the messages that *handles* stand for, which are all still their client's.
+    """Return the messages of *handles*, all of which still belong to their client.
 
     Args:
-        leases: As they are in the log.
-        group: Whose handles these must be.
+        leases: The leases that are in the log.
+        group: The group to which the handles must belong.
         broker_name: The broker's own.
-        handles: To be looked at.
+        handles: The handles to check.
         now_ms: The wall clock.
-        finished: Messages that are about to be finished by others.
+        finished: Messages that other requests are about to finish.
 
     Raises:
-        StaleHandleError: One is superseded, done, or not of this group and broker.
-        ExpiredHandleError: None is that, but the time of one is over.
+        StaleHandleError: One is stale, or not of this group and broker.
+        ExpiredHandleError: None is stale, but one has expired.
     """
     held = []
     stale, expired = {}, {}
     for index, handle in enumerate(handles):
         queue = (handle.topic, handle.queue_id)
         if handle.broker_name != broker_name:
-            stale[index] = f"is of broker {handle.broker_name!r}"
+            stale[index] = f"belongs to broker {handle.broker_name!r}"
             continue
         if handle.group != group:
-            stale[index] = f"is of group {handle.group!r}"
+            stale[index] = f"belongs to group {handle.group!r}"
             continue
         known = leases.of_queue(group, queue)
         state = HandleState.STALE
@@ -90,15 +90,15 @@ def check_handles(
         if state is HandleState.VALID:
             held.append(HeldDelivery(queue, handle.offset, handle.attempt, handle.fence))
         elif state is HandleState.EXPIRED:
-            expired[index] = f"is too late: {where} is no longer the client's"
+            expired[index] = f"has expired: {where} is no longer leased to the client"
         elif (
             known is not None
             and handle.offset in known.unfinished
             and (queue, handle.offset) not in finished
         ):
-            stale[index] = f"is superseded: {where} was given up, or handed out again"
+            stale[index] = f"is superseded: {where} was rejected, or handed out again"
         else:
-            stale[index] = f"is of {where}, which is done, or was reset"
+            stale[index] = f"is stale: {where} is finished, or was reset"
     if stale:
         raise _refusal(StaleHandleError, stale | expired)
     if expired:
@@ -110,6 +110,6 @@ def _refusal(kind: type[ErucaError], faults: dict[int, str]) -> ErucaError:
     shown = "; ".join(f"handle {i} {fault}" for i, fault in list(faults.items())[:_NAMED_MAX])
     more = len(faults) - _NAMED_MAX
     return kind(
-        f"{shown}{f'; and {more} more' if more > 0 else ''}; nothing has been done",
+        f"{shown}{f'; and {more} more' if more > 0 else ''}; nothing was changed",
         errors=errors_at("/body/handles", dict(sorted(faults.items()))),
     )

@@ -1,10 +1,10 @@
 """Settle a group's filter and initial offsets in a topic before its first delivery.
 
-A group's deliveries of a topic have one filter, like its members; the first use sets it.
+A group's deliveries of a topic have one filter, as its members do; the first use sets it.
 
-Who commits from outside may have said a position beyond a queue's end, and RocketMQ leaves one when
-it loses its log's tail. Whatever arrived up to there would be passed over unseen, so the group goes
-on at the queue's end, as a member does that finds nothing where it pulls.
+A commit from outside may have set a position beyond a queue's end, and RocketMQ leaves one when it
+loses its log's tail. Messages that arrive up to there would be skipped. So the group continues at
+the queue's end, as a member does that finds nothing at its offset.
 
 Source: RocketMQ 5.3, ``DefaultMessageStore.getMessage`` (``OFFSET_OVERFLOW_BADLY``).
 """
@@ -30,13 +30,13 @@ from eruca_broker.processors.groups.starts import Starts
 from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.topics import Topics
 
-_NAMED_MEMBERS_MAX: Final = 5  # members an error names
+_NAMED_MEMBERS_MAX: Final = 5  # members that an error names
 
 _log = structlog.get_logger()
 
 
 class DeliveryJoining:
-    """Finds out what is to be recorded first."""
+    """Determines the events to record first."""
 
     def __init__(self, work: GroupWork, topics: Topics) -> None:
         self._work = work
@@ -44,10 +44,10 @@ class DeliveryJoining:
         self._starts = Starts(work.store)
 
     def events(self, group: Group, request: DeliveryRequest) -> Iterator[Event]:
-        """Yield what is to be recorded before the group can be handed messages of the topic.
+        """Yield the events to record before the group can receive messages of the topic.
 
         Raises:
-            TopicNotFoundError: The topic is not there any more.
+            TopicNotFoundError: The topic no longer exists.
             ConflictError: The group is broadcasting.
             SubscriptionConflictError: It consumes the topic with another filter.
         """
@@ -79,10 +79,11 @@ class DeliveryJoining:
             yield OffsetsCommitted(group.name, ends)
 
     def _out_of_reach(self, group: Group, name: str) -> Iterator[CommittedOffset]:
-        """Yield where *group* stands in queues that a topic has no more, where it left something.
+        """Yield *group*'s positions in removed queues of the topic with unfinished messages.
 
-        Nobody is handed that again, and so nobody can finish it; to say the position anew ends its
-        leases. Should the topic have the queue again it comes again, if the filter lets it pass.
+        Nobody receives those messages again, so nobody can finish them. Recording the position
+        again ends their leases. If the topic gets the queue again, they are redelivered if the
+        filter lets them pass.
         """
         queue_count = self._topics.get(name).read_queue_count
         for (topic, queue_id), queue in self._work.store.state.leases.of_group(group.name):
@@ -95,7 +96,7 @@ class DeliveryJoining:
             position, (_, end) = group.position(queue), self._work.store.queues.range(*queue)
             if position is not None and position > end and queue not in group.locks:
                 _log.warning(
-                    "a group stood beyond a queue's end and goes on there",
+                    "a group's position was beyond a queue's end, and is the end now",
                     group=group.name,
                     topic=queue[0],
                     queue_id=queue[1],
@@ -107,7 +108,7 @@ class DeliveryJoining:
     def _refuse_conflict(
         self, group: Group, known: Subscribed | None, wanted: Subscribed, members: Sequence[str]
     ) -> None:
-        """Raise where the group cannot take *wanted* instead of what is *known* of the topic."""
+        """Raise an error if the group cannot use *wanted* instead of *known*, its filter."""
         leases = self._work.store.state.leases.of_group(group.name)
         queue_count = self._topics.get(wanted.topic).read_queue_count
         unfinished = sum(
@@ -124,12 +125,12 @@ class DeliveryJoining:
             shown = ", ".join(map(repr, members[:_NAMED_MEMBERS_MAX]))
             more = len(members) - _NAMED_MEMBERS_MAX
             raise SubscriptionConflictError(
-                f"the request does not subscribe as group {group.name!r} does, whose members are "
+                f"the request's filter differs from that of group {group.name!r}, with members "
                 f"{shown}{f' and {more} more' if more > 0 else ''}: {difference}"
             )
         if known is not None and unfinished:
             raise SubscriptionConflictError(
-                f"the request does not subscribe as group {group.name!r} does, of whose messages "
-                f"{unfinished} are unfinished: {difference}",
-                fix="use the group's filter, or another group; or finish all messages first",
+                f"the request's filter differs from that of group {group.name!r}, in which "
+                f"{unfinished} messages are unfinished: {difference}",
+                fix="use the group's filter or another group, or finish all messages first",
             )

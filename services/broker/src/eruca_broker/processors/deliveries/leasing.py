@@ -1,12 +1,12 @@
-"""Handing messages out: one look at a topic's queues, and what comes of it, recorded.
+"""Choose messages to lease: one look at a topic's queues, and the events that it leads to.
 
-All of it happens in the group's turn, so that nothing changes between the look and its record.
-Queues take turns in being looked at first. One that a member has locked is left alone. One whose
-file fails, or lacks messages that are in the log, holds up nobody who wants those of the others;
-where there are none, it is told, for "empty" would not be true.
+All of it happens in the group's turn, so nothing changes between the look and its record. Queues
+take turns in being examined first. A queue that a member has locked is skipped. A queue may fail to
+be read, or lack messages that are in the log. It does not block requests for the others. If the
+others have no messages, the request gets an error, because "empty" might be false.
 
-What a filter does not let through is passed over and counts as finished. That alone is recorded
-once a request ends without messages, not each time somebody looks.
+Messages that the filter excludes are passed over and count as finished. That alone is recorded when
+a request ends without messages, not at each look.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LeaseLimits:
     """The limits of unfinished messages."""
 
     per_queue: int  # of one group
-    of_all: int  # groups together; beyond it, each has one of a queue
+    of_all: int  # of all groups; beyond it, each has one of a queue
 
 
 class Leased(NamedTuple):
@@ -77,22 +77,22 @@ class Handful:
 
     changes: list[QueueChange] = field(default_factory=list)
     leased: list[Leased] = field(default_factory=list)
-    empty_because: EmptyBecause = "empty"  # to be told where nothing is leased
-    due_at_ms: int | None = None  # when something unfinished comes again
-    is_complete: bool = True  # there is nothing ahead that has not been looked at
-    fault: UnavailableError | None = None  # why nobody can say that there is nothing
+    empty_because: EmptyBecause = "empty"  # raised if nothing is leased
+    due_at_ms: int | None = None  # when an unfinished message becomes due
+    is_complete: bool = True  # everything ahead has been examined
+    fault: UnavailableError | None = None  # the reason why the queues may not be empty
 
 
 class Scanned(NamedTuple):
-    """The offset up to which a request has looked ahead in a queue in vain."""
+    """The offset up to which a request has looked ahead in a queue without a match."""
 
-    created_at: int  # of the topic, when it did: a later one of its name has other messages
-    position: int  # of the queue, when it did
+    created_at: int  # of the topic at that time: a later one of its name has other messages
+    position: int  # of the queue at that time
     end: int
 
 
 class _Look(NamedTuple):
-    """One look: what it is for, and what it comes to."""
+    """One look: its request, and its result."""
 
     group: Group
     wanted: Wanted
@@ -102,7 +102,7 @@ class _Look(NamedTuple):
 
 
 class Leasing:
-    """Chooses what is handed out of this broker's queues."""
+    """Chooses messages to lease from this broker's queues."""
 
     def __init__(self, store: MessageStore, reader: DeliveryReader, limits: LeaseLimits) -> None:
         self._store = store
@@ -123,11 +123,11 @@ class Leasing:
         """Choose messages for one request, in the group's turn; nothing is recorded yet.
 
         Args:
-            group: Who asks; where it begins is settled in every queue of the topic.
-            wanted: What is asked for, of a topic that may be read.
-            scanned: What the request has looked at already; brought up to date.
+            group: The requesting group; its start is settled in every queue of the topic.
+            wanted: The request, for a topic that may be read.
+            scanned: The offsets that the request has examined already; updated.
             now_ms: The wall clock.
-            is_last: Whether the request ends with this look, whatever it comes to.
+            is_last: Whether the request ends with this look, whatever its result.
         """
         handful = Handful()
         look = _Look(group, wanted, scanned, now_ms, handful)
@@ -190,7 +190,8 @@ class Leasing:
             leased = self._taken(look, queue, choice, found)
         look.handful.leased += leased
         self._note(look, queue, known, choice, dead)
-        # Also of a group that was ordered: it may be again, and the topic another one by then.
+        # Also of a group that was ordered: it may be ordered again, and the topic may be another
+        # one by then.
         self._reader.forget_keys(look.group.name, queue, known.unfinished)
         return choice
 
@@ -204,8 +205,8 @@ class Leasing:
             return self._reader.sharding_key(look.group.name, queue, offset)
 
         room = max(self._limits.of_all - self._store.state.leases.unfinished_count, 0)
-        # One is handed out all the same: groups that nobody reads any more keep what they left
-        # unfinished until they are deleted, and must not bring all others to a stop.
+        # One is handed out in any case. Abandoned groups keep their unfinished messages until they
+        # are deleted, and must not stop all others.
         unfinished_max = max(len(known.unfinished) + room, 1)
         return choose(
             known,
@@ -221,7 +222,7 @@ class Leasing:
         )
 
     def _taken(self, look: _Look, queue: Queue, choice: Choice, found: LookAhead) -> list[Leased]:
-        """Return what was chosen, with its records; what retention has deleted is gone."""
+        """Return the chosen messages with their records, except those that retention deleted."""
         taken = []
         for offset, attempt in list(choice.leased):
             record = found.records.get(offset) or self._reader.message(queue, offset)
@@ -285,7 +286,7 @@ class Leasing:
 
 
 def _fitting(leased: Sequence[Leased], room: int, *, at_least: int) -> int:
-    """Return how many of *leased*, from the first on, fit into *room* bytes."""
+    """Return the number of leading messages of *leased* that fit into *room* bytes."""
     for index, one in enumerate(leased):
         room -= one.record.size
         if room < 0 and index >= at_least:

@@ -1,7 +1,7 @@
 """Dead letters of deliveries: messages that were handed out as often as their group allows.
 
 They are stored in the same write as the event that finishes them, behind it. The letter of a
-damaged message has no body, and tells where the message lies and what is wrong with it.
+damaged message has no body, and contains its place and its fault.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from eruca_broker.core.records.dead_letters import dead_letter_of, letter_of_dam
 from eruca_broker.core.records.scheduled import host_bits_of
 from eruca_broker.core.state.leases import Queue
 
-NOT_ACKNOWLEDGED: Final = "not_acknowledged"  # why, where the time of the last lease ran out
+NOT_ACKNOWLEDGED: Final = "not_acknowledged"  # the reason if the last lease expired
 
 
 class DeadDelivery(NamedTuple):
-    """A message that is given up."""
+    """A message that becomes a dead letter."""
 
     queue: Queue
     raw: memoryview | Damage  # its record
-    attempts: int  # how often it was handed out
+    attempts: int  # the number of times that it was handed out
     reason: str = NOT_ACKNOWLEDGED
     error: str | None = None
 
     @property
     def size(self) -> int:
-        """Bytes that its letter takes, about."""
+        """Return the approximate size of its letter in bytes."""
         return 0 if isinstance(self.raw, Damage) else len(self.raw)
 
 
 def letter_batches(
     group: str, dead: Iterable[DeadDelivery], *, now_ms: int, host: Host
 ) -> list[Batch]:
-    """Return the dead letters, as they are appended.
+    """Return the dead letters as records to append.
 
     Args:
-        group: Whose.
+        group: The group of the letters.
         dead: The messages.
-        now_ms: When letters of damaged messages are born.
+        now_ms: Born time of the letters of damaged messages.
         host: The broker's, for those.
     """
     records: defaultdict[int, list[bytes]] = defaultdict(list)

@@ -1,10 +1,10 @@
-"""Reading for deliveries: what lies ahead in a queue, one message, and sharding keys.
+"""Reads for deliveries: the messages ahead in a queue, one message, and sharding keys.
 
-Looking ahead is bounded in entries and in messages, since a filter may let nothing through; who
-found nothing then asks again from where it ended.
+Looking ahead is bounded in entries and in messages, because a filter may exclude everything. A
+request that found nothing then continues where the look ended.
 
-A message that is damaged is handed out as such, with its place and what is wrong with it and
-nothing else: it must neither seem sound, nor be passed over in silence, nor hold up the others.
+A damaged message is handed out with only its place and its fault. It must not look valid, nor be
+skipped silently, nor block the others.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from eruca_broker.core.state.group_state import Queue
 from eruca_broker.store.message_store import MessageStore
 
 READ_COUNT: Final = 128  # messages read at a time; in ordered groups as many may be overtaken
-READ_SIZE: Final = 1024 * 1024  # bytes read at a time; the first message comes all the same
+READ_SIZE: Final = 1024 * 1024  # bytes read at a time; the first message is always read
 READS_MAX: Final = 8  # of one look ahead: some 130 000 entries by tag, or 1 024 messages
-_CACHED_QUEUES_MAX: Final = 1_024  # queues whose unfinished messages' sharding keys are known
+_CACHED_QUEUES_MAX: Final = 1_024  # queues whose unfinished messages' sharding keys are cached
 
 
 class LookAhead(NamedTuple):
     """The messages ahead."""
 
     ahead: Ahead
-    records: dict[int, Record | Damage]  # by offset, of the messages let through
+    records: dict[int, Record | Damage]  # by offset, of the messages that pass
     is_complete: bool  # something was found, or the queue's end reached
 
 
@@ -43,21 +43,21 @@ class DeliveryReader:
         self._keys: dict[tuple[str, Queue], dict[int, str | None]] = {}  # by group and queue
 
     def raw(self, queue: Queue, offset: int) -> memoryview | Damage | None:
-        """Return the record of the message at *offset*; None where retention has deleted it."""
+        """Return the record of the message at *offset*; None if retention has deleted it."""
         read = self._store.queues.read(*queue, offset, count_max=1, bytes_max=1)
         if read.damage is not None:
             return read.damage
         return memoryview(read.slices[0]) if read.status is PullStatus.FOUND else None
 
     def message(self, queue: Queue, offset: int) -> Record | Damage | None:
-        """Return the message at *offset*; None where it is gone."""
+        """Return the message at *offset*; None if it is deleted."""
         raw = self.raw(queue, offset)
         return decode_record(raw, check_crc=False) if isinstance(raw, memoryview) else raw
 
     def look_ahead(
         self, queue: Queue, position: int, wanted: MessageFilter, *, count: int
     ) -> LookAhead:
-        """Return what *wanted* lets through from *position* on: some, where there is any."""
+        """Return messages from *position* on that pass *wanted*: at least one, if there is any."""
         found: dict[int, Record | Damage] = {}
         _, end = self._store.queues.range(*queue)
         for _ in range(READS_MAX):
@@ -79,7 +79,7 @@ class DeliveryReader:
         return LookAhead(Ahead(sorted(found), position), found, position >= end or bool(found))
 
     def sharding_key(self, group: str, queue: Queue, offset: int) -> str | None:
-        """Return the sharding key of an unfinished message; once known it is remembered."""
+        """Return the sharding key of an unfinished message; it is cached."""
         known = self._keys.get((group, queue), {})
         if offset not in known:
             record = self.message(queue, offset)
@@ -97,9 +97,9 @@ class DeliveryReader:
 
 
 def order_key_of(record: Record | Damage) -> str | None:
-    """Return a message's sharding key; of one that is damaged, a key that no other message has."""
+    """Return a message's sharding key; for a damaged one, a key that no other message has."""
     if isinstance(record, Damage):
-        return f"\0{record.queue_offset}"  # nobody knows it: it holds up nothing but itself
+        return f"\0{record.queue_offset}"  # nobody knows it: it blocks nothing but itself
     return record.property_map().get(SHARDING_KEY)
 
 

@@ -1,8 +1,8 @@
-"""Requests for deliveries that wait: for messages to arrive, and for anything in their group.
+"""Held requests for deliveries: they wait for arrivals, and for changes of their group.
 
-A place is registered twice: with the group's watchers, who wake it when a queue of the group comes
-free or a lease ends, and here, by topic, for arrivals: a queue that the topic is given meanwhile
-counts, too. To be woken means to look again.
+A place is registered twice. The group's watchers wake it when a queue of the group is released or a
+lease ends. This module wakes it, by topic, for arrivals, also in a queue that the topic gets
+meanwhile. A woken request looks again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class DeliveryWaiters:
 
     @contextmanager
     def waiting(self, group: str, topic: str, queue_count: int) -> Iterator[HeldPlace]:
-        """Have a place that is woken by arrivals in *topic*, and by what happens in *group*.
+        """Have a place that arrivals in *topic* and changes of *group* wake.
 
         Raises:
-            OverloadedError: As many requests as are allowed are being held.
+            OverloadedError: The maximum of held requests is reached.
         """
         queues = [(topic, queue_id) for queue_id in range(queue_count)]
         with self._watchers.watching(group, [*queues, MEMBERS]) as place:
@@ -41,7 +41,7 @@ class DeliveryWaiters:
                     del self._places[topic]
 
     def arrived(self, queues: Iterable[Queue]) -> None:
-        """Wake whoever waits for messages in one of *queues*."""
+        """Wake all requests that wait for messages in one of *queues*."""
         if self._places:
             for topic in dict.fromkeys(topic for topic, _ in queues):
                 for place in self._places.get(topic, ()):

@@ -1,4 +1,4 @@
-"""Events of leases, each with the dead letters it makes, in one write."""
+"""Events of leases, each with the dead letters that it causes, in one write."""
 
 from __future__ import annotations
 
@@ -41,6 +41,6 @@ class DeliveryWriter:
         )
         size = sum(batch.size for batch in batches)
         head = msgspec.structs.replace(event, group_size=size)
-        # The turn must not end before.
+        # The turn must not end earlier.
         await finished(self._work.store.append_group(batches, head))
         self._counts.dead += sum(batch.count for batch in batches)

@@ -1,1 +1,1 @@
-"""Consumer groups: members, locks, positions, and those who watch them."""
+"""Consumer groups: members, locks, positions, and the requests that watch them."""

@@ -1,8 +1,8 @@
-"""Changing groups: one change of a group at a time, each in the log before the next is decided.
+"""Change groups: one change of a group at a time, each in the log before the next is decided.
 
-Between a decision and its taking effect lies a write to the log. Whoever looks and then changes
-does both in its group's **turn**, so nothing it has looked at changes meanwhile. Different groups
-do not wait for each other.
+A write to the log lies between a decision and its effect. A request that examines a group and then
+changes it does both in the group's **turn**, so nothing changes in between. Different groups do not
+wait for each other.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from eruca_chassis.finishing import finished
 
 
 class GroupChanges:
-    """The turns of all groups, and what is recorded in them."""
+    """The turns of all groups, and the events recorded in them."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._has_begun = False  # whether this run is in the log
-        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # … and how many want it
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # … and its users
 
     @property
     def turn_count(self) -> int:
-        """The number of groups that are being changed."""
+        """Return the number of groups that are being changed."""
         return len(self._turns)
 
     @asynccontextmanager
     async def turn(self, group: str) -> AsyncIterator[None]:
-        """Wait for the group's turn, and have it."""
+        """Wait for the group's turn, and hold it."""
         lock, wanted = self._turns.get(group) or (asyncio.Lock(), 0)
         self._turns[group] = (lock, wanted + 1)
         try:
@@ -48,12 +48,12 @@ class GroupChanges:
     async def record(self, *events: Event) -> None:
         """Record events that belong together: all of them or none; they are in effect on return.
 
-        The first time since the start it is recorded, too, that a run with changes of groups has
-        begun, on which their generations are counted: also where there is nothing else to record.
-        Should the caller be cancelled it still waits for them: its turn must not end before.
+        The first call since the start also records that a run with changes of groups has begun,
+        from which their generations count, even if there are no other events. If the caller is
+        cancelled, it still waits for the events: its turn must not end before.
 
         Raises:
-            ErucaError: Writes are refused now, or all is too large; nothing has changed.
+            ErucaError: Writes are refused now, or the events are too large; nothing has changed.
         """
         together = events if self._has_begun else (MembershipBegan(), *events)
         if together:
@@ -61,10 +61,10 @@ class GroupChanges:
             self._has_begun = True
 
     async def record_each(self, events: Iterable[Event]) -> None:
-        """Do the same for events that do not need each other, and may be large together.
+        """Record events that do not depend on each other, and may be large together.
 
         Raises:
-            ErucaError: One of them has been refused; those of others are in effect.
+            ErucaError: One of them was refused; others are in effect.
         """
         if not self._has_begun:
             await self.record()

@@ -1,7 +1,7 @@
-"""Consumer groups: which there are, their settings, and how one comes into being by being joined.
+"""Consumer groups: their settings, and their creation by the first member that joins.
 
 Source: RocketMQ 5.3, ``SubscriptionGroupManager``, ``AdminBrokerProcessor``. Unlike there, deleting
-a group takes its offsets with it, so that one of the same name starts anew.
+a group deletes its offsets, so that a later one of the same name starts without them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Groups:
     def page(
         self, *, after: str | None, limit: int, include_system: bool
     ) -> tuple[list[GroupConfig], str | None]:
-        """Return up to *limit* groups behind *after*, by name, and where the next page starts."""
+        """Return up to *limit* groups behind *after*, by name, and where the next page begins."""
         names = sorted(
             name
             for name in self._work.store.state.groups
@@ -72,13 +72,13 @@ class Groups:
         return [self.config(name) for name in chosen], following
 
     async def put(self, name: str, settings: GroupSettings) -> tuple[GroupConfig, bool]:
-        """Create a group, or change those of its settings that are named; durable on return.
+        """Create a group, or change the named settings of an existing one; durable on return.
 
-        Returns the group and whether it is new. Settings that are as they were change nothing.
+        Returns the group and whether it is new. Unchanged settings cause no write.
 
         Raises:
             PermissionDeniedError: It is the system's.
-            ConflictError: There are as many groups as are allowed.
+            ConflictError: The maximum of groups is reached.
         """
         check_group_name(name)
         async with self._work.changes.turn(name):
@@ -101,7 +101,7 @@ class Groups:
 
         Raises:
             GroupNotFoundError: There is none of this name.
-            ConflictError: It has live members, or locks whose holders may be alive.
+            ConflictError: It has live members, or locks whose owners may be alive.
         """
         check_group_name(name)
         async with self._work.changes.turn(name):
@@ -111,23 +111,23 @@ class Groups:
                 shown = ", ".join(map(repr, members[:5])) or "holders of locks, since the start"
                 raise ConflictError(
                     f"group {name!r} is not deleted: it has members: {shown}",
-                    fix="let them leave, or wait until their sessions are over",
+                    fix="stop these consumers, or wait until their sessions expire",
                 )
             retries = retry_topic(name)
             if retries in self._work.store.state.topics:
-                # Or a group of the same name would be given the retries of this one.
+                # Otherwise a later group of the same name would get the retries of this one.
                 await self._topics.remove(retries)
             await self._work.changes.record(GroupDeleted(name))
             self._work.membership.forget(name)
             self._work.watchers.wake_group(name)
 
     async def created(self, name: str, start: str | datetime | None = None) -> Group:
-        """Return the group, created if it was not there; to be called in its turn.
+        """Return the group, created if it did not exist; to be called in its turn.
 
         Raises:
-            GroupNotFoundError: It is not there, and groups are not created by using them.
+            GroupNotFoundError: It does not exist, and using a group does not create it.
             PermissionDeniedError: It is the system's.
-            ConflictError: There are as many groups as are allowed.
+            ConflictError: The maximum of groups is reached.
         """
         known = self._work.store.state.groups.get(name)
         if known is None or is_reserved_group(name):
@@ -142,17 +142,17 @@ class Groups:
     def _check_room(self, name: str) -> None:
         if len(self._work.store.state.groups) >= self._count_max:
             raise ConflictError(
-                f"group {name!r} is not created: groups_max, {self._count_max}, are there",
+                f"group {name!r} is not created: groups_max ({self._count_max}) is reached",
                 fix="delete groups, or raise ERUCA_BROKER_GROUPS_MAX",
             )
 
 
 def check_group_name(name: str) -> None:
-    """Raise where no group of users can be called *name*."""
+    """Raise an error if *name* is not a possible name of a user's group."""
     fault = broker_group_fault(name)
     if fault is not None:
         raise name_error("group", name, fault, fix=GROUP_NAME_FIX)
     if is_reserved_group(name):
         raise PermissionDeniedError(
-            f"group {name!r} belongs to the system", fix="use a group of your own"
+            f"group {name!r} belongs to the system", fix="use a group with another name"
         )

@@ -1,11 +1,11 @@
 """Measure the lag of groups by topic, and their lost messages, for metrics and for the log.
 
-Thousands of groups may have positions in thousands of queues, so they are gone through in turns of
-the event loop, and what is told is bounded: of groups and topics those that are furthest behind.
+Thousands of groups may have positions in thousands of queues. So they are examined in several turns
+of the event loop, and the output is bounded to the groups and topics with the largest lags.
 
-What a group **lost** are messages that retention deleted and it has not read: they lie between its
-position and its queue's beginning. It is told once, when they are deleted, and measured until the
-group has gone on from there.
+The **lost** messages of a group were deleted by retention before the group read them. They lie
+between its position and its queue's beginning. They are logged once, when they are deleted, and
+measured until the group moves on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eruca_broker.processors.pacing import Pace
 from eruca_broker.processors.standings import Standing, queues_of, standing
 from eruca_broker.store.message_store import MessageStore
 
-LAGS_MAX: Final = 1_000  # of a group in a topic that are told at once; a line of text each
+LAGS_MAX: Final = 1_000  # of a group in a topic that are logged together; a line of text each
 LOSSES_TOLD_MAX: Final = 20  # lines of the log for one deletion
 
 _log = structlog.get_logger()
@@ -40,10 +40,10 @@ class TopicLag(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """The unread messages of a group in a topic of which some are about to be deleted."""
+    """The unread messages of a group in a topic, some of which are about to be deleted."""
 
     lost: int  # messages, before
-    stored_at_ms: int | None  # when the oldest was stored; None: it is damaged, or one of many
+    stored_at_ms: int | None  # store time of the oldest; None: it is damaged, or one of many
 
 
 UnreadByTopic: TypeAlias = Mapping[str, Mapping[str, Unread]]
@@ -54,8 +54,8 @@ class GroupLags:
     """The lags of the groups of one store.
 
     Attributes:
-        latest: As it was when it was measured last, the furthest behind first.
-        left_out: How many more there were.
+        latest: The last measurement, largest lags first.
+        left_out: The number of further lags.
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -64,7 +64,7 @@ class GroupLags:
         self._store = store
 
     async def measure(self) -> None:
-        """Measure all groups, in turns with whatever else is to be done."""
+        """Measure all groups, in turns with other work."""
         found: list[TopicLag] = []
         pace = Pace()
         for name in list(self._store.state.groups):
@@ -80,7 +80,7 @@ class GroupLags:
         self.left_out = len(found) - len(self.latest)
 
     async def unread_before(self, log_offset: int) -> UnreadByTopic:
-        """Return who would lose messages if the log began at *log_offset*, by group and topic."""
+        """Return the groups that would lose messages if the log began at *log_offset*, by topic."""
         unread: dict[str, dict[str, Unread]] = {}
         count = 0
         pace = Pace()
@@ -91,12 +91,12 @@ class GroupLags:
                 lost[topic] += stands.lost
                 if stands.lag:
                     queue_offset = stands.end - stands.lag
-                    with suppress(UnavailableError):  # whoever reads it is told
+                    with suppress(UnavailableError):  # requests that read it get the error
                         lies = self._store.queues.log_offset_of(topic, queue_id, queue_offset)
                         if lies < log_offset:
                             place = (lies, queue_id, queue_offset)
                             oldest[topic] = min(oldest.get(topic, place), place)
-                await pace.step()  # the topic may be gone thereafter
+                await pace.step()  # the topic may be deleted after that
             for topic, (_, queue_id, queue_offset) in oldest.items():
                 count += 1
                 is_told = count <= LOSSES_TOLD_MAX
@@ -109,7 +109,7 @@ class GroupLags:
         return unread
 
     async def tell_lost(self, unread: UnreadByTopic) -> None:
-        """Log which groups have lost messages since :meth:`unread_before` told what they had."""
+        """Log the groups that have lost messages since :meth:`unread_before` returned *unread*."""
         told = 0
         pace = Pace()
         for name, by_topic in unread.items():
@@ -135,13 +135,13 @@ class GroupLags:
             )
 
     def _standings(self, name: str) -> Iterator[tuple[str, int, Standing]]:
-        """Yield topic, queue id and where the group stands, of each queue it has begun."""
+        """Yield topic, queue id and position of the group, for each queue that it has begun."""
         group = self._store.state.groups.get(name)
         for queue in [] if group is None else queues_of(group):
             assert group is not None
             try:
                 stands = standing(self._store, group, queue)
-            except UnavailableError:  # whoever reads it is told
+            except UnavailableError:  # requests that read it get the error
                 continue
             if stands is not None and stands.position is not None:
                 yield *queue, stands

@@ -1,9 +1,9 @@
 """Encode the members of a group once for all requests that ask at the same time.
 
-Each change of a group is news to every member that watches it: a thousand members that each were
-told in words of their own would take a million entries. All of them are woken in one turn of the
-event loop, in which a group's answer is made once; the next turn makes it anew, so nobody is told
-what was so before the request came.
+Each change of a group wakes every member that watches it. For a thousand members, separate lists
+would take a million entries. All of them are woken in one turn of the event loop, and a group's
+list is encoded once in that turn. The next turn encodes it again, so nobody gets a list that is
+older than the request.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Listing(NamedTuple):
 
 
 class MemberLists:
-    """The lists that were asked for in this turn of the event loop."""
+    """The lists that were requested in this turn of the event loop."""
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
         self._listings: dict[str, Listing] = {}  # by group
 
     def listing(self, group: Group) -> Listing:
-        """Return a group's members as they are."""
+        """Return a group's current members."""
         generation = self._membership.generation(group.name)
         known = self._listings.get(group.name)
         if known is not None and known.generation == generation:

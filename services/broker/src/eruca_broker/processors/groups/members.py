@@ -1,9 +1,9 @@
-"""Members of groups: joining, heartbeats, leaving, sessions that run out, and watching all that.
+"""Members of groups: joining, heartbeats, leaving, expiry of sessions, and watching.
 
-A heartbeat that says nothing new renews the session and is done: no turn, no write. All else is
-decided in the group's turn. A session that is over is removed before anything is written, so that
-a heartbeat which comes meanwhile joins anew; locks that then cannot be freed in the log, since the
-disk is full, can be had all the same, for their owner is not live; the next look frees them.
+A heartbeat without news only renews the session: no turn, no write. Everything else is decided in
+the group's turn. A session that is over is removed before anything is written, so a heartbeat that
+comes meanwhile joins again. If its locks cannot be released in the log, because the disk is full,
+others can acquire them all the same: their owner is not alive. The next look releases them.
 
 Source: RocketMQ 5.3, ``ClientManageProcessor``, ``ConsumerManager``.
 """
@@ -74,8 +74,8 @@ class Members:
         self._count_max = count_max
         self._starts = Starts(work.store)
         self._lists = MemberLists(work.membership)
-        self._unfreed: set[str] = set()  # groups that have locks of who is not live any more
-        self.expiry_count = 0  # sessions that ran out since the start
+        self._unfreed: set[str] = set()  # groups with locks whose owners are not alive
+        self.expiry_count = 0  # sessions that expired since the start
 
     async def heartbeat(
         self, name: str, client_id: str, heartbeat: Heartbeat, address: str
@@ -85,11 +85,11 @@ class Members:
         Raises:
             GroupNotFoundError: There is no such group, and joining does not create it.
             ClientIdInUseError: Another process has the client id.
-            SubscriptionConflictError: The group subscribes to something else.
-            FilterSyntaxError: A subscription's filter means nothing.
-            PermissionDeniedError: The group may not be broadcasting, or is the system's.
-            ConflictError: There are as many groups, topics or topics of a group as are allowed.
-            OverloadedError: There are as many members as are allowed.
+            SubscriptionConflictError: The group has other subscriptions.
+            FilterSyntaxError: A subscription's filter is invalid.
+            PermissionDeniedError: The group must not be broadcasting, or is the system's.
+            ConflictError: The maximum of groups, of topics or of a group's topics is reached.
+            OverloadedError: The maximum of members is reached.
         """
         beat = _beat(client_id, heartbeat, address)
         known = self._work.store.state.groups.get(name)
@@ -104,10 +104,10 @@ class Members:
             return await self._admit(group, beat, heartbeat)
 
     async def leave(self, name: str, client_id: str, incarnation: str) -> None:
-        """End a member's session and free its locks; durable on return.
+        """End a member's session and release its locks; durable on return.
 
         Raises:
-            GroupNotFoundError, MemberNotFoundError: It is not there.
+            GroupNotFoundError, MemberNotFoundError: It does not exist.
             ClientIdInUseError: Another process has the client id.
         """
         async with self._work.changes.turn(name):
@@ -118,7 +118,7 @@ class Members:
             self._work.watchers.wake(name, (MEMBERS,))
 
     def generation(self, name: str) -> int:
-        """Return which generation of a group's members there is.
+        """Return the current generation of a group's members.
 
         Raises:
             GroupNotFoundError: There is no such group.
@@ -130,11 +130,11 @@ class Members:
     ) -> Listing | None:
         """Return a group's members, once their generation is not *known*.
 
-        None: after the wait it still is.
+        None: it still is after the wait.
 
         Raises:
             GroupNotFoundError: There is no such group.
-            OverloadedError: As many requests as are allowed are being held.
+            OverloadedError: The maximum of held requests is reached.
             NotReadyError: The broker stops while the request is held.
         """
         group = self._groups.get(name)
@@ -162,7 +162,7 @@ class Members:
         """Return a member's session; with *as_holder* also that of a holder of locks.
 
         Raises:
-            MemberNotFoundError: The client is no member.
+            MemberNotFoundError: The client is not a member.
             ClientIdInUseError: Another process has the client id.
         """
         session = self._work.membership.session(name, client_id, self._work.clock.monotonic())
@@ -171,14 +171,14 @@ class Members:
                 f"client id {client_id!r} of group {name!r} belongs to another process"
             )
         if session is None or (session.beat is None and not as_holder):
-            raise MemberNotFoundError(f"{client_id!r} is no member of group {name!r} here")
+            raise MemberNotFoundError(f"{client_id!r} is not a member of group {name!r} here")
         return session
 
     async def free_over(self, name: str) -> None:
-        """End the group's sessions that are over; to be called in its turn.
+        """End the group's expired sessions; to be called in its turn.
 
         Raises:
-            ErucaError: Their locks are not freed in the log; the sessions have ended.
+            ErucaError: Their locks could not be released in the log; the sessions have ended.
         """
         over = self._work.membership.over(name, self._work.clock.monotonic())
         for client_id in over:
@@ -192,16 +192,16 @@ class Members:
         try:
             await self._free(name, self._left_behind(name), "expired")
         except ErucaError:
-            if over:  # else it has been told before, and keeps nobody from anything else
+            if over:  # else the error was raised before, and other work continues
                 raise
         else:
             self._unfreed.discard(name)
 
     async def expiry_step(self) -> None:
-        """End every session that is over: for the expiry loop.
+        """End every expired session: for the expiry loop.
 
         Raises:
-            ErucaError: The locks of some are not freed in the log; all sessions have ended.
+            ErucaError: Some locks could not be released in the log; all sessions have ended.
         """
         failure: ErucaError | None = None
         for name in dict.fromkeys(
@@ -210,7 +210,7 @@ class Members:
             async with self._work.changes.turn(name):
                 try:
                     await self.free_over(name)
-                except ErucaError as error:  # the sessions of other groups are told of only once
+                except ErucaError as error:  # errors of other groups' sessions are raised only once
                     failure = error
         if failure is not None:
             raise failure
@@ -222,12 +222,12 @@ class Members:
         is_clustering = beat.message_model == "clustering"
         if not is_clustering and not group.settings.broadcast_enabled:
             raise PermissionDeniedError(
-                f"group {group.name!r} may not be broadcasting: its broadcast_enabled is false"
+                f"group {group.name!r} must not be broadcasting: its broadcast_enabled is false"
             )
         if not admission.is_renewal and len(self._work.membership) >= self._count_max:
             raise OverloadedError(
-                f"members_max: {self._count_max} members are here already",
-                fix="end consumers that are not needed, or raise ERUCA_BROKER_MEMBERS_MAX",
+                f"members_max is reached: this broker has {self._count_max} members",
+                fix="stop consumers that are not needed, or raise ERUCA_BROKER_MEMBERS_MAX",
                 retry_after_seconds=heartbeat.session_seconds,
             )
         if is_clustering:
@@ -245,7 +245,7 @@ class Members:
     def _events(
         self, group: Group, beat: Beat, heartbeat: Heartbeat, admission: Admission
     ) -> list[Event]:
-        """Return what is to be recorded before the member is let in."""
+        """Return the events to record before the member is admitted."""
         events: list[Event] = []
         if admission.replaces is not None:
             events.append(
@@ -277,7 +277,7 @@ class Members:
         return session
 
     async def _free(self, name: str, locked: Iterable[list[Queue]], reason: _Reason) -> None:
-        """Free queues, given by who holds them."""
+        """Release queues, given by their owners."""
         events = [
             LocksReleased(name, [QueueKey(*queue) for queue in queues], reason)
             for queues in locked
@@ -291,7 +291,7 @@ class Members:
                 self._work.watchers.wake(name, freed)
 
     def _left_behind(self, name: str) -> Iterable[list[Queue]]:
-        """Return the locked queues whose owners are not live, by owner."""
+        """Return the locked queues whose owners are not alive, by owner."""
         group = self._work.store.state.groups.get(name)
         now = self._work.clock.monotonic()
         queues: dict[LockOwner, list[Queue]] = {}
@@ -331,7 +331,7 @@ def _lost(group: Group, session: Session, locks: Iterable[LockToken]) -> Iterato
 
 
 def check_filters(subscriptions: Sequence[Subscription]) -> None:
-    """Raise FilterSyntaxError where a subscription's filter means nothing."""
+    """Raise FilterSyntaxError if a subscription's filter is invalid."""
     for index, subscription in enumerate(subscriptions):
         try:
             if subscription.filter_type == "sql92":

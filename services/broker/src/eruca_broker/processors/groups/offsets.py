@@ -1,12 +1,13 @@
 """Groups' positions: lag, commits, resets.
 
-A member commits with its locks' tokens; anybody else commits unconditionally, except where a live
-member reads the queue: its next commit would undo that, so there a reset is asked for, which takes
-effect at the member as well.
+A member commits with its locks' tokens. Any other client commits unconditionally, except while a
+live member reads the queue, whose next commit would undo it. In that case a reset is needed, which
+also affects the member.
 
 Source: RocketMQ 5.3, ``ConsumerManageProcessor``, ``AdminBrokerProcessor``. Unlike there, a group
-that never committed stands nowhere (null), not at 0. A commit by who lost the queue is refused, and
-so is one behind the queue's end: what will be stored up to there would be passed over unread.
+that never committed has no position (null), not 0. A commit by a client that lost the queue is
+refused. So is one beyond the queue's end: messages stored up to there later would be skipped
+unread.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class PositionsOfGroups:
         self._locks = locks
 
     def of_group(self, name: str, topic: str | None) -> GroupOffsets:
-        """Return a group's positions: in every queue of *topic*, or wherever it has anything.
+        """Return a group's positions: in every queue of *topic*, or in all queues that it has any.
 
         Raises:
             TopicNotFoundError: *topic* is given, and there is none of this name.
@@ -62,7 +63,7 @@ class PositionsOfGroups:
         if topic is not None:
             queue_count = self._topics.get(topic).read_queue_count
             queues = [(topic, queue_id) for queue_id in range(queue_count)]
-            queues += [  # what the topic no longer has, and the group has still to read
+            queues += [  # removed queues with messages that the group has not read
                 queue
                 for queue in queues_of(group)
                 if queue[0] == topic
@@ -73,7 +74,7 @@ class PositionsOfGroups:
             queues = queues_of(group)
         offsets = [self._position(group, queue) for queue in queues]
         oldest = [o.oldest_unconsumed_at for o in offsets if o.oldest_unconsumed_at is not None]
-        # A queue that is gone has nothing to consume, and does not hide what the others have.
+        # A deleted queue has nothing to consume, and does not hide the others.
         lags = [o.lag for o in offsets if o.max_offset is not None]
         known = [lag for lag in lags if lag is not None]
         return GroupOffsets(
@@ -86,17 +87,18 @@ class PositionsOfGroups:
     async def commit(self, name: str, commits: OffsetCommits) -> None:
         """Store a group's positions, all or none; durable on return.
 
-        A position may lie anywhere up to the queue's end, also before the last one. A member may
+        A position may be anywhere up to the queue's end, also before the last one. A member may
         commit as long as it holds the queue, even if the topic has fewer queues by now.
 
         Raises:
-            TopicNotFoundError, QueueNotFoundError: Somebody else than a member commits, and one of
-                the queues is not on this broker.
+            TopicNotFoundError, QueueNotFoundError: The client is not a member, and one of the
+                queues is not on this broker.
             GroupNotFoundError: There is no such group, and committing does not create it.
             StaleLockError: A member commits, and does not hold one of the queues by its token.
-            ConflictError: Somebody else commits, and a live member reads one of the queues; or
-                the group is new, and there are as many groups as are allowed.
-            ValidationError: An offset lies behind its queue's end; ``errors`` points at each such.
+            ConflictError: The client is not a member, and a live member reads one of the queues; or
+                the group is new, and the maximum of groups is reached.
+            ValidationError: An offset is beyond its queue's end; ``errors`` points at each such
+                offset.
         """
         async with self._work.changes.turn(name):
             if commits.client_id is None or commits.incarnation is None:
@@ -123,16 +125,16 @@ class PositionsOfGroups:
                     ],
                 )
             )
-            if commits.client_id is None:  # else a member reads them, and nothing is handed out
+            if commits.client_id is None:  # else members read them, and nothing is handed out
                 queues = [(commit.topic, commit.queue_id) for commit in commits.offsets]
                 self._work.watchers.wake(name, queues)
 
     async def reset(self, name: str, reset: OffsetReset) -> ResetAnswer:
-        """Set where a group goes on reading a topic; whoever reads it now has to lock it anew.
+        """Set a group's offset in a topic; members that read it now must lock it again.
 
         Raises:
-            GroupNotFoundError, TopicNotFoundError, QueueNotFoundError: It is not there.
-            ValidationError: A queue does not reach to the offset.
+            GroupNotFoundError, TopicNotFoundError, QueueNotFoundError: It does not exist.
+            ValidationError: The offset is not in the queue's range.
         """
         topic = self._topics.get(reset.topic)
         chosen = reset.queue_ids or range(topic.read_queue_count)
@@ -160,7 +162,7 @@ class PositionsOfGroups:
                     )
                 )
                 self._work.changed(name)
-                # What was handed out of them is no longer in the way of a member.
+                # Leased messages no longer block a member.
                 self._work.watchers.wake(name, [(reset.topic, q.queue_id) for q in queues])
         return ResetAnswer(group=name, topic=reset.topic, dry_run=reset.dry_run, queues=queues)
 
@@ -184,7 +186,7 @@ class PositionsOfGroups:
         ]
         if read:
             raise ConflictError(
-                f"{read[0]['detail']}, which would undo this by its next commit",
+                f"{read[0]['detail']}, whose next commit would undo this",
                 errors=read,
                 fix=f"reset: POST /v1/groups/{group.name}/offsets:reset",
             )
@@ -203,7 +205,10 @@ class PositionsOfGroups:
                 target = end
             case ResetToOffset(offset=target):
                 if not first <= target <= end:
-                    detail = f"queue {queue[1]} of {queue[0]!r} has {first} to {end}, not {target}"
+                    detail = (
+                        f"expected an offset from {first} to {end} in queue {queue[1]} of "
+                        f"{queue[0]!r}, found {target}"
+                    )
                     raise ValidationError(
                         detail, errors=[{"pointer": "/body/to/offset", "detail": detail}]
                     )

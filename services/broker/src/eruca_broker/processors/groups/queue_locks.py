@@ -1,8 +1,8 @@
-"""Locks of queues: which member reads which queue, from where on, and until when.
+"""Queue locks: the member that reads a queue, its initial offset, and the end of its lock.
 
-A queue has at most one holder. A lock is recorded before it is told of, so it outlives the broker;
-it is worth something as long as its owner's session lasts. What a holder does with a queue, it
-does with the lock's **token**, and a token that is not the queue's latest can do nothing.
+A queue has at most one owner. A lock is recorded before the answer, so it outlives the broker. It
+is valid as long as its owner's session lasts. Every request of the owner contains the lock's
+**token**. A token that is not the queue's latest changes nothing.
 
 Source: RocketMQ 5.3, ``RebalanceLockManager``. There locks are in memory, and only ordered groups
 have them.
@@ -58,11 +58,11 @@ from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.asgi import ClientGoneError, Receive
 from eruca_chassis.held import Release
 
-_NAMED_QUEUES_MAX: Final = 3  # queues an error names in its detail; all are in its list
+_NAMED_QUEUES_MAX: Final = 3  # queues that an error names in its detail; its list has all
 
 
 class HeldQueue(NamedTuple):
-    """A queue, and the token its holder has for it."""
+    """A queue, and its owner's token."""
 
     topic: str
     queue_id: int
@@ -74,7 +74,7 @@ class _Shares:
     """The requested queues, by availability."""
 
     free: list[Queue] = field(default_factory=list)
-    held: list[Queue] = field(default_factory=list)  # by who asks
+    held: list[Queue] = field(default_factory=list)  # by the client of the request
     refused: dict[Queue, RefusedLock] = field(default_factory=dict)
 
 
@@ -96,17 +96,17 @@ class QueueLocks:
         self.stale_count = 0  # requests refused for a stale token since the start
 
     async def lock(self, name: str, wanted: LockRequest, receive: Receive) -> LockAnswer:
-        """Give a member the queues that are free; where none is, wait for the first.
+        """Give a member the queues that are free; if none is free, wait for the first.
 
-        A queue it holds already is granted again, by the same token.
+        A queue that it holds already is granted again, with the same token.
 
         Raises:
-            GroupNotFoundError, MemberNotFoundError: The client is no member.
+            GroupNotFoundError, MemberNotFoundError: The client is not a member.
             ClientIdInUseError: Another process has the client id.
             TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: A queue cannot be read,
-                and ``errors`` points at each such; or consumption is switched off.
+                and ``errors`` points at each such queue; or the group's consumption is disabled.
             ConflictError: The group is broadcasting.
-            OverloadedError: As many requests as are allowed are being held.
+            OverloadedError: The maximum of held requests is reached.
             NotReadyError: The broker stops while the request is held.
         """
         answer = await self._try(name, wanted)
@@ -116,7 +116,7 @@ class QueueLocks:
         queues = [(queue.topic, queue.queue_id) for queue in wanted.queues]
         with self._work.watchers.watching(name, queues) as place:
             while True:
-                answer = await self._try(name, wanted)  # what came free before we watched
+                answer = await self._try(name, wanted)  # queues released before the watch began
                 left = deadline - self._work.clock.monotonic()
                 if answer.locks or left <= 0:
                     return answer
@@ -126,15 +126,15 @@ class QueueLocks:
                 if released is Release.STOPPING:
                     raise NotReadyError("the broker is stopping", retry_after_seconds=1)
                 if released is Release.EXPIRED:
-                    return await self._try(name, wanted)  # leases end without waking anybody
+                    return await self._try(name, wanted)  # leases expire without an event
 
     async def release(self, name: str, release: LockRelease) -> None:
-        """Store final offsets and free the queues, as one change; durable on return.
+        """Store final offsets and release the queues, as one change; durable on return.
 
         Raises:
             GroupNotFoundError: There is no such group.
             StaleLockError: One of the queues is not held by its token; nothing has changed.
-            ValidationError: An offset lies behind its queue's end; nothing has changed.
+            ValidationError: An offset is beyond its queue's end; nothing has changed.
         """
         async with self._work.changes.turn(name):
             group = self._groups.get(name)
@@ -166,8 +166,8 @@ class QueueLocks:
     ) -> None:
         """Raise StaleLockError unless this process holds all these queues by these tokens.
 
-        To be called in the group's turn, before anything a holder does is recorded. *pointer* is
-        of the request's list, whose entries *held* stands for one by one.
+        To be called in the group's turn, before an action of the owner is recorded. *pointer* is
+        the path of the request's list, whose entries are those of *held*.
         """
         now = self._work.clock.monotonic()
         stale: dict[int, str] = {}
@@ -224,7 +224,7 @@ class QueueLocks:
     def _check_may_lock(self, group: Group, session: Session) -> None:
         if not group.settings.consume_enabled:
             raise PermissionDeniedError(
-                f"group {group.name!r} may not consume: its consume_enabled is false"
+                f"group {group.name!r} must not consume: its consume_enabled is false"
             )
         if session.beat is not None and session.beat.message_model == "broadcasting":
             raise ConflictError(
@@ -252,8 +252,8 @@ class QueueLocks:
         return shares
 
     def _answer(self, group: Group, queues: Iterable[Queue], shares: _Shares) -> LockAnswer:
-        # A queue whose topic was deleted while its lock was recorded is neither here nor there:
-        # who asks for it again is told so.
+        # If the topic was deleted while its lock was recorded, the queue is in neither list; the
+        # next request gets the error.
         return LockAnswer(
             locks=[
                 _granted(group, queue, self._work.store)
@@ -264,7 +264,7 @@ class QueueLocks:
         )
 
     def _delivered_for(self, group: Group, queue: Queue) -> float | None:
-        """Return for how long messages of a queue are handed out as deliveries; None: none is."""
+        """Return the time for which messages of a queue are leased as deliveries; None: none is."""
         leases = self._work.store.state.leases.of_queue(group.name, queue)
         now_ms = self._work.clock.now_ms()
         until = None if leases is None else leases.held_until(now_ms)
@@ -295,15 +295,16 @@ class QueueLocks:
 def check_ends(
     store: MessageStore, positions: Sequence[OffsetCommit | QueueRelease], *, pointer: str
 ) -> None:
-    """Raise ValidationError where a position lies behind its queue's end.
+    """Raise ValidationError if a position is beyond its queue's end.
 
-    A group that stood there would pass over, unread, what is stored up to there. It may come from a
-    miscount, from another topic of that name, or from before a power cut that took the queue's end.
+    The group would skip messages that are stored up to there later. The position may come from a
+    miscount, from another topic of that name, or from before a power failure that took the queue's
+    end.
 
     Args:
         store: Knows the ends.
-        positions: Where the group is to stand.
-        pointer: To the request's list, whose entries they are.
+        positions: The new positions of the group.
+        pointer: The path of the request's list, whose entries they are.
     """
     behind: dict[int, str] = {}
     for index, place in enumerate(positions):
@@ -311,7 +312,7 @@ def check_ends(
             end = store.queues.range(place.topic, place.queue_id)[1]
             if place.offset > end:
                 queue = f"queue {place.queue_id} of {place.topic!r}"
-                behind[index] = f"{place.offset} lies behind {queue}, which ends at {end}"
+                behind[index] = f"{place.offset} is beyond the end of {queue}, which is {end}"
     if behind:
         raise ValidationError(
             next(iter(behind.values())),

@@ -1,14 +1,15 @@
 """Initial offsets of a group: settled once, when it first uses a topic, and never again.
 
 A group meets a topic when its first member that subscribes to it joins, or when it locks a queue of
-it. What is settled then is recorded with its reason:
+it. The initial offsets are recorded with their reasons:
 
-* queues that are there: as the group's ``start`` says;
-* queues that are added later, also those of a topic that is created later: their beginning, since
+* existing queues: according to the group's ``start``;
+* queues that are added later, also those of a topic that is created later: their beginning, because
   the group was waiting for their messages;
-* a topic in which the group has committed offsets already: its other queues from their beginning;
-* the group's own retry topic: its beginning, for whatever is there the group has sent back;
-* a topic the group has met at another broker, as its members say: what was stored here since then.
+* a topic in which the group has committed offsets already: the beginning of its other queues;
+* the group's own retry topic: its beginning, because the group has sent back everything in it;
+* a topic that the group has met at another broker, as its members say: the messages stored here
+  since then.
 
 Source: RocketMQ 5.3, ``RebalancePushImpl.computePullFromWhere``. There each client decides, each
 time it finds no offset, and a queue added late loses its first messages.
@@ -27,7 +28,7 @@ from eruca_broker.store.message_store import MessageStore
 
 
 class Starts:
-    """Settles where groups begin in this broker's queues."""
+    """Settles the initial offsets of groups in this broker's queues."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -35,16 +36,16 @@ class Starts:
     def of_topics(
         self, group: Group, topics: Iterable[str], since_ms: Mapping[str, int], *, now_ms: int
     ) -> StartsResolved | None:
-        """Return what is to be settled so that the group has met all *topics*, or None.
+        """Return the event that settles the starts in all *topics*, or None if none is needed.
 
         Args:
             group: The group.
             topics: Topics, which need not exist here.
-            since_ms: When the group met some of them at another broker.
+            since_ms: The time at which the group met some of them at another broker.
             now_ms: The wall clock.
 
         Raises:
-            ConflictError: The group has met as many topics as are allowed.
+            ConflictError: The group has met the maximum number of topics.
         """
         resolved = []
         for topic in topics:
@@ -54,8 +55,8 @@ class Starts:
         new = sum(entry.topic not in group.met for entry in resolved)
         if new and len(group.met) + new > GROUP_TOPIC_COUNT_MAX:
             raise ConflictError(
-                f"group {group.name!r} has met {len(group.met)} topics, and "
-                f"{GROUP_TOPIC_COUNT_MAX} are allowed",
+                f"group {group.name!r} has met {len(group.met)} topics; the maximum is "
+                f"{GROUP_TOPIC_COUNT_MAX}",
                 fix="use another group",
             )
         return StartsResolved(group.name, resolved, now_ms) if resolved else None

@@ -1,4 +1,4 @@
-"""Groups between the contract's models and the state's: the same things, in each one's words."""
+"""Convert groups between the contract's models and those of the state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eruca_broker.core.state.group_state import Group, Start
 
 
 def settings_of(settings: contract.GroupSettings) -> GroupSettings:
-    """Return the settings as the state has them."""
+    """Return the settings in the form of the state."""
     policy: CustomizedDelays | ExponentialDelays | None = None
     match settings.retry_policy:
         case contract.CustomizedRetryPolicy(delays_seconds=delays):
@@ -41,12 +41,12 @@ def settings_of(settings: contract.GroupSettings) -> GroupSettings:
 
 
 def start_of(start: str | datetime) -> str | int:
-    """Return where groups start, as the state has it: a name, or ms since the epoch."""
+    """Return the start of groups in the form of the state: a name, or ms since the epoch."""
     return ms_not_before(start) if isinstance(start, datetime) else start
 
 
 def group_config(group: Group, members: Iterable[Session]) -> contract.GroupConfig:
-    """Return *group* as the contract shows it."""
+    """Return *group* in the form of the contract."""
     settings = group.settings
     live = list(members)
     subscriptions: Iterable[Subscribed] = group.subscriptions
@@ -73,12 +73,12 @@ def group_config(group: Group, members: Iterable[Session]) -> contract.GroupConf
 
 
 def members(group: Group, sessions: Iterable[Session]) -> list[contract.Member]:
-    """Return members of a group as the contract shows them."""
+    """Return members of a group in the form of the contract."""
     locks: dict[str, list[contract.QueueRef]] = {}  # by client id
     for topic, queue_id in sorted(group.locks):
         owner = group.locks[topic, queue_id].owner.client_id
         locks.setdefault(owner, []).append(contract.QueueRef(topic=topic, queue_id=queue_id))
-    # Nearly always they subscribe alike, and those are most of the words.
+    # Nearly always their subscriptions are equal, and these are most of the text.
     subscribed: dict[tuple[Subscribed, ...], list[contract.Subscription]] = {}
     shown: list[contract.Member] = []
     for session in sessions:
@@ -114,14 +114,14 @@ def _member(
 
 
 def subscription(entry: Subscribed) -> contract.Subscription:
-    """Return a subscription as the contract shows it; it has been checked when it came."""
+    """Return a subscription in the form of the contract; it was checked on arrival."""
     return contract.Subscription.model_construct(
         topic=entry.topic, filter=entry.filter, filter_type=entry.filter_type
     )
 
 
 def start_position(start: Start | None) -> contract.StartPosition | None:
-    """Return where a group began as the contract shows it."""
+    """Return a group's start in the form of the contract."""
     if start is None:
         return None
     return contract.StartPosition(offset=start.offset, reason=start.reason, at=moment(start.at_ms))

@@ -1,7 +1,7 @@
-"""Requests that wait for something in a group: for its members to change, for a queue to be free.
+"""Requests that wait for changes of a group: of its members, or of its queues' locks.
 
-Each waits for some of its group's queues, or for the pseudo-queue that stands for its members. To
-be woken means to look again; who finds nothing waits on.
+Each waits for some of its group's queues, or for the pseudo-queue that represents its members. A
+woken request looks again, and waits again if it finds nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from eruca_broker.core.state.group_state import Queue
 from eruca_chassis.held import HeldPlace, HeldPlaces
 
-MEMBERS: Final[Queue] = ("", 0)  # no topic has an empty name: who waits for the members to change
+MEMBERS: Final[Queue] = ("", 0)  # no topic has an empty name: stands for the members
 
 
 class GroupWatchers:
@@ -24,15 +24,15 @@ class GroupWatchers:
         self._places: dict[str, dict[Queue, dict[HeldPlace, None]]] = {}  # in order of arrival
 
     def __len__(self) -> int:
-        """Return how many requests wait."""
+        """Return the number of waiting requests."""
         return len(self._held)
 
     @contextmanager
     def watching(self, group: str, queues: Sequence[Queue]) -> Iterator[HeldPlace]:
-        """Have a place that is woken by anything about *queues* in *group*.
+        """Have a place that changes of *queues* in *group* wake.
 
         Raises:
-            OverloadedError: As many requests as are allowed are being held.
+            OverloadedError: The maximum of held requests is reached.
         """
         with self._held.place() as place:
             by_queue = self._places.setdefault(group, {})
@@ -50,15 +50,15 @@ class GroupWatchers:
 
     @property
     def size_max(self) -> int:
-        """The maximum number of waiting requests."""
+        """Return the maximum number of waiting requests."""
         return self._held.maximum
 
     def release_all(self) -> None:
-        """Let everyone go, and hold nobody any more: the broker is stopping."""
+        """Wake all requests, and hold no more: the broker is stopping."""
         self._held.release_all()
 
     def wake(self, group: str, queues: Iterable[Queue]) -> None:
-        """Wake whoever waits for one of *queues* in *group*."""
+        """Wake all requests that wait for one of *queues* in *group*."""
         by_queue = self._places.get(group)
         if by_queue:
             for queue in queues:
@@ -66,11 +66,11 @@ class GroupWatchers:
                     place.wake()
 
     def wake_group(self, group: str) -> None:
-        """Wake whoever waits for anything in *group*."""
+        """Wake all requests that wait for anything in *group*."""
         self.wake(group, list(self._places.get(group, ())))
 
     def wake_topic(self, topic: str) -> None:
-        """Wake whoever waits for a queue of *topic*, in any group."""
+        """Wake all requests that wait for a queue of *topic*, in any group."""
         for by_queue in self._places.values():
             for queue, places in by_queue.items():
                 if queue[0] == topic:

@@ -14,7 +14,7 @@ from eruca_chassis.held import HeldPlaces
 
 @dataclass(frozen=True, slots=True)
 class GroupWork:
-    """The groups of one store: what is known of them, who is in them, who waits."""
+    """The groups of one store: their state, their members, and waiting requests."""
 
     store: MessageStore
     clock: Clock
@@ -36,6 +36,6 @@ class GroupWork:
         return cls(store, clock, membership, GroupChanges(store), GroupWatchers(held))
 
     def changed(self, group: str) -> None:
-        """Begin a new generation of a group, and tell who watches its members."""
+        """Begin a new generation of a group, and wake the requests that watch its members."""
         self.membership.changed(group)
         self.watchers.wake(group, (MEMBERS,))

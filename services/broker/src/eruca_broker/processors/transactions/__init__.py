@@ -1,1 +1,1 @@
-"""Transactions: half messages, decisions, checks, and what an operator may still do."""
+"""Transactions: half messages, decisions, checks, and an operator's options."""

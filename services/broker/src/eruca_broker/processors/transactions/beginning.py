@@ -1,8 +1,8 @@
-"""Beginning a transaction: its half message, which nobody sees, and the event that tells of it.
+"""Begin a transaction: store its half message, which nobody sees, and its event.
 
-Who begins the same again, by an id of its own, is told what was stored; another message under that
-id is refused. Where it goes is no part of a message: a client that begins it again may have come to
-another queue.
+A client that begins the same transaction again, by an id of its own, gets the first receipt.
+Another message under that id is refused. The destination is not compared: a client that begins
+again may have chosen another queue.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ class TransactionBeginning:
         self._beginning = 0  # on their way into the log
 
     def begin(self, request: NewTransaction, born_host: Host, done: Begun) -> None:
-        """Store a half message, and tell *done* once it is as durable as configured.
+        """Store a half message, and call *done* once it is as durable as configured.
 
         Raises:
-            ValidationError: The message, its id or the group's name is not allowed.
+            ValidationError: The message, its id or the group's name is invalid.
             TooLargeError: The message exceeds a limit.
-            TransactionIdInUseError: A transaction of this id has another message.
-            AlreadyDecidedError: The transaction of this id is over.
-            RecordNotFoundError: … is pending, and what it began with is damaged.
-            OverloadedError: As many wait as may.
+            TransactionIdInUseError: A transaction with this id has another message.
+            AlreadyDecidedError: The transaction with this id is over.
+            RecordNotFoundError: … is pending, and its half message is damaged.
+            OverloadedError: The maximum of transactions is reached.
         """
         _check_group_name(request.producer_group)
         message_id = request.message.message_id
@@ -122,7 +122,7 @@ class TransactionBeginning:
                 self._writes.store.state.transactions.get(transaction_id) is None
             ):
                 return draft
-            # A client has used an id that this broker would have made: take the next.
+            # A client has used an id that this broker would have made: try the next.
 
     def _half_message(self, request: NewTransaction, draft: Draft) -> bytes:
         [record] = draft.records
@@ -204,14 +204,14 @@ class TransactionBeginning:
                 f"transactions_max is reached: of {self._count_max} transactions "
                 f"{live.pending_count + self._beginning} are pending and {live.parked_count} "
                 "parked",
-                fix="decide pending transactions and clear parked ones (eruca txn list), then "
-                "repeat; or raise ERUCA_BROKER_TRANSACTIONS_MAX",
+                fix="decide pending and parked transactions (eruca txn list), then retry; or raise "
+                "ERUCA_BROKER_TRANSACTIONS_MAX",
                 retry_after_seconds=_RETRY_AFTER_SECONDS,
             )
 
 
 def _is_message_of(half: Record, message: NewMessage, transaction_id: str) -> bool:
-    """Tell whether the half message says what *message* says."""
+    """Tell whether the half message has the content of *message*."""
     text = stored_properties(message, transaction_id, _POINTER).decode()
     said = said_properties(text) | _delay_of(message)
     stored = Content(half.body, 0, half.flag, said_properties(half.properties))

@@ -1,11 +1,11 @@
-"""Carrying transactions forward: what is not over outlives the segments it was written in.
+"""Carry transactions forward: undecided ones outlive the segments of their messages.
 
-Before retention deletes a segment, each half message in it that is pending, and each parked one, is
-stored again, behind an event that says so; an op message tells readers of the half topic that the
-old one is done with. All of it is one write, in the transaction's turn: whoever decides meanwhile
-waits, and then finds it where it is now.
+Before retention deletes a segment, each pending half message in it, and each parked one, is stored
+again, behind an event. An op message marks the old one as finished for readers of the half topic.
+All of it is one write, in the transaction's turn. A decision meanwhile waits, and then finds the
+message in its new place.
 
-Source: RocketMQ 5.3 gives up on half messages older than its retention.
+Source: RocketMQ 5.3 drops half messages that are older than its retention.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.clock import Clock
 
 CARRIED_COUNT_MAX: Final = 64  # in one turn of the event loop
-CARRIED_SIZE_MAX: Final = 1024 * 1024  # bytes in one turn; the first goes whatever it is
+CARRIED_SIZE_MAX: Final = 1024 * 1024  # bytes in one turn; the first goes whatever its size
 
 _log = structlog.get_logger()
 
@@ -63,11 +63,11 @@ class TransactionCarrier:
         self._clock = clock
 
     async def carry_forward(self, log_offset: int) -> None:
-        """Store again what is not over and lies before *log_offset*, so that it may be deleted.
+        """Store undecided messages from before *log_offset* again, to free their segments.
 
         Raises:
-            ErucaError: There is no room for it, or a message is damaged; what has not been carried
-                keeps its segments.
+            ErucaError: There is no room for them, or a message is damaged; messages that were not
+                carried keep their segments.
         """
         await self._carry_all(
             lambda: self._store.state.transactions.before(log_offset),
@@ -75,9 +75,9 @@ class TransactionCarrier:
         )
 
     async def carry_imported(self) -> None:
-        """Store again what RocketMQ has stored, behind an event, of which checkers can learn it.
+        """Store half messages of RocketMQ again, behind events that inform checkers.
 
-        Where there is no room for it, that is logged: it is pending all the same.
+        If there is no room for one, that is logged: it is pending all the same.
         """
         is_due = self._log.is_imported
         try:
@@ -85,7 +85,7 @@ class TransactionCarrier:
                 lambda: list(filter(is_due, self._store.state.transactions)), is_due
             )
         except ErucaError as error:
-            _log.warning("no checker learns of imported transactions", reason=error.detail)
+            _log.warning("checkers do not learn about imported transactions", reason=error.detail)
 
     async def _carry_all(
         self,
@@ -103,10 +103,10 @@ class TransactionCarrier:
     def _carry_some(
         self, left: Iterator[LiveTransaction], is_due: Callable[[LiveTransaction], bool]
     ) -> list[asyncio.Future[None]]:
-        """Write as many as one turn takes, or wait for theirs; return what tells when it is done.
+        """Write as many as one turn takes, or wait for theirs; return the completion.
 
-        Those that were decided or carried meanwhile are passed over. One that is waited for is
-        found again thereafter, if it is still there.
+        Transactions that were decided or carried meanwhile are skipped. One that is waited for is
+        found again after that, if it still needs carrying.
         """
         written: list[asyncio.Future[None]] = []
         size = 0
@@ -126,7 +126,7 @@ class TransactionCarrier:
         return written
 
     def _carry(self, live: LiveTransaction, future: asyncio.Future[None]) -> int:
-        """Write one anew, in its turn; return how many bytes that takes."""
+        """Write one again, in its turn; return the size of the write in bytes."""
         message, _ = self._log.message_of(live)
         now_ms = self._clock.now_ms()
         if live.parked_at is not None:

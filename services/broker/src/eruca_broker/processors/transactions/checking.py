@@ -1,7 +1,7 @@
-"""Checks of a transaction that nobody decides, and giving it up when they are used up.
+"""Check a transaction that nobody decides, and expire it when its checks are used up.
 
-Whoever checks is told whether it is its turn, and which number the check has: so no check is made
-twice, whoever makes it and whatever it remembers. What is given up is rolled back, and parked where
+The broker decides whether a check is due, and which number it has. So no check is made twice,
+whoever makes it and whatever it remembers. An expired transaction is rolled back, and parked where
 an operator can see it.
 """
 
@@ -32,18 +32,18 @@ GivenUp: TypeAlias = Callable[[DecisionReceipt | Exception], None]
 
 
 class TransactionChecking:
-    """Grants checks, and gives up."""
+    """Grants checks, and expires transactions."""
 
     def __init__(self, writes: TransactionWrites) -> None:
         self._writes = writes
 
     def check(self, transaction_id: str, request: CheckRequest, done: Checked) -> None:
-        """Grant a check, and tell *done* once that is as durable as configured.
+        """Grant a check, and call *done* once that is as durable as configured.
 
         Raises:
-            TransactionNotFoundError: There is none of this id, as far as the log remembers.
-            AlreadyDecidedError: It needs no check any more.
-            CheckOutOfTurnError: It is another check's turn, or too early for one.
+            TransactionNotFoundError: There is none with this id in the log.
+            AlreadyDecidedError: It needs no further check.
+            CheckOutOfTurnError: The number is not the next one, or it is too early for a check.
         """
         if self._writes.turns.is_taken(transaction_id):
             again = partial(self.check, transaction_id, request, done)
@@ -76,13 +76,13 @@ class TransactionChecking:
         self._writes.turns.give(event.transaction_id)
 
     def expire(self, transaction_id: str, request: ExpireRequest, done: GivenUp) -> None:
-        """Roll back and park, and tell *done* once that is as durable as configured.
+        """Roll back and park, and call *done* once that is as durable as configured.
 
         Raises:
-            TransactionNotFoundError: There is none of this id, as far as the log remembers.
+            TransactionNotFoundError: There is none with this id in the log.
             AlreadyDecidedError: It was decided.
-            CheckOutOfTurnError: It has been checked another number of times.
-            RecordNotFoundError: What is to be parked is damaged; it stays pending.
+            CheckOutOfTurnError: It has had another number of checks.
+            RecordNotFoundError: The message to park is damaged; it stays pending.
         """
         if self._writes.turns.is_taken(transaction_id):
             again = partial(self.expire, transaction_id, request, done)

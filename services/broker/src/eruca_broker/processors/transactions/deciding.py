@@ -1,10 +1,10 @@
-"""Deciding a transaction: what its producer says, a check's answer says, or an operator.
+"""Decide a transaction, by its producer, by the answer to a check, or by an operator.
 
-A committed message is stored where it belongs in the same write as the decision, so no crash makes
-one of them without the other: it is there once, or the transaction is still pending.
+A committed message is stored in its queue in the same write as the decision. So no crash leaves one
+without the other: the message is stored once, or the transaction is still pending.
 
 Source: RocketMQ 5.3, ``EndTransactionProcessor``. There a second commit stores a second message,
-and one that was rolled back can be committed.
+and a rolled-back one can be committed.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class TransactionDeciding:
         self._scheduled = scheduled
 
     def decide(self, transaction_id: str, outcome: Outcome, request: Decide, done: Decided) -> None:
-        """Commit or roll back, and tell *done* once it is as durable as configured.
+        """Commit or roll back, and call *done* once it is as durable as configured.
 
         Raises:
-            ValidationError: The request lacks what its kind must say.
-            TransactionNotFoundError: There is none of this id, as far as the log remembers.
-            AlreadyDecidedError: It was decided otherwise.
-            OtherProducerGroupError: It was begun by another producer group.
-            CheckOutOfTurnError: It answers a check that nobody has sent.
-            TopicNotFoundError: The topic it would be committed to is gone; it stays pending.
-            RecordNotFoundError: What it would commit is damaged; it stays pending.
+            ValidationError: The request lacks a field that its kind requires.
+            TransactionNotFoundError: There is none with this id in the log.
+            AlreadyDecidedError: It was decided the opposite way.
+            OtherProducerGroupError: Another producer group began it.
+            CheckOutOfTurnError: It answers a check that was never sent.
+            TopicNotFoundError: The topic of its commit was deleted; it stays pending.
+            RecordNotFoundError: The message to commit is damaged; it stays pending.
         """
         _check_decide(request)
         if self._writes.turns.is_taken(transaction_id):
@@ -93,7 +93,7 @@ class TransactionDeciding:
         except RecordNotFoundError:
             if outcome == "commit":
                 raise
-            # It is given up, so that its segment need not stay for ever.
+            # It is given up, so that its segment can be deleted.
         if half is not None and outcome == "commit":
             destination = self._destination(live)
             if (wait := wait_of(half, now_ms)) is not None:
@@ -196,8 +196,8 @@ def _check_owner(transaction_id: str, producer_group: str, request: Decide) -> N
 def _check_decide(request: Decide) -> None:
     if request.by == "operator":
         if request.reason is None:
-            raise body_fault("/body/reason", "an operator gives a reason")
+            raise body_fault("/body/reason", "an operator must give a reason")
     elif request.producer_group is None:
-        raise body_fault("/body/producer_group", "only an operator may leave it out")
+        raise body_fault("/body/producer_group", "only an operator may omit it")
     if request.check_number is not None and request.by != "check":
-        raise body_fault("/body/check_number", 'it goes with by = "check"')
+        raise body_fault("/body/check_number", 'it requires by = "check"')

@@ -1,8 +1,8 @@
 """The decisions about transactions.
 
-It is told again to whoever asks for the same, and held against whoever wants the opposite. That
-the checks were used up is a decision, too: a rollback by the limit, which only an operator may
-still turn into a commit.
+A request for the same decision gets the same answer. A request for the opposite is refused. A
+transaction whose checks are used up has a decision too: a rollback by the limit, which only an
+operator may still turn into a commit.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Decision(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """True if not even an operator can change it."""
+        """Return True if not even an operator can change it."""
         return self.by != "limit"
 
     def shown(self) -> TransactionDecision:
-        """Return it as an answer shows it."""
+        """Return it in the form of an answer."""
         return TransactionDecision(
             outcome=self.outcome,
             by=self.by,
@@ -54,7 +54,7 @@ class Decision(NamedTuple):
         )
 
     def conflict(self, wanted: str) -> AlreadyDecidedError:
-        """Return the error for who wanted something else."""
+        """Return the error for a request for the opposite."""
         said = {"commit": "committed", "rollback": "rolled back"}[self.outcome]
         decided_at = rfc3339(self.decided_at_ms)
         decision: dict[str, Any] = {
@@ -83,7 +83,7 @@ _WHO = {
 
 
 def decision_of(event: TransactionDecided) -> Decision:
-    """Return what an event decided."""
+    """Return the decision of an event."""
     return Decision(
         event.transaction_id,
         event.outcome,
@@ -95,7 +95,7 @@ def decision_of(event: TransactionDecided) -> Decision:
 
 
 def decision_of_parked(live: LiveTransaction, event: TransactionParked | None = None) -> Decision:
-    """Return what parking a transaction decided; only the event knows the reason."""
+    """Return the decision of a parking; only the event knows the reason."""
     assert live.parked_at is not None
     reason = None if event is None else event.reason
     return Decision(live.transaction_id, "rollback", "limit", live.parked_at, reason)
@@ -108,7 +108,7 @@ def receipt_of(
     message: CommittedPlace | None = None,
     repeated: bool = False,
 ) -> DecisionReceipt:
-    """Return what whoever decided, or would have decided the same, is told."""
+    """Return the receipt for a request that made, or repeats, the decision."""
     if decision.by == "limit":
         state = "parked"
     else:
@@ -128,9 +128,9 @@ def receipt_of(
 
 
 def place_of(log: TransactionLog, ended: Ended) -> CommittedPlace | None:
-    """Return where the message of a commit lies, of which nothing is kept but the event.
+    """Return the place of a committed message, of which only the event is known.
 
-    None where the log is so damaged that it cannot be told: it has been committed all the same.
+    None if damage to the log hides it: it was committed all the same.
     """
     if ended.event.outcome == "rollback":
         return None
@@ -149,7 +149,7 @@ def place_of(log: TransactionLog, ended: Ended) -> CommittedPlace | None:
             log_offset=offset,
         )
     destination = destination_of(properties)
-    if destination is None:  # damaged, too
+    if destination is None:  # damaged too
         return None
     due_ms = delivery_time(record.topic, properties, record.store_timestamp)
     return CommittedPlace(

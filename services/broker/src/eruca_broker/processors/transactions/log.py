@@ -1,11 +1,11 @@
 """Read transactions from the log: their messages, their ends, and all other events.
 
-Of a transaction that is over the broker keeps nothing. Its events have its id for their unique id,
-so the key index finds them, for as long as retention leaves them.
+The broker keeps nothing about a transaction that is over. Its events have its id as their unique
+id, so the key index finds them, as long as retention keeps them.
 
-Looking there is not for free, and the key index is a little behind. So the latest ends are
-remembered as well: more of them than the index can lack. That makes it cheap to be sure that an
-id is new, which every beginning must be.
+A look-up in the index has a cost, and the index lags a little. So the latest ends are remembered as
+well, more of them than the index can lag behind. That makes it cheap to know that an id is new,
+which every beginning must know.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from eruca_broker.core.state.transactions import LiveTransaction
 from eruca_broker.store.dispatcher import INDEX_BACKLOG_MAX
 from eruca_broker.store.message_store import MessageStore
 
-HISTORY_MAX: Final = CHECK_COUNT_MAX + 28  # events of one transaction that are looked at
+HISTORY_MAX: Final = CHECK_COUNT_MAX + 28  # events of one transaction that are examined
 RECENT_MAX: Final = 4 * INDEX_BACKLOG_MAX  # ends that are remembered
 _TIME_MAX: Final = 2**63 - 1
 
@@ -41,7 +41,7 @@ _log = structlog.get_logger()
 
 
 class Logged(NamedTuple):
-    """An event, and where it stands."""
+    """An event, and its log offset."""
 
     event: TransactionEvent
     log_offset: int
@@ -62,14 +62,14 @@ class TransactionLog:
         self._recent: OrderedDict[str, int] = OrderedDict()  # id → log offset of its end
 
     def note_end(self, transaction_id: str, log_offset: int) -> None:
-        """Remember where a transaction's end is recorded."""
+        """Remember the log offset of a transaction's end."""
         self._recent[transaction_id] = log_offset
-        self._recent.move_to_end(transaction_id)  # an id that retention let be used again
+        self._recent.move_to_end(transaction_id)  # an id that could be used again after retention
         if len(self._recent) > RECENT_MAX:
             self._recent.popitem(last=False)
 
     def ended(self, transaction_id: str) -> Ended | None:
-        """Return how a transaction ended; None where there was none, or it is long ago.
+        """Return the end of a transaction; None if there was none, or it is too old.
 
         Raises:
             UnavailableError: A record that may be its end is damaged.
@@ -95,16 +95,16 @@ class TransactionLog:
         return None
 
     def events(self, transaction_id: str) -> list[Logged]:
-        """Return what happened to a transaction, as far as the log remembers, oldest first.
+        """Return the history of a transaction, as far as the log contains it, oldest first.
 
-        An event that is damaged is left out.
+        A damaged event is omitted.
         """
         return self._events(transaction_id, [], is_latest_left_out=False)
 
     def parked(self, live: LiveTransaction) -> TransactionParked | None:
-        """Return how a parked transaction came to be.
+        """Return the event that parked a transaction.
 
-        None where it was carried forward since, or that cannot be read any more.
+        None if it was carried forward since, or can no longer be read.
         """
         try:
             event = decode_transaction_event(self._store.record(live.offset).body)
@@ -113,20 +113,21 @@ class TransactionLog:
         return event if isinstance(event, TransactionParked) else None
 
     def message_offset(self, event_offset: int) -> int:
-        """Return where the message lies that belongs to the event at *event_offset*.
+        """Return the log offset of the message that belongs to the event at *event_offset*.
 
-        What RocketMQ has stored has no event until it is carried: the half message lies there.
+        A transaction from RocketMQ has no event until it is carried: then the half message is there
+        itself.
 
         Raises:
-            RecordNotFoundError: The event is damaged, so that its size cannot be told.
+            RecordNotFoundError: The event is damaged, so its size is unknown.
         """
         record = self.record_as_it_is(event_offset)
         return event_offset + (0 if record.topic == HALF_TOPIC else record.size)
 
     def is_imported(self, live: LiveTransaction) -> bool:
-        """Tell whether RocketMQ has stored its half message, and no event tells of that yet.
+        """Tell whether RocketMQ has stored the half message, and no event records that yet.
 
-        Where what is there is damaged, nobody can tell, nor carry it.
+        A damaged one cannot be recognised, nor carried.
         """
         try:
             return self.message_offset(live.offset) == live.offset
@@ -134,19 +135,19 @@ class TransactionLog:
             return False
 
     def message_of(self, live: LiveTransaction) -> tuple[memoryview, int]:
-        """Return the half message, or parked message, of a transaction, and where it lies.
+        """Return the half message, or parked message, of a transaction, and its log offset.
 
         Raises:
-            RecordNotFoundError: The log is damaged: retention keeps what is needed.
+            RecordNotFoundError: The log is damaged: retention keeps the messages that are needed.
         """
         offset = self.message_offset(live.offset)
         return self._store.raw_record(offset), offset
 
     def queued_at(self, live: LiveTransaction) -> int | None:
-        """Return the queue offset of a half message that is damaged; its queue tells.
+        """Return the queue offset of a damaged half message, from its queue.
 
-        None, which is logged, where the event that leads to the half message is so damaged that
-        nobody can tell: a broker of RocketMQ's that opened the store would check the transaction.
+        None, which is logged, if the event that leads to the half message is damaged too. A
+        RocketMQ broker that opened the store would then check the transaction.
 
         Raises:
             UnavailableError: The queue's files cannot be read.
@@ -166,16 +167,16 @@ class TransactionLog:
         return found
 
     def record_as_it_is(self, log_offset: int) -> Record:
-        """Return a record that is known to start there, whether or not its body has rotted.
+        """Return a record that is known to start there, even if its body is damaged.
 
         Raises:
-            RecordNotFoundError: Not even its parts can be told apart.
+            RecordNotFoundError: Not even its parts can be distinguished.
         """
         raw = self._store.raw_record(log_offset, is_proved=False)
         return _decoded(raw, log_offset, is_proved=False)
 
     def sound_message_of(self, live: LiveTransaction) -> tuple[Record, int]:
-        """Return the half message, or parked message, of a transaction, and where it lies.
+        """Return the half message, or parked message, of a transaction, and its log offset.
 
         Raises:
             RecordNotFoundError: It is damaged.
@@ -209,7 +210,7 @@ def told_whose(live: LiveTransaction) -> Iterator[None]:
     except RecordNotFoundError as error:
         raise RecordNotFoundError(
             f"the message of transaction {live.transaction_id!r} cannot be read: {error.detail}",
-            fix=f"{RESTORE_FIX}, or give the message up: "
+            fix=f"{RESTORE_FIX}, or roll the transaction back: "
             f"eruca txn rollback {live.transaction_id} --reason TEXT",
         ) from error
 

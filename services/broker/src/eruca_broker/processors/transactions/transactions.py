@@ -1,10 +1,10 @@
-"""Transactions: beginning them, deciding them, checks, giving up.
+"""Transactions: begin, decide, check and expire them.
 
-Each has a module of its own; what they have in common, a transaction's turn and its one write, is
-in :mod:`eruca_broker.processors.transactions.writes`.
+Each has a module of its own. Their common parts, a transaction's turn and its one write, are in
+:mod:`eruca_broker.processors.transactions.writes`.
 
-Who begins or decides is called back and nobody waits, as for sending: the two requests of a
-transaction should cost no more than two sends.
+A client that begins or decides is answered by a callback, and nothing is awaited, as for sending:
+the two requests of a transaction should cost no more than two sends.
 
 Source: RocketMQ 5.3, ``SendMessageProcessor.handleTransaction``, ``EndTransactionProcessor``.
 """
@@ -54,6 +54,6 @@ class Transactions:
         self.expire = checking.expire
 
     def admit(self) -> None:
-        """Raise what every write would now, as far as it is known without the body."""
+        """Raise the error that every write would raise now, if it is known without the body."""
         if self._store.refusal is not None:
             raise renewed(self._store.refusal)

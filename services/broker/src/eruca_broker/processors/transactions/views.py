@@ -1,6 +1,6 @@
-"""Looking at transactions: those that are not over, and one by its id, with its history.
+"""Show transactions: those that are not over, and one by its id, with its history.
 
-Source: RocketMQ 5.3 has no such view; what became of a half message is told by its logs alone.
+Source: RocketMQ 5.3 has no such view; only its logs say what happened to a half message.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from eruca_broker.processors.transactions.decisions import (
 from eruca_broker.processors.transactions.log import Ended, Logged, TransactionLog
 from eruca_broker.store.message_store import MessageStore
 
-_BODY_ROOM: Final = 16 * 1024 * 1024  # bytes a compressed body may become
+_BODY_ROOM: Final = 16 * 1024 * 1024  # maximum bytes of a decompressed body
 
 
 class TransactionViews:
@@ -59,13 +59,13 @@ class TransactionViews:
         limit: int,
         after: int | None,
     ) -> tuple[TransactionList, int | None]:
-        """Return up to *limit* transactions that are not over, and behind which to go on.
+        """Return up to *limit* transactions that are not over, and the last one's place.
 
         Args:
             state: Only those in it.
             producer_group: Only those of it.
-            limit: How many.
-            after: Log offset where the last one of the page before began.
+            limit: The maximum number.
+            after: Log offset of the beginning of the preceding page's last one.
         """
         found: list[LiveTransaction] = []
         for live in self._store.state.transactions:
@@ -85,7 +85,7 @@ class TransactionViews:
         """Return a transaction, over or not, with its message and history.
 
         Raises:
-            TransactionNotFoundError: There is none of this id, as far as the log remembers.
+            TransactionNotFoundError: There is none with this id in the log.
         """
         live = self._store.state.transactions.get(transaction_id)
         events = self._log.events(transaction_id)
@@ -153,7 +153,7 @@ class TransactionViews:
         )
 
     def _half_offset(self, events: Sequence[Logged]) -> int | None:
-        """Return where the half message lies last, if it still does."""
+        """Return the log offset of the latest half message, if it still exists."""
         for event, log_offset in reversed(events):
             is_half = isinstance(event, TransactionBegun) or (
                 isinstance(event, TransactionCarried) and event.parked_at is None
@@ -165,7 +165,7 @@ class TransactionViews:
     def _message_offset(self, event_offset: int) -> int | None:
         try:
             return self._log.message_offset(event_offset)
-        except RecordNotFoundError:  # damaged; that is no reason to hide the others
+        except RecordNotFoundError:  # damaged; that must not hide the others
             return None
 
     def _message(self, log_offset: int) -> dict[str, Any] | None:

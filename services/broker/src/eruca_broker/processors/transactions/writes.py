@@ -1,9 +1,9 @@
 """The common part of all writes about a transaction: the turn, the event, the possible states.
 
 Each of them is one write: an event and the records that belong to it. It is decided in the
-transaction's turn, upon the state that all events before it have made; so the first decision wins,
-the same again is answered the same, and the opposite is told who was first. Who comes while a write
-is under way waits for it.
+transaction's turn, on the state that all earlier events have made. So the first decision wins. The
+same decision gets the same answer, and the opposite gets an error that names the first. A request
+that comes during a write waits for it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class TransactionCounts:
     begun: int = 0
     decided: Counter[tuple[Outcome, DecidedBy]] = field(default_factory=Counter)
     checks: int = 0
-    repeated: int = 0  # requests for what had been done before
-    conflicts: int = 0  # … for the opposite of what had been decided
+    repeated: int = 0  # repeated requests
+    conflicts: int = 0  # … requests for the opposite of the decision
 
 
 class TransactionWrites:
@@ -61,11 +61,12 @@ class TransactionWrites:
         self._store_host = store_host
 
     def pending(self, transaction_id: str, wanted: str) -> LiveTransaction:
-        """Return a transaction that nobody has decided and nobody has given up.
+        """Return a transaction that is pending.
 
         Raises:
-            TransactionNotFoundError: There is none of this id, as far as the log remembers.
-            AlreadyDecidedError: It was decided, or given up; *wanted* says what it cannot be now.
+            TransactionNotFoundError: There is none with this id in the log.
+            AlreadyDecidedError: It was decided, or parked; *wanted* is the operation that is
+                refused.
         """
         live = self.store.state.transactions.get(transaction_id)
         if live is None:
@@ -77,14 +78,14 @@ class TransactionWrites:
         return live
 
     def parked_by(self, live: LiveTransaction) -> Decision:
-        """Return how a transaction came to be parked."""
+        """Return the decision by which a transaction was parked."""
         return decision_of_parked(live, self.log.parked(live))
 
     def parked_before(self, live: LiveTransaction, outcome: Outcome) -> DecisionReceipt:
-        """Return what was done when the checks were used up, to who wants the same.
+        """Return the receipt of the rollback after the last check, for a request for the same.
 
         Raises:
-            AlreadyDecidedError: It wants the opposite.
+            AlreadyDecidedError: The request is for the opposite.
         """
         decision = self.parked_by(live)
         if outcome != "rollback":
@@ -93,12 +94,12 @@ class TransactionWrites:
         return receipt_of(decision, durability=self.store.durability, repeated=True)
 
     def conflict(self, decision: Decision, wanted: str) -> ErucaError:
-        """Return the error for who wants something else than was decided."""
+        """Return the error for a request for the opposite decision."""
         self.counts.conflicts += 1
         return decision.conflict(wanted)
 
     def op_batch(self, half_queue_offset: int, now_ms: int) -> Batch:
-        """Return what marks the half message at this queue offset as over, in the op topic."""
+        """Return the op message that marks the half message at this queue offset as finished."""
         op = op_message(half_queue_offset, now_ms=now_ms, host=self._store_host)
         return batch_of_records(*OP_PLACE, [op])
 
@@ -122,12 +123,12 @@ class TransactionWrites:
         batches: Sequence[Batch],
         settle: Callable[[WriteOutcome], None],
     ) -> None:
-        """Append the event and what belongs to it, as one; the turn has been taken."""
+        """Append the event and its records as one; the turn has been taken."""
         self.store.append_group_then(batches, None, settle, head=event)
 
 
 def not_found(transaction_id: str) -> TransactionNotFoundError:
-    """Return the error for an id that the log does not know."""
+    """Return the error for an id that the log does not contain."""
     return TransactionNotFoundError(
         f"no transaction {transaction_id!r} was begun at this broker, as far as its log remembers"
     )

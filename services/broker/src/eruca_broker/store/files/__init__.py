@@ -1,1 +1,1 @@
-"""Files of any kind: directories, locks, descriptors, flushing, and what a disk refuses."""
+"""Files of any kind: directories, locks, descriptors, flushing, and errors of the disk."""

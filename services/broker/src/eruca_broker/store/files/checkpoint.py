@@ -1,4 +1,4 @@
-"""The file ``checkpoint``: how far the log and its projections had been flushed.
+"""The file ``checkpoint``: the durable progress of the log and its projections.
 
 A file of 4 096 bytes, as RocketMQ's; six big-endian longs at its start::
 

@@ -7,7 +7,7 @@ it was.
 
 A killed process may leave the beginning of a large write without its end. So the first bytes of a
 write are written last, in a call of their own: data behind zeros is not part of the log, and the
-next start cuts it off. A write is in the log as a whole or not at all, unless the power fails.
+next start truncates it. A write is in the log as a whole or not at all, unless the power fails.
 
 A record never crosses a segment's end. If one does not fit, a blank record marks the rest of the
 segment, and the log continues in the next one.
@@ -301,7 +301,7 @@ class CommitLog:
             OSError: The file cannot be deleted, and stays in the log. Deleting a later one instead
                 would leave a gap among the files.
         """
-        assert len(self.segments) > 1, "the last segment tells where the log ends"
+        assert len(self.segments) > 1, "the last segment determines the log's end"
         self.segments[0].path.unlink()
         self._deleted.append(self.segments.pop(0))
 

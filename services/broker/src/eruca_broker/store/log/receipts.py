@@ -1,4 +1,4 @@
-"""Receipts: what whoever appended is told, and the futures of those who wait for it."""
+"""Receipts: the result of an append for its caller, and the futures that wait for it."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class QueueFiles:
         extended, and the missing part reads as zero.
 
         Raises:
-            DamagedQueueError: A file is missing, foreign, or of another length.
+            DamagedQueueError: A file is missing, not ours, or of another length.
         """
         try:
             with os.scandir(self.directory) as listing:

@@ -4,7 +4,7 @@ Pending are the timers of the latest snapshot, and those stored since according 
 queues of the delayed topics, minus those that later events have ended. No record is read for it, so
 a million timers take a fraction of a second.
 
-A log that RocketMQ wrote has no snapshot. If RocketMQ continued a log of Eruca, no event tells
+A log that RocketMQ wrote has no snapshot. If RocketMQ continued a log of Eruca, no event records
 which timers it has ended; :mod:`.imported_timers` finds out.
 """
 
@@ -34,7 +34,7 @@ class TimersFold:
         self._rows: TimerRows = NO_TIMERS
         self._since = 0  # timers set at this log offset or later are not in _rows
         self._ended: list[int] = []
-        self._parts: list[StateSnapshot] = []  # of a snapshot not yet complete
+        self._parts: list[StateSnapshot] = []  # of an incomplete snapshot
         self._begun_at = 0
 
     def apply(self, event: Event, log_offset: int) -> None:

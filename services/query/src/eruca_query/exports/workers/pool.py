@@ -107,7 +107,7 @@ class RowsUnderWay:
         _settle(self._sent, size)
 
     def fail(self, error: Exception) -> None:
-        """Set why there are no messages, no rows, or no reader."""
+        """Set the reason why there are no messages, no rows, or no reader."""
         for future in (self._taken, self._made, self._sent):
             if not future.done():
                 future.set_exception(error)
