@@ -366,7 +366,7 @@ async def test_a_key_or_tag_that_could_not_be_asked_for_is_not_stored(
 
     assert as_json.status_code == 422, as_json.text
     assert (as_records.status_code, as_records.json()["code"]) == (400, "malformed-records")
-    assert f"at most {KEY_SIZE_MAX}" in as_records.json()["detail"]
+    assert f"the maximum is {KEY_SIZE_MAX}" in as_records.json()["detail"]
     assert asked.status_code == 422
     assert broker_of(app).store.log_max_offset == end
 
