@@ -61,7 +61,7 @@ def _named(role: re.Match[str]) -> str:
     name = role[1].removeprefix("eruca.")
     first = name.partition(".")[0]
     shown = role[1].rpartition(".")[2] if "~" in role[0] else name
-    if first not in eruca.__all__:
+    if first not in vars(eruca)["__all__"]:
         return f"`{shown}`"
     place = first if first.startswith("Async") else name  # the members stand at the twin's
     return f"[`{shown}`][eruca.{place}]"

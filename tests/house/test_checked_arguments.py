@@ -19,7 +19,7 @@ CHECKED_BY_HAND: Final = frozenset(
 
 def public_calls() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the calls with arguments of what the async SDK is made of; the sync one calls them."""
-    for name in eruca.__all__:
+    for name in vars(eruca)["__all__"]:
         if not name.startswith("Async"):
             continue
         for called, call in inspect.getmembers(getattr(eruca, name), inspect.isfunction):
