@@ -141,7 +141,7 @@ class ErucaClient:
 
     def fail_one(self, topic: str, group: str, body: bytes, *, retries_max: int) -> None:
         """Send a message, and let it fail in *group*."""
-        self._sdk.admin.groups.create(group, start="earliest", retry_max_times=retries_max)
+        self._sdk.admin.groups.create(group, start="earliest", retries_max=retries_max)
         self._producer.send(eruca.Message(topic, body))
         failed = threading.Event()
 
@@ -269,7 +269,7 @@ def _message_in_records(message: eruca.ReceivedMessage) -> Message:
         origin=Origin(
             born_ms=_ms(message.born_at),
             born_host=host_text(message.born_host.ip, message.born_host.port),
-            stored_ms=message.store_timestamp,
+            stored_ms=message.stored_at_ms,
             store_host=host_text(message.store_host.ip, message.store_host.port),
             log_offset=message.log_offset,
             size=message.size,

@@ -61,7 +61,7 @@ class Stage:
         assert answer.status_code == 201, answer.text
 
     async def group(self) -> None:
-        await self.call("PUT", "/groups/billing", {"start": "earliest", "retry_max_times": 16})
+        await self.call("PUT", "/groups/billing", {"start": "earliest", "retries_max": 16})
 
     async def joined(self, client_id: str = NAME, incarnation: str = MEMBER["incarnation"]) -> None:
         """Let a member join the group, and subscribe to the topic."""

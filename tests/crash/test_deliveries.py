@@ -94,7 +94,7 @@ def prepare(url: str) -> None:
     with httpx.Client(base_url=f"{url}/v1") as client:
         queues = {"read_queue_count": 2, "write_queue_count": 2}
         client.put("/topics/t", json=queues).raise_for_status()
-        policy = {"start": "earliest", "retry_max_times": ATTEMPTS_MAX - 1}
+        policy = {"start": "earliest", "retries_max": ATTEMPTS_MAX - 1}
         client.put("/groups/g", json=policy).raise_for_status()
         for number in range(MESSAGES):
             body = {"body": {"text": str(number)}}

@@ -58,7 +58,7 @@ def test_a_group_with_the_defaults_is_read_as_one() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        GroupSettings(retry_max_times=3, ordered=True),
+        GroupSettings(retries_max=3, ordered=True),
         GroupSettings(consume_enabled=False, broadcast_enabled=False),
         GroupSettings(retry_policy=CustomizedDelays((1.0, 2.5))),
         GroupSettings(retry_policy=ExponentialDelays(1.0, 3.0, 60.0)),
@@ -80,14 +80,14 @@ def test_what_rocketmq_has_no_word_for_stays() -> None:
     [put] = read({"billing": known}, retryMaxTimes=2)
     assert put.settings.start == "earliest"
     assert put.settings.subscription_mode == "per_member"
-    assert put.settings.retry_max_times == 2
+    assert put.settings.retries_max == 2
 
 
 @pytest.mark.parametrize(("there", "here"), [(-1, 0), (5_000, 1_000)])
 def test_numbers_beyond_our_limits_are_the_nearest_we_have(there: int, here: int) -> None:
     [put] = read(retryMaxTimes=there)
 
-    assert put.settings.retry_max_times == here
+    assert put.settings.retries_max == here
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     async def live() -> None:
         store = await MessageStore.open(directory, SETTINGS, CLOCK)
         await store.change(TopicPut("orders", 2, 2, "rw"))
-        await store.change(GroupPut("g", GroupSettings(retry_max_times=3), 1))
+        await store.change(GroupPut("g", GroupSettings(retries_max=3), 1))
         await store.append(batch("orders", 0, [b"a", b"b"], keys="k1"))
         await store.change(OffsetsCommitted("g", [CommittedOffset("orders", 0, 1)]))
         await store.checkpoint()
@@ -146,7 +146,7 @@ async def test_a_damaged_config_file_is_rebuilt_and_said_once(
         assert len(told) == (name in READ and damage not in SAYS_NOTHING), (name, lines)
         assert store.state.topics["orders"].write_queue_count == 2
         assert store.state.committed_offset("g", "orders", 0) == 1
-        assert store.state.groups["g"].settings.retry_max_times == 3
+        assert store.state.groups["g"].settings.retries_max == 3
         assert set(store.state.groups) == {"g"}
         assert all_answers(store)["orders#k1"]
         await store.close()

@@ -94,7 +94,7 @@ def receipt_answer(request: Request, queue_offset: int = 0, **fields: Any) -> Ht
         "queue_offset": queue_offset,
         "log_offset": 1_000,
         "count": count,
-        "store_timestamp_ms": 1_700_000_000_000,
+        "stored_at_ms": 1_700_000_000_000,
         "durability": "written",
         **fields,
     }

@@ -63,7 +63,7 @@ class TransactionStore:
             on_delete=lambda _: None,
             ordered_at=lambda _: (),
         )
-        scheduled = Scheduled(store, broker_name="b", delay_max_seconds=1e6, timers_max=10_000)
+        scheduled = Scheduled(store, broker_name="b", delay_seconds_max=1e6, timers_max=10_000)
         sender = Sender(
             store, topics, scheduled, broker_name="b", store_host=STORE_HOST, clock=clock
         )

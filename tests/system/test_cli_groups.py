@@ -41,12 +41,12 @@ def queues(shown: dict[str, Any], topic: str) -> list[dict[str, Any]]:
 
 
 def test_a_group_is_created_changed_listed_and_deleted(command: Eruca) -> None:
-    created = command.json("group", "create", "g-life", "--start=earliest", "--retries=3")
+    created = command.json("group", "create", "g-life", "--start=earliest", "--retries-max=3")
     changed = command.json("group", "create", "g-life", "--ordered")
 
     assert {c["start"] for c in created.values()} == {"earliest"}
-    assert {c["retry_max_times"] for c in created.values()} == {3}
-    assert {(c["ordered"], c["retry_max_times"]) for c in changed.values()} == {(True, 3)}
+    assert {c["retries_max"] for c in created.values()} == {3}
+    assert {(c["ordered"], c["retries_max"]) for c in changed.values()} == {(True, 3)}
     assert {c["start"] for c in changed.values()} == {"earliest"}
     assert "g-life" in command("group", "list").stdout.split()
 
@@ -73,9 +73,7 @@ def test_creating_a_group_again_changes_at_each_broker_only_what_is_named(
             broadcast_enabled=False,
             retry_policy=CustomizedRetryPolicy(delays_seconds=[1]),
         )
-        client.admin.groups.create(
-            "g-again", start="latest", retry_max_times=5, broker_name="broker-b"
-        )
+        client.admin.groups.create("g-again", start="latest", retries_max=5, broker_name="broker-b")
 
     done = command("group", "create", "g-again", "--disabled")
 
@@ -84,7 +82,7 @@ def test_creating_a_group_again_changes_at_each_broker_only_what_is_named(
     assert (configs["broker-a"]["start"], configs["broker-b"]["start"]) == ("earliest", "latest")
     assert not configs["broker-a"]["broadcast_enabled"]
     assert configs["broker-a"]["retry_policy"] == {"kind": "customized", "delays_seconds": [1.0]}
-    assert configs["broker-b"]["retry_max_times"] == 5
+    assert configs["broker-b"]["retries_max"] == 5
     assert done.stderr.splitlines() == [
         "broker-a had g-again already: enabled yes → no",
         "broker-b had g-again already: enabled yes → no",
@@ -329,7 +327,7 @@ def dead(namesrv_url: str) -> str:
         client.admin.groups.create(
             "g-dead",
             start="earliest",
-            retry_max_times=0,
+            retries_max=0,
             retry_policy=CustomizedRetryPolicy(delays_seconds=[0]),
         )
         with client.producer() as producer:
@@ -353,7 +351,7 @@ def test_dead_letters_are_listed_shown_and_redriven(command: Eruca, dead: str) -
     shown = json.loads(command("dlq", "show", dead, place).stdout)
     looked_at = command("dlq", "redrive", dead, "--all", "--dry-run")
     one = command("dlq", "redrive", dead, place, "--yes")
-    with command.start("dlq", "redrive", dead, "--all", "--yes", "--rate=50") as rest:
+    with command.start("dlq", "redrive", dead, "--all", "--yes", "--per-second=50") as rest:
         assert rest.stdout is not None
         assert rest.stderr is not None
         rest.stdout.close()  # which is no reason to leave out any of them

@@ -47,7 +47,7 @@ def failing(cluster: RunningCluster, topic: str, group: str) -> str:
     with eruca.Client(cluster.namesrv_urls) as client, client.producer() as producer:
         client.admin.create_topic(topic, queue_count=1)
         policy = CustomizedRetryPolicy(delays_seconds=[0])
-        client.admin.groups.create(group, start="earliest", retry_max_times=1, retry_policy=policy)
+        client.admin.groups.create(group, start="earliest", retries_max=1, retry_policy=policy)
         result = producer.send(eruca.Message(topic, "poison", tag="bad", keys=["order-7"]))
         consumer = client.push_consumer(group)
 

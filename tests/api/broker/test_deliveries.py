@@ -433,7 +433,7 @@ async def test_given_up_once_too_often_it_is_a_dead_letter(
     client: httpx.AsyncClient, clock: ManualClock
 ) -> None:
     orders = DeliveryClient(client)
-    await orders.create(retry_max_times=1)
+    await orders.create(retries_max=1)
     await orders.send("poison", "fine", tag="T", keys=["k"])
     poison, fine = await orders.receive()
     await orders.nack(poison, delay_seconds=0)
@@ -461,7 +461,7 @@ async def test_what_would_be_too_much_of_dead_letters_is_refused_whole_and_goes_
 ) -> None:
     monkeypatch.setattr(deliveries, "GIVEN_UP_SIZE_MAX", 3_000)
     orders = DeliveryClient(client)
-    await orders.create(retry_max_times=0)
+    await orders.create(retries_max=0)
     await orders.send(*("x" * 2_000 for _ in range(3)))
     given = await orders.receive()
 
@@ -484,7 +484,7 @@ async def test_a_changed_limit_of_retries_counts_for_what_is_out_already(
     await orders.send("poison")
     [poison] = await orders.receive()
 
-    await orders.create(retry_max_times=0)
+    await orders.create(retries_max=0)
     dead = await orders.nack(poison)
 
     assert dead.json()["results"][0]["outcome"] == "dead_letter"
@@ -494,7 +494,7 @@ async def test_never_acknowledged_it_is_a_dead_letter_too(
     client: httpx.AsyncClient, clock: ManualClock
 ) -> None:
     orders = DeliveryClient(client)
-    await orders.create(retry_max_times=2)
+    await orders.create(retries_max=2)
     await orders.send("a")
 
     attempts = []
@@ -514,7 +514,7 @@ async def test_a_redriven_dead_letter_comes_as_if_it_were_new(
     client: httpx.AsyncClient, clock: ManualClock
 ) -> None:
     orders = DeliveryClient(client)
-    await orders.create(retry_max_times=0)
+    await orders.create(retries_max=0)
     await orders.send("a")
     [one] = await orders.receive()
     await orders.nack(one)
@@ -1259,7 +1259,7 @@ async def test_a_message_that_has_rotted_is_handed_out_as_damaged_and_its_dead_l
     app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     orders = DeliveryClient(client)
-    await orders.create(retry_max_times=0)
+    await orders.create(retries_max=0)
     await orders.send("rotten", "sound")
     rot(app, b"rotten")
 
@@ -1326,7 +1326,7 @@ async def test_what_cannot_be_read_any_more_leaves_a_dead_letter_that_says_so(
     app: ServiceApp, client: httpx.AsyncClient, clock: ManualClock, is_given_up: bool
 ) -> None:
     orders = DeliveryClient(client)
-    await orders.create(retry_max_times=0)
+    await orders.create(retries_max=0)
     await orders.send("rotten", "sound")
     handed_out = await orders.receive(invisible_seconds=10)
     rot_beyond_reading(app, b"rotten")

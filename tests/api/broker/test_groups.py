@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 DEFAULTS = {
     "start": "latest",
-    "retry_max_times": 16,
+    "retries_max": 16,
     "retry_policy": None,
     "ordered": False,
     "consume_enabled": True,
@@ -50,7 +50,7 @@ async def test_what_is_not_named_of_a_groups_settings_stays_as_it_is(
     client: httpx.AsyncClient,
 ) -> None:
     policy = {"kind": "customized", "delays_seconds": [1.0, 2.5]}
-    first = {"start": "earliest", "retry_max_times": 3, "retry_policy": policy}
+    first = {"start": "earliest", "retries_max": 3, "retry_policy": policy}
     await client.put("/groups/billing", json=first)
 
     changed = (await client.put("/groups/billing", json={"ordered": True})).json()
@@ -69,7 +69,7 @@ async def test_what_is_not_named_of_a_groups_settings_stays_as_it_is(
         {"retry_policy": {"kind": "customized", "delays_seconds": [1, 2.5]}},
         {"retry_policy": {"kind": "exponential", "initial_seconds": 1, "multiplier": 3}},
         {"consume_enabled": False, "broadcast_enabled": False, "subscription_mode": "per_member"},
-        {"retry_max_times": 0},
+        {"retries_max": 0},
     ],
 )
 async def test_settings_are_kept_over_a_restart(tmp_path: Path, settings: dict[str, Any]) -> None:
@@ -90,7 +90,7 @@ async def test_settings_are_kept_over_a_restart(tmp_path: Path, settings: dict[s
         ({"start": "yesterday"}, "/body/start"),
         ({"start": 5}, "/body/start"),
         ({"start": "2026-11-21T08:00:00"}, "/body/start"),
-        ({"retry_max_times": 1001}, "/body/retry_max_times"),
+        ({"retries_max": 1001}, "/body/retries_max"),
         ({"retry_policy": {"kind": "sometimes"}}, "/body/retry_policy"),
         (
             {"retry_policy": {"kind": "customized", "delays_seconds": []}},

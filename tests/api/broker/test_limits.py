@@ -366,7 +366,7 @@ async def test_dead_letters_have_their_topic_however_many_topics_there_are(tmp_p
     few = open_broker(tmp_path / "few", topics_max=2)  # one topic is the broker's
     async with few as app, client_of(app) as client:
         orders = DeliveryClient(client)
-        await orders.create(retry_max_times=0)
+        await orders.create(retries_max=0)
         assert (await client.put("/topics/another", json={})).status_code == 409
         await orders.send("bad", "good")
 

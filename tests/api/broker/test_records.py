@@ -65,7 +65,7 @@ async def test_a_batch_is_stored_with_the_brokers_fields_stamped(
     for number, found in enumerate(stored):
         assert (found.body, found.property_map()) == (b"m%d" % number, {"TAGS": f"t{number}"})
         assert (found.queue_offset, found.log_offset) == (number, log_offset)
-        assert found.store_timestamp == receipt["store_timestamp_ms"]
+        assert found.store_timestamp == receipt["stored_at_ms"]
         assert found.born_host.ip == "10.1.2.3"
         log_offset += found.size
 

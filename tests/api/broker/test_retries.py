@@ -170,11 +170,11 @@ async def test_a_policy_says_how_long(client: httpx.AsyncClient, member: Holding
 async def test_what_has_failed_too_often_is_a_dead_letter(
     client: httpx.AsyncClient, member: HoldingMember
 ) -> None:
-    await settings(client, retry_max_times=0)
+    await settings(client, retries_max=0)
 
     answer = await member.send_back(
         place(0, reason="timed_out", error="too\x01slow\x02 " + "x" * 3_000),
-        place(1, retry_max_times=1, delay_seconds=9),
+        place(1, retries_max=1, delay_seconds=9),
     )
 
     outcomes = [result["outcome"] for result in answer.json()["results"]]
@@ -231,7 +231,7 @@ async def test_one_message_that_is_not_there_keeps_all_back(
         {"delay_seconds": 1, "delay_level": 1},
         {"reason": "Because Of"},
         {"reason": ""},
-        {"retry_max_times": -1},
+        {"retries_max": -1},
         {"error": 7},
         {"queue_offset": -1},
         {"queue_offset": 2**63},

@@ -93,7 +93,7 @@ async def test_a_message_that_failed_again_and_again_tells_each_time_why(
     queried: Queried, broker: httpx.AsyncClient
 ) -> None:
     message_id = await send(broker)
-    await broker.put(f"/groups/{GROUP}", json={"retry_max_times": 1, "start": "earliest"})
+    await broker.put(f"/groups/{GROUP}", json={"retries_max": 1, "start": "earliest"})
     member = await joined(broker, GROUP, "orders")
     await member.lock("orders", 0)
     place = {"topic": "orders", "queue_id": 0, "queue_offset": 0}
@@ -261,7 +261,7 @@ async def test_a_message_that_a_group_has_given_up_on_is_a_dead_letter(
     queried: Queried, broker: httpx.AsyncClient
 ) -> None:
     consumer = DeliveryClient(broker)
-    await consumer.create(retry_max_times=0)
+    await consumer.create(retries_max=0)
     message_id = await send(broker)
     assert (await consumer.nack(*await consumer.receive(wait_seconds=5))).is_success
 
@@ -275,7 +275,7 @@ async def test_a_last_delivery_that_nobody_acknowledges_is_told_to_be_over(
     queried: Queried, broker: httpx.AsyncClient
 ) -> None:
     consumer = DeliveryClient(broker)
-    await consumer.create(retry_max_times=0)
+    await consumer.create(retries_max=0)
     message_id = await send(broker)
     assert await consumer.receive(wait_seconds=5, invisible_seconds=1)
 

@@ -295,7 +295,7 @@ async def test_what_is_too_old_is_given_up_even_if_nobody_can_be_asked(
     cluster: InProcessCluster, database_url: str
 ) -> None:
     async with checked_by(
-        cluster, database_url, counts_unreachable=False, age_max_seconds=1
+        cluster, database_url, counts_unreachable=False, age_seconds_max=1
     ) as checked:
         lonely = await checked.begin()
 

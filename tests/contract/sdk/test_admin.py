@@ -183,8 +183,8 @@ async def test_values_that_the_contract_does_not_allow_are_named_by_the_sdks_own
 
     with pytest.raises(eruca.ValidationError, match="queue_count"):
         await admin.create_topic(name, queue_count=10**6)
-    with pytest.raises(eruca.ValidationError, match="retry_max_times"):
-        await admin.groups.create(name, retry_max_times=10**6)
+    with pytest.raises(eruca.ValidationError, match="retries_max"):
+        await admin.groups.create(name, retries_max=10**6)
     with pytest.raises(eruca.ValidationError, match="offset"):
         await admin.groups.commit(name, {queue: 2**70})
     with pytest.raises(eruca.ValidationError, match="offset"):
@@ -270,7 +270,7 @@ async def test_what_is_not_named_of_a_topic_or_a_group_stays_as_it_is(
     admin = client.admin
     policy = eruca.CustomizedRetryPolicy(delays_seconds=[1])
     await admin.create_topic(name, queue_count=2, permission="r", ordered=True)
-    await admin.groups.create(name, start="earliest", retry_max_times=3, retry_policy=policy)
+    await admin.groups.create(name, start="earliest", retries_max=3, retry_policy=policy)
 
     topics = await admin.create_topic(name, permission="rw")
     groups = await admin.groups.create(name, ordered=True)
@@ -278,12 +278,10 @@ async def test_what_is_not_named_of_a_topic_or_a_group_stays_as_it_is(
 
     assert {(t.read_queue_count, t.write_queue_count) for t in topics.values()} == {(2, 2)}
     assert {(t.permission, t.ordered) for t in topics.values()} == {("rw", True)}
-    assert {(g.start, g.retry_max_times, g.ordered) for g in groups.values()} == {
-        ("earliest", 3, True)
-    }
+    assert {(g.start, g.retries_max, g.ordered) for g in groups.values()} == {("earliest", 3, True)}
     assert [g.retry_policy for g in groups.values()] == [policy, policy]
     assert [g.retry_policy for g in default.values()] == [None, None]
-    assert {g.retry_max_times for g in default.values()} == {3}
+    assert {g.retries_max for g in default.values()} == {3}
 
 
 async def test_queues_that_a_group_has_still_to_read_go_only_by_force(

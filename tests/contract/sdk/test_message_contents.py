@@ -151,7 +151,7 @@ async def test_what_a_message_says_survives_a_batch_and_each_is_found_by_its_own
     async with client.producer() as producer:
         results = await producer.send_many(sent, queue=queue)
 
-    assert len({result.store_timestamp for result in results}) == 1  # of one batch
+    assert len({result.stored_at_ms for result in results}) == 1  # of one batch
     assert [result.queue_offset for result in results] == list(range(100))
     assert len({result.message_id for result in results}) == 100
     for result, message in list(zip(results, sent, strict=True))[::33]:

@@ -78,7 +78,7 @@ async def test_messages_at_the_same_time_share_batches(
             *(producer.send(eruca.Message(topic, str(number))) for number in range(200))
         )
 
-    assert len({result.store_timestamp for result in results}) < 20
+    assert len({result.stored_at_ms for result in results}) < 20
     bodies = {result.message_id: str(number) for number, result in enumerate(results)}
     assert {m.message_id: m.text() for m in await stored(client, topic)} == bodies
 

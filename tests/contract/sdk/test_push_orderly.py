@@ -102,7 +102,7 @@ async def test_a_lower_limit_of_retries_gets_a_blocked_queue_going(
             raise ValueError("never")
         await gatherer(message)
 
-    await client.admin.groups.create(topic, start="earliest", ordered=True, retry_max_times=1_000)
+    await client.admin.groups.create(topic, start="earliest", ordered=True, retries_max=1_000)
     consumer = client.push_consumer(
         topic, ordered=True, retries=eruca.Retries(suspend_seconds=0.02)
     )
@@ -110,7 +110,7 @@ async def test_a_lower_limit_of_retries_gets_a_blocked_queue_going(
     await send(client, topic, range(2), key="one queue")
     async with consumer:
         await until(lambda: len(attempts) > 2)
-        await client.admin.groups.create(topic, start="earliest", ordered=True, retry_max_times=1)
+        await client.admin.groups.create(topic, start="earliest", ordered=True, retries_max=1)
 
         await gatherer.until_count(1)
 

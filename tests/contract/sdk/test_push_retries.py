@@ -147,7 +147,7 @@ async def test_after_its_retries_a_message_is_a_dead_letter_with_the_reason(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     attempts: list[int] = []
-    consumer = client.push_consumer(topic, start="earliest", retries=eruca.Retries(count_max=2))
+    consumer = client.push_consumer(topic, start="earliest", retries=eruca.Retries(retries_max=2))
 
     @consumer.on(topic)
     def handle(message: eruca.ReceivedMessage, context: eruca.ConsumeContext) -> None:
@@ -197,7 +197,7 @@ async def test_whatever_a_handler_raises_is_its_messages_failure_and_no_other(
 ) -> None:
     seen: list[str] = []
     consumer = client.push_consumer(
-        topic, start="earliest", retries=eruca.Retries(count_max=0), ordered=kind == "ordered"
+        topic, start="earliest", retries=eruca.Retries(retries_max=0), ordered=kind == "ordered"
     )
 
     def handle(message: eruca.ReceivedMessage) -> None:
@@ -245,7 +245,7 @@ async def test_a_thread_that_takes_too_long_has_its_message_sent_back(
     go = threading.Event()
     attempts: list[int] = []
     consumer = client.push_consumer(
-        topic, start="earliest", consume_timeout_seconds=0.1, retries=eruca.Retries(count_max=0)
+        topic, start="earliest", consume_timeout_seconds=0.1, retries=eruca.Retries(retries_max=0)
     )
 
     @consumer.on(topic)
@@ -270,7 +270,7 @@ async def test_an_ordered_poison_message_dies_after_its_retries_and_the_queue_go
         topic,
         start="earliest",
         ordered=True,
-        retries=eruca.Retries(count_max=2, suspend_seconds=0.02),
+        retries=eruca.Retries(retries_max=2, suspend_seconds=0.02),
     )
 
     @consumer.on(topic)
@@ -293,7 +293,7 @@ async def test_an_ordered_poison_message_dies_after_its_retries_and_the_queue_go
 async def test_an_ordered_consumer_that_waited_for_its_topic_retries_as_often_as_its_group_says(
     client: eruca.AsyncClient, name: str
 ) -> None:
-    await client.admin.groups.create(name, start="earliest", retry_max_times=2)
+    await client.admin.groups.create(name, start="earliest", retries_max=2)
     attempts: list[int] = []
     consumer = client.push_consumer(
         name, ordered=True, wait_for_topics=True, retries=eruca.Retries(suspend_seconds=0.02)
@@ -321,7 +321,7 @@ async def test_in_an_ordered_batch_only_what_is_exhausted_dies(
         topic,
         start="earliest",
         ordered=True,
-        retries=eruca.Retries(count_max=1, suspend_seconds=0.02),
+        retries=eruca.Retries(retries_max=1, suspend_seconds=0.02),
         batch_count_max=4,
     )
 
@@ -348,7 +348,7 @@ async def test_a_poison_message_of_a_blocked_key_dies_and_its_key_goes_on(
         name,
         start="earliest",
         ordered=True,
-        retries=eruca.Retries(on_poison="block_key", count_max=1, suspend_seconds=0.02),
+        retries=eruca.Retries(on_poison="block_key", retries_max=1, suspend_seconds=0.02),
     )
 
     @consumer.on(name)
@@ -427,7 +427,7 @@ async def test_without_retries_the_first_failure_makes_a_dead_letter(
 ) -> None:
     seen: list[tuple[str, int]] = []
     consumer = client.push_consumer(
-        topic, start="earliest", ordered=ordered, retries=eruca.Retries(count_max=0)
+        topic, start="earliest", ordered=ordered, retries=eruca.Retries(retries_max=0)
     )
 
     @consumer.on(topic)
@@ -452,7 +452,7 @@ async def test_an_ordered_message_may_fail_many_times_and_keeps_its_place(
         topic,
         start="earliest",
         ordered=True,
-        retries=eruca.Retries(count_max=30, suspend_seconds=0.01),
+        retries=eruca.Retries(retries_max=30, suspend_seconds=0.01),
     )
 
     @consumer.on(topic)
@@ -520,7 +520,7 @@ async def test_what_is_too_much_to_be_sent_back_at_once_is_sent_back_in_parts(
         ordered=True,
         batch_count_max=8,
         # While it is suspended, the rest is pulled: the batches grow.
-        retries=eruca.Retries(count_max=2, suspend_seconds=0.5),
+        retries=eruca.Retries(retries_max=2, suspend_seconds=0.5),
         # in which the rest is pulled: the batches grow
     )
 
@@ -545,7 +545,7 @@ async def test_a_message_that_has_no_room_to_be_retried_is_a_dead_letter(
 ) -> None:
     seen = 0
     consumer = client.push_consumer(
-        topic, start="earliest", ordered=ordered, retries=eruca.Retries(count_max=1)
+        topic, start="earliest", ordered=ordered, retries=eruca.Retries(retries_max=1)
     )
 
     @consumer.on(topic)
@@ -571,7 +571,7 @@ async def test_what_a_handler_cannot_say_is_its_failure(
     client: eruca.AsyncClient, topic: str, ordered: bool, is_async: bool
 ) -> None:
     consumer = client.push_consumer(
-        topic, start="earliest", ordered=ordered, retries=eruca.Retries(count_max=0)
+        topic, start="earliest", ordered=ordered, retries=eruca.Retries(retries_max=0)
     )
 
     def handle(message: eruca.ReceivedMessage, context: eruca.ConsumeContext) -> ConsumeStatus:
@@ -602,9 +602,7 @@ async def test_a_redrive_ends_although_everything_it_sends_dies_again(
 ) -> None:
     """It need not be iterated: the call itself redrives."""
     policy = eruca.CustomizedRetryPolicy(delays_seconds=[0])
-    await client.admin.groups.create(
-        topic, start="earliest", retry_max_times=0, retry_policy=policy
-    )
+    await client.admin.groups.create(topic, start="earliest", retries_max=0, retry_policy=policy)
     consumer = client.push_consumer(topic)
 
     @consumer.on(topic)

@@ -192,7 +192,7 @@ async def test_a_message_is_kept_while_it_is_handled_and_then_finished(
 async def test_a_handler_that_raises_gives_the_message_up(
     client: eruca.AsyncClient, topic: str
 ) -> None:
-    await client.admin.groups.create(topic, start="earliest", retry_max_times=0)
+    await client.admin.groups.create(topic, start="earliest", retries_max=0)
     await send(client, topic, 1)
     consumer = client.simple_consumer(topic, topic, start="earliest")
     [one] = await consumer.receive()

@@ -116,7 +116,7 @@ def test_a_dead_letter_that_is_redriven_runs_unless_it_was_done(
 ) -> None:
     broker, sdk = client
     books.failures = 1
-    consumer = sdk.push_consumer(GROUP, start="earliest", retries=eruca.Retries(count_max=0))
+    consumer = sdk.push_consumer(GROUP, start="earliest", retries=eruca.Retries(retries_max=0))
 
     @consumer.on(TOPIC)
     def handle(message: eruca.ReceivedMessage) -> None:

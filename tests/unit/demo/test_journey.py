@@ -14,7 +14,7 @@ RESULT = eruca.SendResult(
     queue=eruca.MessageQueue("flights", "broker-a", 0),
     queue_offset=0,
     log_offset=0,
-    store_timestamp=0,
+    stored_at_ms=0,
     durability="written",
     store_host=Host.parse("127.0.0.1", 10911),
 )

@@ -151,7 +151,7 @@ class ExponentialRetryPolicy(Request):
     kind: Literal["exponential"] = "exponential"
     initial_seconds: DelaySeconds = 5
     multiplier: Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)] = 2
-    max_seconds: DelaySeconds = 7200
+    seconds_max: DelaySeconds = 7200
 
 
 RetryPolicy = Annotated[CustomizedRetryPolicy | ExponentialRetryPolicy, Field(discriminator="kind")]
@@ -161,7 +161,7 @@ class GroupSettings(Request):
     """Settings of a group; for an existing group, only the given settings change."""
 
     start: Start = "latest"
-    retry_max_times: Annotated[int, Field(ge=0, le=RETRY_TIMES_MAX)] = Field(
+    retries_max: Annotated[int, Field(ge=0, le=RETRY_TIMES_MAX)] = Field(
         default=RETRY_TIMES_DEFAULT,
         description="Number of retries before a message becomes a dead letter.",
     )
@@ -190,7 +190,7 @@ class GroupConfig(Answer):
 
     group: str
     start: Annotated[Literal["earliest", "latest"] | Instant, _PLACE_SCHEMA]
-    retry_max_times: int
+    retries_max: int
     retry_policy: RetryPolicy | None
     ordered: bool
     consume_enabled: bool

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from eruca.contract.instant_texts import InstantText
 from eruca.contract.limits import (
@@ -75,7 +75,7 @@ class NewMessage(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     flag: Annotated[int, Meta(ge=-(2**31), lt=2**31)] = 0  # the application's own
     # At most one of the three. A time in the past causes no delay.
     deliver_at: Annotated[datetime, Meta(tz=True)] | None = None  # RFC 3339, to the millisecond
-    # The broker's setting delay_max_seconds may be lower; a refusal names that limit.
+    # The broker's setting delay_seconds_max may be lower; a refusal names that limit.
     delay_seconds: (
         Annotated[float, Meta(ge=0, extra_json_schema={"maximum": DELAY_SECONDS_MAX})] | None
     ) = None
@@ -120,7 +120,7 @@ class BatchReceipt(Struct, frozen=True, kw_only=True):
     queue_offset: int  # of the first message
     log_offset: int  # of the first record; the others follow back to back
     count: int
-    store_timestamp: int = field(name="store_timestamp_ms")  # since the epoch, of all of them
+    stored_at_ms: int  # since the epoch, of all of them
     durability: str
     born_host_is_ipv6: bool = False
 

@@ -55,7 +55,7 @@ class SendBack(Request):
     error: Annotated[str, Field(max_length=65_536)] | None = Field(
         default=None, description="the error's text; 1 KiB of it is kept"
     )
-    retry_max_times: Annotated[int, Field(ge=0, le=RETRY_TIMES_MAX)] | None = Field(
+    retries_max: Annotated[int, Field(ge=0, le=RETRY_TIMES_MAX)] | None = Field(
         default=None, description="overrides the group's setting"
     )
     attempts: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = Field(

@@ -432,7 +432,7 @@ class CheckingRules(Answer):
     timeout_seconds: float
     interval_seconds: float
     checks_max: int
-    age_max_seconds: float
+    age_seconds_max: float
     counts_unreachable: bool = Field(
         description="true: checks count even while no producer of the group is reachable"
     )

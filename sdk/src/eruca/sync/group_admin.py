@@ -41,7 +41,7 @@ class GroupAdmin:
         group: str,
         *,
         start: Literal["earliest", "latest"] | datetime | None = None,
-        retry_max_times: int | None = None,
+        retries_max: int | None = None,
         retry_policy: RetryPolicy | Literal["rocketmq"] | None = None,
         ordered: bool | None = None,
         consume_enabled: bool | None = None,
@@ -56,7 +56,7 @@ class GroupAdmin:
         Args:
             group: Its name.
             start: Where it begins in a topic that is new to it; default "latest".
-            retry_max_times: Maximum number of retries before a message becomes a dead letter;
+            retries_max: Maximum number of retries before a message becomes a dead letter;
                 default 16.
             retry_policy: Delays before retries: a :class:`eruca.CustomizedRetryPolicy`, an
                 :class:`eruca.ExponentialRetryPolicy`, or "rocketmq" for its delay levels.
@@ -71,7 +71,7 @@ class GroupAdmin:
             self._twin.create,
             group,
             start=start,
-            retry_max_times=retry_max_times,
+            retries_max=retries_max,
             retry_policy=retry_policy,
             ordered=ordered,
             consume_enabled=consume_enabled,

@@ -178,7 +178,7 @@ class BrokerSettings(ServiceSettings):
         description="time for which an Idempotency-Key is remembered; never longer than retention "
         "keeps the message",
     )
-    delay_max_seconds: float = Field(
+    delay_seconds_max: float = Field(
         default=DELAY_SECONDS_MAX,
         ge=0,
         le=DELAY_SECONDS_MAX,

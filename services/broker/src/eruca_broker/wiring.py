@@ -107,7 +107,7 @@ def wire(
     scheduled = Scheduled(
         store,
         broker_name=settings.name,
-        delay_max_seconds=settings.delay_max_seconds,
+        delay_seconds_max=settings.delay_seconds_max,
         timers_max=settings.timers_max,
     )
     sender = Sender(

@@ -46,7 +46,7 @@ class TxnCheckerSettings(ProjectionSettings):
         le=CHECK_COUNT_MAX,
         description="checks after which a transaction expires: it is rolled back and parked",
     )
-    age_max_seconds: float = Field(
+    age_seconds_max: float = Field(
         default=AGE_MAX_MS / 1000,
         ge=1,
         le=365 * 86_400,
@@ -111,5 +111,5 @@ class TxnCheckerSettings(ProjectionSettings):
             timeout_ms=round(self.timeout_seconds * 1000),
             interval_ms=round(self.interval_seconds * 1000),
             checks_max=self.checks_max,
-            age_max_ms=round(self.age_max_seconds * 1000),
+            age_max_ms=round(self.age_seconds_max * 1000),
         )

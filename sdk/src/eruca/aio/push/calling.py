@@ -45,7 +45,7 @@ class Calls:
     def __init__(self, settings: PushSettings) -> None:
         self._is_orderly = settings.ordered
         self._what_next = _what_next(settings)
-        self._retry_max_times = settings.retries.count_max if settings.is_clustering else None
+        self._retries_max = settings.retries.retries_max if settings.is_clustering else None
         self._none_is_failure = settings.retries.none_is_failure
         self._takes_list = settings.batch_count_max > 1
         self._seconds = settings.consume_timeout_seconds
@@ -155,7 +155,7 @@ class Calls:
     def _raised(self, error: BaseException, messages: Sequence[ReceivedMessage]) -> Outcome:
         first = messages[0]
         more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
-        limit = self._retry_max_times
+        limit = self._retries_max
         attempt = f"attempt {first.attempt}" + ("" if limit is None else f" of {limit + 1}")
         is_last = limit is not None and first.attempt > limit
         _logger.error(

@@ -47,6 +47,6 @@ class RetryLimit:
             except ErucaError as error:
                 _logger.info("the group's retry limit is unknown now: %s", error)
             else:
-                self._max_times = config.retry_max_times
+                self._max_times = config.retries_max
                 self._ask_at = time.monotonic() + ASK_SECONDS
         return self._max_times

@@ -315,7 +315,7 @@ class RunningConsumer:
                 self._api,
                 self._urls.url_of_queue,
                 self._membership.beat_soon,
-                settings.retries.count_max,
+                settings.retries.retries_max,
             )
             store: BrokerOffsets | OffsetFile = BrokerOffsets(
                 self._api, self._urls.url_of_queue, self._membership.beat_soon
@@ -331,7 +331,7 @@ class RunningConsumer:
                 self._handlers,
                 send_backs,
                 retry_limit=RetryLimit(
-                    settings.retries.count_max, self._api, self._urls.url_of_queue
+                    settings.retries.retries_max, self._api, self._urls.url_of_queue
                 ),
                 on_lost=self._lose_one,
                 on_failure=self._on_failure,

@@ -44,12 +44,12 @@ class SendBacks:
         api: GroupApi,
         url_of: Callable[[MessageQueue], str],
         on_doubt: Callable[[str], None],
-        retry_max_times: int | None,
+        retries_max: int | None,
     ) -> None:
         self._api = api
         self._url_of = url_of
         self._on_doubt = on_doubt
-        self._retry_max_times = retry_max_times
+        self._retries_max = retries_max
 
     async def retry(
         self,
@@ -143,7 +143,7 @@ class SendBacks:
                 delay_seconds=delay_seconds,
                 reason=outcome.reason,
                 error=outcome.error,
-                retry_max_times=self._retry_max_times,
+                retries_max=self._retries_max,
                 attempts=None if message.damage else message.attempt,
             )
             for message in messages

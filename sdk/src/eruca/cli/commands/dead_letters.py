@@ -143,8 +143,8 @@ async def redrive(
     reason: ReasonOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    rate: Annotated[
-        float | None, typer.Option("--rate", help="Maximum number per second.", min=0.01)
+    per_second: Annotated[
+        float | None, typer.Option("--per-second", help="Maximum number per second.", min=0.01)
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would happen.")
@@ -183,7 +183,7 @@ async def redrive(
                 reason=reason,
                 begin=_moment(since),
                 end=_moment(until),
-                per_second=rate,
+                per_second=per_second,
                 dry_run=dry_run,
                 on_step=show_step,
             )

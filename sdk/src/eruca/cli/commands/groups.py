@@ -73,10 +73,10 @@ async def create(
     start: Annotated[
         str | None, typer.Option("--start", help=f"{START_HELP} [a new group: latest]")
     ] = None,
-    retries: Annotated[
+    retries_max: Annotated[
         int | None,
         typer.Option(
-            "--retries",
+            "--retries-max",
             help="Maximum number of retries before a message becomes a dead letter [a new"
             f" group: {RETRY_TIMES_DEFAULT}].",
             min=0,
@@ -107,7 +107,7 @@ async def create(
 
     options: dict[str, Any] = {
         "start": None if start is None else start_of_option(start),
-        "retry_max_times": retries,
+        "retries_max": retries_max,
         "ordered": ordered,
         "consume_enabled": enabled,
         "subscription_mode": None if subscriptions is None else subscriptions.value,
@@ -395,7 +395,7 @@ def _cells(configs: Mapping[str, GroupConfig]) -> dict[str, tuple[object, ...]]:
     return {
         name: (
             time_text(config.start) if isinstance(config.start, datetime) else config.start,
-            config.retry_max_times,
+            config.retries_max,
             "yes" if config.ordered else "no",
             "yes" if config.consume_enabled else "no",
             config.subscription_mode,

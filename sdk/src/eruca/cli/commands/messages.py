@@ -74,7 +74,9 @@ async def find(
     end: Annotated[
         str | None, typer.Option("--to", help="Only messages stored before this time.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="Maximum number of messages.", min=1)] = 100,
+    count: Annotated[
+        int, typer.Option("--count", "-n", help="Maximum number of messages.", min=1)
+    ] = 100,
 ) -> int:
     """Find messages of a topic by key, newest first.
 
@@ -82,14 +84,14 @@ async def find(
     """
     async with session.client() as client:
         found = await client.admin.messages_by_key(
-            topic, key, begin=checked_time(begin), end=checked_time(end), limit=limit + 1
+            topic, key, begin=checked_time(begin), end=checked_time(end), limit=count + 1
         )
-        if len(found) > limit:
+        if len(found) > count:
             session.say(
-                f"there are more than {limit}, the newest are shown; raise --limit to"
+                f"there are more than {count}, the newest are shown; raise --count to"
                 " see the others"
             )
-            found = found[:limit]
+            found = found[:count]
         unanswered = await silent_brokers.away(client)
     if session.is_json:
         session.show_json(found)

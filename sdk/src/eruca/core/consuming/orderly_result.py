@@ -77,9 +77,9 @@ def action_if_all_dead(*, auto_commit: bool) -> Action:
     return Action.COMMIT if auto_commit else Action.KEEP
 
 
-def is_exhausted(reconsume_times: int, retry_max_times: int | None) -> bool:
+def is_exhausted(reconsume_times: int, retries_max: int | None) -> bool:
     """Return whether a message has used up its retries; None: there is no limit."""
-    return retry_max_times is not None and reconsume_times >= retry_max_times
+    return retries_max is not None and reconsume_times >= retries_max
 
 
 def suspend_seconds(asked: float | None, default: float) -> float:

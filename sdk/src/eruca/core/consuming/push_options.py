@@ -36,7 +36,7 @@ class Retries:
     """Options for the failure of a handler.
 
     Args:
-        count_max: Retries before a message is a dead letter. None: as the group's config says.
+        retries_max: Retries before a message is a dead letter. None: as the group's config says.
         suspend_seconds: Ordered: the time before a failed message is tried again.
         on_poison: Ordered: while a message fails, ``block_queue``, or ``block_key``: only
             the messages of its sharding key wait.
@@ -46,7 +46,7 @@ class Retries:
         ValidationError: A value is not allowed.
     """
 
-    count_max: int | None = None
+    retries_max: int | None = None
     suspend_seconds: float = SUSPEND_SECONDS_DEFAULT
     on_poison: Literal["block_queue", "block_key"] = "block_queue"
     none_is_failure: bool = False
@@ -54,8 +54,8 @@ class Retries:
     def __post_init__(self) -> None:
         """Check the values."""
         check_fields(self, "retries")
-        if self.count_max is not None:
-            check_count("retries.count_max", self.count_max, 0, RETRY_TIMES_MAX)
+        if self.retries_max is not None:
+            check_count("retries.retries_max", self.retries_max, 0, RETRY_TIMES_MAX)
         check_above_zero("retries.suspend_seconds", self.suspend_seconds)
 
 

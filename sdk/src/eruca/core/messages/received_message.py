@@ -229,10 +229,10 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
     @property
     def stored_at(self) -> datetime:
         """Store time, by the broker's clock."""
-        return _moment(self.store_timestamp)
+        return _moment(self.stored_at_ms)
 
     @property
-    def store_timestamp(self) -> int:
+    def stored_at_ms(self) -> int:
         """Store time, in ms since the epoch."""
         return self._i64(self._layout().store_timestamp)
 

@@ -29,7 +29,7 @@ class SendResult(Struct, frozen=True, gc=False):
     queue: MessageQueue
     queue_offset: int | None  # index in the queue; None of a message that is delivered later
     log_offset: int  # bytes from the start of the broker's log
-    store_timestamp: int  # ms since the epoch, the broker's clock
+    stored_at_ms: int  # since the epoch, the broker's clock
     durability: str  # "flushed": on disk. "written": with the kernel, survives kill -9
     store_host: Host  # the broker, as its records name it
     deliver_at: datetime | None = None  # when it is delivered; None: it was at once
@@ -44,7 +44,7 @@ class SendResult(Struct, frozen=True, gc=False):
     @property
     def stored_at(self) -> datetime:
         """Store time, by the broker's clock."""
-        return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=self.store_timestamp)
+        return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=self.stored_at_ms)
 
 
 class StoredBatch(Struct, frozen=True, gc=False):
@@ -70,7 +70,7 @@ class StoredBatch(Struct, frozen=True, gc=False):
                 repeat(self.queue),
                 range(receipt.queue_offset, receipt.queue_offset + receipt.count),
                 accumulate(sizes[:-1], initial=receipt.log_offset),
-                repeat(receipt.store_timestamp),
+                repeat(receipt.stored_at_ms),
                 repeat(receipt.durability),
                 repeat(self.store_host),
                 *((repeat(None), repeat(self.replayed)) if self.replayed else ()),

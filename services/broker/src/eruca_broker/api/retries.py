@@ -49,7 +49,7 @@ async def send_back(
 
     Each is redelivered through the group's retry topic, after a delay. The delay is `delay_seconds`
     or `delay_level`, else that of the group's `retry_policy`, else delay level 3 and up with every
-    attempt. A message that has been sent back `retry_max_times` times becomes a dead letter. So
+    attempt. A message that has been sent back `retries_max` times becomes a dead letter. So
     does one with `delay_level` -1.
 
     The answer comes once that is durable: then commit the message's offset. A stale token is 409,

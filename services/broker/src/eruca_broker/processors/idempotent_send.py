@@ -193,7 +193,7 @@ class IdempotentSender:
             queue_offset=first.queue_offset,
             log_offset=first.log_offset,
             count=replayed.message_count,
-            store_timestamp=first.store_timestamp,
+            stored_at_ms=first.store_timestamp,
             durability=self._store.durability,
             born_host_is_ipv6=bool(first.sys_flag & SysFlag.BORN_HOST_V6),
         )

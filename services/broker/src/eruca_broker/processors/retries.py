@@ -149,10 +149,10 @@ def _verdict(
 ) -> Verdict:
     if isinstance(stored, Damage):
         return Verdict(message.attempts or 0, None)  # no attempt can succeed
-    asked_for = message.retry_max_times
+    asked_for = message.retries_max
     found = verdict(
         stored.record.reconsume_times,
-        times_max=group.settings.retry_max_times if asked_for is None else asked_for,
+        times_max=group.settings.retries_max if asked_for is None else asked_for,
         policy=group.settings.retry_policy,
         now_ms=now_ms,
         level=message.delay_level,

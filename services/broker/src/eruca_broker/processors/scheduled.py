@@ -109,12 +109,12 @@ class Scheduled:
         store: MessageStore,
         *,
         broker_name: str,
-        delay_max_seconds: float,
+        delay_seconds_max: float,
         timers_max: int,
     ) -> None:
         self._store = store
         self._broker_name = broker_name
-        self._delay_max_seconds = delay_max_seconds
+        self._delay_seconds_max = delay_seconds_max
         self._timers_max = timers_max
 
     def check_room(self, count: int) -> None:
@@ -309,22 +309,22 @@ class Scheduled:
         if message.delay_level is not None:
             wait = Wait(level=message.delay_level)
         elif message.delay_seconds is not None:
-            if message.delay_seconds > self._delay_max_seconds:  # before it is a number of ms
+            if message.delay_seconds > self._delay_seconds_max:  # before it is a number of ms
                 raise self._too_late(f"{pointer}/delay_seconds", message.delay_seconds)
             wait = Wait(deliver_at_ms=now_ms + math.ceil(message.delay_seconds * 1000))
         else:
             assert message.deliver_at is not None
             wait = Wait(deliver_at_ms=ms_not_before(message.deliver_at))
         delay_ms = wait.time_ms(now_ms) - now_ms
-        if delay_ms > self._delay_max_seconds * 1000:
+        if delay_ms > self._delay_seconds_max * 1000:
             raise self._too_late(f"{pointer}/{ways[0]}", delay_ms / 1000)
         return wait.beginning(now_ms, self._store.last_store_timestamp) if delay_ms > 0 else None
 
     def _too_late(self, pointer: str, seconds: float) -> ValidationError:
         return _fault(
             pointer,
-            f"it requests a delay of {seconds:.15g} seconds; delay_max_seconds of this broker is "
-            f"{self._delay_max_seconds:.15g}",
+            f"it requests a delay of {seconds:.15g} seconds; delay_seconds_max of this broker is "
+            f"{self._delay_seconds_max:.15g}",
         )
 
     def _message(

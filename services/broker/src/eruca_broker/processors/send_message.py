@@ -197,7 +197,7 @@ class Sender:
             queue_offset=appended.queue_offset,
             log_offset=appended.log_offset,
             count=appended.batch.count,
-            store_timestamp=appended.store_timestamp,
+            stored_at_ms=appended.store_timestamp,
             durability=self._store.durability,
             born_host_is_ipv6=appended.batch.layout.born_host_size == IPV6_HOST_SIZE,
         )

@@ -149,7 +149,7 @@ STATUS: Final = {
         "timeout_seconds": 6,
         "interval_seconds": 30,
         "checks_max": 15,
-        "age_max_seconds": 259_200,
+        "age_seconds_max": 259_200,
         "counts_unreachable": True,
     },
     "brokers": ["broker-a"],

@@ -36,7 +36,7 @@ async def get_status(checker: TheChecker) -> CheckerStatus:
             timeout_seconds=settings.timeout_seconds,
             interval_seconds=settings.interval_seconds,
             checks_max=settings.checks_max,
-            age_max_seconds=settings.age_max_seconds,
+            age_seconds_max=settings.age_seconds_max,
             counts_unreachable=settings.counts_unreachable,
         ),
         brokers=sorted(checker.shares.work),

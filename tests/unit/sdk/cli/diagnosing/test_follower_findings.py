@@ -52,7 +52,7 @@ def checker(*, behind_bytes: int = 0, faults: dict[str, str] | None = None) -> F
         timeout_seconds=6,
         interval_seconds=30,
         checks_max=15,
-        age_max_seconds=3600,
+        age_seconds_max=3600,
         counts_unreachable=True,
     )
     status = CheckerStatus(

@@ -52,7 +52,7 @@ def test_the_defaults_and_the_bounds_are_allowed() -> None:
     push_settings(
         start=datetime(2026, 1, 1, tzinfo=UTC),
         ordered=True,
-        retries=Retries(count_max=0, on_poison="block_key"),
+        retries=Retries(retries_max=0, on_poison="block_key"),
         membership=Membership(session_seconds=3.0),
         offsets=Offsets(commit_seconds=0.0),
     )

@@ -72,7 +72,7 @@ def test_a_record_with_long_addresses_and_a_long_topic_is_read_as_well() -> None
         properties="TAGS\x01t\x02",
     )
 
-    assert (message.body, message.tag, message.store_timestamp) == (b"body", "t", 9)
+    assert (message.body, message.tag, message.stored_at_ms) == (b"body", "t", 9)
     assert (message.born_host.ip, message.store_host.ip) == ("::1", "::2")
 
 
@@ -225,7 +225,7 @@ def test_retries_in_place_survive_pickling() -> None:
 UNKNOWN = [
     *("body", "tag", "keys", "properties", "system_properties", "sharding_key", "message_id"),
     *("flag", "log_offset", "born_at", "stored_at", "born_host", "store_host", "record"),
-    *("reconsume_times", "attempt", "offset_message_id", "store_timestamp"),
+    *("reconsume_times", "attempt", "offset_message_id", "stored_at_ms"),
 ]
 
 

@@ -89,7 +89,7 @@ def stored(*numbers: int) -> StoredBatch:
         queue_offset=0,
         log_offset=0,
         count=len(numbers),
-        store_timestamp=0,
+        stored_at_ms=0,
         durability="written",
     )
     queue = MessageQueue("orders", "a", 0)

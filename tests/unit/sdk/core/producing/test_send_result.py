@@ -22,7 +22,7 @@ def stored(*ids: str, queue_offset: int = 5, sizes: Sequence[int] = ()) -> Store
         queue_offset=queue_offset,
         log_offset=0x134F1F5,
         count=len(ids),
-        store_timestamp=1_700_000_000_000,
+        stored_at_ms=1_700_000_000_000,
         durability="flushed",
     )
     column = struct.pack(f">{len(ids)}I", *(sizes or [100] * len(ids)))

@@ -7,11 +7,11 @@ from typing import Any, Final
 _SUBSCRIPTION: Final = {"topic": "flights", "filter": "UA || AA", "filter_type": "tag"}
 _CLIENT: Final = "10.1.2.3@4711#1"
 _INCARNATION: Final = "6f1d2c90a4b84ef2"
-GROUP_SETTINGS: Final = {"start": "earliest", "retry_max_times": 16}
+GROUP_SETTINGS: Final = {"start": "earliest", "retries_max": 16}
 GROUP: Final[dict[str, Any]] = {
     "group": "billing",
     "start": "earliest",
-    "retry_max_times": 16,
+    "retries_max": 16,
     "retry_policy": None,
     "ordered": False,
     "consume_enabled": True,

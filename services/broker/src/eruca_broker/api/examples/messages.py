@@ -171,7 +171,7 @@ BATCH_RECEIPT: Final = {
     "queue_offset": 1041,
     "log_offset": 8_201_544,
     "count": 1000,
-    "store_timestamp_ms": 1_795_248_000_123,
+    "stored_at_ms": 1_795_248_000_123,
     "durability": "flushed",
     "born_host_is_ipv6": False,
 }

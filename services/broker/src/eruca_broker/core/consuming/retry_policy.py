@@ -72,7 +72,7 @@ def policy_delay_ms(policy: CustomizedDelays | ExponentialDelays, reconsume_time
         return step_delay_ms(steps, reconsume_times)
     initial_ms = round(policy.initial_seconds * 1000)
     grown_ms = grown_delay_ms(initial_ms, policy.multiplier, reconsume_times)
-    return min(grown_ms, round(policy.max_seconds * 1000))
+    return min(grown_ms, round(policy.seconds_max * 1000))
 
 
 def step_delay_ms(steps_ms: Sequence[int], reconsume_times: int, *, skipped: int = 0) -> int:

@@ -29,14 +29,15 @@ class ExponentialDelays(msgspec.Struct, frozen=True, tag="exponential", tag_fiel
 
     initial_seconds: float
     multiplier: float
-    max_seconds: float
+    seconds_max: float = msgspec.field(name="seconds_max")  # as older records have it
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
     """A user's settings of a group; see :class:`eruca.contract.groups.GroupSettings`."""
 
     start: str | int = "latest"  # or "earliest", or ms since the epoch
-    retry_max_times: int = 16
+    # Older records name it so.
+    retries_max: int = msgspec.field(default=16, name="retries_max")
     retry_policy: CustomizedDelays | ExponentialDelays | None = None
     ordered: bool = False
     consume_enabled: bool = True

@@ -201,7 +201,7 @@ class Deliveries:
             for one in held:
                 wait = verdict(
                     one.attempt - 1,
-                    times_max=group.settings.retry_max_times,
+                    times_max=group.settings.retries_max,
                     policy=group.settings.retry_policy,
                     now_ms=now_ms,
                     delay_seconds=nacks.delay_seconds,

@@ -214,7 +214,7 @@ class Leasing:
             ChoiceLimits(
                 count_max=count,
                 unfinished_max=min(self._limits.per_queue, unfinished_max),
-                attempts_max=look.group.settings.retry_max_times + 1,
+                attempts_max=look.group.settings.retries_max + 1,
             ),
             now_ms=look.now_ms,
             min_offset=self._store.queues.range(*queue)[0],

@@ -27,11 +27,11 @@ def settings_of(settings: contract.GroupSettings) -> GroupSettings:
             policy = CustomizedDelays(tuple(delays))
         case contract.ExponentialRetryPolicy() as growing:
             policy = ExponentialDelays(
-                growing.initial_seconds, growing.multiplier, growing.max_seconds
+                growing.initial_seconds, growing.multiplier, growing.seconds_max
             )
     return GroupSettings(
         start=start_of(settings.start),
-        retry_max_times=settings.retry_max_times,
+        retries_max=settings.retries_max,
         retry_policy=policy,
         ordered=settings.ordered,
         consume_enabled=settings.consume_enabled,
@@ -58,7 +58,7 @@ def group_config(group: Group, members: Iterable[Session]) -> contract.GroupConf
     return contract.GroupConfig(
         group=group.name,
         start=_start(settings.start),
-        retry_max_times=settings.retry_max_times,
+        retries_max=settings.retries_max,
         retry_policy=_retry_policy(settings.retry_policy),
         ordered=settings.ordered,
         consume_enabled=settings.consume_enabled,
@@ -143,6 +143,6 @@ def _retry_policy(
             return contract.ExponentialRetryPolicy.model_construct(
                 initial_seconds=policy.initial_seconds,
                 multiplier=policy.multiplier,
-                max_seconds=policy.max_seconds,
+                seconds_max=policy.seconds_max,
             )
     return None

@@ -37,7 +37,7 @@ def group_config(name: str, settings: GroupSettings) -> dict[str, Any]:
         "consumeBroadcastEnable": settings.broadcast_enabled,
         "consumeMessageOrderly": settings.ordered,
         "retryQueueNums": 1,
-        "retryMaxTimes": settings.retry_max_times,
+        "retryMaxTimes": settings.retries_max,
         "groupRetryPolicy": _policy_config(settings.retry_policy),
         "brokerId": 0,
         "whichBrokerWhenConsumeSlowly": 1,
@@ -69,7 +69,7 @@ def group_puts(file: Mapping[str, Any], known: Mapping[str, Group]) -> Iterator[
 def _settings(fields: Mapping[str, Any], before: GroupSettings) -> GroupSettings:
     return msgspec.structs.replace(
         before,
-        retry_max_times=min(max(int(fields.get("retryMaxTimes", 16)), 0), RETRY_TIMES_MAX),
+        retries_max=min(max(int(fields.get("retryMaxTimes", 16)), 0), RETRY_TIMES_MAX),
         retry_policy=_policy(fields.get("groupRetryPolicy") or {}),
         ordered=bool(fields.get("consumeMessageOrderly", False)),
         consume_enabled=bool(fields.get("consumeEnable", True)),
@@ -107,7 +107,7 @@ def _policy_config(policy: CustomizedDelays | ExponentialDelays | None) -> dict[
         case ExponentialDelays():
             growing = {
                 "initial": round(policy.initial_seconds * 1000),
-                "max": round(policy.max_seconds * 1000),
+                "max": round(policy.seconds_max * 1000),
                 "multiplier": max(round(policy.multiplier), 1),  # RocketMQ's is an integer
             }
             return {"type": "EXPONENTIAL", "exponentialRetryPolicy": growing}
