@@ -1,11 +1,11 @@
 /*
- * ISA-L's CRC, called so that what follows it is not slowed down.
+ * ISA-L's CRC, called so that later instructions are not slowed down.
  *
  * ISA-L computes with 256 or 512 bits of a vector register and returns without `vzeroupper`, which
- * the x86-64 calling convention leaves to the callee. From then on each SSE instruction has to merge
- * its result with an upper half that nobody needs. The loops here do not ask for SSE, but compilers
- * use it for copies, comparisons and digits. After a CRC with 512 bits a record took 0.2 us longer
- * where it was used, three times what the CRC itself takes.
+ * the x86-64 calling convention leaves to the callee. From then on each SSE instruction must merge
+ * its result with an unused upper half. The loops here do not use SSE themselves, but compilers use
+ * it for copies, comparisons and digits. After a CRC with 512 bits such a record took 0.2 us longer,
+ * three times as long as the CRC itself.
  *
  * Source: Intel 64 and IA-32 Architectures Optimization Reference Manual, "Mixing AVX and SSE".
  */

@@ -10,12 +10,12 @@
 enum {
     ENTRY_SIZE = 20,
     SECONDS_MAX = 0x7FFFFFFF,
-    AHEAD = 16 /* slots that are on their way from memory while one is written */
+    AHEAD = 16 /* slots being prefetched from memory while one is written */
 };
 
 /*
- * Add entries numbered from `number` on to `slots`, whose count is `slot_count`: tells each one's
- * `previous`. Returns how many slots came into use.
+ * Add entries numbered from `number` on to `slots`, whose count is `slot_count`. Sets each one's
+ * `previous`. Returns the number of slots newly in use.
  */
 EXPORTED uint32_t chain_keys(int32_t *slots, uint32_t slot_count, int32_t number,
                              const int32_t *hashes, uint32_t count, int32_t *previous)

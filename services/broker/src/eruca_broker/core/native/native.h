@@ -1,13 +1,13 @@
 /*
  * The loops over a batch's records, properties and keys, message by message, in C.
  *
- * What is here computes and nothing else: it keeps nothing but what the processor can, allocates
- * nothing, and knows no error but "not this one". Where a record or a text is not plainly right it stops and says at which; the
- * Python that called it then looks at that one, refuses it with its reasons or finds it good after
- * all and makes its text one that can be read, and calls again for what follows. So whatever decides
- * something stands in Python as well, and the tests hold the two against each other.
+ * These functions only compute. They hold no memory, allocate nothing, and know one error: "not this
+ * one". If a record or a text is not plainly valid, they stop and return its number. The calling
+ * Python then examines it. It refuses it with the reason, or finds it valid and makes its text
+ * readable, and calls again for the rest. So every decision exists in Python as well, and tests
+ * compare the two.
  *
- * Numbers in records and files are big-endian; what is shared with Python in memory is not.
+ * Numbers in records and files are big-endian; numbers shared with Python in memory are not.
  */
 #ifndef ERUCA_NATIVE_H
 #define ERUCA_NATIVE_H
@@ -18,12 +18,12 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* As zlib's: the CRC of what came before and of `size` bytes more. */
+/* As zlib's: the CRC of the bytes before, continued over `size` more bytes. */
 typedef uint32_t crc32_function(uint32_t before, const uint8_t *data, uint64_t size);
 
 /*
- * The CRC of `size` bytes, by ISA-L's function; the vector registers' upper halves are clean
- * afterwards, as ISA-L's function does not leave them.
+ * The CRC of `size` bytes, by ISA-L's function. It cleans the vector registers' upper halves
+ * afterwards, which ISA-L's function does not.
  */
 uint32_t crc32_of(const uint8_t *data, uint64_t size, crc32_function *crc32);
 
@@ -31,7 +31,7 @@ uint32_t crc32_of(const uint8_t *data, uint64_t size, crc32_function *crc32);
 #define MAGIC_V2 0xDAA320ABu
 
 enum {
-    /* Where a record's fields lie, from its start. */
+    /* The places of a record's fields, from its start. */
     MAGIC = 4,
     BODY_CRC = 8,
     QUEUE_ID = 12,
@@ -43,7 +43,7 @@ enum {
     PROPERTIES_HEAD_SIZE = 2 /* bytes of the properties' length */
 };
 
-/* What every record of a request must say. */
+/* The values that every record of a request must have. */
 struct expected {
     const uint8_t *topic;         /* its length in one byte, then its name */
     crc32_function *crc32;
@@ -56,19 +56,19 @@ struct expected {
     uint32_t sys_flag_mask;       /* bits of the sys flag that must be … */
     uint32_t sys_flag;            /* … as here */
     uint32_t key_hash_start;      /* the hash of "topic#", which precedes every key */
-    uint32_t key_size_max; /* bytes; what may have a longer key, or tag, needs Python */
+    uint32_t key_size_max; /* bytes; a text with a longer key or tag needs Python */
 };
 
-/* Where the next record of a queue must say that it lies. */
+/* The place that the next record of a queue must name as its own. */
 struct place {
-    const uint8_t *topic;  /* its name alone */
+    const uint8_t *topic;  /* only its name */
     int64_t log_offset;
-    int64_t queue_offset;  /* negative: unknown, for messages between them were left out */
+    int64_t queue_offset;  /* negative: unknown, because messages between them were omitted */
     uint32_t topic_size;
     uint32_t queue_id;
 };
 
-/* What a reader has found; `key_room` keys have their place behind the records. */
+/* A reader's results; behind the records there is room for `key_room` keys. */
 struct found {
     uint32_t count;               /* records read so far */
     uint32_t key_count;           /* … and keys */
@@ -83,10 +83,10 @@ struct found {
 
 struct found_key {
     int32_t hash;                 /* |hash("topic#key")| */
-    uint32_t record;              /* its number, or where it starts, as the reader says */
+    uint32_t record;              /* its number or its start, as the reader decides */
 };
 
-/* What matters here of a message's properties. */
+/* The properties of a message that matter here. */
 struct properties {
     struct value {
         const uint8_t *begin, *end;
@@ -134,7 +134,7 @@ static inline void store64(uint8_t *at, uint64_t value)
 }
 
 /*
- * The checksum that ends a record: of all that precedes it, in decimal digits, the lowest first.
+ * The checksum at the end of a record: of everything before it, in decimal digits, lowest first.
  *
  * Source: RocketMQ 5.3, MessageDecoder.createCrc32, CommitLog.CRC32_RESERVED_LEN.
  */
@@ -144,15 +144,15 @@ static inline void store64(uint8_t *at, uint64_t value)
 /* Whether a record ends in the room for its checksum. */
 int has_checksum_room(const uint8_t *record, uint32_t size);
 
-/* Write the checksum of a record that has room for it; tells whether it has. */
+/* Write the checksum of a record if it has room for one; return whether it has. */
 int write_checksum(uint8_t *record, uint32_t size, crc32_function *crc32);
 
-/* Find the properties that matter in a text, whatever it holds. */
+/* Find the properties that matter in a text with any content. */
 struct properties find_properties(const uint8_t *text, uint32_t size);
 
 /*
- * Hash tag and keys, and note them for the next record, whose keys belong to `record`. Keys go to
- * `keys`. Returns 0, and notes nothing, where Python must: a value is no UTF-8, or room is lacking.
+ * Hash tag and keys, and store them for the next record, whose keys belong to `record`. Keys go to
+ * `keys`. Returns 0 and stores nothing if Python must do it: a value is not UTF-8, or room is short.
  */
 int hash_properties(const struct properties *properties, uint32_t key_hash_start, uint32_t record,
                     struct found *found, struct found_key *keys);

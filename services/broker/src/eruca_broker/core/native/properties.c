@@ -1,8 +1,8 @@
 /*
  * Tag and keys of a message, from the text of its properties: name 1 value 2 name 1 value 2 …
  *
- * RocketMQ's reading: a property without a value does not count, of several with one name the last
- * one does, and the last one needs no 2 behind it. Hashes are Java's, over UTF-16 units.
+ * RocketMQ's rules: a property without a value does not count. Of several with one name the last one
+ * counts. The last property needs no 2 behind it. Hashes are Java's, over UTF-16 units.
  *
  * Source: RocketMQ 5.3, MessageDecoder.string2messageProperties, IndexService.buildIndex,
  * MessageExtBrokerInner.tagsString2tagsCode; Java's String.hashCode.
@@ -23,13 +23,13 @@
 static inline uint32_t hash_eight(uint64_t word)
 {
     const uint64_t bytes = 0x00FF00FF00FF00FFu, pairs = 0x0000FFFF0000FFFFu;
-    /* Neighbours become one number, three times over; none outgrows the room of two. */
+    /* Neighbours become one number, three times; none exceeds the room of two. */
     word = (word >> 8 & bytes) * POWER1 + (word & bytes);
     word = (word >> 16 & pairs) * POWER2 + (word & pairs);
     return (uint32_t)(word >> 32) * POWER4 + (uint32_t)word;
 }
 
-/* The length of the character that begins at `at`, and what it is; 0 where it is not UTF-8. */
+/* The length of the character that begins at `at`, and its code; 0 if it is not UTF-8. */
 static int decode(const uint8_t *at, const uint8_t *end, uint32_t *character)
 {
     static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -53,7 +53,7 @@ static int decode(const uint8_t *at, const uint8_t *end, uint32_t *character)
     return size;
 }
 
-/* Continue `*hash` over a text; 0 where it is not UTF-8. */
+/* Continue `*hash` over a text; return 0 if it is not UTF-8. */
 static int hash_text(uint32_t *hash, const uint8_t *at, const uint8_t *end)
 {
     uint32_t result = *hash, character = 0;
@@ -147,8 +147,8 @@ int hash_properties(const struct properties *properties, uint32_t key_hash_start
 }
 
 /*
- * Read the properties of `count` messages, which lie anywhere in a buffer; keys belong to a record's
- * number. Returns how many have been read: the next one needs Python.
+ * Read the properties of `count` messages, anywhere in a buffer; keys belong to a record's number.
+ * Returns the number of messages read: the next one needs Python.
  */
 EXPORTED uint32_t read_properties(const uint8_t *buffer, const int64_t *starts,
                                   const int64_t *sizes, const uint32_t *key_hash_starts,
@@ -166,8 +166,8 @@ EXPORTED uint32_t read_properties(const uint8_t *buffer, const int64_t *starts,
 }
 
 /*
- * Read the properties of one more message, by themselves, which go into the next of `count` records;
- * keys belong to `record`. Returns whether it could.
+ * Read the properties of one more message into the next of `count` records; keys belong to `record`.
+ * Returns whether this was possible.
  */
 EXPORTED uint32_t read_text(const uint8_t *text, uint32_t size, uint32_t key_hash_start,
                             uint32_t record, uint32_t count, struct found *found)

@@ -1,12 +1,12 @@
 /*
- * A batch's records: proved before they enter the log, stamped on their way into it.
+ * A batch's records: verified before they enter the log, stamped on their way into it.
  *
  * Source: RocketMQ 5.3, CommitLog.checkMessageAndReturnSize, MessageExtEncoder; ConsumeQueue.
  */
 #include "native.h"
 
 enum {
-    /* Where a record's later fields lie, from its body. */
+    /* The places of a record's later fields, from its body. */
     RECONSUME_TIMES = -16,
     PREPARED_OFFSET = -12,
     BODY_SIZE = -4,
@@ -14,7 +14,7 @@ enum {
     ENTRY_SIZE = 20 /* bytes of a consume queue's entry */
 };
 
-/* Whether a record is sound; tells where its properties lie. */
+/* Whether a record is valid; sets the place of its properties. */
 static int prove(const uint8_t *record, uint32_t size, const struct expected *expected,
                  struct value *text)
 {
@@ -44,7 +44,7 @@ static int prove(const uint8_t *record, uint32_t size, const struct expected *ex
     return (crc32_of(body, body_size, expected->crc32) & CRC_MASK) == load32(record + BODY_CRC);
 }
 
-/* Note the next record, which lies at `start`; 0 where Python must. */
+/* Store the next record, which is at `start`; 0 if Python must do it. */
 static int note(struct value text, uint32_t start, uint32_t size, uint32_t key_hash_start,
                 const struct properties *properties, struct found *found, struct found_key *keys)
 {
@@ -60,8 +60,8 @@ static int is_longer(struct value value, uint32_t size)
 }
 
 /*
- * Whether a unique id can be named in a path, and nothing in `text` is U+0000. An id that begins
- * with a dot, or is not of ASCII alone, is looked at in Python.
+ * Whether a unique id can occur in a path, and `text` contains no U+0000. Python examines an id that
+ * begins with a dot or is not ASCII.
  */
 static int can_be_named(struct value text, struct value unique_id)
 {
@@ -86,9 +86,9 @@ static uint32_t end_of(const struct found *found)
 }
 
 /*
- * Prove the `count` records of a batch and read their properties; keys belong to where a record
- * starts. `sizes` is the batch's own column, of `total` bytes of records. Returns how many are
- * proved: the next one needs Python.
+ * Verify the `count` records of a batch and read their properties; keys belong to a record's start.
+ * `sizes` is the batch's own column, of `total` bytes of records. Returns the number of valid
+ * records: the next one needs Python.
  */
 EXPORTED uint32_t prove_records(const uint8_t *sizes, const uint8_t *records, uint32_t total,
                                 uint32_t count, const struct expected *expected,
@@ -114,7 +114,7 @@ EXPORTED uint32_t prove_records(const uint8_t *sizes, const uint8_t *records, ui
     return found->count;
 }
 
-/* Do the same for records that the broker itself has made: they are sound, of any version. */
+/* Do the same for records that the broker itself has made: they are valid, of any version. */
 EXPORTED uint32_t read_records(const uint8_t *records, uint32_t count, uint32_t body_at,
                                uint32_t key_hash_start, struct found *found)
 {
@@ -136,15 +136,15 @@ EXPORTED uint32_t read_records(const uint8_t *records, uint32_t count, uint32_t 
 }
 
 /*
- * Write what is the broker's into `count` records, and their entries for the consume queue.
+ * Write the broker's fields into `count` records, and their entries for the consume queue.
  *
- * `common`, which all have alike, goes to `common_at`: hosts and store time. The checksums cover all
- * of it, so they come last. They have a loop of their own, because the CRC reads in wide words what
- * was written in narrow ones: right after it was written, that stalls.
+ * `common` is equal in all records and goes to `common_at`: hosts and store time. The checksums cover
+ * everything, so they come last. They have their own loop, because the CRC reads in wide words the
+ * bytes that were written in narrow ones: directly after the write, that stalls.
  *
- * Each checksum is computed over the whole record, though the body's CRC was computed before. To
- * combine that with the header's takes a multiplication of polynomials, which costs as much as the
- * CRC of 2.5 KiB. And so a checksum covers what goes to the disk, and not what was there before.
+ * Each checksum is computed over the whole record, although the body's CRC was computed before.
+ * Combining it with the header's takes a multiplication of polynomials, which costs as much as the
+ * CRC of 2.5 KiB. Also, the checksum then covers the bytes that go to the disk, not earlier ones.
  */
 EXPORTED void stamp_records(uint8_t *record, uint32_t count, int64_t queue_offset,
                             int64_t log_offset, const uint8_t *common, uint32_t common_at,

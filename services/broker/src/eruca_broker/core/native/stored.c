@@ -1,24 +1,24 @@
 /*
- * Stored records: whether they are still what was written, and the checksum that tells.
+ * Stored records: whether they are still as they were written, and their checksum.
  *
- * A record that ends in a checksum is proved by it, from its first byte on. Of one that does not,
- * which RocketMQ has written, only the body is covered, and its parts must add up.
+ * The checksum at the end of a record proves all of it. In a record without one, which RocketMQ has
+ * written, only the body is covered, and the parts must add up.
  *
  * Source: RocketMQ 5.3, CommitLog.checkMessageAndReturnSize, MessageDecoder.createCrc32.
  */
 #include "native.h"
 
 enum {
-    BODY = 88, /* where both hosts are IPv4 */
+    BODY = 88, /* if both hosts are IPv4 */
 
     BORN_HOST_V6 = 16,
     STORE_HOST_V6 = 32,
-    V6_SIZE = 12, /* bytes that such a host takes more */
+    V6_SIZE = 12, /* additional bytes of such a host */
 
     RECORD_SIZE_MIN = BODY + 1 + PROPERTIES_HEAD_SIZE,
     NAME_SIZE = 9, /* bytes of the checksum's name, NAME_END included */
     DIGITS = 10,
-    WRONG_MAX = 4 /* bytes: what differs in more from a checksum's form is none */
+    WRONG_MAX = 4 /* bytes: with more differences from a checksum's form it is not one */
 };
 
 static const uint8_t FORM[] = "__CRC32#\1"
@@ -43,13 +43,13 @@ int write_checksum(uint8_t *record, uint32_t size, crc32_function *crc32)
         return 0;
     uint8_t *const digits = record + size - CHECKSUM_SIZE + NAME_SIZE;
     uint32_t rest = checksum_of(record, size, crc32);
-    /* All ten, for how many a number has cannot be predicted. */
+    /* All ten, because the number of digits cannot be predicted. */
     for (int at = 0; at < DIGITS; at++, rest /= 10)
         digits[at] = (uint8_t)('0' + rest % 10);
     return 1;
 }
 
-/* Read the number that a checksum's digits make; 0 where the bytes do not have its form. */
+/* Read the number in a checksum's digits; 0 if the bytes do not have its form. */
 static int read_checksum(const uint8_t *checksum, uint64_t *number)
 {
     const uint8_t *const digits = checksum + NAME_SIZE;
@@ -64,7 +64,7 @@ static int read_checksum(const uint8_t *checksum, uint64_t *number)
            && digits[DIGITS] == FORM[CHECKSUM_SIZE - 1];
 }
 
-/* How many bytes cannot be those of a checksum at their place. */
+/* The number of bytes that cannot be those of a checksum at their place. */
 static int wrong_bytes(const uint8_t *checksum)
 {
     int wrong = 0;
@@ -76,7 +76,7 @@ static int wrong_bytes(const uint8_t *checksum)
     return wrong;
 }
 
-/* Where a record's body begins, behind hosts of either family. */
+/* The beginning of a record's body, behind hosts of either family. */
 static uint32_t body_at(uint32_t sys_flag)
 {
     uint32_t at = BODY;
@@ -87,7 +87,7 @@ static uint32_t body_at(uint32_t sys_flag)
     return at;
 }
 
-/* Where a record's topic lies; its beginning is NULL where its parts do not add up to its size. */
+/* The place of a record's topic; its beginning is NULL if the parts do not add up to the size. */
 static struct value topic_of(const uint8_t *record, uint32_t size)
 {
     const struct value none = {NULL, NULL};
@@ -114,7 +114,7 @@ static struct value topic_of(const uint8_t *record, uint32_t size)
     return (struct value){topic, topic + topic_size};
 }
 
-/* Whether a record of `size` bytes is as it was written; `topic` is where its topic lies. */
+/* Whether a record of `size` bytes is as it was written; `topic` is the place of its topic. */
 static int is_sound(const uint8_t *record, uint32_t size, struct value topic, crc32_function *crc32)
 {
     if (!topic.begin)
@@ -129,7 +129,7 @@ static int is_sound(const uint8_t *record, uint32_t size, struct value topic, cr
     return (crc32_of(body, load32(body - 4), crc32) & CRC_MASK) == load32(record + BODY_CRC);
 }
 
-/* Tell of `count` records, each of a size of its own, which are as they were written. */
+/* Tell which of `count` records, each with its own size, are as they were written. */
 EXPORTED void prove_stored(const uint8_t *buffer, const int64_t *starts, const int64_t *sizes,
                            uint32_t count, crc32_function *crc32, uint8_t *sound)
 {
@@ -141,9 +141,9 @@ EXPORTED void prove_stored(const uint8_t *buffer, const int64_t *starts, const i
 }
 
 /*
- * Prove records of a queue that fill `total` bytes. `sizes` are the consume queue's, as the wire has
- * them; `place` goes on behind the last that is sound and says that it lies where it does. Returns
- * how many those are: where they do not fill the bytes, the next one is damaged.
+ * Verify records of a queue that fill `total` bytes. `sizes` are the consume queue's, as on the wire.
+ * `place` moves behind the last record that is valid and in its place. Returns the number of those:
+ * if they do not fill the bytes, the next one is damaged.
  */
 EXPORTED uint32_t prove_queued(const uint8_t *record, uint32_t total, const uint8_t *sizes,
                                struct place *place, crc32_function *crc32)
