@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 import typer
@@ -23,6 +23,7 @@ from eruca_txn_checker.settings import TxnCheckerSettings
 from support.documents import ROOT
 from support.openapi_documents import kept_document
 
+PUBLIC: Final[list[str]] = vars(eruca)["__all__"]
 SERVICES = ("broker", "namesrv", "query", "txn-checker")
 SETTINGS = (BrokerSettings, NamesrvSettings, QuerySettings, TxnCheckerSettings)
 PLACES = ("SDK", "Command line", "HTTP", "Settings")
@@ -91,7 +92,7 @@ def cli_options(command: Any = None) -> set[str]:  # noqa: ANN401 - typer's clic
 def sdk_names() -> set[str]:
     """Return the public attributes, fields and parameters of everything in ``eruca``."""
     found: set[str] = set()
-    for public in (getattr(eruca, name) for name in eruca.__all__):
+    for public in (getattr(eruca, name) for name in PUBLIC):
         members = [public]
         if inspect.isclass(public):
             of_class = {name: getattr(public, name, None) for name in dir(public) if name[0] != "_"}
