@@ -108,6 +108,7 @@ class KvTable:
             await self._replace({**rest, namespace: left} if left else rest)
 
     async def _replace(self, table: _Table) -> None:
+        assert self._changing.locked(), "a change that is being written would be lost"
         size = _size(table)
         # A table loaded above the limit may still shrink.
         if size > self._size_max and size > _size(self._table):

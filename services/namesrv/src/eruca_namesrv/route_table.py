@@ -101,10 +101,10 @@ class RouteTable:
     def __init__(self, *, brokers_max: int, topics_max: int) -> None:
         self.brokers_max = brokers_max
         self.topics_max = topics_max
-        self.broker_count = 0
-        self.topic_entry_count = 0  # a topic counts once for each broker name
-        self._groups: dict[str, LiveGroup] = {}
-        self._names_by_topic: dict[str, set[str]] = {}
+        self.broker_count = 0  # of all groups
+        self.topic_entry_count = 0  # of all groups: a topic counts once for each broker name
+        self._groups: dict[str, LiveGroup] = {}  # each has a broker
+        self._names_by_topic: dict[str, set[str]] = {}  # each topic has a name
         self._earliest_deadline = math.inf  # a lower bound of all brokers' deadlines
 
     def register(
@@ -152,6 +152,9 @@ class RouteTable:
             group.topics_version = registration.data_version
         if _where(group) != where_before:
             changed |= group.topics.keys()
+        hosts = {live.store_host for live in group.brokers.values()}
+        assert len(hosts) == len(group.brokers), "an address has one id per broker name"
+        self._check_counts()
         return Registered(
             needs_topics=(
                 broker_id == MASTER_ID and group.topics_version != registration.data_version
@@ -201,6 +204,7 @@ class RouteTable:
         self._earliest_deadline = min(
             (broker.deadline for broker in self.brokers()), default=math.inf
         )
+        assert self._earliest_deadline >= now, "an expired broker is left"
         return frozenset(changed)
 
     def route(self, topic: str) -> TopicRoute | None:
@@ -306,7 +310,14 @@ class RouteTable:
                 self._forget_topic(topic, broker_name)
             self.topic_entry_count -= len(group.topics)
             del self._groups[broker_name]
+        self._check_counts()
         return changed
+
+    def _check_counts(self) -> None:
+        """Check the counts, by which the limits are kept, against the tables."""
+        assert len(self._groups) <= self.broker_count <= self.brokers_max
+        assert len(self._names_by_topic) <= self.topic_entry_count <= self.topics_max
+        assert bool(self._names_by_topic) == bool(self.topic_entry_count)
 
     def _forget_topic(self, topic: str, broker_name: str) -> None:
         names = self._names_by_topic[topic]
