@@ -40,6 +40,7 @@ class RowFormat:
 
     def fixed(self, count: int, values: dict[str, Any]) -> NDArray[np.uint8]:
         """Return the fixed part of *count* rows, as a matrix of bytes."""
+        assert values.keys() == set(self.names), "a field would hold whatever memory did"
         rows = np.empty(count, self._dtype)
         rows["_count"] = len(self.names) + self._texts
         for name in self.names:
@@ -74,6 +75,7 @@ def _joined(fixed: NDArray[np.uint8], texts: Sequence[Slices]) -> bytes:
         at += _SIZE
         _scatter(out, at, text)
         at += text.sizes
+    assert at[-1] == len(out), "a row does not end where the next one begins"
     return out.tobytes()
 
 

@@ -59,12 +59,15 @@ def message_rows(
         broker_no: The broker's number.
         chunk: The partition to write to.
     """
+    assert len(rows) == len(topic_numbers)
+    assert topic_numbers.all(), "a topic has no number yet, and its messages would be nobody's"
     columns = block.columns
     values = find_values(
         block.data, columns.properties_starts[rows], columns.properties_sizes[rows]
     )
     ids = stored_ids(values.unique_ids)
     own, key_numbers, keys = _one_row_per_key(values.keys)
+    assert len(rows) <= len(own) == len(key_numbers) == len(keys.starts)
     from_block = rows[own]
     fixed = FORMAT.fixed(
         len(own),

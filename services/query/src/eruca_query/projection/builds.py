@@ -60,7 +60,9 @@ async def build_for(connection: AsyncConnection, broker_no: int, block: LogBlock
         .order_by(builds.c.build)
         .with_for_update()
     )
-    rows = {row.is_serving: row for row in found}
+    listed = found.all()
+    rows = {row.is_serving: row for row in listed}
+    assert len(rows) == len(listed), "two builds serve, or two are under way"
     if not rows:
         await _begin(connection, broker_no, 1, block.from_offset, is_serving=True)
         return Build(broker_no, 1, is_serving=True, serving=1, serving_offset=block.from_offset)

@@ -103,6 +103,8 @@ async def grow_chunk(
     In a log that RocketMQ has written, times may decrease.
     """
     earliest, latest = times_ms
+    assert earliest <= latest
+    assert rows >= 0, "a chunk only grows"
     await connection.execute(
         update(chunks)
         .where(chunks.c.chunk == number)

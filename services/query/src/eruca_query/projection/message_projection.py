@@ -113,6 +113,7 @@ class MessageProjection:
         )
 
         def committed() -> None:
+            assert self._groups is None, "two blocks are folded at once"
             self._numbers.keep(numbers)
             self._store_host = host
             self._groups = groups
@@ -220,6 +221,7 @@ async def _copy_messages(
             yield piece
 
     await copy_binary(connection, f"messages_{chunk}", COLUMNS, pieces())
+    assert written >= len(read.rows), "a message has no row"
     return written
 
 
