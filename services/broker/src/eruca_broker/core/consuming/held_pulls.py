@@ -98,7 +98,9 @@ class HeldPulls:
         pull.is_held = True
         self._size += 1
         for position in pull.positions:
-            self._by_queue.setdefault(position.queue, {})[pull] = position
+            waiting = self._by_queue.setdefault(position.queue, {})
+            assert pull not in waiting, "a queue occurs twice, and one position would be lost"
+            waiting[pull] = position
         self._sequence += 1
         heapq.heappush(self._deadlines, (pull.deadline, self._sequence, pull))
 
@@ -108,6 +110,7 @@ class HeldPulls:
             return
         pull.is_held = False
         self._size -= 1
+        assert self._size >= 0
         for position in pull.positions:
             waiting = self._by_queue[position.queue]
             del waiting[pull]
@@ -127,21 +130,19 @@ class HeldPulls:
             waiting = self._by_queue.get(queue)
             if waiting is None:
                 continue
-            for pull, position in list(waiting.items()):
+            concerned = []
+            for pull, position in waiting.items():
                 if not position.filter.passes_all:
                     matches, position.offset = examine(position)
                     if not matches:
                         continue
-                self._wake(pull)
-                woken += 1
+                concerned.append(pull)
+            woken += self._wake_all(concerned)
         return woken
 
     def gone(self, queues: Iterable[Queue]) -> int:
         """Wake all pulls that wait for *queues*, which no longer exist; return their number."""
-        pulls = {pull for queue in queues for pull in self._by_queue.get(queue, ())}
-        for pull in pulls:
-            self._wake(pull)
-        return len(pulls)
+        return self._wake_all({pull for queue in queues for pull in self._by_queue.get(queue, ())})
 
     def next_deadline(self) -> float | None:
         """Return the time at which the next pull expires, or None while none is held."""
@@ -153,21 +154,28 @@ class HeldPulls:
         """Wake every pull whose deadline has come; return their number."""
         woken = 0
         while (deadline := self.next_deadline()) is not None and deadline <= now:
-            self._wake(self._deadlines[0][2])
-            woken += 1
+            woken += self._wake_all([self._deadlines[0][2]])
         return woken
 
     def wake_all(self) -> int:
         """Wake every pull, as at shutdown; return their number."""
-        pulls = [pull for _, _, pull in self._deadlines if pull.is_held]
-        for pull in pulls:
-            self._wake(pull)
-        return len(pulls)
+        woken = self._wake_all([pull for _, _, pull in self._deadlines if pull.is_held])
+        assert not self._size, "one that is held has no deadline"
+        return woken
 
     def queues_of(self, topic: str) -> list[Queue]:
         """Return the queues of *topic* for which a pull waits."""
         return [queue for queue in self._by_queue if queue[0] == topic]
 
-    def _wake(self, pull: HeldPull) -> None:
-        self.release(pull)
-        pull.wake()
+    def _wake_all(self, pulls: Iterable[HeldPull]) -> int:
+        """Wake *pulls*, collected before: each leaves the table, which must not be iterated over.
+
+        Return how many were still held: a pull that is woken may release another one.
+        """
+        woken = 0
+        for pull in pulls:
+            if pull.is_held:
+                self.release(pull)
+                pull.wake()
+                woken += 1
+        return woken
