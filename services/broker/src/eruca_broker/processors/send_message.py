@@ -209,6 +209,7 @@ class Sender:
         if isinstance(appended, StoredLater):
             return self._receipts_later(appended, unique_ids)
         batch, first = appended.batch, appended.log_offset
+        assert batch.count == len(unique_ids), "a message would be told another one's place"
         stored_at = _shown_time(appended.store_timestamp)
         return [
             SendReceipt(
@@ -351,6 +352,7 @@ class Sender:
     def _turn(self, queue_count: int, topic: str) -> int:
         if len(self._turns) > TURNS_MAX:
             self._turns.clear()  # deleted topics may be most of them
+        assert queue_count > 0, "a topic without queues to write to is refused before"
         turn = self._turns.get(topic, 0) % queue_count
         self._turns[topic] = turn + 1
         return turn

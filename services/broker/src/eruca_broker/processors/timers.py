@@ -137,6 +137,7 @@ class Timers:
             taken = self._store.timers.take(some)
             plan = await self._end(sorted(taken, key=_id), self._carry, despite_full_disk=True)
             self.counts.carried += len(plan.kept)
+            assert plan.timers or not taken, "the same would be tried for ever"
             ended = {timer.id for timer in plan.timers}
             left = [timer for timer in taken if timer.id not in ended]
 
@@ -163,6 +164,8 @@ class Timers:
                     plan.drop(timer, "it is too large for a segment of the log")
                 except RecordNotFoundError as error:
                     plan.drop(timer, error.detail)
+            ended = {timer.id for timer in plan.timers}
+            assert len(ended) == len(plan.timers) <= len(taken), "a timer would end twice"
             if plan.timers:
                 batches = plan.batches()
                 head = TimersFired([timer.id for timer in plan.timers], plan.size)
@@ -172,7 +175,6 @@ class Timers:
         except BaseException:
             pending.give_back(taken)
             raise
-        ended = {timer.id for timer in plan.timers}
         pending.give_back(timer for timer in taken if timer.id not in ended)
         if plan.timers:
             try:

@@ -49,6 +49,7 @@ from eruca_broker.core.state.events import (
     TopicDeleted,
     encode_event,
 )
+from eruca_broker.core.state.record_groups import GROUP_HEADS
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.core.state.timers import PendingTimers
 from eruca_broker.core.state.timers_events import TimersCancelled, TimersFired
@@ -315,6 +316,7 @@ class MessageStore:
         Raises:
             ErucaError: Writes are refused now; nothing has changed.
         """
+        assert not getattr(event, "group_size", 0), "what belongs to it would be missing"
         batch = self._event_batch(event)
         receipt = await self._writer.appended(batch, self.settings.store_host, event=event)
         return receipt.log_offset
@@ -675,7 +677,12 @@ class MessageStore:
         self, head: Event | None, batches: Sequence[Batch]
     ) -> list[tuple[Batch, Event | None]]:
         parts: list[tuple[Batch, Event | None]] = [(batch, None) for batch in batches]
-        return parts if head is None else [(self._event_batch(head), head), *parts]
+        if head is None:
+            return parts
+        if isinstance(head, GROUP_HEADS):
+            size = sum(batch.size for batch in batches)
+            assert head.group_size == size, "by its size a start tells a torn group"
+        return [(self._event_batch(head), head), *parts]
 
     def _event_batch(self, event: Event) -> Batch:
         record = encode_event(event, now_ms=self._clock.now_ms(), host=self.settings.store_host)

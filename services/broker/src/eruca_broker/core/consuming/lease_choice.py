@@ -70,6 +70,7 @@ def choose(
         min_offset: The first message that is still stored.
         order_key: Returns a message's sharding key in an ordered group; None in any other group.
     """
+    assert not ahead.offsets or queue.position <= ahead.offsets[0] <= ahead.offsets[-1] < ahead.end
     choice = Choice(queue.position)
     order = _Order(order_key)
     for offset, known in queue.unfinished.items():
@@ -88,6 +89,7 @@ def choose(
         order.add(offset)
     unfinished = len(queue.unfinished) - len(choice.gone) - len(choice.dead)
     _choose_new(choice, ahead, order, limits, room=limits.unfinished_max - unfinished)
+    assert max(len(choice.leased), len(choice.dead)) <= limits.count_max
     return choice
 
 

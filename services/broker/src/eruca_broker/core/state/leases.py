@@ -167,7 +167,7 @@ class Leases:
 
     def __init__(self) -> None:
         self._queues: dict[str, dict[Queue, QueueLeases]] = {}
-        self.unfinished_count = 0
+        self.unfinished_count = 0  # of all queues together
 
     def of_queue(self, group: str, queue: Queue) -> QueueLeases | None:
         """Return the unfinished messages of a queue, or None if there are none."""
@@ -204,6 +204,7 @@ class Leases:
 
     def lease(self, event: DeliveriesLeased, fence: int, positions: Positions) -> bool:
         """Hand messages out, update *positions*; return False if the event was no longer valid."""
+        assert fence > 0, "0 says that nobody has the message"
         queue = (event.topic, event.queue_id)
         known = self.of_queue(event.group, queue)
         if known is None:
@@ -291,6 +292,7 @@ class Leases:
         known = queues.pop(queue, None)
         if known is not None:
             self.unfinished_count -= len(known.unfinished)
+            assert self.unfinished_count >= 0
         if not queues:
             del self._queues[group]
 
@@ -326,6 +328,7 @@ class Leases:
         """Add the data of a part of a snapshot; a queue's pieces come in order."""
         queues = self._queues.setdefault(piece.group, {})
         known = queues.setdefault((piece.topic, piece.queue_id), QueueLeases(piece.position))
+        assert known.position == piece.position, "pieces of two snapshots"
         for one in piece.unfinished:
             known.unfinished[one.offset] = Unfinished(one.attempt, one.fence, one.due_at)
         self.unfinished_count += len(piece.unfinished)

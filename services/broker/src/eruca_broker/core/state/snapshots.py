@@ -66,6 +66,7 @@ def split_snapshot(
 
     An empty state has one empty part.
     """
+    assert items_max > 0, "each item would have a part of its own"
     parts: list[dict[str, list[Any]]] = [{}]
     room = items_max
     for field, item, weight in items:

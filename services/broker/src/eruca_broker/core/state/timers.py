@@ -97,6 +97,8 @@ class PendingTimers:
         taken: list[Timer] = []
         while len(taken) < count_max and self._advance(now_ms):
             due_ms, timer_id = heapq.heappop(self._front)
+            assert timer_id not in self._held, "a timer would be fired and recalled"
+            assert not taken or taken[-1].due_ms <= due_ms, "an earlier one was left behind"
             self._held[timer_id] = due_ms
             taken.append(Timer(due_ms, timer_id))
         return taken
@@ -120,6 +122,7 @@ class PendingTimers:
             for number, ids in wanted.items():
                 taken += buckets.take(number, ids)
         for timer in taken:
+            assert timer.id not in self._held, "a timer would be fired and recalled"
             self._held[timer.id] = timer.due_ms
         return sorted(taken)
 
@@ -131,7 +134,8 @@ class PendingTimers:
     def finish(self, ids: Iterable[int]) -> None:
         """Forget held timers: the event that ends them is in the log."""
         for timer_id in ids:
-            self._held.pop(timer_id, None)
+            assert timer_id in self._held, "somebody else may end this timer, too"
+            del self._held[timer_id]
 
     def is_held(self, timer_id: int) -> bool:
         """Tell whether a timer is about to end."""
@@ -181,11 +185,13 @@ class PendingTimers:
         while not self._front:
             second, minute = self._seconds.first(), self._minutes.first()
             if second is not None:
+                assert second > self._front_second, "it belongs into the front"
                 if second > now_ms // _SECOND:
                     return False
                 self._front = self._seconds.pop(second)
                 self._front_second = second
             elif minute is not None and minute <= now_ms // _MINUTE:
+                assert minute > self._near_minute, "its seconds may be over"
                 self._near_minute = minute
                 self._front_second = max(self._front_second, minute * _MINUTE // _SECOND - 1)
                 self._seconds.add_rows(self._minutes.pop_rows(minute))
@@ -199,7 +205,7 @@ class _Buckets:
 
     def __init__(self, width: int) -> None:
         self.width = width  # ms
-        self.count = 0
+        self.count = 0  # of timers, in all buckets
         self._arrays: dict[int, array[int]] = {}
         self._order: list[int] = []  # a heap of the buckets' numbers; some may be gone
 
@@ -245,6 +251,7 @@ class _Buckets:
         is_taken = np.isin(rows[:, 1], ids)
         taken = [Timer(*row) for row in rows[is_taken].tolist()]
         self.count -= len(taken)
+        assert self.count >= 0
         if len(taken) == len(rows):
             del self._arrays[number]
         elif taken:

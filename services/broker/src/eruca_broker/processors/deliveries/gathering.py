@@ -72,4 +72,6 @@ class Gathering(Generic[Asked, Told]):
         async with self._turn(group):
             if self._rounds.get(group) is having:
                 del self._rounds[group]
-            return await self._do(group, having.requests)
+            told = await self._do(group, having.requests)
+        assert len(told) == len(having.requests), "a request would be told another one's outcome"
+        return told

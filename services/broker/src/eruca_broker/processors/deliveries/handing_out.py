@@ -150,6 +150,7 @@ class HandingOut:
                 await self._writer.write(change.event, change.dead)
         leased = iter(handful.leased)
         parts = [list(islice(leased, count)) for count in counts]
+        assert sum(map(len, parts)) == len(handful.leased), "a message is leased to nobody"
         visible_at = now_ms + wanted.invisible_ms
         return [self._found(name, handful, part, now_ms, visible_at) for part in parts]
 

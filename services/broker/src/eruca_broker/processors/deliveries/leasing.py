@@ -148,6 +148,7 @@ class Leasing:
                 continue
             if (lag := self._store.queues.lag_of(*queue)) is not None:
                 faults.append(lag)
+        assert len(handful.leased) <= wanted.count_max, "nobody has asked for the last one"
         if not (is_last or handful.leased):
             handful.changes = [change for change in handful.changes if change.event.finished]
         if not (choices or faults):

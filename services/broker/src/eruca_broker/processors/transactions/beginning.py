@@ -60,7 +60,7 @@ class TransactionBeginning:
         self._sender = sender
         self._broker_name = broker_name
         self._count_max = count_max
-        self._beginning = 0  # on their way into the log
+        self._beginning = 0  # on their way into the log; they count towards count_max
 
     def begin(self, request: NewTransaction, born_host: Host, done: Begun) -> None:
         """Store a half message, and call *done* once it is as durable as configured.
@@ -146,6 +146,7 @@ class TransactionBeginning:
         return half
 
     def _begun(self, event: TransactionBegun, done: Begun, outcome: WriteOutcome) -> None:
+        assert self._beginning > 0, "one write has settled twice"
         self._beginning -= 1
         if isinstance(outcome, Exception):
             done(outcome)

@@ -140,6 +140,8 @@ class TransactionDeciding:
             message = None
             if event.outcome == "commit":
                 final = outcome[1]
+                place = destination if wait is None else wait.place
+                assert (final.batch.topic, final.batch.queue_id) == place, "it is told of another"
                 message = CommittedPlace(
                     topic=destination.topic,
                     queue_id=destination.queue_id,
