@@ -1,10 +1,11 @@
-"""``make floors``: the SDK's unit tests at its lowest dependencies, and on every Python here.
+"""``make floors``: the SDK's unit tests with its lowest dependencies, and on every Python here.
 
 The first environment has the lowest version of each direct dependency, extras included. There is
-one more for every other CPython of the machine that the SDK supports, with the locked versions. A
-Python that is missing is skipped aloud; none is downloaded. Environments lie in ``.venv/floors``.
+one more environment for every other installed CPython that the SDK supports, with the locked
+versions. A missing Python is reported and skipped; none is downloaded. Environments are in
+``.venv/floors``.
 
-Exit codes: 0 all passed, 1 something failed.
+Exit codes: 0 all passed, 1 a test failed.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ TOOLS: Final = (
     "pytest",
     "pytest-timeout",
     "pytest-xdist",
-    "sqlalchemy",  # the inbox takes connections of the program's own
+    "sqlalchemy",  # the inbox uses connections of the program
     "tzdata",
 )
-"""Packages that the tests need besides the SDK's."""
+"""Packages that the tests need in addition to the SDK's."""
 TESTS: Final = "tests/unit/sdk"
 WORKERS: Final = min(os.cpu_count() or 1, 4)
 _IDENTITY: Final = "import sys; print(sys.implementation.name, *sys.version_info[:2])"
@@ -58,14 +59,14 @@ def main() -> int:
         _say(f"lowest direct dependencies: {python}")
         directory = made("lowest", python)
         install(directory, "--resolution=lowest-direct", "--editable", SDK)
-        # A step of its own: the tests' tools are not the SDK's dependencies.
+        # A separate step: the tests' tools are not the SDK's dependencies.
         install(directory, f"--constraint={constraints}", *TOOLS)
         passed.append(tests_pass(directory))
     for version in supported:
         if version == here or only not in (None, version):
-            continue  # `make test` runs on this one
+            continue  # `make test` uses this one
         if version not in pythons:
-            _say(f"Python {version}: skipped, none was found on PATH or in pyenv's versions")
+            _say(f"Python {version}: skipped, not found on PATH or in pyenv's versions")
             continue
         _say(f"Python {version}, locked dependencies: {pythons[version]}")
         directory = made(version, pythons[version])
@@ -75,7 +76,7 @@ def main() -> int:
 
 
 def supported_versions() -> list[str]:
-    """Return the versions of Python that the SDK's classifiers name, lowest first."""
+    """Return the Python versions in the SDK's classifiers, lowest first."""
     project = tomllib.loads((ROOT / "sdk/pyproject.toml").read_text())["project"]
     prefix = "Programming Language :: Python :: 3."
     minors = [
@@ -105,7 +106,7 @@ def found_pythons() -> Iterator[tuple[str, str]]:
 
 
 def directory_of_environments() -> Path:
-    """Return where the environments lie: inside the virtual environment, which git ignores."""
+    """Return the environments' directory: inside the virtual environment, which git ignores."""
     directory = Path(sys.prefix) / "floors"
     directory.mkdir(exist_ok=True)
     return directory
@@ -127,19 +128,19 @@ def made(name: str, python: str) -> Path:
 
 
 def install(directory: Path, *arguments: str) -> None:
-    """Install into an environment; packages come from uv's cache where they are in it."""
+    """Install into an environment; use packages from uv's cache if possible."""
     python = directory / "bin/python"
     _run(UV, "pip", "install", "--quiet", "--compile-bytecode", f"--python={python}", *arguments)
 
 
 def tests_pass(directory: Path) -> bool:
-    """Run the tests in an environment; tell whether they passed.
+    """Run the tests in an environment; return whether they passed.
 
-    Tests that failed run once more, alone: on a busy machine they may have been short of time.
+    Failed tests run once more, alone: on a busy machine they may have run out of time.
     """
     if _tested(directory, f"-n{WORKERS}", "--dist=worksteal"):
         return True
-    _say("once more, one after the other: what has failed")
+    _say("running the failed tests once more, one after another")
     return _tested(directory, "-n0", "--last-failed", "--last-failed-no-failures=none")
 
 

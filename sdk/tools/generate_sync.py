@@ -1,14 +1,14 @@
-"""Write ``eruca/sync`` from ``eruca/aio``: the same classes and methods, without ``await``.
+"""Generate ``eruca/sync`` from ``eruca/aio``: the same classes and methods, without ``await``.
 
-Each public method of an async class becomes one of the same name, signature and docstring that runs
-the async one through :class:`eruca.sync.portal.Portal`; see there why. The output is checked in,
-and a house test compares it with what this writes.
+Each public method of an async class becomes one with the same name, signature and docstring. It
+runs the async method through :class:`eruca.sync.portal.Portal`, whose module explains why. The
+output is checked in, and a house test compares it with the output of this script.
 
-The inbox works in a transaction of the thread that calls it, so no event loop runs it: its sync
-half is its async half with the words of ``async`` removed.
+The inbox works in a transaction of the calling thread, so no event loop runs it. Its sync half is
+its async half without the keywords of ``async``.
 
     python sdk/tools/generate_sync.py           write
-    python sdk/tools/generate_sync.py --check   only compare; exit code 1 where something differs
+    python sdk/tools/generate_sync.py --check   only compare; exit code 1 if something differs
 """
 
 from __future__ import annotations
@@ -51,28 +51,27 @@ CLASSES: Final = {
     "AsyncTransactionAdmin": "transaction_admin",
     "AsyncTransactionProducer": "transaction_producer",
 }
-# Entering these does something; entering the others only names them.
+# Entering these has an effect; entering the others only names them.
 STARTED: Final = frozenset(
     {"AsyncHandling", "AsyncPushConsumer", "AsyncTransaction", "AsyncTransactionProducer"}
 )
-# Leaving these says something, so it cannot be skipped where the client is closed.
+# Leaving these sends something, so it must not be skipped if the client is closed.
 TOLD: Final = frozenset({"AsyncTransaction"})
-# They call the program's own code, which is to run in the thread that calls them: these are taken
-# over as they are, without async, and use the sync twins of what they use.
-# Signals, too, are handled by the thread that calls.
+# These call the program's own code, which must run in the calling thread. So their bodies are
+# copied without async, and use the sync twins. The calling thread handles signals, too.
 TAKEN_OVER: Final = frozenset({"run", "send_in_transaction"})
-# They may be called while the calling thread waits for the event loop: by a signal handler.
+# A signal handler may call these while the calling thread waits for the event loop.
 DIRECT: Final = frozenset({"stop_soon"})
-CALL: Final = "self._calls.call"  # what calls that code
-READ: Final = "read_here"  # reads what may be lazy, in the thread that calls, too
-# What the parts of the SDK use of each other; their users have no need of it.
+CALL: Final = "self._calls.call"  # the call of that code
+READ: Final = "read_here"  # reads lazy arguments, also in the calling thread
+# Used between parts of the SDK; its users do not need them.
 INTERNAL: Final = frozenset({"context", "leave"})
 WORDS: Final = {
     "Any number of tasks": "Any number of threads",
-    "Many tasks": "Many threads",
+    "Tasks that send": "Threads that send",
     "A plain function runs in a thread.": "It runs in the thread that calls this.",
 }
-# The sync half of the inbox, from the async one: what each piece of text becomes, in this order.
+# The sync half of the inbox: the replacement of each piece of async text, in this order.
 INBOX: Final = (
     (r"programs with async\.", "programs without async."),
     (r"number of tasks", "number of threads"),
@@ -95,7 +94,7 @@ Generated from ``eruca.inbox.asynchronous`` by ``sdk/tools/generate_sync.py``; c
 HEADER: Final = '''"""{summary}
 
 Generated from ``eruca.aio.{module}`` by ``sdk/tools/generate_sync.py``; change that one.
-How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
+See :mod:`eruca.sync.portal` for its design and its rules for threads.
 """
 '''
 
@@ -206,7 +205,7 @@ def _special(node: ast.FunctionDef | ast.AsyncFunctionDef, *, of: str) -> list[s
         return ["    def __iter__(self) -> Self:", "        return self", ""]
     returns = ast.unparse(node.returns) if node.returns is not None else "None"
     if node.name == "__anext__":
-        # Most of the time the next one is at hand, and taking it needs no way to the loop.
+        # Usually the next item is ready, and taking it needs no call on the loop.
         return [
             f"    def __next__(self) -> {returns}:",
             *_docstring(node, 2),
@@ -241,13 +240,13 @@ class _WithoutAsync(ast.NodeTransformer):
 
 def _taken_over(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     """Return the lines of a method's own statements, without async."""
-    statements = node.body[1:]  # behind the docstring
+    statements = node.body[1:]  # after the docstring
     text = "\n".join(ast.unparse(_WithoutAsync().visit(statement)) for statement in statements)
     return [f"        {line}" for line in text.splitlines()]
 
 
 def _wrapped(returns: str, call: str, *, of: str) -> list[str]:
-    """Return the lines that wrap an async object; its module is loaded when it is needed."""
+    """Return the lines that wrap an async object; its module is loaded at its first use."""
     name = _sync_name(returns)
     if CLASSES[returns] == CLASSES[of]:
         return [f"        return {name}(self._portal, {call})"]
@@ -263,7 +262,7 @@ def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef, *, read: str) -> str:
-    """Return the arguments that pass a method's parameters on; *read* reads what may be lazy."""
+    """Return the arguments that pass on a method's parameters; *read* reads lazy ones."""
 
     def passed(argument: ast.arg) -> str:
         annotation = ast.unparse(argument.annotation) if argument.annotation is not None else ""
@@ -291,7 +290,7 @@ def _docstring(
 
 
 def _imports(module: str, tree: ast.Module, body: str) -> str:
-    """Return the imports that the generated classes need, as the async module has them."""
+    """Return the imports of the generated classes, as in the async module."""
     used = set(re.findall(r"[A-Za-z_]\w*", _without_docstrings(body)))
     runtime = _runtime_names(body)
     lines: list[str] = []
@@ -337,7 +336,7 @@ def _import_nodes(tree: ast.Module) -> list[tuple[ast.Import | ast.ImportFrom, b
 
 
 def _module_names(tree: ast.Module) -> set[str]:
-    """Return what the async module defines itself and a signature may name."""
+    """Return the names that the async module defines and a signature may contain."""
     names = {
         node.target.id
         for node in tree.body
@@ -354,7 +353,7 @@ def _module_names(tree: ast.Module) -> set[str]:
 
 
 def _runtime_names(body: str) -> set[str]:
-    """Return the names that are needed to run, and not only in annotations."""
+    """Return the names that are needed at run time, and not only in annotations."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(body)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -407,7 +406,7 @@ def _formatted(text: str) -> str:
             check=False,
         )
         if not done.stdout:
-            raise SystemExit(f"ruff could not read what was generated:\n{done.stderr}\n{text}")
+            raise SystemExit(f"ruff could not parse the generated code:\n{done.stderr}\n{text}")
         text = done.stdout
     return text
 
@@ -415,7 +414,7 @@ def _formatted(text: str) -> str:
 def main() -> int:
     """Write the modules, or compare them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="only compare with what is there")
+    parser.add_argument("--check", action="store_true", help="only compare with the existing files")
     only_check = parser.parse_args().check
     stale = []
     texts = {f"sync/{module}.py": generate(module) for module in MODULES}

@@ -243,7 +243,7 @@ def test_autocommit_is_refused_unless_a_transaction_was_begun(url: str, alchemy_
     engine = create_engine(alchemy_url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
     with psycopg.connect(url, autocommit=True) as connection, engine.connect() as of_engine:
         for each in (connection, of_engine):
-            with pytest.raises(eruca.ValidationError, match="commits each statement by itself"):
+            with pytest.raises(eruca.ValidationError, match="commits each statement itself"):
                 inbox.accept(each, received())
         with connection.transaction():
             assert inbox.accept(connection, received())
@@ -259,7 +259,7 @@ def test_autocommit_of_psycopg2_is_refused_unless_a_transaction_was_begun(
     with closing(psycopg2.connect(url)) as connection, engine.connect() as of_engine:
         connection.autocommit = True
         for each in (connection, of_engine):
-            with pytest.raises(eruca.ValidationError, match="commits each statement by itself"):
+            with pytest.raises(eruca.ValidationError, match="commits each statement itself"):
                 inbox.accept(each, received())
         with connection, connection.cursor() as cursor:
             cursor.execute("SELECT")  # a block begins its transaction with the first statement
@@ -288,7 +288,7 @@ async def test_autocommit_is_refused_of_async_connections_too(url: str, alchemy_
         engine.connect() as of_engine,
     ):
         for each in (connection, of_engine):
-            with pytest.raises(eruca.ValidationError, match="commits each statement by itself"):
+            with pytest.raises(eruca.ValidationError, match="commits each statement itself"):
                 await inbox.accept(each, received())
 
 

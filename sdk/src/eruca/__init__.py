@@ -1,12 +1,12 @@
-"""Eruca: RocketMQ's model over HTTP. What is here is the SDK's public surface, and only that.
+"""Eruca: RocketMQ's model over HTTP. This package is the SDK's public interface, and nothing else.
 
 ::
 
     async with eruca.AsyncClient() as client, client.producer() as producer:
         result = await producer.send(eruca.Message("orders", "paid", keys="order-7"))
 
-The same without async is ``eruca.Client``. Importing the package only defines names: each is loaded
-when it is first used, so that the services, which need nothing but the contract, load nothing else.
+``eruca.Client`` is the same without async. Importing the package only defines names; each one is
+loaded at its first use. So the services, which need only the contract, load nothing else.
 """
 
 from __future__ import annotations

@@ -1,24 +1,25 @@
-"""Traces over OpenTelemetry: who sent a message and who handles it are parts of one trace.
+"""OpenTelemetry traces: the sender and the handlers of a message are in one trace.
 
-``instrument(client)`` makes what the client makes from then on tell its spans; nothing of a client
-that was not instrumented changes. It takes the extra ``otel``, which is opentelemetry-api; where
-spans go is said by the program, with OpenTelemetry's SDK::
+``instrument(client)`` adds spans to everything that the client makes from then on. Other clients do
+not change. It requires the extra ``otel``, which is opentelemetry-api. The program configures with
+OpenTelemetry's SDK where spans are exported::
 
     from eruca import otel
 
     client = otel.instrument(eruca.Client())
 
-* A send is a PRODUCER span. Its context goes with the message, as W3C has it, in the properties
-  ``traceparent`` and ``tracestate``: up to 600 bytes, that count towards their limit. A message
-  that has a ``traceparent`` already keeps it. Messages of ``send_many`` share one span; that of a
-  transaction's message says that it was made, before it is stored as a half message.
+* A send is a PRODUCER span. The message carries its W3C context in the properties ``traceparent``
+  and ``tracestate``: up to 600 bytes, which count towards the limit of properties. A message that
+  already has a ``traceparent`` keeps it. The messages of one ``send_many`` share one span. The span
+  of a transaction's message begins before the half message is stored.
 * A handler of a push consumer, and a ``handling`` block of a simple consumer, runs in a CONSUMER
-  span that goes on with its message's trace. Retries, delayed and redriven messages have the
-  properties of the original, and so its trace; a half message has them when it is committed.
+  span that continues its message's trace. Retries, delayed and redriven messages have the
+  properties of the original message, and so its trace. A half message has them when it is
+  committed.
 * A handler of batches runs in one span with a link to each message.
-* What is polled is handled by the program's own code: put it into ``with processing(message):``.
+* Polled messages are handled by the program's own code: put it into ``with processing(message):``.
 
-A handler that raises, or returns a verdict other than success, makes its span an error.
+If a handler raises or returns a verdict other than success, its span has the status error.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "eruca.otel takes opentelemetry-api: install that, as the extra eruca[otel] does",
+        "eruca.otel requires opentelemetry-api: install it, for example as the extra eruca[otel]",
         name=error.name,
     ) from None
 
@@ -68,26 +69,26 @@ _instrumented: Final[WeakKeyDictionary[Client | AsyncClient, TracerProvider | No
 
 
 def instrument(client: AnyClient, *, tracer_provider: TracerProvider | None = None) -> AnyClient:
-    """Have all that *client* makes from now on tell its spans, and return it.
+    """Add spans to everything that *client* makes from now on; return the client.
 
-    One that does so already is returned as it is.
+    An instrumented client is returned unchanged.
 
     Args:
         client: The client.
-        tracer_provider: Where spans go; by default OpenTelemetry's global one.
+        tracer_provider: Receives the spans; default: OpenTelemetry's global provider.
 
     Raises:
-        ValidationError: The client's spans go to another provider already.
+        ValidationError: The client already uses another provider.
     """
-    from eruca.sync.client import Client  # late: async programs need none of it
+    from eruca.sync.client import Client  # late: async programs do not need it
 
     if not isinstance(client, AsyncClient | Client):
-        raise ValidationError(f"client: {client!r:.60} is no client of eruca's")
+        raise ValidationError(f"client: expected a client of eruca, found {client!r:.60}")
     if client in _instrumented:
         if _meant(tracer_provider) is not _meant(_instrumented[client]):
             raise ValidationError(
-                "tracer_provider: the client's spans go to another one already",
-                fix="instrument a client once, or make one for each provider",
+                "tracer_provider: the client already uses another provider",
+                fix="instrument a client once, or make a client for each provider",
             )
         return client
     _instrumented[client] = tracer_provider
@@ -109,12 +110,12 @@ def processing(
     group: str | None = None,
     tracer_provider: TracerProvider | None = None,
 ) -> Iterator[Span]:
-    """Run a block in the CONSUMER span of what it handles.
+    """Run a block in the CONSUMER span of the messages that it handles.
 
     Args:
-        messages: One message, whose trace goes on; or several, which are linked to.
+        messages: One message, whose trace continues; or several, which the span links to.
         group: The consumer group.
-        tracer_provider: Where spans go; by default OpenTelemetry's global one.
+        tracer_provider: Receives the spans; default: OpenTelemetry's global provider.
     """
     tracer = trace.get_tracer(_SYSTEM, tracer_provider=tracer_provider)
     with _processing(tracer, messages, group) as span:
@@ -122,7 +123,7 @@ def processing(
 
 
 class _Tracing:
-    """Dresses what a client makes: each object's own methods, and nobody else's."""
+    """Wraps methods of the objects that a client makes: only on these objects, not on classes."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
@@ -143,7 +144,7 @@ class _Tracing:
                 message = _with_context(message)
             return begin(message, *args, **options)
 
-        producer.transaction = transaction  # what sends in a transaction calls this, too
+        producer.transaction = transaction  # methods that send in a transaction call this, too
 
     def dress_push_consumer(self, consumer: Any) -> None:  # noqa: ANN401
         subscribe, register = consumer.subscribe, consumer.on
@@ -279,7 +280,7 @@ class _Tracing:
 
 
 class _Handling:
-    """A delivery being handled, in its span; async or not, as what it stands for."""
+    """A delivery being handled, in its span; sync or async, like the wrapped one."""
 
     def __init__(self, handling: Any, block: Any) -> None:  # noqa: ANN401
         self._handling = handling
@@ -367,7 +368,7 @@ def _attributes(operation: str, topics: set[str], kind: str) -> dict[str, str | 
 
 
 def _with_context(message: Message) -> Message:
-    """Return *message* with the context of the span it is sent in, unless it has one."""
+    """Return *message* with the context of the current span, unless it has one."""
     properties = message.properties
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier)
@@ -394,7 +395,7 @@ def _copy(message: Message, properties: Mapping[str, str]) -> Message:
 
 
 def _told(span: Span, result: Any) -> Any:  # noqa: ANN401
-    """Note in *span* where a message was stored, and return that."""
+    """Record in *span* where a message was stored; return the result."""
     if isinstance(result, SendResult):
         span.set_attribute("messaging.message.id", result.message_id)
         queue = f"{result.queue.broker_name}/{result.queue.queue_id}"
@@ -414,7 +415,7 @@ def _end(span: Span, done: Any) -> None:  # noqa: ANN401 - a future of either ki
 
 
 def _judged(span: Span, verdict: Any) -> Any:  # noqa: ANN401
-    """Make *span* an error where a handler's verdict is a failure, and return the verdict."""
+    """Give *span* the status error if a handler's verdict is a failure; return the verdict."""
     if verdict not in _SUCCESSES:
         span.set_status(StatusCode.ERROR, f"the handler returned {verdict}")
     return verdict

@@ -1,9 +1,9 @@
 """Inbox: a message's effects in the consumer's own database, exactly once.
 
-Delivery is at least once: a message comes again when the answer to it was lost, a member died, or
-the broker could not know. An inbox is a table beside the program's own. Within the transaction that
-does the work it notes that the message is done; what comes a second time meets its row, is skipped,
-and so acknowledged::
+Delivery is at least once. A message is redelivered if an acknowledgement was lost, or if a member
+died. An inbox is a table in the program's own database. The transaction that does the work also
+inserts the message into the inbox. A redelivered message finds its row, is skipped, and so
+acknowledged::
 
     inbox = Inbox("billing")
 
@@ -12,36 +12,38 @@ and so acknowledged::
     def bill(message, connection):
         connection.execute("INSERT INTO invoices ...")
 
-or, in a transaction that is there already::
+or, in an existing transaction::
 
     with engine.begin() as connection:
         if inbox.accept(connection, message):
             connection.execute(...)
 
-A message is known by its consumer group, the topic it was first sent to, and its unique id; where
-it has none, by the offset id it was first stored under. So:
+The row's key is the consumer group, the topic to which the message was first sent, and the
+message's unique id. A message without a unique id is identified by the offset id under which it was
+first stored. This has the following consequences:
 
-* a redelivery, a retry, and a dead letter that was redriven are the same message. They run if no
-  run has been committed, and are skipped if one has;
-* what a producer sends again with the same unique id is the same message; what it sends as a new
-  message is a new one, whatever it says;
-* a group whose offsets are reset goes over old messages and skips those that are done. To run one
-  again, ``forget`` it first; to run everything again, use another group;
-* two members that have the same message at once do not both run: the second waits for the first
-  one's transaction, then skips, or runs if that was rolled back. Above READ COMMITTED PostgreSQL
-  may refuse the second instead; it raises, and skips when it is retried;
-* members that broadcast each handle every message: where they share a database, each needs an
-  inbox with a group name of its own.
+* A redelivery, a retry, and a redriven dead letter are the same message. It runs until one run has
+  been committed, and is skipped after that.
+* A message that a producer sends again with the same unique id is the same message. A message with
+  a new id is a new message, even if its content is the same.
+* If a group's offsets are reset, the group receives old messages and skips those that are done. To
+  run one of them again, call ``forget`` first. To run all of them again, use another group.
+* If two members have the same message at once, only one runs. The second one waits for the first
+  one's transaction. Then it skips the message, or runs if the first one was rolled back. Above READ
+  COMMITTED, PostgreSQL may refuse the second transaction instead. Then it raises, and skips the
+  message when it is retried.
+* Broadcasting members each handle every message. If they share a database, each member needs an
+  inbox with its own group name.
 
-Only what the transaction holds is done once: a mail that the handler sends is not taken back.
+Only effects in the transaction are exactly-once. A mail that the handler sends is not undone.
 
-Rows are kept for ``keep``, a week by default. It must be longer than a message can come again:
-brokers keep messages for three days unless they are set otherwise. Older rows are deleted by those
-who accept messages, a few at a time, so there is nothing else to run.
+Rows are kept for ``keep``, by default a week. It must be longer than the time in which a message
+can be redelivered. Brokers keep messages for three days by default. Each call of ``accept`` deletes
+a few of the older rows, so no separate clean-up is needed.
 
 Connections are those of psycopg, psycopg2, sqlite3 and SQLAlchemy (connections and sessions), for
-PostgreSQL and SQLite; none of them is imported. ``AsyncInbox`` takes those of psycopg and
-SQLAlchemy that are awaited.
+PostgreSQL and SQLite. The package imports none of these libraries. ``AsyncInbox`` uses the async
+connections of psycopg and SQLAlchemy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Open and use a connection that is awaited: psycopg's own, or one of SQLAlchemy."""
+"""Open and use an async connection of psycopg or SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ async def block_of(
         [], AbstractAsyncContextManager[C] | Awaitable[AbstractAsyncContextManager[C]]
     ],
 ) -> AbstractAsyncContextManager[C]:
-    """Return the block that *connect* opens, be it at once or when it is awaited."""
+    """Return the context manager that *connect* returns, at once or when awaited."""
     block = connect()
-    # SQLAlchemy's can be awaited, too, but is then no block.
+    # SQLAlchemy's context manager can be awaited, too, but the result is not a context manager.
     return block if isinstance(block, AbstractAsyncContextManager) else await block
 
 
@@ -29,8 +29,8 @@ async def carry_out_async(
     *,
     to_change: bool,
 ) -> T:
-    """Do what :func:`eruca.inbox.connections.carry_out` does, and wait without blocking."""
-    if hasattr(connection, "run_sync"):  # SQLAlchemy's, which brings its own way of waiting
+    """Execute the steps as :func:`eruca.inbox.connections.carry_out` does, without blocking."""
+    if hasattr(connection, "run_sync"):  # SQLAlchemy's, which has its own way to await
 
         def in_sync(sync_connection: object) -> T:
             return carry_out(steps_for, sync_connection, to_change=to_change)

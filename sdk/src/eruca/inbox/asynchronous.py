@@ -21,33 +21,33 @@ class AsyncInbox(InboxRules):
     """One group's inbox. Any number of tasks may share it.
 
     Args:
-        group: The consumer group for which messages are done.
-        table: Its table, which groups may share; ``schema.table`` where it is not on the path.
-        keep: How long a message is known: longer than it can come again.
+        group: The consumer group that processes the messages.
+        table: The inbox's table, which groups may share; ``schema.table`` if it is not on the path.
+        keep: How long a message is remembered; longer than it can be redelivered.
 
     Raises:
-        ValidationError: A value cannot be used.
+        ValidationError: A value is invalid.
     """
 
     async def create_table(self, connection: object) -> None:
-        """Make the table if it is missing; committing is the caller's."""
+        """Create the table if it is missing; the caller commits."""
         await carry_out_async(self.creating, connection, to_change=False)
 
     async def accept(self, connection: object, message: ReceivedMessage) -> bool:
-        """Note that *message* is done, and tell whether its work is to be done.
+        """Record that *message* is done; return whether the caller must do its work.
 
-        It is noted when the connection's transaction is committed, with the work. Waits where
-        another transaction has noted it and is not over.
+        The record is committed with the work, in the connection's transaction. If another open
+        transaction has recorded the message, the call waits for its end.
 
         Raises:
-            ValidationError: The connection is of no known kind, or commits by itself.
+            ValidationError: The connection's type is unknown, or it commits each statement itself.
         """
         return bool(await self.accept_all(connection, [message]))
 
     async def accept_all(
         self, connection: object, messages: Sequence[ReceivedMessage]
     ) -> list[ReceivedMessage]:
-        """Note that *messages* are done; return those whose work is to be done, in their order.
+        """Record that *messages* are done; return those whose work the caller must do, in order.
 
         Raises:
             ValidationError: As :meth:`accept`.
@@ -57,7 +57,7 @@ class AsyncInbox(InboxRules):
         )
 
     async def forget(self, connection: object, message: ReceivedMessage) -> bool:
-        """Have *message* run when it comes again; tell whether it was done."""
+        """Let *message* run again when it is redelivered; return whether it was done."""
         return await carry_out_async(
             lambda _dialect: self.forgetting(message), connection, to_change=False
         )
@@ -68,16 +68,17 @@ class AsyncInbox(InboxRules):
             [], AbstractAsyncContextManager[C] | Awaitable[AbstractAsyncContextManager[C]]
         ],
     ) -> Callable[[Callable[[M, C], Awaitable[object]]], Callable[[M], Awaitable[Any]]]:
-        """Make a handler of a function that works in a transaction and runs once a message.
+        """Turn a function that works in a transaction into a handler that runs once per message.
 
-        The function takes the message, or the list of those that are not done, and the connection.
-        If it raises, or returns a verdict other than success, all is rolled back, and the message
-        comes again. Where it returns None it is done, whatever ``none_is_failure`` says.
+        The function takes the connection and the message, or the list of messages that are not
+        done. If it raises or returns a verdict other than success, the transaction is rolled back,
+        and the message is redelivered. If it returns None, the message is done, regardless of
+        ``none_is_failure``.
 
         Args:
-            connect: Opens a block that commits at its end and rolls back if it is left with an
-                exception: ``pool.connection``, ``engine.begin``, ``async_sessionmaker.begin``,
-                ``lambda: psycopg.AsyncConnection.connect(url)``.
+            connect: Opens a context manager that commits at its end and rolls back on an exception:
+                ``pool.connection``, ``engine.begin``, ``async_sessionmaker.begin``, ``lambda:
+                psycopg.AsyncConnection.connect(url)``.
         """
 
         def decorate(

@@ -1,7 +1,7 @@
 """Recognise a connection by its type's name, without importing its driver.
 
-A connection that commits each statement by itself is refused: the message would be done before the
-work is, and lost if that fails.
+A connection that commits each statement itself is refused. Its message would be done before the
+work is, and lost if the work failed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _IDLE: Final = 0  # libpq's PQTRANS_IDLE
 def carry_out(
     steps_for: Callable[[Dialect], Steps[T]], connection: object, *, to_change: bool
 ) -> T:
-    """Carry out the steps that are for *connection*'s database; return their result.
+    """Execute the steps for *connection*'s database; return their result.
 
     Args:
-        steps_for: Returns the steps in the words of a database.
+        steps_for: Returns the steps in a database's dialect.
         connection: A connection, or a session.
-        to_change: Whether it must be within a transaction, or begin one by itself.
+        to_change: Whether the connection must be in a transaction, or begin one itself.
 
     Raises:
-        ValidationError: It is of no known kind, or commits each statement by itself.
+        ValidationError: The connection's type is unknown, or it commits each statement itself.
     """
     dialect, execute = _opened(connection, to_change=to_change)
     steps = steps_for(dialect)
@@ -49,7 +49,7 @@ def carry_out(
 
 
 def _opened(connection: Any, *, to_change: bool) -> tuple[Dialect, Execute]:  # noqa: ANN401
-    """Return what database *connection* leads to, and what carries out a statement there."""
+    """Return the dialect of *connection*'s database, and a function that executes a statement."""
     if callable(getattr(connection, "get_bind", None)):
         connection = connection.connection()  # a session's
     if hasattr(connection, "exec_driver_sql"):
@@ -63,26 +63,26 @@ def _opened(connection: Any, *, to_change: bool) -> tuple[Dialect, Execute]:  # 
 
 
 def dialect_of(connection: object) -> Dialect:
-    """Return what database a driver's own *connection* leads to."""
+    """Return the dialect of a driver's own *connection*."""
     for kind in type(connection).__mro__:
         if dialect := _DRIVERS.get(kind.__module__.partition(".")[0]):
             return dialect
     raise ValidationError(
-        f"connection: {type(connection).__module__}.{type(connection).__qualname__} is not known",
-        fix="use one of psycopg, psycopg2, sqlite3 or SQLAlchemy",
+        f"connection: unknown type {type(connection).__module__}.{type(connection).__qualname__}",
+        fix="use a connection of psycopg, psycopg2, sqlite3 or SQLAlchemy",
     )
 
 
 def in_driver_words(sql: str, dialect: Dialect) -> str:
-    """Return *sql* with its parameters written as the dialect's drivers have them."""
+    """Return *sql* with its parameters in the syntax of the dialect's drivers."""
     return sql if dialect == "sqlite" else _PARAMETER.sub(r"%(\1)s", sql)
 
 
 def check_transactional(driver_connection: Any) -> None:  # noqa: ANN401
-    """Refuse a driver's connection that commits each statement by itself.
+    """Refuse a driver's connection that commits each statement itself.
 
     Raises:
-        ValidationError: It does, and no transaction has been begun on it.
+        ValidationError: It does, and no transaction has begun on it.
     """
     if hasattr(driver_connection, "in_transaction"):  # sqlite3's
         begins = driver_connection.isolation_level is not None
@@ -94,22 +94,22 @@ def check_transactional(driver_connection: Any) -> None:  # noqa: ANN401
         commits = getattr(driver_connection, "autocommit", None) is True and status == _IDLE
     if commits:
         raise ValidationError(
-            "connection: it commits each statement by itself, so a message would be done before"
+            "connection: it commits each statement itself, so a message would be done before"
             " its work is",
             fix="begin a transaction, or open the connection without autocommit",
         )
 
 
 def check_commits(connection: Any) -> None:  # noqa: ANN401
-    """Refuse a connection or session of SQLAlchemy whose block will not commit at its end.
+    """Refuse a connection or session of SQLAlchemy whose context manager does not commit.
 
     Raises:
-        ValidationError: No transaction has been begun on it.
+        ValidationError: No transaction has begun on it.
     """
     begun = getattr(connection, "in_transaction", None)
     if callable(begun) and not begun():
         raise ValidationError(
-            "connect: its block does not commit at its end",
+            "connect: its context manager does not commit at its end",
             fix="use engine.begin or sessionmaker.begin",
         )
 
@@ -119,11 +119,13 @@ def _known(name: str) -> Dialect:
         return "postgresql"
     if name == "sqlite":
         return "sqlite"
-    raise ValidationError(f"connection: an inbox is not kept in {name}", fix="use PostgreSQL")
+    raise ValidationError(
+        f"connection: expected PostgreSQL or SQLite, found {name}", fix="use PostgreSQL"
+    )
 
 
 def _with_sqlalchemy(connection: Any) -> Execute:  # noqa: ANN401
-    from sqlalchemy import text  # the program has it, as it has the connection
+    from sqlalchemy import text  # installed, because the program has the connection
 
     def execute(sql: str, values: Mapping[str, object]) -> int:
         touched: int = connection.execute(text(sql), dict(values)).rowcount

@@ -1,14 +1,14 @@
-"""An inbox's SQL statements, in order; the two inboxes execute them.
+"""An inbox's SQL statements, in order; both inboxes execute them.
 
-The row is inserted first, and that decides: ``ON CONFLICT DO NOTHING`` waits for a transaction that
-has inserted the same row and is not over. The rows of a batch are inserted in one order everywhere,
-or two members with the same messages could wait for each other.
+The row is inserted first, and the insert decides. ``ON CONFLICT DO NOTHING`` waits for an open
+transaction that has inserted the same row. The rows of a batch are always inserted in the same
+order. Otherwise two members with the same messages could deadlock.
 
-Old rows are deleted by every 100th call, the first included, ten times as many as may have come;
-it leaves those that others are deleting. So the table holds what came within ``keep``, and little
-more.
+Every 100th call deletes old rows, the first call included. It deletes up to ten times as many as
+may have been added since. It skips rows that other calls are deleting. So the table has the rows of
+the last ``keep``, and few more.
 
-An id that no database would take is known by its digest.
+An id that a database cannot store is replaced by its digest.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from eruca.core.messages.received_message import ReceivedMessage
 T = TypeVar("T")
 Dialect = Literal["postgresql", "sqlite"]
 Statement = tuple[str, Mapping[str, object]]  # parameters are written :name
-Steps = Generator[Statement, int, T]  # is sent how many rows each statement touched
+Steps = Generator[Statement, int, T]  # receives the number of rows that each statement changed
 
 TABLE_DEFAULT: Final = "eruca_inbox"
 KEEP_DEFAULT: Final = timedelta(days=7)  # more than twice what brokers keep by default
-KEEP_MAX: Final = timedelta(days=36_500)  # as good as for ever, which databases cannot count
+KEEP_MAX: Final = timedelta(days=36_500)  # practically for ever, which databases cannot express
 FORGET_EVERY: Final = 100  # calls
-FORGET_PER_MESSAGE: Final = 10  # so that even a table that was left alone becomes small again
+FORGET_PER_MESSAGE: Final = 10  # so that a neglected table becomes small again, too
 
 _TABLE_NAME: Final = re.compile(r"(?:[a-z_][a-z0-9_]*\.)?[a-z_][a-z0-9_]{0,50}")
 _TABLE: Final = """\
@@ -48,7 +48,7 @@ CREATE TABLE IF NOT EXISTS {table} (
     PRIMARY KEY (consumer_group, topic, message_id)
 )"""
 _INDEX: Final = "CREATE INDEX IF NOT EXISTS {index} ON {table} (consumer_group, done_at)"
-# Two that find the table missing would both make it, and PostgreSQL refuse the second.
+# Two that find the table missing would both create it, and PostgreSQL refuses the second.
 _ONE_AT_A_TIME: Final = "SELECT pg_advisory_xact_lock(hashtext('eruca inbox'))"
 _INSERT: Final = (
     "INSERT INTO {table} (consumer_group, topic, message_id) VALUES (:group, :topic, :message_id)"
@@ -75,7 +75,7 @@ _FORGET_OLD: Final[Mapping[Dialect, str]] = {
 
 
 class UndoneError(Exception):
-    """A handler returned a verdict other than success: its transaction is to be rolled back."""
+    """A handler returned a verdict other than success: its transaction must be rolled back."""
 
     def __init__(self, verdict: object) -> None:
         super().__init__(f"the handler returned {verdict}")
@@ -93,11 +93,13 @@ class InboxRules:
         check_argument("keep", keep, timedelta)
         if not _TABLE_NAME.fullmatch(table):
             raise ValidationError(
-                f"table: {table!r} is no name in small letters, digits and underscores",
-                fix="use one of at most 51 characters, with or without its schema before a point",
+                "table: expected a name of lower-case letters, digits and underscores, found"
+                f" {table!r}",
+                fix="use a name of at most 51 characters, optionally with a schema and a dot"
+                " before it",
             )
         if keep <= timedelta(0):
-            raise ValidationError("keep: a message is to be known for some time")
+            raise ValidationError("keep: expected a time above 0")
         self._group = group
         self._table = table
         self._seconds = min(keep, KEEP_MAX).total_seconds()
@@ -105,11 +107,11 @@ class InboxRules:
 
     @property
     def table_sql(self) -> str:
-        """The statements that make the table, for those who keep migrations."""
+        """The statements that create the table, for programs with their own migrations."""
         return ";\n".join(self._definitions()) + ";\n"
 
     def creating(self, dialect: Dialect) -> Steps[None]:
-        """Make the table if it is missing."""
+        """Create the table if it is missing."""
         if dialect == "postgresql":
             yield _ONE_AT_A_TIME, {}
         for definition in self._definitions():
@@ -118,7 +120,7 @@ class InboxRules:
     def accepting(
         self, dialect: Dialect, messages: Sequence[ReceivedMessage]
     ) -> Steps[list[ReceivedMessage]]:
-        """Note that *messages* are done; return those that were not, in their order."""
+        """Record that *messages* are done; return those that were not, in order."""
         identities = [self._identity(message) for message in messages]
         fresh: set[int] = set()
         for index in sorted(
@@ -134,7 +136,7 @@ class InboxRules:
         return [message for index, message in enumerate(messages) if index in fresh]
 
     def forgetting(self, message: ReceivedMessage) -> Steps[bool]:
-        """Have *message* run when it comes again; return whether it was done."""
+        """Let *message* run again when it is redelivered; return whether it was done."""
         deleted = yield _FORGET.format(table=self._table), self._identity(message)
         return deleted > 0
 
@@ -149,10 +151,10 @@ class InboxRules:
 
 
 def _storable(message_id: str) -> str:
-    """Return what stands for an id in a table: itself, or its digest.
+    """Return the stored form of an id: the id itself, or its digest.
 
-    PostgreSQL takes no character 0 and no half of a surrogate pair, and indexes nothing long;
-    producers are free to write all of that.
+    PostgreSQL cannot store the character 0 or half of a surrogate pair, and cannot index long
+    texts. Producers may use all of these.
     """
     octets = message_id.encode("utf-8", "surrogatepass")
     if len(message_id) <= MESSAGE_ID_SIZE_MAX and "\0" not in message_id and _is_utf_8(octets):
@@ -169,11 +171,11 @@ def _is_utf_8(octets: bytes) -> bool:
 
 
 def check_done(verdict: object) -> None:
-    """Raise UndoneError if a handler's *verdict* is that its work is to be done again."""
+    """Raise UndoneError if a handler's *verdict* means that its work must be repeated."""
     if verdict not in (None, ConsumeStatus.SUCCESS, ConsumeStatus.COMMIT):
         raise UndoneError(verdict)
 
 
 def hide_connection(wrapper: Callable[..., Any]) -> None:
-    """Have *wrapper* show its own parameter, the message, and not those of what it wraps."""
+    """Give *wrapper* the signature of its own parameter, the message, not the function's."""
     del wrapper.__wrapped__  # type: ignore[attr-defined]

@@ -23,33 +23,33 @@ class Inbox(InboxRules):
     """One group's inbox. Any number of threads may share it.
 
     Args:
-        group: The consumer group for which messages are done.
-        table: Its table, which groups may share; ``schema.table`` where it is not on the path.
-        keep: How long a message is known: longer than it can come again.
+        group: The consumer group that processes the messages.
+        table: The inbox's table, which groups may share; ``schema.table`` if it is not on the path.
+        keep: How long a message is remembered; longer than it can be redelivered.
 
     Raises:
-        ValidationError: A value cannot be used.
+        ValidationError: A value is invalid.
     """
 
     def create_table(self, connection: object) -> None:
-        """Make the table if it is missing; committing is the caller's."""
+        """Create the table if it is missing; the caller commits."""
         carry_out(self.creating, connection, to_change=False)
 
     def accept(self, connection: object, message: ReceivedMessage) -> bool:
-        """Note that *message* is done, and tell whether its work is to be done.
+        """Record that *message* is done; return whether the caller must do its work.
 
-        It is noted when the connection's transaction is committed, with the work. Waits where
-        another transaction has noted it and is not over.
+        The record is committed with the work, in the connection's transaction. If another open
+        transaction has recorded the message, the call waits for its end.
 
         Raises:
-            ValidationError: The connection is of no known kind, or commits by itself.
+            ValidationError: The connection's type is unknown, or it commits each statement itself.
         """
         return bool(self.accept_all(connection, [message]))
 
     def accept_all(
         self, connection: object, messages: Sequence[ReceivedMessage]
     ) -> list[ReceivedMessage]:
-        """Note that *messages* are done; return those whose work is to be done, in their order.
+        """Record that *messages* are done; return those whose work the caller must do, in order.
 
         Raises:
             ValidationError: As :meth:`accept`.
@@ -59,23 +59,24 @@ class Inbox(InboxRules):
         )
 
     def forget(self, connection: object, message: ReceivedMessage) -> bool:
-        """Have *message* run when it comes again; tell whether it was done."""
+        """Let *message* run again when it is redelivered; return whether it was done."""
         return carry_out(lambda _dialect: self.forgetting(message), connection, to_change=False)
 
     def once(
         self,
         connect: Callable[[], AbstractContextManager[C]],
     ) -> Callable[[Callable[[M, C], object]], Callable[[M], Any]]:
-        """Make a handler of a function that works in a transaction and runs once a message.
+        """Turn a function that works in a transaction into a handler that runs once per message.
 
-        The function takes the message, or the list of those that are not done, and the connection.
-        If it raises, or returns a verdict other than success, all is rolled back, and the message
-        comes again. Where it returns None it is done, whatever ``none_is_failure`` says.
+        The function takes the connection and the message, or the list of messages that are not
+        done. If it raises or returns a verdict other than success, the transaction is rolled back,
+        and the message is redelivered. If it returns None, the message is done, regardless of
+        ``none_is_failure``.
 
         Args:
-            connect: Opens a block that commits at its end and rolls back if it is left with an
-                exception: ``pool.connection``, ``engine.begin``, ``sessionmaker.begin``,
-                ``lambda: psycopg.connect(url)``.
+            connect: Opens a context manager that commits at its end and rolls back on an exception:
+                ``pool.connection``, ``engine.begin``, ``sessionmaker.begin``, ``lambda:
+                psycopg.connect(url)``.
         """
 
         def decorate(

@@ -1,1 +1,1 @@
-"""The SDK's synchronous shell, generated from ``eruca.aio``."""
+"""The SDK's synchronous API, generated from ``eruca.aio``."""

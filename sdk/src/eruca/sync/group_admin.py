@@ -1,7 +1,7 @@
 """Administration of consumer groups: settings, members, offsets, dead letters.
 
 Generated from ``eruca.aio.group_admin`` by ``sdk/tools/generate_sync.py``; change that one.
-How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
+See :mod:`eruca.sync.portal` for its design and its rules for threads.
 """
 
 from __future__ import annotations

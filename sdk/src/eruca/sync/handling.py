@@ -1,7 +1,7 @@
 """Handle one delivery: extend its lease while a block of code runs, then acknowledge it.
 
 Generated from ``eruca.aio.handling`` by ``sdk/tools/generate_sync.py``; change that one.
-How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
+See :mod:`eruca.sync.portal` for its design and its rules for threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Follow a broker's log: every record in order as it is written, system topics included.
 
 Generated from ``eruca.aio.log_follower`` by ``sdk/tools/generate_sync.py``; change that one.
-How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
+See :mod:`eruca.sync.portal` for its design and its rules for threads.
 """
 
 from __future__ import annotations

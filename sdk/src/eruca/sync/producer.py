@@ -1,7 +1,7 @@
 """The producer: sends single messages or many at once, and groups them into batches itself.
 
 Generated from ``eruca.aio.producer`` by ``sdk/tools/generate_sync.py``; change that one.
-How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
+See :mod:`eruca.sync.portal` for its design and its rules for threads.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Producer:
     ) -> SendResult:
         """Store *message* and return its place.
 
-        Tasks that send at the same time share batches, so concurrent sends are fast. Cancelling the
+        Threads that send at the same time share batches, so concurrent sends are fast. Cancelling the
         call withdraws the message if it has not been sent yet.
 
         Args:

@@ -1,7 +1,7 @@
 """The push consumer: shares a group's queues with its other members and calls handlers.
 
 Generated from ``eruca.aio.push_consumer`` by ``sdk/tools/generate_sync.py``; change that one.
-How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
+See :mod:`eruca.sync.portal` for its design and its rules for threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The transaction producer: a message is delivered if and only if its local work commits.
 
 Generated from ``eruca.aio.transaction_producer`` by ``sdk/tools/generate_sync.py``; change that one.
-How it works and which threads may do what is said in :mod:`eruca.sync.portal`.
+See :mod:`eruca.sync.portal` for its design and its rules for threads.
 """
 
 from __future__ import annotations
