@@ -75,19 +75,25 @@ def test_a_reason_that_is_not_ours_is_told_without_javas_frames() -> None:
     [
         (("export", "lake"), "Missing option '--topic'"),
         ((*EXPORT, "--rows-per-batch", "0"), "greater than or equal to 1"),
-        ((*EXPORT, "--url", NOWHERE, "--conf", "nonsense"), "--conf nonsense: written NAME=VALUE"),
-        ((*EXPORT, "--url", NOWHERE, "--option", "x"), "--option x: written NAME=VALUE"),
+        (
+            (*EXPORT, "--url", NOWHERE, "--conf", "nonsense"),
+            "--conf: expected NAME=VALUE, found nonsense",
+        ),
+        ((*EXPORT, "--url", NOWHERE, "--option", "x"), "--option: expected NAME=VALUE, found x"),
         ((*EXPORT, "--url", NOWHERE, "--master", "head:7077"), "begins with one of local, spark:"),
-        (("audit", "--url", NOWHERE), "name topics with --topic, or a lake with --lake"),
-        (("dead-letters", "--url", NOWHERE), "name groups with --group, or a lake with --lake"),
+        (("audit", "--url", NOWHERE), "give topics with --topic, or a lake with --lake"),
+        (("dead-letters", "--url", NOWHERE), "give groups with --group, or a lake with --lake"),
         (("audit", "--lake", "lake", "--out", __file__), "is a file"),
         (
             ("audit", "--lake", "lake", "--out", f"{__file__}/new"),
-            "cannot be made: Not a directory",
+            "cannot be created: Not a directory",
         ),
         (("compaction", "table", "--lake", "lake", "--by", "colour"), "'key', 'sharding-key'"),
         ((*REPLAY, "--lake", "lake"), "Missing option '--name'"),
-        ((*REPLAY, "--name", "n", "--lake", "l", "--topic", "orders-2"), "they come from there"),
+        (
+            (*REPLAY, "--name", "n", "--lake", "l", "--topic", "orders-2"),
+            "the messages come from this topic",
+        ),
         (("nonsense",), "No such command 'nonsense'"),
     ],
 )
@@ -106,7 +112,7 @@ def test_wrong_usage_is_said_before_spark_starts(arguments: tuple[str, ...], tol
         ((*EXPORT, "--url", NOWHERE, "--option", "colour=red"), "unknown option 'colour'"),
         (("export", "lake", "--topic", "a b", "--url", NOWHERE), "'a b' is no name of a topic"),
         (("latency", "--topic", "orders"), "option url is missing"),
-        (("hot-keys", "--lake", "l", "--option", "codec=lz4"), "say nothing of a lake"),
+        (("hot-keys", "--lake", "l", "--option", "codec=lz4"), "cannot be used with a lake"),
         ((*REPLAY, "--name", "again", "--lake", "lake"), "option url is missing"),
     ],
 )
@@ -134,7 +140,7 @@ def test_a_service_that_is_away_is_said_while_it_is_waited_for_and_then_named(
 
     assert code == 1
     assert [line.partition(" (")[0] for line in lines] == [
-        f"{NOWHERE}: trying again for up to 9 s",
+        f"{NOWHERE}: retrying for up to 9 s",
         f"error: {NOWHERE}: no progress for 9 s",
     ]
 

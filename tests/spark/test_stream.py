@@ -101,7 +101,9 @@ def test_a_checkpoint_of_another_topic_is_refused(
     service.hold("orders", {0: 10}).hold("payments", {0: 10})
     assert stream(spark, service, tmp_path) == [10]
 
-    with pytest.raises(PySparkException, match="the checkpoint is of orders, which the stream of"):
+    with pytest.raises(
+        PySparkException, match="the checkpoint belongs to orders, which the stream of"
+    ):
         stream(spark, service, tmp_path, topic="payments")
 
 
@@ -118,6 +120,6 @@ def test_a_checkpoint_whose_offsets_are_empty_is_refused(
         (tmp_path / "commits" / "0").unlink()
 
     with pytest.raises(
-        PySparkException, match=r"the checkpoint is of another source: .*found \{\}"
+        PySparkException, match=r"the checkpoint belongs to another source: .*found \{\}"
     ):
         stream(spark, service, tmp_path)

@@ -240,7 +240,7 @@ def test_a_service_that_breaks_off_is_not_noticed(
                 "startingOffsets": '{"orders/broker-a/0": 9}',
                 "endingOffsets": '{"orders/broker-a/0": 8}',
             },
-            "would end at 8, before it starts at 9",
+            "expected at least 9 (startingOffsets) for orders/broker-a/0, found 8",
         ),
         ({"startingOffsets": '{"orders/broker-a/1": 3}'}, "messages 3 to 4"),
     ],

@@ -1,4 +1,4 @@
-"""``python -m eruca_spark``, and what is handed to ``spark-submit``."""
+"""``python -m eruca_spark``, and the script for ``spark-submit``."""
 
 from __future__ import annotations
 

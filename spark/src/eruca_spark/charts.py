@@ -1,6 +1,6 @@
-"""Pictures of reports.
+"""Charts of reports.
 
-Matplotlib is imported by who draws: it takes most of a second, and most commands draw nothing.
+Only drawing imports matplotlib: that takes most of a second, and most commands draw nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 _WIDTH: Final = 10.0  # inches
 _HEIGHT: Final = 4.0  # inches, of each chart
 _LABEL_WIDTH_MAX: Final = 40  # columns; a Chinese character takes two
-_MISSING_SHOWN: Final = 12  # characters that no font has, in the warning
+_MISSING_SHOWN: Final = 12  # missing characters named in the warning
 _NUMBERS: Final = "{x:,.10g}"
-_ROOM: Final = 0.1  # of the width, right of the longest bar: for its number
-_MARGIN: Final = timedelta(minutes=1)  # of a line: a single point is not to span years
+_ROOM: Final = 0.1  # of the width, to the right of the longest bar, for its number
+# around a line: the axis of a single point must not span years
+_MARGIN: Final = timedelta(minutes=1)
 _NO_DATA: Final = "nothing to show"
 
 
 class Picture:
-    """Charts below each other, in one file."""
+    """Charts one below another, in one file."""
 
     def __init__(self, title: str, count: int) -> None:
         from matplotlib.figure import Figure
@@ -51,16 +52,16 @@ class Picture:
         unit: str,
         marked: Sequence[bool] = (),
     ) -> None:
-        """Draw horizontal bars; several series of values lie in one bar, behind each other.
+        """Draw horizontal bars; several series of values are stacked in one bar.
 
-        The number at a bar's end is that of all of them.
+        The number at a bar's end is the sum of its series.
 
         Args:
             title: The chart's.
             labels: One for each bar, from the top.
             values: Each series' values by its name.
             unit: Of the values.
-            marked: Which bars are drawn in red.
+            marked: The bars to draw in red.
         """
         axes = self._axes_for(title, is_empty=not labels)
         if not labels:
@@ -81,7 +82,8 @@ class Picture:
         axes.set_xlim(0, max(starts) * (1 + _ROOM) or 1)
         axes.bar_label(drawn, [f"{round(value, 2):,.10g}" for value in starts], padding=3)
         if len(values) > 1:
-            axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))  # beside the bars, not on them
+            # beside the bars, not over them
+            axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
     def lines(
         self,
@@ -90,7 +92,7 @@ class Picture:
         *,
         unit: str,
     ) -> None:
-        """Draw lines over time; a single point is drawn as one."""
+        """Draw lines over time; a single point is drawn as a point."""
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
         axes = self._axes_for(title, is_empty=not series)
@@ -111,21 +113,21 @@ class Picture:
         axes.legend()
 
     def save(self, path: Path) -> None:
-        """Write the picture as PNG; say once what no installed font can draw."""
+        """Write the picture as PNG; warn once about characters that no installed font has."""
         path.parent.mkdir(parents=True, exist_ok=True)
         missing = self._set_fonts()
         with warnings.catch_warnings():
             if missing:
-                # One warning tells all of them; matplotlib has one for each character and place.
+                # One warning names all of them; matplotlib has one for each character and place.
                 sys.stderr.write(
-                    f"warning: {path.name} shows boxes: no font here has {_some(missing)}; "
-                    f"install one: {INSTALL}\n"
+                    f"warning: {path.name} shows boxes: no installed font has {_some(missing)};"
+                    f" install one: {INSTALL}\n"
                 )
                 warnings.filterwarnings("ignore", message="Glyph .* missing from")
             self._figure.savefig(path, format="png")
 
     def _set_fonts(self) -> str:
-        """Choose the fonts that the picture's texts need; return the characters that none has."""
+        """Choose the fonts for the picture's texts; return the characters that none has."""
         from matplotlib.text import Text
 
         drawn = [text for text in self._figure.findobj(Text) if isinstance(text, Text)]
@@ -134,7 +136,8 @@ class Picture:
         for text in drawn:
             text.set_fontfamily(fonts.families)
         for axes in self._axes:
-            axes.tick_params(labelfontfamily=fonts.families)  # their texts are made when drawn
+            # these texts are created while drawing
+            axes.tick_params(labelfontfamily=fonts.families)
         return fonts.missing
 
     def _axes_for(self, title: str, *, is_empty: bool) -> Axes:
@@ -148,7 +151,7 @@ class Picture:
 
 
 def printable(text: str) -> str:
-    """Return *text* on one line: what messages say may not tell a terminal what to do."""
+    """Return *text* on one line, without control characters for a terminal."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
@@ -170,7 +173,7 @@ def _width(text: str) -> int:
 
 
 def _cut(text: str, width_max: int) -> str:
-    """Return as much of *text* from its beginning on as has room in so many columns."""
+    """Return the longest beginning of *text* that fits in *width_max* columns."""
     width = 0
     for at, char in enumerate(text):
         width += _columns(char)

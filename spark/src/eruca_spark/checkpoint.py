@@ -1,6 +1,7 @@
-"""Read a checkpoint of Spark: the query it belongs to, and the rows of a batch.
+"""Read a Spark checkpoint: its query, and the ranges of a batch.
 
-Read while a batch is under way: Spark has logged its offset by then, and that of the batch before.
+The checkpoint is read while a batch is running. Spark has logged the batch's offset by then, and
+that of the batch before.
 
 Source: Spark 4.3, ``OffsetSeqLog`` (a line with the version, one with metadata, one for each
 source), ``StreamMetadata``.
@@ -17,7 +18,7 @@ from pyspark_eruca.stream_offsets import StreamOffset, batch_ranges
 
 
 def query_id(files: LakeFiles) -> str:
-    """Return the id of the query, which stays from run to run."""
+    """Return the id of the query, which is the same in every run."""
     text = files.read(f"{CHECKPOINT}/metadata")
     if text is None:
         raise LakeError("the checkpoint has no metadata")
@@ -26,7 +27,7 @@ def query_id(files: LakeFiles) -> str:
 
 
 def ranges_of(files: LakeFiles, batch: int) -> tuple[Range, ...]:
-    """Return the ranges that a batch is made of."""
+    """Return the ranges of a batch."""
     before = _offset(files, batch - 1) if batch else StreamOffset()
     return tuple(batch_ranges(before, _offset(files, batch)))
 
@@ -35,5 +36,5 @@ def _offset(files: LakeFiles, batch: int) -> StreamOffset:
     text = files.read(f"{CHECKPOINT}/offsets/{batch}")
     lines = (text or "").splitlines()
     if len(lines) != 3 or lines[0] != "v1":
-        raise LakeError(f"the checkpoint's offset {batch} cannot be read: {text!r}")
+        raise LakeError(f"offset {batch} of the checkpoint is invalid: {text!r}")
     return StreamOffset.parse(json.loads(lines[2]))

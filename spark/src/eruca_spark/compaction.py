@@ -1,4 +1,4 @@
-"""Compaction: of each key the latest message, as a table of what is so now."""
+"""Compaction: the latest message of each key, as a table of the current state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eruca_spark.parquet import parquet_settings
 
 KeyColumn = Literal["key", "sharding_key"]
 
-# How the names of what is in a table begin; of one that was broken off, too.
+# Beginnings of the names in a table's directory, interrupted runs included.
 _OF_A_TABLE: Final = ("topic=", "_SUCCESS", "_temporary", ".")
 _ORDER: Final = ("stored_at", "broker_name", "log_offset")
 
@@ -21,12 +21,12 @@ _ORDER: Final = ("stored_at", "broker_name", "log_offset")
 def latest_by_key(messages: DataFrame, by: KeyColumn) -> DataFrame:
     """Return the latest message of each topic and key, with the key as ``compaction_key``.
 
-    The later one is the one stored later; of those stored in the same millisecond, the one behind
-    the other in the log, which is right wherever a key's messages are in one queue. Messages
-    without a key are left out.
+    The latest message is the one with the latest store time. For equal times in ms, it is the one
+    later in the log. This is correct if all messages of a key are in one queue. Messages without a
+    key are omitted.
 
     Args:
-        messages: Of any topics.
+        messages: Messages of any topics.
         by: The first of a message's keys, or its sharding key.
     """
     key = f.get("keys", 0) if by == "key" else f.col("sharding_key")
@@ -39,15 +39,17 @@ def latest_by_key(messages: DataFrame, by: KeyColumn) -> DataFrame:
 
 
 def write_compacted(latest: DataFrame, path: str) -> None:
-    """Write the table as Parquet, by topic; one that is there is replaced, and nothing else is.
+    """Write the table as Parquet, by topic; replace an existing table, and nothing else.
 
     Raises:
-        LakeError: Something else is there.
+        LakeError: The directory has something else.
     """
     entries = [name for name, _ in lake_files(latest.sparkSession, path).glob("*")]
     strange = [name for name in entries if not name.startswith(_OF_A_TABLE)]
     if strange:
-        raise LakeError(f"{path} is no table of a compaction, it has {strange[0]}: nothing deleted")
+        raise LakeError(
+            f"expected the table of a compaction in {path}, found {strange[0]}; nothing was deleted"
+        )
     writer = latest.write.mode("overwrite").option("partitionOverwriteMode", "static")
     with parquet_settings(latest.sparkSession):
         writer.option("compression", "zstd").partitionBy("topic").parquet(path)

@@ -1,9 +1,9 @@
-"""The export: topics into a lake, each message once, however often it is killed and run again.
+"""The export: topics into a lake, each message once, even if it is killed and restarted.
 
-Spark's checkpoint is the only log of progress. It says which ranges a batch has before the batch
-begins, so a batch that was broken off is run again with the very same rows. Writing it is made
-repeatable here: whatever a broken-off run left of it is deleted first, its rows are counted against
-its ranges, and its manifest is written last.
+Spark's checkpoint is the only record of progress. It fixes the ranges of a batch before the batch
+begins, so an interrupted batch runs again with the same rows. This module makes writing a batch
+repeatable. It first deletes what an interrupted run has left of the batch. It compares the number
+of rows with the ranges. It writes the manifest last.
 
 Spark's own Parquet sink is not used: it is exactly-once only for readers that know its log.
 """
@@ -28,7 +28,7 @@ from pyspark_eruca.exports import Exports
 from pyspark_eruca.options import Options
 from pyspark_eruca.ranges import Range
 
-# Dictionaries cost much and save little where nearly every value is another.
+# Dictionaries are expensive and useless if nearly all values differ.
 WRITER_OPTIONS: Final[Mapping[str, str]] = {
     "compression": "zstd",
     "parquet.enable.dictionary": "false",
@@ -36,11 +36,12 @@ WRITER_OPTIONS: Final[Mapping[str, str]] = {
     "parquet.enable.dictionary#tag": "true",
     "partitionOverwriteMode": "dynamic",
 }
-# Spark gives the process that plans batches 10 s to start, and fails the query on a machine that is
-# too busy for that. Nothing has happened by then: the query can simply be started again.
+# Spark gives the process that plans batches 10 s to start. On a busy machine this fails the query.
+# Nothing has happened by then, so the query can be started again.
 _SLOW_START: Final = "Python worker failed to connect back"
-_STARTS_MAX: Final = 12  # two minutes; a machine that is still too busy then has another trouble
-_LOOK_SECONDS: Final = 0.1  # between two looks: less than from one batch to the next
+# two minutes; if a machine is still too busy then, the cause is another one
+_STARTS_MAX: Final = 12
+_LOOK_SECONDS: Final = 0.1  # between two checks: less than the time between batches
 
 
 @dataclass(slots=True)
@@ -55,7 +56,7 @@ class Exported:
 
 
 Watch = Callable[[Exported], None]
-"""Called now and then with what has been done so far."""
+"""Called from time to time with the progress."""
 
 
 def run_export(
@@ -67,20 +68,20 @@ def run_export(
     watch: Watch = lambda _: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Exported:
-    """Export what is there now, or for ever, and return what was done.
+    """Export the present messages, or export for ever; return the result.
 
     Args:
         spark: A session.
-        lake_root: Where the lake is: a path, or a URI that every executor reaches.
-        options: The data source's.
-        every_seconds: Go on, looking for new messages this often; None: stop at the end.
-        watch: Called now and then.
-        is_over: Asked now and then; once it says yes, the batch under way is the last.
+        lake_root: The lake: a path, or a URI that every executor can reach.
+        options: The data source's options.
+        every_seconds: Interval of looking for new messages; None: stop at the end.
+        watch: Called from time to time.
+        is_over: Called from time to time; after it returns true, the running batch is the last.
 
     Raises:
         LakeBusyError: Another export writes to this lake.
-        LakeError: The lake holds what is not of this export.
-        StreamingQueryException: The source, or a batch, failed.
+        LakeError: The lake has data that is not from this export.
+        StreamingQueryException: The source or a batch failed.
     """
     lake = Lake(spark, lake_root)
     done = Exported()
@@ -117,7 +118,7 @@ def _run(writer: DataStreamWriter, look: Callable[[], None], may_stop: Callable[
 
 
 def waiting_rows(lake: Lake, options: Mapping[str, str]) -> int:
-    """Return how many messages there are now that the lake does not have."""
+    """Return the number of messages that the lake does not have yet."""
     parsed = Options.parse(options)
     ends = {one.queue: one for manifest in lake.manifests() for one in manifest.ranges}
     held = Exports(parsed).held(parsed.topics, starting_at=parsed.starting_at)
@@ -131,20 +132,19 @@ def waiting_rows(lake: Lake, options: Mapping[str, str]) -> int:
 
 
 class BatchWriter:
-    """Writes a micro-batch, so that writing it again changes nothing."""
+    """Writes a micro-batch; writing it again changes nothing."""
 
     def __init__(self, lake: Lake, options: Mapping[str, str], done: Exported) -> None:
         self._lake = lake
         self._may_miss = options.get("failOnDataLoss", "true").lower() == "false"
         self._done = done
-        self.is_writing = False  # then Spark is not to be stopped: it would complain of the rest
+        self.is_writing = False  # do not stop Spark now: it would log errors about the rest
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Write it, count it, and declare it finished.
+        """Write the batch, count its rows, and write its manifest.
 
         Raises:
-            LakeError: Rows are missing, or there are too many; or the lake has another batch of
-                this number.
+            LakeError: The number of rows is wrong, or the lake has another batch with this number.
         """
         self.is_writing = True
         try:
@@ -160,15 +160,15 @@ class BatchWriter:
         if finished is not None:
             if (finished.query_id, finished.ranges) != (query, ranges):
                 raise LakeError(
-                    f"{lake.root} holds another batch {batch}, of a checkpoint that is gone; "
-                    "export into an empty folder"
+                    f"{lake.root} has another batch {batch}, from a deleted checkpoint; export"
+                    " into an empty directory"
                 )
             return  # killed between the manifest and the checkpoint's commit
         lake.delete_batch(batch)
         expected = sum(one.rows for one in ranges)
         written, damaged = _write(rows, batch, lake.root) if expected else (0, 0)
         if written > expected or (written < expected and not self._may_miss):
-            raise LakeError(f"batch {batch} has {written} rows, and its ranges {expected}")
+            raise LakeError(f"expected {expected} rows in batch {batch}, found {written}")
         lake.finish(
             Manifest(
                 batch=batch,
@@ -192,7 +192,7 @@ class BatchWriter:
 
 
 def _write(rows: DataFrame, batch: int, root: str) -> tuple[int, int]:
-    """Write the rows of a batch; return how many there were, and how many of damaged messages."""
+    """Write the rows of a batch; return their number, and the number of damaged messages."""
     counted = Observation()
     with parquet_settings(rows.sparkSession):
         dated = rows.withColumn("dt", f.to_date("stored_at")).withColumn("batch", f.lit(batch))

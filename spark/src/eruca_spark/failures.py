@@ -1,6 +1,7 @@
 """Explain a failed job in a line or two instead of two stack traces.
 
-What a Python source raises in a worker comes back as text, within a traceback, within the JVM's.
+An exception of a Python source in a worker arrives as text, in a Python traceback in a JVM stack
+trace.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ _OURS: Final = re.compile(
     r"^(?:pyspark_eruca\.errors|eruca_spark\.lake(?:_files)?)\.(?P<name>\w+): (?P<text>.+)$",
     re.MULTILINE,
 )
-_FRAME: Final = "\tat "  # begins a line of a stack trace of Java's
-_LINES_MAX: Final = 6  # of a reason that is not ours
+_FRAME: Final = "\tat "  # begins a line of a Java stack trace
+_LINES_MAX: Final = 6  # of an unknown reason
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the innermost reason of ours that *error* tells of, else how it begins."""
+    """Return the innermost of our errors in *error*; if there is none, its first lines."""
     text = str(error)
     ours = list(_OURS.finditer(text))
     if ours:

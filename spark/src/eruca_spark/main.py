@@ -1,9 +1,9 @@
 """The command line ``eruca-spark``.
 
-The same under ``spark-submit``: ``spark-submit $(python -m eruca_spark --where) export …``.
+It also runs under ``spark-submit``: ``spark-submit $(python -m eruca_spark --where) export …``.
 
-Exit codes: 0 done, 1 it failed or an audit found something, 2 wrong usage, 130 stopped by Ctrl-C.
-Options are looked at before Spark is started, as far as that can be.
+Exit codes: 0 success, 1 failure or findings of an audit, 2 wrong usage, 130 stopped by Ctrl-C.
+Options are checked before Spark starts, as far as possible.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ EVENTS_TOPIC: Final = "ERUCA_SYS_EVENTS"
 MASTERS: Final = ("local", "spark://", "yarn", "k8s://")
 WRONG_USAGE: Final = 2
 INTERRUPTED: Final = 130
-FILE_WIDTH: Final = 160  # of tables that go to a file or a pipe
+FILE_WIDTH: Final = 160  # of tables that are written to a file or a pipe
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -64,32 +64,33 @@ Url = Annotated[
     str | None,
     typer.Option(
         envvar="ERUCA_QUERY_URLS",
-        help="the query service, as executors reach it; several with semicolons between",
+        help="URL of the query service, which every executor must reach; several separated by"
+        " semicolons",
     ),
 ]
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="a topic; may be repeated")]
 LakeOption = Annotated[str | None, typer.Option("--lake", help="read a lake instead of topics")]
 Master = Annotated[
     str | None,
-    typer.Option(help="Spark's master, such as spark://HOST:7077 or yarn; local where left out"),
+    typer.Option(help="Spark's master, such as spark://HOST:7077 or yarn; default: local"),
 ]
 Conf = Annotated[
-    list[str] | None, typer.Option("--conf", help="a setting of Spark's, NAME=VALUE; repeatable")
+    list[str] | None, typer.Option("--conf", help="a Spark setting, NAME=VALUE; may be repeated")
 ]
 SourceOptions = Annotated[
     list[str] | None,
-    typer.Option("--option", help="an option of the data source, NAME=VALUE; repeatable"),
+    typer.Option("--option", help="an option of the data source, NAME=VALUE; may be repeated"),
 ]
 Damaged = Annotated[
     Literal["refuse", "mark"],
     typer.Option(
-        help="where a message is damaged: end with an error, or go on and say so (an export's row "
-        "has it in the column damage, a replay does not send it)"
+        help="for a damaged message: refuse ends with an error; mark continues (an export's row"
+        " has the fault in the column damage, a replay does not send it)"
     ),
 ]
 Out = Annotated[
     Path,
-    typer.Option(file_okay=False, writable=True, help="where tables and picture are kept"),
+    typer.Option(file_okay=False, writable=True, help="directory for tables and charts"),
 ]
 
 
@@ -110,7 +111,7 @@ def run() -> None:
     ) as error:
         _errors().print(f"error: {reason_of(error)}")
         sys.exit(1)
-    except OSError as error:  # no room for a report's files, or for what is printed
+    except OSError as error:  # the disk for a report's files or for the output is full
         _errors().print(f"error: {error}")
         sys.exit(1)
     except KeyboardInterrupt:
@@ -121,7 +122,7 @@ def run() -> None:
 def _where(
     context: typer.Context,
     where: Annotated[
-        bool, typer.Option("--where", help="print the script to hand to spark-submit")
+        bool, typer.Option("--where", help="print the path of the script for spark-submit")
     ] = False,
     shows_version: Annotated[
         bool, typer.Option("--version", help="show the version and exit")
@@ -135,34 +136,37 @@ def _where(
         sys.stdout.write(f"eruca-spark {version('eruca-spark')}\n")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        raise typer.BadParameter("name a command; see --help")
+        raise typer.BadParameter("a command is required; see --help")
 
 
 @app.command()
 def export(
     *,
-    lake: Annotated[str, typer.Argument(help="a folder, or a URI that all executors reach")],
+    lake: Annotated[str, typer.Argument(help="a directory, or a URI that all executors can reach")],
     topic: Annotated[list[str], typer.Option("--topic", help="a topic; may be repeated")],
     url: Url = None,
     rows_per_batch: Annotated[
-        int, typer.Option(min=1, help="messages of one batch: what a crash repeats")
+        int, typer.Option(min=1, help="messages in one batch, which a crash repeats")
     ] = 2_000_000,
     allow_loss: Annotated[
         bool,
         typer.Option(
-            help="go on where messages were deleted before they were exported, or where a broker "
-            "with some is not to be found"
+            help="continue if messages were deleted before they were exported, or if a broker"
+            " with messages is unreachable"
         ),
     ] = False,
     damaged: Damaged = "refuse",
     every: Annotated[
-        float | None, typer.Option(min=0.1, help="seconds; go on for ever, looking this often")
+        float | None,
+        typer.Option(
+            min=0.1, help="seconds; export for ever, looking for new messages at this interval"
+        ),
     ] = None,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Export what is new in topics to Parquet: each message once, however often it is killed."""
+    """Export new messages of topics to Parquet: each message once, even after a crash."""
     options = {
         **_source_options(url, option),
         "topic": ",".join(topic),
@@ -193,7 +197,7 @@ def export(
         console.print(f"damaged, see column damage: {_counted(done.damaged_rows, 'message')}")
     held = sum(manifest.rows for manifest in manifests)
     batches = _counted(len(manifests), "batch", "batches")
-    console.print(f"{lake} holds {_counted(held, 'message')} in {batches}")
+    console.print(f"{lake} has {_counted(held, 'message')} in {batches}")
     if is_interrupted():
         raise typer.Exit(INTERRUPTED)
 
@@ -206,13 +210,13 @@ def latency(
     url: Url = None,
     topic: Topics = None,
     groups: Annotated[
-        bool, typer.Option(help=f"also until groups are past them, told by {EVENTS_TOPIC}")
+        bool, typer.Option(help=f"also until consumer groups have read them, from {EVENTS_TOPIC}")
     ] = False,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Report delivery latency per topic and minute, and per consumer group."""
+    """Report delivery latency by topic and minute, and by consumer group."""
     topics = _needed(topic, lake)
     source = _source(lake, url, option, topics)
 
@@ -232,7 +236,9 @@ def dead_letters(
     out: Out = Path("reports"),
     lake: LakeOption = None,
     url: Url = None,
-    group: Annotated[list[str] | None, typer.Option(help="a consumer group; repeatable")] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(help="a consumer group; may be repeated")
+    ] = None,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
@@ -240,7 +246,7 @@ def dead_letters(
     """Report dead letters by group, topic of origin, and reason."""
     topics = [PREFIX + name for name in group or []]
     if not topics and lake is None:
-        raise typer.BadParameter("name groups with --group, or a lake with --lake")
+        raise typer.BadParameter("give groups with --group, or a lake with --lake")
     source = _source(lake, url, option, topics)
     _report(
         "dead-letters",
@@ -260,12 +266,12 @@ def hot_keys(
     lake: LakeOption = None,
     url: Url = None,
     topic: Topics = None,
-    top: Annotated[int, typer.Option(min=1, help="how many keys of each topic")] = TOP_DEFAULT,
+    top: Annotated[int, typer.Option(min=1, help="number of keys per topic")] = TOP_DEFAULT,
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Report which keys and queues have far more messages than the rest."""
+    """Report the keys and queues that have far more messages than others."""
     topics = _needed(topic, lake)
     source = _source(lake, url, option, topics)
 
@@ -286,7 +292,7 @@ def transactions(
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Report how transactions ended, how long that took, and which are open."""
+    """Report the outcomes of transactions, their durations, and the open ones."""
     source = _source(lake, url, option, [EVENTS_TOPIC])
     _report(
         "transactions",
@@ -310,7 +316,7 @@ def audit(
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Look for gaps, duplicates and damage in every queue; exit with 1 where there are any."""
+    """Check every queue for gaps, duplicates and damage; exit with 1 if there are any."""
     topics = _needed(topic, lake)
     source = _source(lake, url, option, topics)
     faults: list[str] = []
@@ -326,19 +332,21 @@ def audit(
         _errors().print(fault)
     if unsound or faults:
         queues, batches = _counted(len(unsound), "queue"), _counted(len(faults), "batch", "batches")
-        _errors().print(f"not sound: {queues}, {batches}")
+        _errors().print(f"faults found: {queues}, {batches}")
         raise typer.Exit(1)
 
 
 @app.command()
 def compaction(
     *,
-    table: Annotated[str, typer.Argument(help="where the table goes; replaced if it is there")],
+    table: Annotated[
+        str, typer.Argument(help="directory of the table; an existing table is replaced")
+    ],
     lake: LakeOption = None,
     url: Url = None,
     topic: Topics = None,
     by: Annotated[
-        Literal["key", "sharding-key"], typer.Option(help="the first key, or the sharding key")
+        Literal["key", "sharding-key"], typer.Option(help="use the first key, or the sharding key")
     ] = "key",
     option: SourceOptions = None,
     master: Master = None,
@@ -354,44 +362,52 @@ def compaction(
         with shown_tasks(spark, console, "compacting"):
             write_compacted(latest, table)
         count = spark.read.parquet(table).count()
-    console.print(f"{table} holds the latest messages of {count:,} keys")
+    console.print(f"{table} has the latest messages of {count:,} keys")
 
 
 @app.command("replay")
 def replay_command(
     *,
     to: Annotated[str, typer.Option(help="the topic to send to")],
-    name: Annotated[str, typer.Option(help="the replay's; run again under it, it goes on")],
+    name: Annotated[
+        str, typer.Option(help="name of the replay; a second run with the same name continues it")
+    ],
     namesrv: Annotated[
-        str, typer.Option(envvar="ERUCA_NAMESRV_URLS", help="name servers, as executors reach them")
+        str,
+        typer.Option(
+            envvar="ERUCA_NAMESRV_URLS", help="name servers, which every executor must reach"
+        ),
     ],
     url: Url = None,
     lake: LakeOption = None,
     topic: Topics = None,
     where: Annotated[
-        str | None, typer.Option(help="which messages: a condition in Spark's SQL, tag = 'UA'")
+        str | None,
+        typer.Option(help="select messages: a condition in Spark SQL, such as tag = 'UA'"),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            help="a time, RFC 3339: the replay began no earlier, so older messages of the topic "
-            "that is sent to are not looked through"
+            help="a time, RFC 3339, not later than the replay's first run; older messages of"
+            " the target topic are not searched"
         ),
     ] = None,
     ordered: Annotated[bool, typer.Option(help="keep the order within queues")] = True,
-    force: Annotated[bool, typer.Option(help="also into the topic they came from")] = False,
+    force: Annotated[
+        bool, typer.Option(help="allow the messages' own topic as the target")
+    ] = False,
     damaged: Damaged = "refuse",
     option: SourceOptions = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Send messages of a lake or of topics to a topic, each once however often it is run."""
+    """Send messages of a lake or of topics to a topic, each once, even if it runs again."""
     topics = _needed(topic, lake)
     of_topics = [] if lake is not None else [f"damaged={damaged}"]
     source = _source(lake, url, [*(option or []), *of_topics], topics)
     if to in topics and not force:
         raise typer.BadParameter(
-            f"--to {to}: they come from there; --force sends them all the same"
+            f"--to {to}: the messages come from this topic; use --force to send them nevertheless"
         )
     options = {
         "namesrv": namesrv,
@@ -428,8 +444,8 @@ def _report(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        # Spark would say so with a stack trace, and when the report is made.
-        raise typer.BadParameter(f"--out {out} cannot be made: {error.strerror}") from error
+        # Otherwise Spark would fail with a stack trace, and only when the report is written.
+        raise typer.BadParameter(f"--out {out} cannot be created: {error.strerror}") from error
     console = _console()
     with _session(name, master, conf) as spark, shown_tasks(spark, console, f"reporting: {name}"):
         return finish(spark, make(spark), out, console)
@@ -437,7 +453,7 @@ def _report(
 
 @contextmanager
 def _interruption() -> Iterator[Callable[[], bool]]:
-    """Have the first Ctrl-C noted instead of breaking into what Spark is asked; yield whether.
+    """Record the first Ctrl-C without interrupting Spark; yield a function that returns it.
 
     The second one ends the command at once.
     """
@@ -462,8 +478,11 @@ def _session(
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     if master is not None and not master.startswith(MASTERS):
-        # Spark would say so with a stack trace.
-        raise typer.BadParameter(f"--master {master}: begins with one of {', '.join(MASTERS)}")
+        # Otherwise Spark would fail with a stack trace.
+        raise typer.BadParameter(
+            "--master: expected a value that begins with one of"
+            f" {', '.join(MASTERS)}; found {master}"
+        )
     chosen = {**(settings or {}), **_pairs(conf, "--conf")}
     with spark_session(f"eruca {name}", master, chosen) as spark:
         yield spark
@@ -486,24 +505,24 @@ def _pairs(texts: list[str] | None, what: str) -> dict[str, str]:
     for text in texts or []:
         name, separator, value = text.partition("=")
         if not separator:
-            raise typer.BadParameter(f"{what} {text}: written NAME=VALUE")
+            raise typer.BadParameter(f"{what}: expected NAME=VALUE, found {text}")
         pairs[name] = value
     return pairs
 
 
 def _needed(topics: list[str] | None, lake: str | None) -> list[str]:
     if not topics and lake is None:
-        raise typer.BadParameter("name topics with --topic, or a lake with --lake")
+        raise typer.BadParameter("give topics with --topic, or a lake with --lake")
     return topics or []
 
 
 def _user_messages(messages: DataFrame) -> DataFrame:
-    """Leave out control records, which have neither keys nor anybody who made them."""
+    """Omit control records, which have neither keys nor a producer."""
     return messages.where(messages["topic"] != EVENTS_TOPIC)
 
 
 def _console() -> Console:
-    # Names of topics and paths are no markup, and a line is one line, wherever it goes.
+    # Names and paths must not be parsed as markup, and a row must stay on one line everywhere.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else FILE_WIDTH
     return Console(highlight=False, markup=False, soft_wrap=True, width=width)
 

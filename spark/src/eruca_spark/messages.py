@@ -23,32 +23,32 @@ class MessageSource:
     options: Mapping[str, str] = field(default_factory=dict)  # of the data source
 
     def check(self, topics: Sequence[str]) -> None:
-        """Look at the options, which needs no Spark.
+        """Check the options, without Spark.
 
         Raises:
-            OptionError: One is missing, unknown, or says what cannot be.
+            OptionError: An option is missing, unknown or invalid.
         """
         if self.lake is None:
             Options.parse({**self.options, "topic": ",".join(topics)})
         elif self.options.keys() - {"url"}:
-            raise OptionError("options of the data source say nothing of a lake")
+            raise OptionError("options of the data source cannot be used with a lake")
 
     def sound_messages(
         self, spark: SparkSession, topics: Sequence[str], columns: Sequence[str] = ()
     ) -> DataFrame:
-        """Return :meth:`messages` without rows of damaged ones, of which nothing is known."""
+        """Return :meth:`messages` without damaged messages, which have no content."""
         return self.messages(spark, topics, columns).where(f.col(DAMAGE).isNull())
 
     def messages(
         self, spark: SparkSession, topics: Sequence[str], columns: Sequence[str] = ()
     ) -> DataFrame:
-        """Return the messages of *topics*; of a lake: of all of them where none is named.
+        """Return the messages of *topics*; for a lake, of all its topics if none is given.
 
         Args:
             spark: A session.
-            topics: Their topics. One that a lake has no message of is named on stderr.
-            columns: What is needed of them; Spark does not tell a Python source. All by default.
-                What tells damaged ones is always among them.
+            topics: The topics. A topic without messages in a lake is named on stderr.
+            columns: The required columns, because Spark does not pass them to a Python source;
+                default: all. Columns that identify damaged messages are always included.
 
         Raises:
             LakeError: There is no lake.
@@ -68,5 +68,5 @@ class MessageSource:
         }
         for topic in sorted({*topics} - held):
             has = ", ".join(sorted(held)) or "no topic"
-            sys.stderr.write(f"{self.lake} has no message of {topic}; it has {has}\n")
+            sys.stderr.write(f"{self.lake} has no message of {topic}; its topics: {has}\n")
         return rows.where(f.col("topic").isin([*topics]))

@@ -1,8 +1,8 @@
-"""Parquet as other readers take it: times are microseconds in UTC, as ``eruca export`` writes them.
+"""Parquet for other readers: times are microseconds in UTC, as ``eruca export`` writes them.
 
 By default Spark writes times as INT96. That type is deprecated: it has no time zone and no
-statistics by which a reader could skip files, and Iceberg refuses it. Files of earlier versions
-have it; Spark reads both.
+statistics for skipping files, and Iceberg refuses it. Files of earlier versions have it. Spark
+reads both.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pyspark.sql import SparkSession
 
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Times before 1900, which a producer's clock may tell, are written as they are.
+    # Times before 1900, from a wrong producer's clock, are written unchanged.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    # Days are UTC's, in sessions of a user's own as well.
+    # Days are in UTC, in a user's own sessions as well.
     "spark.sql.session.timeZone": "UTC",
 }
 
 
 @contextmanager
 def parquet_settings(spark: SparkSession) -> Iterator[None]:
-    """Write Parquet by these settings within the block; no writer has options for them."""
+    """Write Parquet with these settings in the block, because writers have no options for them."""
     before = {name: spark.conf.get(name, None) for name in SETTINGS}
     try:
         for name, value in SETTINGS.items():

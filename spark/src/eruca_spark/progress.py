@@ -24,7 +24,7 @@ _JOIN_SECONDS: Final = 5.0
 
 @contextmanager
 def shown_tasks(spark: SparkSession, console: Console, text: str) -> Iterator[None]:
-    """Show how many tasks of the stages under way are done, until the block ends."""
+    """Show the number of finished tasks of the running stages, until the block ends."""
     if not console.is_terminal:
         console.print(f"{text} …")
         yield
@@ -63,19 +63,19 @@ class RowsBar:
         self._bar: TaskID | None = None
 
     def __enter__(self) -> RowsBar:
-        """Begin to show it."""
+        """Start to show the bar."""
         if self._progress is not None:
             self._progress.start()
             self._bar = self._progress.add_task("exporting", total=self._total or None)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave it as it is."""
+        """Stop updating the bar."""
         if self._progress is not None:
             self._progress.stop()
 
     def show(self, rows: int) -> None:
-        """Show that so many rows are written."""
+        """Show *rows* as the number of written rows."""
         if self._progress is not None and self._bar is not None:
             total = max(self._total, rows) or None
             self._progress.update(self._bar, completed=rows, total=total)

@@ -1,4 +1,4 @@
-"""Replaying: messages of a lake, or of topics, sent to a topic once more."""
+"""Replay: send messages of a lake, or of topics, to a topic."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark_eruca.columns import DAMAGE
 
 SESSION_SETTINGS: Final[Mapping[str, str]] = {
-    # What an executor had sorted goes with it. Spark would send it all again beside what is left of
-    # the first attempt, whose tasks nobody can tell from those of the next; so it gives up, and the
-    # replay, run again, leaves out what was sent.
+    # With an executor, its sorted rows are lost. Spark would send all of them again, beside running
+    # tasks of the first attempt, and could not distinguish their tasks. So the replay fails
+    # instead. When it runs again, it skips messages that were sent.
     "spark.stage.maxConsecutiveAttempts": "1",
 }
 _COLUMNS = (
@@ -40,21 +40,21 @@ class Replayed:
     """The result of a replay."""
 
     sent: int
-    skipped: int  # that the topic had already
-    damaged: int  # that were not sent
+    skipped: int  # already in the topic
+    damaged: int  # not sent
 
 
 def replay(messages: DataFrame, options: Mapping[str, str], *, is_ordered: bool) -> Replayed:
-    """Send *messages*, and return how many there were.
+    """Send *messages*; return the counts.
 
     Args:
         messages: From a lake or a topic.
         options: The data source's, see :class:`pyspark_eruca.replay.ReplayWriter`.
-        is_ordered: Whether messages of one queue of origin are sent in its order; they are sorted
-            for it, and each queue is then one task's.
+        is_ordered: Whether to keep the order of each queue of origin. The messages are sorted for
+            this, and one task sends each queue.
 
     Raises:
-        Py4JJavaError: The source refused, or the service was away for too long.
+        Py4JJavaError: The source refused, or the service was unreachable for too long.
     """
     rows = messages.select(*_COLUMNS, DAMAGE)
     if is_ordered:

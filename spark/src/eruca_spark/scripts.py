@@ -1,4 +1,4 @@
-"""Small shell scripts that start a program differently from how Spark would start it."""
+"""Small shell scripts that start a program in another way than Spark would."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def write_script(script: Path, text: str) -> None:
-    """Write an executable script, unless it is there with this very text.
+    """Write an executable script, unless it already exists with the same text.
 
-    Processes that do so at the same time write the same script, each under a name of its own.
+    Concurrent processes write the same script, each under its own temporary name.
     """
     if script.exists() and script.read_text() == text:
         return
@@ -22,6 +22,6 @@ def write_script(script: Path, text: str) -> None:
 
 
 def cache_dir(environment: Mapping[str, str]) -> Path:
-    """Return the directory in the user's cache where scripts are kept."""
+    """Return the directory for scripts in the user's cache."""
     home = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(home) / "eruca-spark"

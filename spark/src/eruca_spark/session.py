@@ -1,12 +1,12 @@
-"""A Spark session that is set up as these jobs need it, on a laptop and on a cluster.
+"""A Spark session for these jobs, on a laptop and on a cluster.
 
-What must be right before the JVM starts is set in the environment: which Java, which Python the
-workers are (Spark would take whatever ``python3`` is on the path), and that a local Spark listens
-on the loopback interface only. Under ``spark-submit`` the JVM runs already, and its settings count.
+Three things must be set in the environment before the JVM starts: the Java, the workers' Python
+(Spark would take any ``python3`` on the path), and the loopback interface for a local Spark. Under
+``spark-submit`` the JVM already runs with its own settings.
 
-Away from the local machine the data source travels along, as code within each task: executors need
-pyarrow, and nothing else. Not as a file: Spark 4.3 does not give those to the process that plans a
-stream, which runs beside the driver and is the executors' Python, too.
+On a cluster, each task contains the code of the data source. So executors need only pyarrow. The
+code is not sent as a file, because Spark 4.3 does not give files to the process that plans a
+stream. That process runs beside the driver and uses the executors' Python, too.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ import pyspark_eruca
 from eruca_spark.java import find_java_home
 from eruca_spark.workers import worker_python
 
-LOCAL_MASTER: Final = "local[*,4]"  # every core; a task is tried four times, as on a cluster
+LOCAL_MASTER: Final = "local[*,4]"  # all cores; four attempts per task, as on a cluster
 LOCAL_SHUFFLE_PARTITIONS: Final = 8
 
 CONFIGURATION: Final[Mapping[str, str]] = {
-    # Days are UTC's, wherever the driver is; a replayed batch must find its rows in the same ones.
+    # Days are in UTC wherever the driver runs: a repeated batch must have its rows in the same
+    # days.
     "spark.sql.session.timeZone": "UTC",
     "spark.python.unix.domain.socket.enabled": "true",
-    # Or every row is sorted by topic and day before it is written: a fifth of the work.
+    # Otherwise all rows are sorted by topic and day before writing: a fifth of the work.
     "spark.sql.maxConcurrentOutputFileWriters": "50",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
     "spark.ui.showConsoleProgress": "false",
@@ -55,11 +56,11 @@ def spark_session(
 
     Args:
         name: The application's.
-        master: Spark's; None: ``spark-submit``'s where it started this process, else local.
-        settings: Spark's, above all others.
+        master: Spark's; None: ``spark-submit``'s if it started this process, else local.
+        settings: Spark settings, which override all others.
 
     Raises:
-        JavaError: There is no Java to run on.
+        JavaError: There is no usable Java.
     """
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if master is None and not is_submitted:
@@ -84,18 +85,18 @@ def spark_session(
 
 
 def prepare_environment(environment: MutableMapping[str, str], *, is_local: bool) -> None:
-    """Set what the JVM and the workers take from the environment; what is set already stays.
+    """Set the environment of the JVM and the workers; existing variables do not change.
 
-    Call it before a session of your own starts, with ``os.environ``.
+    Call it with ``os.environ`` before you start a session of your own.
 
     Raises:
-        JavaError: There is no Java to run on.
+        JavaError: There is no usable Java.
     """
     environment["JAVA_HOME"] = str(find_java_home(environment))
     python = worker_python(environment)
-    # Elsewhere executors have this path only if it is that of an installed Python.
+    # On a cluster, executors have this path only if it is an installed Python's.
     environment.setdefault("PYSPARK_PYTHON", python if is_local else sys.executable)
-    # Sources that Spark finds by their name are planned by this one, beside the driver.
+    # This Python, beside the driver, plans sources that Spark finds by name.
     environment.setdefault("PYSPARK_DRIVER_PYTHON", python)
     if is_local:
         environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -1,10 +1,10 @@
 """The Python that Spark starts for its workers on this machine.
 
 Spark puts the archive ``pyspark.zip`` first on the path of each process that it starts. Modules in
-an archive have no cache of compiled code, so each process compiles pyspark once more. That takes a
-second on an idle machine, and more than the ten that Spark waits for it on a busy one: "Python
-worker failed to connect back". A script takes the archives off the path, so that workers import
-the installed package.
+an archive have no cache of compiled code, so each process compiles pyspark again. That takes a
+second on an idle machine. On a busy machine it takes more than the ten seconds that Spark waits:
+"Python worker failed to connect back". A script removes the archives from the path, so that workers
+import the installed package.
 
 Source: Spark 4.3, ``PythonUtils.sparkPythonPath``, ``PythonWorkerFactory.createSimpleWorker``.
 """
@@ -38,20 +38,20 @@ PYTHONPATH="$path" exec {python} "$@"
 
 
 def worker_python(environment: Mapping[str, str], directory: Path | None = None) -> str:
-    """Return the Python for ``PYSPARK_PYTHON``: a script around this one, where that is of use.
+    """Return the Python for ``PYSPARK_PYTHON``: a script around this one, if that is useful.
 
-    It is this Python itself where ``SPARK_HOME`` names another Spark than the installed one, whose
-    workers need the archive, and where the script cannot be written.
+    It is this Python itself in two cases: ``SPARK_HOME`` names another Spark than the installed
+    one, whose workers need the archive; or the script cannot be written.
 
     Args:
-        environment: Where ``SPARK_HOME`` and the user's cache are looked up.
-        directory: Where to put the script; None: the user's cache.
+        environment: Source of ``SPARK_HOME`` and the user's cache.
+        directory: Directory for the script; None: the user's cache.
     """
     installed = Path(pyspark.__file__).parent
     spark_home = environment.get("SPARK_HOME")
     if spark_home and Path(spark_home).resolve() != installed.resolve():
         return sys.executable
-    name = f"python-{zlib.crc32(sys.executable.encode()):08x}"  # each Python has its own
+    name = f"python-{zlib.crc32(sys.executable.encode()):08x}"  # each Python has its own script
     script = (directory or cache_dir(environment)) / name
     try:
         write_script(script, _WRAPPER.format(python=shlex.quote(sys.executable)))

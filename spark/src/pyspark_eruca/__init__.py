@@ -1,15 +1,15 @@
-"""The Spark data source ``eruca``: topics as tables, as streams, and as a place to replay rows to.
+"""The Spark data source ``eruca``: topics as tables and streams, and replays of rows to a topic.
 
     spark.read.format("eruca").option("url", QUERY).option("topic", "orders").load()
     spark.readStream.format("eruca").option("url", QUERY).option("topic", "orders").load()
     rows.write.format("eruca").mode("append").option("namesrv", NAMESRV)...  see ReplayWriter
 
-It needs nothing but the standard library, pyarrow and Spark, for it travels to every executor:
-``eruca-spark`` sees to that by itself. Installed, Spark finds it by its name, without registration.
+It needs only the standard library, pyarrow and Spark, because ``eruca-spark`` sends it to every
+executor. If it is installed, Spark finds it by name, without registration.
 
-Where it runs: ``__init__`` and ``schema()`` once per load, in a planning process beside the driver;
-the instance is pickled into every later step. So what there is to read is pinned in ``schema()``:
-however often Spark plans anew, all frames of one load see the same rows.
+``__init__`` and ``schema()`` run once per load, in a planning process beside the driver. The
+instance is pickled into every later step. So ``schema()`` fixes the offsets to read. Even if Spark
+plans again, all frames of one load have the same rows.
 
 Source: Spark 4.3, Python Data Source API; Eruca's export contract.
 """
@@ -53,19 +53,19 @@ class DefaultSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """Return the columns, and pin what there is to read."""
+        """Return the columns, and fix the offsets to read."""
         options = Options.parse(self._given)
-        if options.starting != "latest":  # a stream's choice, which pins nothing
+        if options.starting != "latest":  # only for a stream, for which nothing is fixed
             self._ranges = pinned_ranges(options, Exports(options))
         return ", ".join(f"{name} {COLUMNS[name]}" for name in options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of what was pinned."""
+        """Return a reader of the fixed offsets."""
         options = self._options_for(schema)
         if self._ranges is None:
             raise OptionError(
-                "a table is read from its earliest offsets, or from given ones, and without a "
-                "schema of one's own: use the option columns"
+                "expected a table from its earliest offsets or from given offsets, without a"
+                " schema of your own; to choose columns, use the option columns"
             )
         return TableReader(options, self._ranges)
 
@@ -76,11 +76,11 @@ class DefaultSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
         """Return a writer that replays rows."""
         if overwrite:
-            raise OptionError("messages cannot be overwritten: use mode append")
+            raise OptionError("messages cannot be overwritten; use mode append")
         return ReplayWriter(ReplayOptions.parse(self._given), schema.fieldNames())
 
     def _options_for(self, schema: StructType) -> Options:
         options = Options.parse(self._given)
         if tuple(schema.fieldNames()) != options.columns:
-            raise OptionError("give no schema of your own: use the option columns")
+            raise OptionError("a schema of your own is not supported; use the option columns")
         return options

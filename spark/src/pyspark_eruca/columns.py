@@ -1,7 +1,7 @@
 """The columns of an export, in Spark's types and in Arrow's.
 
-Spark compares the schema of a task's first batch with its own, to the letter: names, order, types,
-the names of list elements and map values. What stands here is what Spark 4.3 derives itself.
+Spark compares the schema of a task's first batch with its own, exactly: names, order, types, the
+names of list elements and map values. So these schemas are the ones that Spark 4.3 derives itself.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ COLUMNS: Final = {
     "size": "INT",
     "damage": "STRING",
 }
-"""Every column, in its order, with Spark's type. All are nullable, to Spark."""
-DAMAGE: Final = "damage"  # null in rows of sound messages
+"""Every column, in order, with Spark's type. For Spark, all are nullable."""
+DAMAGE: Final = "damage"  # null in rows of undamaged messages
 
 
 def arrow_schema(columns: Iterable[str]) -> pa.Schema:

@@ -1,30 +1,30 @@
-"""The errors of a source, and two conditions that are not errors yet."""
+"""The errors of a source, and two conditions that may still be handled."""
 
 from __future__ import annotations
 
 
 class SourceError(Exception):
-    """The source cannot go on; the text says why, and what to do about it."""
+    """The source cannot continue; the text says why, and how to fix it."""
 
 
 class OptionError(SourceError):
-    """An option is missing, unknown, or says what cannot be."""
+    """An option is missing, unknown or invalid."""
 
 
 class DataLossError(SourceError):
-    """Messages that were to be read are gone."""
+    """Messages of the requested range are deleted."""
 
 
 class DamagedError(SourceError):
-    """A message that was to be read is damaged."""
+    """A message of the requested range is damaged."""
 
 
 class RefusedError(SourceError):
-    """A service refused, and will refuse again.
+    """A service refused the request; a retry fails as well.
 
     Args:
-        text: What it said.
-        code: The contract's name for it; None where it did not tell.
+        text: The service's text.
+        code: The contract's error code; None if the answer has none.
     """
 
     def __init__(self, text: str, code: str | None = None) -> None:
@@ -33,11 +33,11 @@ class RefusedError(SourceError):
 
 
 class UnavailableError(SourceError):
-    """A service was not to be reached, or refused, for as long as was allowed."""
+    """A service was unreachable, or refused requests, until the time limit."""
 
 
 class BrokenAnswer(Exception):  # noqa: N818 - no error to anybody: the rest is asked for again
-    """An answer ended early, or said that the same request may succeed later."""
+    """An answer ended early, or said that a retry may succeed."""
 
     def __init__(self, text: str, *, retry_after: float = 0.0) -> None:
         super().__init__(text)
@@ -45,4 +45,4 @@ class BrokenAnswer(Exception):  # noqa: N818 - no error to anybody: the rest is 
 
 
 class RangeDeleted(Exception):  # noqa: N818 - whether that is an error is an option
-    """Retention has deleted messages of a range that was asked for."""
+    """Retention has deleted messages of a requested range."""

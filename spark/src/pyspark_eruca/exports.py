@@ -1,7 +1,8 @@
-"""A query service's exports: what queues hold, and their rows.
+"""A query service's exports: the offsets of queues, and their rows.
 
-Every batch is checked: it must begin where the last one ended, and hold as many rows as it says. An
-answer that breaks off is resumed at the next offset; one that ends early is an error, in the end.
+Every batch is checked: it must begin where the last one ended, and have the number of rows that it
+claims. An interrupted answer is resumed at the next offset. An answer that ends early is an error
+if a retry does not help.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ from pyspark_eruca.service import TRANSIENT, Patience, Service
 from pyspark_eruca.stream_offsets import data_loss
 
 _BATCH_RANGE: Final = b"eruca.range"
-_PROVED_AT_ONCE: Final = 100  # positions of one request, whose URL has to fit
+_PROVED_AT_ONCE: Final = 100  # positions in one request; limits the length of its URL
 _TOPIC_NOT_FOUND: Final = "topic-not-found"
 _DAMAGED: Final = "message-damaged"
 
 
 class Exports:
-    """A query service's exports: what queues hold, and their rows.
+    """A query service's exports: the offsets of queues, and their rows.
 
     Args:
-        options: What is read, and how.
-        never_lacks: Why no broker may be missing, whatever the options say.
+        options: The topics, and how to read them.
+        never_lacks: Why no broker may be missing, regardless of the options.
     """
 
     def __init__(self, options: Options, *, never_lacks: str | None = None) -> None:
         self._options = options
         self._never_lacks = never_lacks
         if never_lacks is None and options.fail_on_data_loss:
-            self._never_lacks = "to go on without it, set failOnDataLoss=false"
+            self._never_lacks = "to continue without it, set failOnDataLoss=false"
         self._service = Service(
             options.urls, timeout=options.timeout_seconds, patience=options.patience_seconds
         )
@@ -61,14 +62,14 @@ class Exports:
         starting_at: str | None = None,
         ending_at: str | None = None,
     ) -> dict[Queue, Held]:
-        """Return what the topics' queues hold at this moment, perhaps only of a time.
+        """Return the present offsets of the topics' queues, optionally of a time range.
 
         Raises:
-            UnavailableError: There was no answer; or nobody can find a broker that has messages of
-                a topic, and that matters.
+            UnavailableError: There was no answer; or a broker with messages of a topic is
+                unreachable, and that matters.
             SourceError: The service refused.
         """
-        query = [("partition_rows", str(REQUEST_ROWS_MAX))]  # of the partitions nothing is used
+        query = [("partition_rows", str(REQUEST_ROWS_MAX))]  # the partitions are not used
         if starting_at:
             query.append(("from", starting_at))
         if ending_at:
@@ -78,8 +79,8 @@ class Exports:
             plan = self._plan(topic, query)
             if plan["schema_version"] < SCHEMA_VERSION:
                 raise SourceError(
-                    f"the query service exports schema {plan['schema_version']}, and this source "
-                    f"reads {SCHEMA_VERSION} and later: update the service"
+                    f"the query service exports schema {plan['schema_version']}, expected"
+                    f" {SCHEMA_VERSION} or later; update the service"
                 )
             for one in plan["queues"]:
                 queue = Queue(topic, one["broker_name"], one["queue_id"])
@@ -95,7 +96,7 @@ class Exports:
         return held
 
     def lost(self, positions: Mapping[Queue, Position]) -> dict[Queue, Lost]:
-        """Return which of *positions* their queues' logs do not hold any more, and why.
+        """Return the *positions* that their queues' logs do not contain any more, with the reasons.
 
         Raises:
             UnavailableError: There was no answer.
@@ -132,23 +133,23 @@ class Exports:
             away = [f"{one['broker_name']}: {one['detail']}" for one in plan.get("incomplete", ())]
             if not away:
                 return plan
-            text = f"not all of {topic} is there: {'; '.join(away)}"
+            text = f"{topic} is incomplete: {'; '.join(away)}"
             if self._never_lacks is None:
                 print(text, file=sys.stderr)
                 return plan
             patience.wait(BrokenAnswer(f"{text}; {self._never_lacks}"))
 
     def read(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of *ranges*, all of one topic, in order; resume what breaks off.
+        """Yield the rows of *ranges*, all of one topic, in order; resume interrupted answers.
 
         Raises:
-            DamagedError: One is damaged, and that is not to be marked.
-            DataLossError: Some are gone.
-            UnavailableError: The service has been away for too long.
-            SourceError: It sent what was not asked for.
+            DamagedError: A message is damaged, and the options do not allow to mark it.
+            DataLossError: Messages are deleted.
+            UnavailableError: The service was unreachable for too long.
+            SourceError: The service sent rows that were not requested.
         """
         todo = [one for one in ranges if one.rows]
-        begun = 0  # rows that have been yielded
+        begun = 0  # rows yielded so far
         patience = self._service.patience()
         while todo:
             try:
@@ -164,12 +165,12 @@ class Exports:
                 todo = self._without_deleted(todo, error, begun=begun)
             except RefusedError as error:
                 if error.code == _TOPIC_NOT_FOUND:
-                    # A name server that has just begun knows no topic yet.
+                    # A name server that has just started knows no topic yet.
                     todo = self._without_topic(todo, error, patience)
                 elif error.code == _DAMAGED:
                     raise DamagedError(
-                        f"{error}; to read on, set damaged=mark (eruca-spark: --damaged mark): "
-                        "such a message has a row whose column damage is not null"
+                        f"{error}; to continue, set damaged=mark (eruca-spark: --damaged mark):"
+                        " a damaged message has a row with its fault in the column damage"
                     ) from error
                 else:
                     todo = self._without_deleted(todo, error, begun=begun)
@@ -188,7 +189,7 @@ class Exports:
         connection, answer = self._service.open(path, query)
         with closing(connection), closing(answer), pa.ipc.open_stream(answer) as stream:
             if not expected.equals(stream.schema):
-                raise SourceError(f"asked for\n{expected}\nand the service sends\n{stream.schema}")
+                raise SourceError(f"expected the schema\n{expected}\nfound\n{stream.schema}")
             while True:
                 try:
                     batch, metadata = stream.read_next_batch_with_custom_metadata()
@@ -197,13 +198,13 @@ class Exports:
                 if batch.num_rows:
                     text = (metadata or {}).get(_BATCH_RANGE)
                     if text is None:
-                        raise SourceError("the service does not say where its batches lie")
+                        raise SourceError("the service's batches contain no position")
                     yield batch, _checked(batch, text.decode(), topic)
 
     def _without_topic(
         self, todo: list[Range], error: RefusedError, patience: Patience
     ) -> list[Range]:
-        """Wait for the topic as for a service that is away; return what is left without it."""
+        """Wait for the topic as for an unreachable service; return the ranges without it."""
         try:
             patience.wait(error)
         except UnavailableError:
@@ -213,13 +214,13 @@ class Exports:
     def _without_deleted(
         self, todo: Sequence[Range], error: Exception, *, begun: int
     ) -> list[Range]:
-        """Return what is left of *todo*, where what its queues hold now accounts for a refusal.
+        """Return the remaining part of *todo*, if the queues' offsets now explain a refusal.
 
         A topic that was created again may have fewer queues than before.
 
         Raises:
-            DataLossError: Some are gone, and that matters; or the topic is another one, and some of
-                the rows yielded so far may be of that.
+            DataLossError: Messages are deleted, and that matters; or the topic is another one, and
+                rows yielded so far may belong to it.
         """
         held = self.held({todo[0].queue.topic})
         for one in todo:
@@ -227,7 +228,7 @@ class Exports:
             reason = now and another_topic(one.queue.topic, one.topic_id, now.topic_id)
             if reason and begun:
                 raise DataLossError(
-                    f"{one.queue.text}: {reason} while it was being read: run it again"
+                    f"{one.queue.text}: {reason} while it was being read; run it again"
                 ) from error
         brokers = {queue.broker_name for queue in held}
         left = []
@@ -236,14 +237,14 @@ class Exports:
             if now is not None and not another_topic(one.queue.topic, one.topic_id, now.topic_id):
                 start = min(max(one.start, now.min_offset), one.end)
                 left.append(one._replace(start=start, end=max(start, min(one.end, now.max_offset))))
-            else:  # its broker has another topic, or the topic without it; or is away
+            else:  # the broker has another topic, or lacks this queue, or is away
                 left.append(_nothing_of(one) if one.queue.broker_name in brokers else one)
         return self._without(todo, left, error)
 
     def _without(
         self, todo: Sequence[Range], left: Sequence[Range], error: Exception
     ) -> list[Range]:
-        """Return *left*, which is what there is of each range of *todo*, without empty ranges."""
+        """Return *left*, the remaining part of each range of *todo*, without empty ranges."""
         if left == list(todo):
             raise error if isinstance(error, SourceError) else SourceError(str(error)) from error
         for one, rest in zip(todo, left, strict=True):
@@ -261,7 +262,7 @@ def _nothing_of(one: Range) -> Range:
 
 
 def _checked(batch: pa.RecordBatch, text: str, topic: str) -> Range:
-    """Return the range of a batch, after a look at whether it can be."""
+    """Return the range of a batch after checking that it is consistent."""
     place, _, offsets = text.rpartition(":")
     broker_name, _, queue_id = place.rpartition("/")
     start, _, end = offsets.partition("-")
@@ -272,32 +273,32 @@ def _checked(batch: pa.RecordBatch, text: str, topic: str) -> Range:
         column = batch.column("queue_offset")
         ends = column[0].as_py(), column[-1].as_py()
         if ends != (got.start, got.end - 1):
-            raise SourceError(f"a batch of {got.text} holds the offsets {ends[0]} to {ends[1]}")
+            raise SourceError(f"a batch of {got.text} contains the offsets {ends[0]} to {ends[1]}")
     return got
 
 
 def _tell_damage(batch: pa.RecordBatch, got: Range) -> None:
-    """Tell on stderr of damaged messages, each of which is a batch of its own."""
+    """Report damaged messages on stderr; each is a batch of its own."""
     if DAMAGE not in batch.schema.names:
         return
     column = batch.column(DAMAGE)
     if column.null_count < len(column):
         fault = column.drop_null()[0].as_py()
         print(
-            f"{got.queue.text}: the message at offset {got.start} is damaged, and has a row "
-            f"that says so: {fault}",
+            f"{got.queue.text}: the message at offset {got.start} is damaged, and its row says"
+            f" so: {fault}",
             file=sys.stderr,
         )
 
 
 def _after(todo: Sequence[Range], got: Range) -> list[Range]:
-    """Return what is left of *todo* after a batch.
+    """Return the remaining part of *todo* after a batch.
 
     Raises:
-        SourceError: It is not the one that is next.
+        SourceError: It is not the next batch.
     """
     first = todo[0]
     if (got.queue, got.start) != (first.queue, first.start) or got.end > first.end:
-        raise SourceError(f"expected rows of {first.text} and got {got.text}")
+        raise SourceError(f"expected rows of {first.text}, found {got.text}")
     rest = first._replace(start=got.end)
     return [rest, *todo[1:]] if rest.rows else [*todo[1:]]

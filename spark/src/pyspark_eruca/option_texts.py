@@ -1,4 +1,4 @@
-"""Options as Spark hands them on: text by name, whatever the name's case."""
+"""Options as Spark passes them: text by name; case does not matter in names."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _NAMES: Final = (
 _OFFSET_MAX: Final = 2**63 - 1
 _LOWER: Final = frozenset(name.lower() for name in _NAMES)
 _REMOVED: Final = {
-    "pushdown": "Spark shares what one query pushes down with all queries of the same load, which "
-    "would then miss rows; leave the option out, and narrow what is loaded by startingOffsets, "
-    "endingOffsets, startingTimestamp and endingTimestamp"
+    "pushdown": "Spark would apply the filters of one query to all queries of the same load,"
+    " which would then lack rows; remove the option, and limit the rows with"
+    " startingOffsets, endingOffsets, startingTimestamp and endingTimestamp"
 }
 
 
 class OptionTexts:
-    """Options as Spark hands them on: text by name, whatever the name's case."""
+    """Options as Spark passes them: text by name; case does not matter in names."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._texts = {name.lower(): value for name, value in given.items()}
@@ -59,41 +59,43 @@ class OptionTexts:
             raise OptionError(f"unknown option {named}; valid options: {', '.join(_NAMES)}")
 
     def text(self, name: str) -> str | None:
-        """Return an option's text; None where it is empty or not given."""
+        """Return an option's text; None if it is empty or not given."""
         return self._texts.get(name.lower(), "").strip() or None
 
     def needed(self, name: str, meaning: str) -> str:
-        """Return the text of an option that must be given."""
+        """Return the text of a required option."""
         text = self.text(name)
         if text is None:
             raise OptionError(f"option {name} is missing: {meaning}")
         return text
 
     def words(self, name: str) -> tuple[str, ...]:
-        """Return what stands between commas."""
+        """Return the words of a comma-separated list."""
         words = (self.text(name) or "").split(",")
         return tuple(word.strip() for word in words if word.strip())
 
     def urls(self, name: str, variable: str) -> tuple[str, ...]:
-        """Return what stands between semicolons, or in an environment variable."""
+        """Return the URLs of a semicolon-separated list, or of an environment variable."""
         text = self.text(name) or os.environ.get(variable, "")
         urls = tuple(url.strip().rstrip("/") for url in text.split(";") if url.strip())
         if not urls:
             raise OptionError(
-                f"option {name} is missing: give it (eruca-spark: --{name} "
-                f"http://127.0.0.1:10931), or set {variable}; every executor must reach it"
+                f"option {name} is missing: set it (eruca-spark: --{name}"
+                f" http://127.0.0.1:10931), or set {variable}; every executor must reach it"
             )
         for url in urls:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise OptionError(f"option {name}: {url!r} is no http URL")
+                raise OptionError(f"option {name}: expected an http URL, found {url!r}")
         return urls
 
     def choice(self, name: str, choices: Sequence[str]) -> str:
-        """Return one of the choices; the first one where nothing is given."""
+        """Return one of the choices; the default is the first."""
         text = self.text(name) or choices[0]
         if text not in choices:
-            raise OptionError(f"option {name}: one of {', '.join(choices)}, not {text!r}")
+            raise OptionError(
+                f"option {name}: expected one of {', '.join(choices)}; found {text!r}"
+            )
         return text
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -102,16 +104,16 @@ class OptionTexts:
         if text is None:
             return default
         if text.lower() not in ("true", "false"):
-            raise OptionError(f"option {name}: true or false, not {text!r}")
+            raise OptionError(f"option {name}: expected true or false, found {text!r}")
         return text.lower() == "true"
 
     def count(self, name: str, default: int, *, most: int = 2**31 - 1) -> int:
-        """Return a number from 1 on."""
+        """Return a number of at least 1."""
         text = self.text(name)
         if text is None:
             return default
         if not text.isdecimal() or not 1 <= int(text) <= most:
-            raise OptionError(f"option {name}: a number from 1 to {most}, not {text!r}")
+            raise OptionError(f"option {name}: expected a number from 1 to {most}, found {text!r}")
         return int(text)
 
     def seconds(self, name: str, default: float) -> float:
@@ -121,13 +123,15 @@ class OptionTexts:
         except ValueError:
             seconds = math.nan
         if not (0 < seconds < math.inf):
-            raise OptionError(f"option {name}: a number of seconds, not {self.text(name)!r}")
+            raise OptionError(
+                f"option {name}: expected a number of seconds, found {self.text(name)!r}"
+            )
         return seconds
 
     def offsets(
         self, name: str, default: str, words: Sequence[str], topics: Sequence[str]
     ) -> str | Mapping[Queue, int]:
-        """Return one of the words, or the offsets that a JSON object gives."""
+        """Return one of *words*, or the offsets in a JSON object."""
         text = self.text(name) or default
         if text in words:
             return text
@@ -135,11 +139,11 @@ class OptionTexts:
             pairs = json.loads(text, object_pairs_hook=tuple)  # a dict would hide duplicates
         except (ValueError, RecursionError):
             pairs = None
-        # An object is a tuple of pairs here, and an array a list. Without a queue it says nothing.
+        # An object is parsed as a tuple of pairs here, an array as a list. It must name a queue.
         if not isinstance(pairs, tuple) or not pairs:
             raise OptionError(
-                f"option {name}: {' or '.join(words)}, or JSON such as "
-                f'{{"TOPIC/BROKER/QUEUE": 17}}, not {text!r}'
+                f"option {name}: expected {' or '.join(words)}, or JSON such as"
+                f' {{"TOPIC/BROKER/QUEUE": 17}}; found {text!r}'
             )
         queues: dict[Queue, int] = {}
         for queue_text, offset in pairs:
@@ -150,21 +154,21 @@ class OptionTexts:
                 )
             if not 0 <= offset <= _OFFSET_MAX:
                 raise OptionError(
-                    f"option {name}: expected 0 to {_OFFSET_MAX} for {queue_text}, found {offset}; "
-                    f"{' or '.join(words)} is said of all queues at once"
+                    f"option {name}: expected 0 to {_OFFSET_MAX} for {queue_text}, found"
+                    f" {offset}; {' or '.join(words)} applies to all queues together"
                 )
             if queue in queues:
-                raise OptionError(f"option {name}: {queue.text} is given twice")
+                raise OptionError(f"option {name}: {queue.text} occurs twice")
             if queue.topic not in topics:
                 raise OptionError(
-                    f"option {name}: {queue.text} is of no topic that is read; those are "
-                    f"{', '.join(topics)}"
+                    f"option {name}: {queue.text} belongs to no topic of the option topic; its"
+                    f" topics: {', '.join(topics)}"
                 )
             queues[queue] = offset
         return queues
 
     def moment(self, name: str) -> str | None:
-        """Return a time with its zone, as it is given."""
+        """Return a time with its zone, unchanged."""
         text = self.text(name)
         if text is None:
             return None

@@ -13,29 +13,30 @@ from pyspark_eruca.errors import OptionError
 from pyspark_eruca.option_texts import OptionTexts
 from pyspark_eruca.ranges import Queue
 
-_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")  # as brokers have it
-REQUEST_ROWS_MAX: Final = 5_000_000  # messages of one answer, as the service allows
-PARTITION_ROWS_DEFAULT: Final = 500_000  # messages; a task of fewer than 250 000 is mostly start-up
-TRIGGER_ROWS_DEFAULT: Final = 2_000_000  # messages of a micro-batch: what a crash repeats
+_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")  # as in brokers
+REQUEST_ROWS_MAX: Final = 5_000_000  # messages in one answer, the service's limit
+# messages; a task with fewer than 250 000 is mostly start-up
+PARTITION_ROWS_DEFAULT: Final = 500_000
+TRIGGER_ROWS_DEFAULT: Final = 2_000_000  # messages in a micro-batch, which a crash repeats
 
 
 @dataclass(frozen=True)
 class Options:
     """A user's options, validated."""
 
-    urls: tuple[str, ...]  # of query services, one as good as the other
+    urls: tuple[str, ...]  # of query services, all equivalent
     topics: tuple[str, ...]
     columns: tuple[str, ...]
-    codec: str  # how answers are compressed
+    codec: str  # the compression of answers
     partition_rows: int
     trigger_rows: int
     starting: str | Mapping[Queue, int]  # "earliest", "latest", or offsets
     ending: str | Mapping[Queue, int]  # "latest", or offsets
-    starting_at: str | None  # RFC 3339: stored then or later
-    ending_at: str | None  # RFC 3339: stored before
+    starting_at: str | None  # RFC 3339: stored at this time or later
+    ending_at: str | None  # RFC 3339: stored before this time
     fail_on_data_loss: bool
-    damaged: str  # "refuse", or "mark": damaged messages have rows that say so
-    patience_seconds: float  # for how long something is tried again without any progress
+    damaged: str  # "refuse", or "mark": damaged messages have rows with their fault
+    patience_seconds: float  # how long to retry without any progress
     timeout_seconds: float  # for an answer's next bytes
 
     @classmethod
@@ -43,36 +44,43 @@ class Options:
         """Return the options of a reader.
 
         Raises:
-            OptionError: One is missing, unknown, or says what cannot be.
+            OptionError: An option is missing, unknown or invalid.
         """
         texts = OptionTexts(given)
         topics = texts.words("topic") or texts.words("path")
         if not topics:
-            raise OptionError("option topic is missing: one topic, or several with commas between")
+            raise OptionError(
+                "option topic is missing: expected one topic, or several separated by commas"
+            )
         strange = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
         if strange:
-            raise OptionError(f"option topic: {strange[0]!r} is no name of a topic")
+            raise OptionError(f"option topic: expected a topic's name, found {strange[0]!r}")
         columns = texts.words("columns") or tuple(COLUMNS)
         unknown = [name for name in columns if name not in COLUMNS]
         if unknown or len(set(columns)) != len(columns):
-            raise OptionError(f"option columns: a choice of {', '.join(COLUMNS)}; not {unknown}")
+            raise OptionError(
+                f"option columns: unknown column {unknown}; valid columns: {', '.join(COLUMNS)}"
+            )
         damaged = texts.choice("damaged", ("refuse", "mark"))
         if damaged == "mark" and DAMAGE not in columns:
             raise OptionError(
-                f"option damaged: mark needs the column {DAMAGE}, which tells damaged rows from "
-                f"others; add it to the option columns"
+                f"option damaged: mark requires the column {DAMAGE}, which identifies damaged"
+                " rows; add it to the option columns"
             )
         starting = texts.offsets("startingOffsets", "earliest", ("earliest", "latest"), topics)
         ending = texts.offsets("endingOffsets", "latest", ("latest",), topics)
         starting_at, ending_at = texts.moment("startingTimestamp"), texts.moment("endingTimestamp")
         if starting_at and ending_at and _instant(ending_at) < _instant(starting_at):
             raise OptionError(
-                f"option endingTimestamp: {ending_at} is before startingTimestamp, {starting_at}"
+                "option endingTimestamp: expected a time after startingTimestamp"
+                f" {starting_at}, found {ending_at}"
             )
         if (starting_at and texts.text("startingOffsets")) or (
             ending_at and texts.text("endingOffsets")
         ):
-            raise OptionError("where to start and to end is told by offsets or by times, not both")
+            raise OptionError(
+                "offsets and times exclude each other; give start and end by one of them"
+            )
         return cls(
             urls=texts.urls("url", "ERUCA_QUERY_URLS"),
             topics=tuple(dict.fromkeys(topics)),

@@ -1,11 +1,11 @@
-"""Positions: where a queue is read on, and whether it still holds what was read before. Pure.
+"""Positions: where to continue a queue, and whether it still has the messages read before. Pure.
 
-An offset alone does not tell: a topic that was deleted and created again has other messages under
-the same offsets, and so has a broker whose log was replaced, cut, or restored from an older copy.
-So a position says which topic it is of (the topic's id has the log's in it), in which run of the
-broker it was true, and when the last message was stored that the queue held then. Only while its
-broker is stopped can a log be cut or restored. The service proves a position from before that: it
-looks for the first message that was stored later.
+An offset alone is not enough. A topic that was deleted and created again has other messages at the
+same offsets. So has a broker whose log was replaced, truncated, or restored from an older copy. So
+a position also contains the topic's id (which includes the log's id), the run of the broker in
+which it was valid, and the store time of the queue's last message at that time. A log can be
+truncated or restored only while its broker is stopped. The service proves a position from an
+earlier run: it searches for the first message that was stored later.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pyspark_eruca.ranges import Held, Queue
 
 
 class Position(NamedTuple):
-    """Position in a queue, and its proof; None stands for what is not known."""
+    """Position in a queue, and its proof; None means unknown."""
 
     offset: int
     topic_id: str | None = None
     broker_started_at: str | None = None
-    latest_stored_at: str | None = None  # of the queue, when the position was taken
+    latest_stored_at: str | None = None  # of the queue, at the time of the position
 
 
 class Lost(NamedTuple):
@@ -33,31 +33,31 @@ class Lost(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """Fate of positions: those that are lost, and those that the service has to prove."""
+    """Result of a comparison: the lost positions, and those that the service must prove."""
 
     lost: dict[Queue, Lost]
     doubtful: dict[Queue, Position]
 
 
 def compare(positions: Mapping[Queue, Position], held: Mapping[Queue, Held]) -> Compared:
-    """Compare positions with what the queues hold now."""
+    """Compare positions with the queues' present offsets."""
     lost: dict[Queue, Lost] = {}
     doubtful: dict[Queue, Position] = {}
     for queue, position in positions.items():
         now = held.get(queue)
         if now is None:
-            continue  # its broker is away, or it has no such queue now
+            continue  # its broker is away, or does not have the queue now
         reason = another_topic(queue.topic, position.topic_id, now.topic_id)
         if reason is not None:
             lost[queue] = Lost(
-                f"{reason}: what the earlier one held from offset {position.offset} on is lost; "
-                f"the new one has {_messages(now)}, none of which has been read",
+                f"{reason}: messages of the former topic from offset {position.offset} are"
+                f" lost; the new topic has {_messages(now)}, none of which has been read",
                 now.min_offset,
             )
         elif position.offset > now.max_offset:
             lost[queue] = Lost(
-                f"expected messages up to offset {position.offset - 1}, and the queue ends at "
-                f"{now.max_offset}: its log was cut, or restored from an older copy",
+                f"expected messages up to offset {position.offset - 1}, but the queue ends at"
+                f" {now.max_offset}: its log was truncated, or restored from an older copy",
                 now.max_offset,
             )
         elif (
@@ -72,7 +72,7 @@ def compare(positions: Mapping[Queue, Position], held: Mapping[Queue, Held]) -> 
 def adopted(
     positions: Mapping[Queue, Position], held: Mapping[Queue, Held]
 ) -> dict[Queue, Position]:
-    """Return *positions*; those that do not say of which topic they are get the one of now."""
+    """Return *positions*; positions without a topic id get the present one."""
     return {
         queue: Position(position.offset, now.topic_id, now.broker_started_at, now.latest_stored_at)
         if position.topic_id is None and (now := held.get(queue)) is not None
@@ -82,12 +82,15 @@ def adopted(
 
 
 def another_topic(topic: str, known: str | None, now: str | None) -> str | None:
-    """Return why a topic is not the one that was known; None: it is, as far as can be told."""
+    """Return why a topic is not the known one; None if it is, or if that is unknown."""
     if known is None or now is None or known == now:
         return None
     if known.partition("-")[0] != now.partition("-")[0]:
-        return f"the broker has another log now, with another topic {topic} (id {now}, not {known})"
-    return f"topic {topic} was deleted and created again (its id is {now}, not {known})"
+        return (
+            f"the broker has another log now, with another topic {topic} (expected id"
+            f" {known}, found {now})"
+        )
+    return f"topic {topic} was deleted and created again (expected id {known}, found {now})"
 
 
 def _messages(now: Held) -> str:

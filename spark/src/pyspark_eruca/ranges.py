@@ -1,6 +1,6 @@
-"""Queues, ranges of their messages, and how ranges are shared out among tasks. Pure.
+"""Queues, ranges of their messages, and the distribution of ranges over tasks. Pure.
 
-Queues have no gaps, so a range is all there is to know of what a task reads.
+Queues have no gaps, so a range fully describes what a task reads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from pyspark_eruca.errors import OptionError
 
-PARTITION_RANGES_MAX: Final = 128  # of one request: its URL has to fit
+PARTITION_RANGES_MAX: Final = 128  # in one request; limits the length of its URL
 _QUEUE: Final = re.compile(r"([^/]+)/([^/]+)/([0-9]{1,9})")
 
 
@@ -30,24 +30,24 @@ class Queue(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Queue:
-        """Return the queue that *text* names.
+        """Return the queue with the name *text*.
 
         Raises:
-            OptionError: It names none.
+            OptionError: The text is not a queue's name.
         """
         found = _QUEUE.fullmatch(text)
         if found is None:
-            raise OptionError(f"{text!r} is no queue; one is written TOPIC/BROKER/QUEUE")
+            raise OptionError(f"expected a queue as TOPIC/BROKER/QUEUE, found {text!r}")
         return cls(found[1], found[2], int(found[3]))
 
 
 class Range(NamedTuple):
-    """Messages of one queue: from an offset up to, not including, another."""
+    """Messages of one queue: from an offset up to, but not including, another."""
 
     queue: Queue
     start: int
     end: int
-    topic_id: str | None = None  # of the topic whose messages those are; None: not known
+    topic_id: str | None = None  # of the messages' topic; None: unknown
 
     @property
     def rows(self) -> int:
@@ -56,19 +56,19 @@ class Range(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Its name in messages: ``broker-a/0:1000-2500``."""
+        """Its name in texts: ``broker-a/0:1000-2500``."""
         return f"{self.queue.broker_name}/{self.queue.queue_id}:{self.start}-{self.end}"
 
     @property
     def request_text(self) -> str:
-        """Its name in a request: with the topic's id behind it, so that no other one is read."""
+        """Its name in requests, followed by the topic's id, so that no other topic is read."""
         return self.text if self.topic_id is None else f"{self.text}@{self.topic_id}"
 
 
 class Held(NamedTuple):
     """The part of a plan for one queue."""
 
-    start: int  # of the messages that were asked for
+    start: int  # of the requested messages
     end: int
     min_offset: int
     max_offset: int
@@ -80,10 +80,10 @@ class Held(NamedTuple):
 def pack(
     ranges: Iterable[Range], partition_rows: int, *, ranges_max: int = PARTITION_RANGES_MAX
 ) -> list[tuple[Range, ...]]:
-    """Return *ranges* in shares of equal size, of at most *partition_rows*; one for each task.
+    """Return *ranges* in shares of equal size, at most *partition_rows* each; one per task.
 
-    Long ranges are cut, short ones packed together. No share mixes topics, for a task that writes
-    a lake makes a file for each topic it touches.
+    Long ranges are split, short ones are packed together. No share mixes topics, because a task
+    that writes a lake writes a file for each topic.
     """
     by_topic: dict[str, list[Range]] = {}
     for one in sorted(ranges):
@@ -111,7 +111,7 @@ def pack(
 
 
 def share_out(available: Mapping[Queue, int], rows_max: int) -> dict[Queue, int]:
-    """Return how many messages each queue may give, so that all queues move at the same pace."""
+    """Return the number of messages to read from each queue, so that all queues progress alike."""
     total = sum(available.values())
     if total <= rows_max:
         return dict(available)

@@ -1,4 +1,4 @@
-"""Rows of a frame, sent to a topic as new messages, each once."""
+"""Send the rows of a frame to a topic as new messages, each once."""
 
 from __future__ import annotations
 
@@ -31,27 +31,28 @@ class ReplayDone(WriterCommitMessage):
 class ReplayWriter(DataSourceArrowWriter):
     """Sends rows to a topic as new messages, each once.
 
-    The rows need the columns ``body``, ``topic``, ``broker_name``, ``queue_id``, ``queue_offset``
-    (where they came from); ``tag``, ``keys``, ``sharding_key``, ``properties`` and ``flag`` are
-    sent along where they are there. A row whose column ``damage`` is not null is not sent, and
-    told on stderr. A body that was sent as JSON is sent as JSON.
+    The rows need the columns ``body``, ``topic``, ``broker_name``, ``queue_id`` and
+    ``queue_offset`` (the message's origin). The columns ``tag``, ``keys``, ``sharding_key``,
+    ``properties`` and ``flag`` are sent if they exist. A row with a value in the column ``damage``
+    is not sent, but reported on stderr. A body that was sent as JSON is sent as JSON.
 
-    A message's id is made of the replay's name and the row's origin. What the target already has of
-    this replay is found before the first row is sent, and again where a task is tried anew, and is
-    left out. So an aborted replay is completed by running it again. It must not run twice at once.
-    Where rows are shuffled on a cluster, Spark itself would do that when it loses an executor: it
-    must be told not to, by ``spark.stage.maxConsecutiveAttempts=1``.
+    A message's id is derived from the replay's name and the row's origin. Before the first row, and
+    again when a task is retried, the writer searches the target for messages of this replay, and
+    skips them. So running an aborted replay again completes it. It must not run twice at once. If
+    rows are shuffled on a cluster, Spark itself would do that after it loses an executor.
+    ``spark.stage.maxConsecutiveAttempts=1`` prevents that.
 
-    Messages of one sharding key go to the queue its producers would choose; all others of one queue
-    of origin to one queue, in the order of the rows.
+    Messages with a sharding key go to the queue that its producers would choose. All others of one
+    queue of origin go to one queue, in the order of the rows.
 
-    Loops are refused: a row may not go to the topic it comes from, nor to one it was replayed from.
+    Loops are refused: a row must not go to its topic of origin, nor to a topic from which it was
+    replayed.
     """
 
     def __init__(self, options: ReplayOptions, columns: Sequence[str]) -> None:
         missing = [name for name in ("body", *_ORIGIN_COLUMNS) if name not in columns]
         if missing:
-            raise OptionError(f"a replay needs the columns {', '.join(missing)}")
+            raise OptionError(f"a replay requires the columns {', '.join(missing)}")
         self._options = options
         exports = options.exports()
         held = exports.held([options.topic], starting_at=options.replay_from)
@@ -82,7 +83,7 @@ class ReplayWriter(DataSourceArrowWriter):
         ranges = [
             Range(
                 queue,
-                # Of a topic that was created again meanwhile, all is later.
+                # If the topic was created again meanwhile, all of its messages are newer.
                 self._ends.get((queue, now.topic_id), now.min_offset),
                 now.max_offset,
                 now.topic_id,
@@ -92,7 +93,7 @@ class ReplayWriter(DataSourceArrowWriter):
         return Digests(already_replayed(exports, ranges, self._options.replay))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Tell how many there were."""
+        """Report the counts."""
         done = [message for message in messages if isinstance(message, ReplayDone)]
         summary = {
             "replay": self._options.replay,
@@ -105,4 +106,4 @@ class ReplayWriter(DataSourceArrowWriter):
             Path(self._options.summary_file).write_text(json.dumps(summary) + "\n")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave what was sent: the same replay, run again, leaves it out."""
+        """Keep the sent messages: the same replay, run again, skips them."""

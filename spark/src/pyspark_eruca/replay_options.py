@@ -15,12 +15,12 @@ class ReplayOptions:
     """A user's options of a replay, validated."""
 
     namesrvs: tuple[str, ...]
-    urls: tuple[str, ...]  # of query services, which tell what has been replayed before
-    topic: str  # where to
-    replay: str  # the name of the replay: the same one again goes on where it ended
-    replay_from: str | None  # RFC 3339: nothing of it was sent before
-    is_forced: bool  # into the topic it came from
-    damaged: str  # messages of the target, which may be of the replay: "refuse", or "mark"
+    urls: tuple[str, ...]  # of query services, which know the messages replayed before
+    topic: str  # the target
+    replay: str  # the name of the replay: another run with the same name continues it
+    replay_from: str | None  # RFC 3339: no message of the replay is older
+    is_forced: bool  # allows the topic of origin as the target
+    damaged: str  # for messages of the target, which may belong to the replay: "refuse" or "mark"
     summary_file: str | None
     patience_seconds: float
     timeout_seconds: float
@@ -30,15 +30,18 @@ class ReplayOptions:
         """Return the options of a writer.
 
         Raises:
-            OptionError: One is missing, unknown, or says what cannot be.
+            OptionError: An option is missing, unknown or invalid.
         """
         texts = OptionTexts(given)
-        topic = texts.text("topic") or texts.needed("path", "the topic to send to, as topic")
+        topic = texts.text("topic") or texts.needed("path", "set it to the target topic")
         return cls(
             namesrvs=texts.urls("namesrv", "ERUCA_NAMESRV_URLS"),
             urls=texts.urls("url", "ERUCA_QUERY_URLS"),
             topic=topic,
-            replay=texts.needed("replay", "a name for the replay; run again under it, it goes on"),
+            replay=texts.needed(
+                "replay",
+                "set it to a name for the replay; a second run with the same name continues it",
+            ),
             replay_from=texts.text("replayFrom"),
             is_forced=texts.flag("force", default=False),
             damaged=texts.choice("damaged", ("refuse", "mark")),
@@ -48,11 +51,11 @@ class ReplayOptions:
         )
 
     def exports(self) -> Exports:
-        """Return the target's exports, of what tells what has been replayed.
+        """Return exports of the target, to find messages that were already replayed.
 
-        Messages that are deleted there are no loss to a replay. But a broker that is away may hold
-        messages of it, which would be sent once more. So may a damaged message be of it: with
-        ``damaged=mark`` it is named on stderr, and may be sent again.
+        Messages that are deleted there are no loss to a replay. But a broker that is away may have
+        messages of the replay, which would be sent again. A damaged message may belong to the
+        replay, too: with ``damaged=mark`` it is reported on stderr, and may be sent again.
         """
         given = {
             "url": ";".join(self.urls),
@@ -65,6 +68,6 @@ class ReplayOptions:
         }
         return Exports(
             Options.parse(given),
-            never_lacks="what it has of the replay would be sent again; if that began later than "
-            "what is there, say when: replayFrom",
+            never_lacks="its messages of the replay would be sent again; if the replay began"
+            " later than its messages, set that time: replayFrom",
         )

@@ -1,4 +1,4 @@
-"""Rows sent to a topic, in batches, each stored as a whole or not at all."""
+"""Send rows to a topic in batches; each batch is stored whole or not at all."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from pyspark_eruca.replayed import (
 )
 from pyspark_eruca.service import TRANSIENT, Service
 
-REPLAY_BATCH_COUNT: Final = 1_000  # messages of one request
-# Bytes of their JSON, in which a body takes a third more. A broker takes 6 MiB of it and 4 MiB of
-# records; a record is little larger than its message in JSON, if at all.
+REPLAY_BATCH_COUNT: Final = 1_000  # messages in one request
+# Bytes of their JSON, in which a body is a third larger. A broker accepts 6 MiB of JSON and 4 MiB
+# of records. A record is at most a little larger than its message in JSON.
 REPLAY_BATCH_SIZE: Final = 3 * 1024 * 1024
 
-_BODY_FORMAT: Final = "ERUCA_BODY_FORMAT"  # "json": what the body was sent as
-_COMPRESSED: Final = 1  # the bit of sys_flag that stays where a body could not be decompressed
+_BODY_FORMAT: Final = "ERUCA_BODY_FORMAT"  # "json": the format in which the body was sent
+_COMPRESSED: Final = 1  # this bit of sys_flag stays if a body could not be decompressed
 
 # What a replayed message may not carry along: names that mean something to brokers and clients.
 # fmt: off
@@ -52,7 +52,7 @@ RESERVED_PROPERTIES: Final = frozenset((
 
 
 class _Message(NamedTuple):
-    """A message that waits to be sent."""
+    """A message that waits for sending."""
 
     message_id: str
     text: bytes  # its JSON
@@ -73,10 +73,10 @@ class ReplaySender:
         self.damaged = 0
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Send a row with others of its queue, unless it has been sent before.
+        """Add a row to the batch of its queue, unless it has already been sent.
 
         Raises:
-            SourceError: It may not be sent.
+            SourceError: It must not be sent.
         """
         origin = Queue(row["topic"], row["broker_name"], row["queue_id"])
         text = f"{origin.text}/{row['queue_offset']}"
@@ -86,12 +86,12 @@ class ReplaySender:
             return
         if row.get(DAMAGE) is not None:
             self.damaged += 1
-            print(f"{text}: it is damaged, and not sent: {row[DAMAGE]}", file=sys.stderr)
+            print(f"{text}: damaged, not sent: {row[DAMAGE]}", file=sys.stderr)
             return
         properties = dict(row.get("properties") or ())
         self._refuse_loop(text, properties.get(REPLAY_ORIGIN_PROPERTY))
         if (row.get("sys_flag") or 0) & _COMPRESSED:
-            raise SourceError(f"{text}: its body could not be decompressed, and is not sent")
+            raise SourceError(f"{text}: its body could not be decompressed, so it is not sent")
         queue = self._queue_for(row.get("sharding_key"), origin)
         waiting = self._waiting.setdefault(queue, [])
         message = self._message(row, properties, text, digest)
@@ -103,7 +103,7 @@ class ReplaySender:
         self._sizes[queue] = size
 
     def flush(self) -> None:
-        """Send what is left."""
+        """Send the remaining messages."""
         for queue in list(self._waiting):
             self._send(queue)
 
@@ -129,8 +129,8 @@ class ReplaySender:
         came_from = {text.split("/")[0] for text in (origin, earlier) if text}
         if self._options.topic in came_from and not self._options.is_forced:
             raise SourceError(
-                f"{origin} comes from {self._options.topic}, the topic it is to be sent to: that "
-                "would be a loop; if it is meant, set force=true"
+                f"{origin} comes from {self._options.topic}, which is also the target: this"
+                " would be a loop; to send it nevertheless, set force=true"
             )
 
     def _queue_for(self, sharding_key: str | None, origin: Queue) -> Queue:
@@ -151,7 +151,7 @@ class ReplaySender:
         is_first_try = True
         while True:
             try:
-                # A batch is stored as a whole: its first message tells whether it has been.
+                # A batch is stored whole, so its first message shows whether it is stored.
                 if is_first_try or not self._is_stored(service, path, messages[0].message_id):
                     is_first_try = False
                     service.post(path, [("queue_id", str(queue.queue_id))], body)
@@ -168,8 +168,8 @@ class ReplaySender:
     def _write_queues(self) -> list[Queue]:
         options = self._options
         namesrv = self._service(options.namesrvs)
-        # By all queues, for keys are divided over them: not as a name server that has just started
-        # knows some.
+        # All queues of the topic, because keys are divided over them. A name server that has just
+        # started would return only some.
         route = namesrv.get_json(
             f"/v1/topics/{quote(options.topic, safe='')}/route", [("require_settled", "true")]
         )
@@ -187,7 +187,7 @@ class ReplaySender:
                     for number in range(data["write_queue_count"])
                 ]
         if not queues:
-            raise SourceError(f"no broker takes messages of {options.topic}")
+            raise SourceError(f"no broker accepts messages of {options.topic}")
         return queues
 
     def _service(self, urls: Sequence[str]) -> Service:
@@ -196,9 +196,9 @@ class ReplaySender:
 
 
 def _body_json(body: bytes, *, is_json: bool) -> bytes:
-    """Return a body as a message has it in JSON: as the value that it was sent as, else in base64.
+    """Return a body in its JSON form: as the JSON value that was sent, else in base64.
 
-    The value goes as it is written, so that its numbers keep their digits.
+    The value is copied as text, so its numbers keep their digits.
     """
     if is_json and _is_json(body):
         return b'{"json": %b}' % body
@@ -206,7 +206,7 @@ def _body_json(body: bytes, *, is_json: bool) -> bytes:
 
 
 def _is_json(body: bytes) -> bool:
-    """Tell whether a broker would take *body* for JSON: each member once, and only RFC 8259's."""
+    """Tell whether a broker accepts *body* as JSON: each member once, and valid by RFC 8259."""
     try:
         json.loads(body.decode(), object_pairs_hook=_members, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
@@ -216,17 +216,17 @@ def _is_json(body: bytes) -> bool:
 
 def _members(pairs: list[tuple[str, Any]]) -> None:
     if len(dict(pairs)) < len(pairs):
-        raise ValueError("a member is given twice")
+        raise ValueError("a member occurs twice")
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not of RFC 8259")
+    raise ValueError(f"{name} is invalid according to RFC 8259")
 
 
 def queue_index(sharding_key: str, queue_count: int) -> int:
-    """Return which queue a sharding key's messages go to, as all producers count them.
+    """Return the queue for a sharding key's messages, as all producers compute it.
 
-    Java's ``String.hashCode``, and the magnitude of Java's remainder.
+    It is Java's ``String.hashCode``, and the absolute value of Java's remainder.
     """
     value = 0
     units = sharding_key.encode("utf-16-le", "surrogatepass")

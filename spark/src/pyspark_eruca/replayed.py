@@ -1,7 +1,7 @@
 """Find the messages of a replay that a topic already has.
 
-A replayed message's id is made of the replay's name and the row's origin, so that the same row,
-replayed again under the same name, is known.
+A replayed message's id is derived from the replay's name and the row's origin. So if the same row
+is replayed again under the same name, it is recognised.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REPLAY_ORIGIN_PROPERTY: Final = "ERUCA_REPLAY_ORIGIN"
 
 
 class Digests:
-    """A set of 16-byte digests, in little more memory than they have."""
+    """A set of 16-byte digests, with little memory overhead."""
 
     SIZE: Final = 16
 
@@ -41,7 +41,7 @@ class Digests:
 
 
 def replay_digest(replay: str, origin: str) -> bytes:
-    """Return what tells a replayed message from all others: its replay and where it came from."""
+    """Return a digest that identifies a replayed message: of its replay and its origin."""
     return hashlib.blake2b(f"{replay}\x00{origin}".encode(), digest_size=Digests.SIZE).digest()
 
 
@@ -49,7 +49,7 @@ def already_replayed(exports: Exports, ranges: Iterable[Range], replay: str) -> 
     """Yield the digests of the replay's messages in *ranges* of the target."""
     for one in ranges:
         for batch in exports.read([one]):
-            # Null of a damaged message, too, which is then taken for none of the replay.
+            # Null for a damaged message, too, which counts as none of the replay.
             ids = pc.map_lookup(batch.column("properties"), REPLAY_ID_PROPERTY, "first")
             is_ours = pc.equal(ids, replay)
             for message_id in batch.column("message_id").filter(is_ours).to_pylist():

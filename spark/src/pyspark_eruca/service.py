@@ -1,10 +1,10 @@
-"""Requests to a service, tried again for as long as is allowed.
+"""Requests to a service, with retries until a time limit.
 
 Every request of the data source and of its replays is made here, with the service's
-:class:`Credentials`. Their form is that of the SDK's seam (``eruca.aio.http.credentials``): to add
-a scheme, write its class here and let :func:`credentials_of` choose it.
+:class:`Credentials`. They have the same form as the SDK's (``eruca.aio.http.credentials``). To add
+a scheme, write its class here and return it from :func:`credentials_of`.
 
-Nothing but the standard library: the source travels to every executor.
+The module uses only the standard library, because Spark sends the source to every executor.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ import pyarrow as pa
 
 from pyspark_eruca.errors import BrokenAnswer, RangeDeleted, RefusedError, UnavailableError
 
-_BACKOFF_SECONDS: Final = (0.1, 5.0)  # first and longest wait before something is tried again
+_BACKOFF_SECONDS: Final = (0.1, 5.0)  # first and longest pause before a retry
 _RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _GONE: Final = 410
-_DAMAGED: Final = "message-damaged"  # … but it is there
-_SILENT_SECONDS: Final = 2.0  # then it is told once, on stderr, what is being waited for
+_DAMAGED: Final = "message-damaged"  # … but it exists
+_SILENT_SECONDS: Final = 2.0  # after this time, the wait is reported once on stderr
 
 
 class Patience:
-    """Limits retries to some seconds without progress, with longer and longer waits."""
+    """Limits retries to a time without progress, with growing pauses."""
 
     def __init__(self, seconds: float, whom: str) -> None:
         self._seconds = seconds
@@ -42,29 +42,29 @@ class Patience:
         self._has_told = False
 
     def progressed(self) -> None:
-        """Begin anew: something has come through."""
+        """Reset the time limit after progress."""
         self._since = time.monotonic()
         self._wait = _BACKOFF_SECONDS[0]
         self._has_told = False
 
     def wait(self, error: Exception) -> None:
-        """Sleep before the next try.
+        """Sleep before the next attempt.
 
         Raises:
-            UnavailableError: There shall be none.
+            UnavailableError: The time limit is over.
         """
         wait = max(self._wait, getattr(error, "retry_after", 0.0))
         waited = time.monotonic() - self._since
         if waited + wait > self._seconds:
             raise UnavailableError(
-                f"{self._whom}: no progress for {self._seconds:g} s (option retrySeconds): "
-                f"{_text_of(error)}"
+                f"{self._whom}: no progress for {self._seconds:g} s (option retrySeconds):"
+                f" {_text_of(error)}"
             ) from error
         if waited > _SILENT_SECONDS and not self._has_told:
             self._has_told = True
             print(
-                f"{self._whom}: trying again for up to {self._seconds:g} s (option retrySeconds): "
-                f"{_text_of(error)}",
+                f"{self._whom}: retrying for up to {self._seconds:g} s (option retrySeconds):"
+                f" {_text_of(error)}",
                 file=sys.stderr,
             )
         time.sleep(wait)
@@ -72,11 +72,11 @@ class Patience:
 
 
 TRANSIENT: Final = (OSError, http.client.HTTPException, pa.ArrowInvalid, BrokenAnswer)
-"""What a service that goes away looks like; pyarrow calls a stream cut short invalid."""
+"""Errors of a service that goes away; pyarrow calls a truncated stream invalid."""
 
 
 class Credentials(Protocol):
-    """Says who makes a request to a server."""
+    """The identity behind the requests to a server."""
 
     def headers(self, url: str) -> Mapping[str, str]:
         """Return the headers to add to one request to the server at *url*."""
@@ -88,14 +88,14 @@ class Credentials(Protocol):
 
 
 class Anonymous:
-    """No credentials: requests say nothing about who makes them."""
+    """No credentials: requests are anonymous."""
 
     def headers(self, url: str) -> Mapping[str, str]:
         """Return none."""
         return {}
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Trust the system's authorities."""
+        """Return None: trust the system's certificate authorities."""
         return None
 
 
@@ -103,19 +103,19 @@ def credentials_of(environment: Mapping[str, str]) -> Credentials:
     """Return the credentials of a process, the driver's or an executor's.
 
     Args:
-        environment: The process's; no variable of it names a scheme yet.
+        environment: The process's; no variable selects a scheme yet.
     """
     return Anonymous()
 
 
 class Service:
-    """Requests to one of several services that are as good as each other.
+    """Requests to one of several equivalent services.
 
     Args:
         urls: The services.
         timeout: Seconds for each step of a request.
-        patience: Seconds without progress after which it gives up.
-        credentials: Of the requests; None: the process's own.
+        patience: Seconds without progress before requests fail.
+        credentials: For the requests; None: the process's own.
     """
 
     def __init__(
@@ -132,14 +132,14 @@ class Service:
         self._patience = patience
 
     def patience(self) -> Patience:
-        """Return the patience to have with it."""
+        """Return a new retry limit for this service."""
         return Patience(self._patience, ", ".join(sorted(self._urls)))
 
     def get_json(self, path: str, query: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
-        """Return the JSON object of an answer, trying again for as long as is allowed.
+        """Return the JSON object of an answer, with retries until the time limit.
 
         Raises:
-            UnavailableError: There was none.
+            UnavailableError: There was no answer.
             RefusedError: The service refused.
         """
         patience = self.patience()
@@ -157,7 +157,7 @@ class Service:
     def open(
         self, path: str, query: Sequence[tuple[str, str]]
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """Return an answer to be read, and the connection to be closed afterwards."""
+        """Return an answer to read, and the connection to close afterwards."""
         connection = self._connect()
         try:
             return connection, self.request(connection, "GET", path, query)
@@ -166,7 +166,7 @@ class Service:
             raise
 
     def next_url(self) -> None:
-        """Go on with the next of the URLs."""
+        """Use the next of the URLs."""
         self._urls.append(self._urls.pop(0))
 
     def request(
@@ -180,9 +180,9 @@ class Service:
         """Return a 2xx answer.
 
         Raises:
-            BrokenAnswer: The same request may succeed later.
-            RangeDeleted: Messages of it are deleted.
-            RefusedError: It will not.
+            BrokenAnswer: A retry may succeed.
+            RangeDeleted: Messages of the range are deleted.
+            RefusedError: A retry fails as well.
         """
         target = path + (f"?{urlencode(query)}" if query else "")
         headers = {
@@ -204,7 +204,7 @@ class Service:
         raise RefusedError(text, code)
 
     def post(self, path: str, query: Sequence[tuple[str, str]], body: bytes) -> None:
-        """Send a body, once."""
+        """Send a body, without a retry."""
         with closing(self._connect()) as connection:
             self.request(connection, "POST", path, query, body).read()
 
@@ -220,7 +220,7 @@ class Service:
 
 
 def _problem_of(body: bytes) -> tuple[str | None, str]:
-    """Return the code of a problem document, if it is one, and its text."""
+    """Return the code of a problem document, or None, and the body's text."""
     try:
         problem = json.loads(body)
         return problem[

@@ -1,7 +1,7 @@
-"""The options that say where to start and to end, held against what the queues hold.
+"""The options for start and end, compared with the queues' offsets.
 
-What cannot be is refused. Where nothing may fail (``failOnDataLoss=false``), it is clipped to what
-there is, and said on stderr: it may be that messages or queues are gone.
+Impossible values are refused. If nothing may fail (``failOnDataLoss=false``), they are clipped to
+the present offsets, with a note on stderr: messages or queues may be gone.
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from pyspark_eruca.options import Options
 from pyspark_eruca.ranges import Held, Queue
 from pyspark_eruca.stream_offsets import data_loss
 
-_NAMED_MAX = 8  # queues that one error names
+_NAMED_MAX = 8  # queues named in one error
 
 
 def checked_starts(options: Options, held: Mapping[Queue, Held]) -> dict[Queue, int]:
-    """Return where the queues that ``startingOffsets`` names are to start.
+    """Return the start offsets of the queues in ``startingOffsets``.
 
     Raises:
-        DataLossError: Retention has deleted where one was to start.
-        OptionError: It ends before that, or there is no such queue.
+        DataLossError: Retention has deleted a start.
+        OptionError: A queue ends before its start, or does not exist.
     """
     return _clipped("startingOffsets", options, options.starting, held)
 
 
 def checked_ends(options: Options, held: Mapping[Queue, Held]) -> dict[Queue, int]:
-    """Return where the queues that ``endingOffsets`` names are to end.
+    """Return the end offsets of the queues in ``endingOffsets``.
 
     Raises:
-        DataLossError: Retention has deleted all before that.
-        OptionError: The queue ends before that, or there is no such queue.
+        DataLossError: Retention has deleted all messages before an end.
+        OptionError: A queue ends before that, or does not exist.
     """
     return _clipped("endingOffsets", options, options.ending, held)
 
 
 def check_order(options: Options) -> None:
-    """Raise OptionError where a queue is to end before it starts."""
+    """Raise OptionError if a queue would end before its start."""
     if isinstance(options.starting, str) or isinstance(options.ending, str):
         return
     for queue, end in sorted(options.ending.items()):
         start = options.starting.get(queue, 0)
         if end < start:
             raise OptionError(
-                f"option endingOffsets: {queue.text} would end at {end}, before it starts at "
-                f"{start} (startingOffsets)"
+                f"option endingOffsets: expected at least {start} (startingOffsets) for"
+                f" {queue.text}, found {end}"
             )
 
 
@@ -61,7 +61,7 @@ def _clipped(
     for fault in _faults(name, wanted, held):
         if options.fail_on_data_loss:
             raise fault
-        print(f"{fault}: goes on with what there is", file=sys.stderr)
+        print(f"{fault}: continuing with the present messages", file=sys.stderr)
     return {
         queue: min(max(offset, held[queue].min_offset), held[queue].max_offset)
         for queue, offset in wanted.items()
@@ -78,11 +78,11 @@ def _faults(
             of_the_topic = sorted(one.text for one in held if one.topic == queue.topic)
             more = ", \u2026" if len(of_the_topic) > _NAMED_MAX else ""
             there = ", ".join(of_the_topic[:_NAMED_MAX]) + more or "no queue"
-            yield OptionError(f"option {name}: there is no queue {queue.text}; there are {there}")
+            yield OptionError(f"option {name}: unknown queue {queue.text}; the topic has {there}")
         elif offset > now.max_offset:
             yield OptionError(
-                f"option {name}: expected at most {now.max_offset} for {queue.text}, where the "
-                f"queue ends now, found {offset}"
+                f"option {name}: expected at most {now.max_offset}, the present end of"
+                f" {queue.text}; found {offset}"
             )
         elif offset < now.min_offset:
             yield data_loss(queue, offset, now.min_offset)

@@ -21,31 +21,33 @@ from pyspark_eruca.table import RangePartition, read_partition
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A topic's messages as they come; under ``availableNow``, those that are there at first."""
+    """A topic's messages as they arrive; with ``availableNow``, those that exist at the start."""
 
     def __init__(self, options: Options) -> None:
         if options.ending != "latest" or options.ending_at:
-            raise OptionError("a stream has no end: leave out endingOffsets and endingTimestamp")
+            raise OptionError(
+                "endingOffsets and endingTimestamp are not supported for a stream; remove them"
+            )
         self._options = options
         self._exports = Exports(options)
         self._target: dict[Queue, Held] | None = None
-        self._told: set[str] = set()  # faults of the checkpoint
-        self._proved: dict[Queue, tuple[Position, str | None]] = {}  # by which run of the broker
+        self._told: set[str] = set()  # reported faults of the checkpoint
+        self._proved: dict[Queue, tuple[Position, str | None]] = {}  # with the run of the broker
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the offset before the first batch, whose own offset says where that begins."""
+        """Return the offset before the first batch; the first batch's own offset has its start."""
         return StreamOffset().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return how many messages a micro-batch has."""
+        """Return the maximum number of messages in a micro-batch."""
         return ReadMaxRows(self._options.trigger_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix where to end."""
+        """Fix the end of the stream."""
         self._target = self._exports.held(self._options.topics)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next batch ends."""
+        """Return the end of the next batch."""
         options = self._options
         given = self._parsed(start)
         held = self._target
@@ -80,17 +82,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if advance.offset == given else advance.offset.to_json()
 
     def _parsed(self, document: dict[str, Any]) -> StreamOffset:
-        """Return an offset of the checkpoint's.
+        """Return an offset of the checkpoint.
 
         Raises:
-            SourceError: It is of another source or version; or of another topic, and that matters.
+            SourceError: It belongs to another source or version; or to another topic, and that
+                matters.
         """
         offset = StreamOffset.parse(document)
         for fault in offset.faults(self._options.topics):
             if self._options.fail_on_data_loss:
                 raise SourceError(
-                    f"{fault}; use another checkpoint, or, where that is what you want, go on once "
-                    "with failOnDataLoss=false (eruca-spark: --allow-loss)"
+                    f"{fault}; use another checkpoint, or, if this is intended, run once with"
+                    " failOnDataLoss=false (eruca-spark: --allow-loss)"
                 )
             if fault not in self._told:
                 self._told.add(fault)
@@ -98,7 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset
 
     def _lost(self, before: StreamOffset, held: Mapping[Queue, Held]) -> dict[Queue, Lost]:
-        """Return which queues do not hold any more what was read of them."""
+        """Return the queues that do not have the messages read before any more."""
         compared = compare(before.next, held)
         unproved = {
             queue: position
@@ -117,5 +120,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RangePartition(share) for share in pack(ranges, self._options.partition_rows)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a share's rows."""
+        """Yield the rows of a share."""
         return read_partition(self._options, partition)

@@ -1,6 +1,7 @@
-"""A stream's offsets: where each queue is read on. Pure.
+"""A stream's offsets: where to continue each queue. Pure.
 
-An offset says, too, where queues that came with it began, and where something was lost::
+An offset also contains the start of queues that are new in its batch, or that restart after a
+loss::
 
     {"version": 2,
      "first": {"orders/broker-a/0": 0},
@@ -8,11 +9,11 @@ An offset says, too, where queues that came with it began, and where something w
                                     "broker_started_at": "2026-11-21T07:58:12.404Z",
                                     "latest_stored_at": "2026-11-21T08:00:09.871Z"}}}
 
-So a batch is fixed by its own offset and the one before it, whatever retention or new queues do
-meanwhile: replayed, it has the same rows. A queue goes back only where what was read of it is gone,
-see :mod:`.positions`.
+So a batch is determined by its own offset and the one before, regardless of retention and new
+queues. If it is repeated, it has the same rows. A queue's offset decreases only after a loss, see
+:mod:`.positions`.
 
-Version 1 had bare offsets, which do not say of which topic they are.
+Version 1 had only offsets, without topic ids.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ from pyspark_eruca.positions import Lost, Position
 from pyspark_eruca.ranges import Held, Queue, Range, share_out
 
 VERSION: Final = 2
-GO_ON: Final = "to go on with what is there, set failOnDataLoss=false (eruca-spark: --allow-loss)"
-_OTHER_CHECKPOINT: Final = "use another checkpoint, and say by startingOffsets where to begin"
-_SHOWN_SIZE: Final = 120  # characters of something strange
+GO_ON: Final = (
+    "to continue with the present messages, set failOnDataLoss=false (eruca-spark: --allow-loss)"
+)
+_OTHER_CHECKPOINT: Final = "use another checkpoint, and set its start with startingOffsets"
+_SHOWN_SIZE: Final = 120  # characters of an unexpected value
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """Positions of all queues, and where each began if that was with this very batch."""
+    """Positions of all queues, and the starts of queues that are new in this batch."""
 
     first: Mapping[Queue, int] = field(default_factory=dict)
     next: Mapping[Queue, Position] = field(default_factory=dict)
@@ -42,21 +45,21 @@ class StreamOffset:
 
     @classmethod
     def parse(cls, document: object) -> Self:
-        """Return what a checkpoint has.
+        """Return the offset in a checkpoint's document.
 
         Raises:
-            SourceError: It is of another source, or of another version.
+            SourceError: It belongs to another source, or to another version.
         """
         if not isinstance(document, dict) or not {"first", "next"} <= document.keys():
             raise SourceError(
-                "the checkpoint is of another source: expected an offset with version, first and "
-                f"next, found {_shown(document)}; {_OTHER_CHECKPOINT}"
+                "the checkpoint belongs to another source: expected an offset with version,"
+                f" first and next, found {_shown(document)}; {_OTHER_CHECKPOINT}"
             )
         version = document.get("version", 1)
         if version not in (1, VERSION):
             raise SourceError(
-                f"the checkpoint has offsets of version {version!r}, and this source reads "
-                f"{VERSION}: update it, or {_OTHER_CHECKPOINT}"
+                f"the checkpoint has offsets of version {version!r}, expected {VERSION}: update"
+                f" this source, or {_OTHER_CHECKPOINT}"
             )
         try:
             first = {Queue.parse(name): _offset(one) for name, one in document["first"].items()}
@@ -72,9 +75,9 @@ class StreamOffset:
         return cls(first, following, version)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as a checkpoint has it.
+        """Return the form that is stored in a checkpoint.
 
-        The empty offset names its version, too: a bare ``{}`` is not ours.
+        The empty offset contains its version, too: a bare ``{}`` is not ours.
         """
         return {
             "version": VERSION,
@@ -83,49 +86,50 @@ class StreamOffset:
         }
 
     def faults(self, topics: Collection[str]) -> list[str]:
-        """Return why a stream of *topics* should not go on here; empty where it may."""
+        """Return why a stream of *topics* should not continue here; empty if it may."""
         faults = []
         others = sorted({queue.topic for queue in self.next} - {*topics})
         if others:
             faults.append(
-                f"the checkpoint is of {', '.join(others)}, which the stream of "
-                f"{', '.join(sorted(topics))} does not read"
+                f"the checkpoint belongs to {', '.join(others)}, which the stream of"
+                f" {', '.join(sorted(topics))} does not read"
             )
         if self.version == 1:
             faults.append(
-                "the checkpoint was written by an earlier version, which did not note of which "
-                "topic its offsets are: they would be wrong if the topic was created again, or a "
-                "log replaced, since then"
+                "the checkpoint was written by an earlier version, which did not store the"
+                " topic's id: its offsets are wrong if the topic was created again, or a log"
+                " was replaced, since then"
             )
         return faults
 
 
 class Advance(NamedTuple):
-    """A stream's next offset, and what is lost before it."""
+    """A stream's next offset, and the losses before it."""
 
     offset: StreamOffset
     losses: list[DataLossError]
 
 
 def batch_ranges(start: StreamOffset, end: StreamOffset) -> list[Range]:
-    """Return what lies between two offsets of a stream, without empty ranges.
+    """Return the ranges between two offsets of a stream, without empty ranges.
 
     Raises:
-        SourceError: No stream has written *end* after *start*: a queue is missing or goes back.
+        SourceError: No stream has written *end* after *start*: a queue is missing, or its offset
+            decreases.
     """
     if start == end:
-        return []  # its "first" tells of the batch before
+        return []  # its "first" belongs to the batch before
     if missing := sorted(start.next.keys() - end.next.keys()):
         raise SourceError(
-            f"the checkpoint is damaged: expected an offset of {missing[0].text} as in the batch "
-            f"before, found none; {_OTHER_CHECKPOINT}"
+            f"the checkpoint is damaged: expected an offset of {missing[0].text} as in the"
+            f" batch before, found none; {_OTHER_CHECKPOINT}"
         )
     ranges = []
     for queue, position in sorted(end.next.items()):
         before = start.next.get(queue)
         from_offset = end.first.get(queue, None if before is None else before.offset)
         if from_offset is None:
-            raise SourceError(f"the offset does not say where {queue.text} began")
+            raise SourceError(f"the offset does not contain the start of {queue.text}")
         if from_offset > position.offset:
             raise SourceError(
                 f"the checkpoint is damaged: expected offset {from_offset} or more of "
@@ -144,14 +148,14 @@ def next_offset(
     rows_max: int | None,
     lost: Mapping[Queue, Lost],
 ) -> Advance:
-    """Return the offset of a stream's next batch; *start* itself where there is nothing to read.
+    """Return the offset of a stream's next batch; *start* itself if there is nothing to read.
 
     Args:
         start: The offset of the last batch; empty at first.
-        held: What the queues hold.
-        begin: Where to begin a queue that is there at first. One that comes later is read whole.
-        rows_max: How many messages at most; None: all.
-        lost: Queues that do not hold any more what was read of them.
+        held: The queues' present offsets.
+        begin: Returns the start of a queue that exists at first. A later queue is read completely.
+        rows_max: Maximum number of messages; None: no limit.
+        lost: Queues that do not have the messages read before any more.
     """
     is_first = not start.next
     began: dict[Queue, int] = {}
@@ -161,7 +165,7 @@ def next_offset(
         known = start.next.get(queue)
         if known is None:
             position = begin(queue, now) if is_first else now.min_offset
-            # Noted even where it is empty so far: "latest" means the end as it is now.
+            # Stored even if the queue is still empty: "latest" means its present end.
             began[queue] = position
         elif queue in lost:
             position = began[queue] = lost[queue].offset
@@ -191,10 +195,10 @@ def next_offset(
 
 
 def data_loss(queue: Queue, wanted: int, left: int) -> DataLossError:
-    """Return the error that says which messages are gone."""
+    """Return the error that names the deleted messages."""
     return DataLossError(
-        f"{queue.text}: messages {wanted} to {left - 1} were to be read and have been deleted, by "
-        f"retention or with their topic; {GO_ON}"
+        f"{queue.text}: messages {wanted} to {left - 1} were deleted, by retention or with"
+        f" their topic, before they were read; {GO_ON}"
     )
 
 

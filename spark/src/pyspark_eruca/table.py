@@ -1,4 +1,4 @@
-"""A topic as a table: rows of ranges that were pinned when it was loaded."""
+"""A topic as a table: rows of ranges that were fixed at the load."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ class RangePartition(InputPartition):
 
 
 def pinned_ranges(options: Options, exports: Exports) -> tuple[Range, ...]:
-    """Return what there is to read at this moment, as the options narrow it.
+    """Return the ranges to read, from the present offsets and the options.
 
     Raises:
-        DataLossError: Retention has deleted where it was to start.
-        OptionError: It is to start or to end where there is nothing, or in no queue.
+        DataLossError: Retention has deleted the start.
+        OptionError: The start or end is outside a queue, or the queue does not exist.
     """
     if options.starting == "latest":
-        raise OptionError("option startingOffsets: a table from the latest offset on has no rows")
+        raise OptionError(
+            "option startingOffsets: a table that begins at the latest offset has no rows"
+        )
     held = exports.held(
         options.topics, starting_at=options.starting_at, ending_at=options.ending_at
     )
@@ -45,12 +47,12 @@ def pinned_ranges(options: Options, exports: Exports) -> tuple[Range, ...]:
 
 
 class TableReader(DataSourceReader):
-    """Rows of the ranges that were pinned.
+    """Rows of the fixed ranges.
 
-    It defines no ``pushFilters``. Spark 4.3 keeps the reader and the partitions that it planned
-    last with what was loaded, and not with the query: ``PythonScanBuilder.pushFilters`` replaces
-    them there. A reader narrowed by one query's conditions would so be read by every other query
-    of the same load, and by the other side of a join, which would miss rows.
+    It does not define ``pushFilters``. Spark 4.3 keeps the reader and the partitions that it
+    planned last with the loaded source, not with the query: ``PythonScanBuilder.pushFilters``
+    replaces them there. So every other query of the same load would use the reader with the filters
+    of one query, and so would the other side of a join. They would lack rows.
     """
 
     def __init__(self, options: Options, ranges: tuple[Range, ...]) -> None:
@@ -62,12 +64,12 @@ class TableReader(DataSourceReader):
         return [RangePartition(share) for share in pack(self._ranges, self._options.partition_rows)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a share's rows."""
+        """Yield the rows of a share."""
         return read_partition(self._options, partition)
 
 
 def read_partition(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Return the rows of a task's share."""
-    # Where there are no partitions at all, Spark makes one of its own.
+    # If there are no partitions, Spark makes one itself.
     ranges = partition.ranges if isinstance(partition, RangePartition) else ()
     return Exports(options).read(ranges)

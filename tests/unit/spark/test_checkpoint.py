@@ -35,7 +35,7 @@ def test_a_batch_has_what_lies_between_its_offset_and_the_one_before(files: Loca
 def test_what_is_no_offset_is_refused(files: LocalFiles, text: str) -> None:
     files.write("_checkpoint/offsets/1", text)
 
-    with pytest.raises(LakeError, match="offset 1 cannot be read"):
+    with pytest.raises(LakeError, match="offset 1 of the checkpoint is invalid"):
         ranges_of(files, 1)
 
 

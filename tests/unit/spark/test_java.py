@@ -83,7 +83,7 @@ def test_without_any_java_the_error_names_both_ways_out(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_wheel")
 def test_a_java_home_without_a_java_is_said(tmp_path: Path) -> None:
-    with pytest.raises(JavaError, match="is no Java that answers"):
+    with pytest.raises(JavaError, match="is no usable Java"):
         find_java_home({"JAVA_HOME": str(tmp_path), "PATH": ""})
 
 

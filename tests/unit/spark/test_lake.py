@@ -77,7 +77,9 @@ def test_a_batch_that_is_missing_is_noticed() -> None:
 def test_a_hole_or_an_overlap_is_noticed(start: int) -> None:
     batches = [manifest(0, Range(FIRST, 0, 10)), manifest(1, Range(FIRST, start, 12))]
 
-    assert chain_faults(batches) == [f"batch 1: orders/broker-a/0 goes on at {start}, not at 10"]
+    assert chain_faults(batches) == [
+        f"batch 1: expected orders/broker-a/0 to continue at 10, found {start}"
+    ]
 
 
 def test_manifests_of_other_ranges_differ() -> None:

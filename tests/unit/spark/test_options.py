@@ -1,4 +1,4 @@
-"""Options: what is missing, misspelt or impossible is said at once."""
+"""Options: what is missing, misspelt or impossible applies at once."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def test_offsets_are_told_by_queue() -> None:
     ("given", "told"),
     [
         ({"topic": ""}, "topic is missing"),
-        ({"topic": "orders,no/such topic"}, "'no/such topic' is no name of a topic"),
+        ({"topic": "orders,no/such topic"}, "expected a topic's name, found 'no/such topic'"),
         ({"url": ""}, "url is missing"),
-        ({"url": "query:10931"}, "no http URL"),
+        ({"url": "query:10931"}, "expected an http URL"),
         ({"colums": "tag"}, "unknown option 'colums'; valid options: url, topic"),
-        ({"pushdown": "true"}, "pushdown was removed: .* narrow what is loaded by startingOffsets"),
-        ({"PushDown": "false"}, "leave the option out"),
+        ({"pushdown": "true"}, "pushdown was removed: .* limit the rows with startingOffsets"),
+        ({"PushDown": "false"}, "remove the option"),
         ({"columns": "tag,colour"}, "colour"),
         ({"columns": "tag,tag"}, "columns"),
         ({"codec": "gzip"}, "one of none, lz4, zstd"),
@@ -74,13 +74,13 @@ def test_offsets_are_told_by_queue() -> None:
         ({"retrySeconds": "-1"}, "a number of seconds"),
         ({"timeoutSeconds": "soon"}, "a number of seconds"),
         ({"startingOffsets": "first"}, "earliest or latest, or JSON"),
-        ({"startingOffsets": '{"orders/broker-a/3": -1}'}, "found -1; earliest or latest is said"),
-        ({"endingOffsets": '{"orders/broker-a/3": -2}'}, "found -2; latest is said of all queues"),
+        ({"startingOffsets": '{"orders/broker-a/3": -1}'}, "found -1; earliest or latest applies"),
+        ({"endingOffsets": '{"orders/broker-a/3": -2}'}, "found -2; latest applies to all queues"),
         ({"startingOffsets": '{"orders/broker-a/3": 9223372036854775808}'}, "expected 0 to 9"),
         ({"startingOffsets": '{"orders/broker-a/3": true}'}, "a whole number .* found True"),
         ({"startingOffsets": '{"orders/broker-a/3": 1.5}'}, "found 1.5"),
         ({"startingOffsets": '{"orders/broker-a/3": "17"}'}, "found '17'"),
-        ({"startingOffsets": '{"orders/broker-a/3": 1, "orders/broker-a/03": 2}'}, "given twice"),
+        ({"startingOffsets": '{"orders/broker-a/3": 1, "orders/broker-a/03": 2}'}, "occurs twice"),
         ({"startingOffsets": '{"orders/broker-a/3": 1'}, "earliest or latest, or JSON"),
         ({"startingOffsets": "[17]"}, "earliest or latest, or JSON"),
         ({"startingOffsets": "17"}, "earliest or latest, or JSON"),
@@ -91,11 +91,11 @@ def test_offsets_are_told_by_queue() -> None:
         ({"startingOffsets": '[["orders/broker-a/3", 1]]'}, "earliest or latest, or JSON"),
         ({"endingOffsets": "[]"}, "latest, or JSON"),
         ({"endingOffsets": "{}"}, "latest, or JSON"),
-        ({"startingOffsets": '{"orders/broker-a/' + "9" * 5_000 + '": 1}'}, "is no queue"),
-        ({"startingOffsets": '{"orders/broker-a/٣": 1}'}, "is no queue"),
+        ({"startingOffsets": '{"orders/broker-a/' + "9" * 5_000 + '": 1}'}, "expected a queue as"),
+        ({"startingOffsets": '{"orders/broker-a/٣": 1}'}, "expected a queue as"),
         (
             {"startingOffsets": '{"orders": {"0": 17}}'},
-            "'orders' is no queue; one",
+            "expected a queue as TOPIC/BROKER/QUEUE, found 'orders'",
         ),
         ({"startingOffsets": "[" * 100_000}, "earliest or latest, or JSON"),
         ({"startingTimestamp": "yesterday"}, "expected a time with its zone"),
@@ -106,11 +106,17 @@ def test_offsets_are_told_by_queue() -> None:
                 "startingTimestamp": "2026-11-21T08:00:00Z",
                 "endingTimestamp": "2026-11-21T08:30:00+01:00",
             },
-            "endingTimestamp: .* is before startingTimestamp",
+            "endingTimestamp: expected a time after startingTimestamp",
         ),
-        ({"startingOffsets": '{"payments/broker-a/3": 1}'}, "of no topic that is read"),
+        (
+            {"startingOffsets": '{"payments/broker-a/3": 1}'},
+            "belongs to no topic of the option topic",
+        ),
         ({"endingOffsets": "earliest"}, "latest, or JSON"),
-        ({"startingOffsets": "latest", "startingTimestamp": "2026-11-21T00:00:00Z"}, "not both"),
+        (
+            {"startingOffsets": "latest", "startingTimestamp": "2026-11-21T00:00:00Z"},
+            "exclude each other",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(

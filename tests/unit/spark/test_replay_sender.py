@@ -157,4 +157,4 @@ async def test_a_damaged_row_is_not_sent_and_is_told(
         sender = await anyio.to_thread.run_sync(replay, cluster.namesrv_urls[0], rows)
 
     assert (sender.sent, sender.damaged) == (1, 1)
-    assert "orders/broker-a/0/1: it is damaged, and not sent" in capsys.readouterr().err
+    assert "orders/broker-a/0/1: damaged, not sent" in capsys.readouterr().err

@@ -111,8 +111,8 @@ def test_a_topic_that_was_created_again_is_an_error_however_large_it_is(size: in
     offset = following(EMPTY, held(q0=(0, 20)))
 
     told = (
-        r"orders/broker-a/0: topic orders was deleted and created again .*: what the earlier one "
-        rf"held from offset 20 on is lost; the new one has messages 0 to {size - 1}, .*"
+        r"orders/broker-a/0: topic orders was deleted and created again .*: messages of the former "
+        rf"topic from offset 20 are lost; the new topic has messages 0 to {size - 1}, .*"
         r"failOnDataLoss=false"
     )
     with pytest.raises(DataLossError, match=told):
@@ -142,9 +142,7 @@ def test_another_log_is_told_from_another_topic() -> None:
 def test_a_queue_that_ends_before_its_position_is_an_error_and_goes_on_at_its_end() -> None:
     offset = following(EMPTY, held(q0=(0, 20)))
 
-    told = (
-        "expected messages up to offset 19, and the queue ends at 7: its log was cut, or restored"
-    )
+    told = "expected messages up to offset 19, but the queue ends at 7: its log was truncated, or restored"
     with pytest.raises(DataLossError, match=told):
         following(offset, held(q0=(0, 7)))
     later = following(offset, held(q0=(0, 7)), fail=False)
@@ -187,11 +185,14 @@ def test_a_position_without_a_topic_gets_the_one_of_now() -> None:
 @pytest.mark.parametrize(
     ("document", "told"),
     [
-        (17, "of another source: expected an offset with version, first and next, found 17"),
-        ([], "of another source"),
-        ({}, "of another source: .*found {}"),
-        ({"orders": {"0": 17}}, 'of another source: .*found {"orders": {"0": 17}}'),
-        ({"version": 3, "first": {}, "next": {}}, "version 3, and this source reads 2"),
+        (
+            17,
+            "belongs to another source: expected an offset with version, first and next, found 17",
+        ),
+        ([], "belongs to another source"),
+        ({}, "belongs to another source: .*found {}"),
+        ({"orders": {"0": 17}}, 'belongs to another source: .*found {"orders": {"0": 17}}'),
+        ({"version": 3, "first": {}, "next": {}}, "version 3, expected 2"),
         ({"version": 2, "first": {}, "next": {FIRST.text: 20}}, "invalid offset"),
         ({"version": 2, "first": {}, "next": {FIRST.text: {"offset": -1}}}, "found -1"),
         ({"version": 2, "first": {}, "next": {FIRST.text: {"offset": True}}}, "found True"),
@@ -219,7 +220,9 @@ def test_an_offset_of_an_earlier_version_and_one_of_another_topic_are_faults() -
     offset = following(EMPTY, held(q0=(0, 20)))
     assert offset.faults(["orders"]) == []
     [fault] = offset.faults(["payments", "refunds"])
-    assert "the checkpoint is of orders, which the stream of payments, refunds does not" in fault
+    assert (
+        "the checkpoint belongs to orders, which the stream of payments, refunds does not" in fault
+    )
 
 
 def test_retention_that_was_faster_is_an_error() -> None:
@@ -238,7 +241,7 @@ def test_retention_that_was_faster_is_passed_over_if_that_is_allowed() -> None:
 
 
 def test_an_offset_that_does_not_say_where_a_queue_began_is_refused() -> None:
-    with pytest.raises(SourceError, match="does not say where"):
+    with pytest.raises(SourceError, match="does not contain the start of"):
         batch_ranges(EMPTY, StreamOffset({}, {FIRST: Position(3)}))
 
 

@@ -1,1 +1,1 @@
-"""Reports on messages: each makes tables of frames, and a picture of the tables."""
+"""Reports on messages: each computes tables from frames, and a picture of the tables."""

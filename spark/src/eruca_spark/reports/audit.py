@@ -1,4 +1,4 @@
-"""An audit: in every queue, are all messages there, each once, with times that never go back?"""
+"""An audit: does every queue have all its messages, each once, with times that never decrease?"""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from eruca_spark.reports.report import Report, ReportTable, Rows
 
 _QUEUE: Final = ("topic", "broker_name", "queue_id")
 MESSAGE_COLUMNS: Final = (*_QUEUE, "queue_offset", "stored_at", "damage")
-_GAPS_MAX: Final = 1_000  # gaps that are listed
+_GAPS_MAX: Final = 1_000  # maximum number of listed gaps
 _BARS_MAX: Final = 40
 
 
 def audit_report(messages: DataFrame) -> Report:
-    """Return the report. A queue that does not begin at 0 has been shortened by retention."""
+    """Return the report. Retention has shortened a queue that does not begin at 0."""
     rows = messages.select(*MESSAGE_COLUMNS)
     in_order = Window.partitionBy(*_QUEUE).orderBy("queue_offset", "stored_at")
     beside = rows.select(
@@ -60,12 +60,12 @@ def audit_report(messages: DataFrame) -> Report:
 
 
 def is_sound(queue: Row) -> bool:
-    """Tell whether a row of the table of queues shows nothing wrong."""
+    """Tell whether a row of the table of queues has no fault."""
     return not (queue["missing"] or queue["duplicates"] or queue["times_back"] or queue["damaged"])
 
 
 def _draw(rows: dict[str, Rows]) -> Picture:
-    picture = Picture("Audit: red is what is not sound", 1)
+    picture = Picture("Audit: red marks faults", 1)
     queues = sorted(rows["queues"], key=is_sound)[:_BARS_MAX]
     picture.bars(
         "Messages by queue",

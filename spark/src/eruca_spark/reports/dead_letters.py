@@ -1,7 +1,7 @@
 """Dead letters by group, origin and reason.
 
-They lie in the topics ``%DLQ%group``. Their properties tell where they come from and why they are
-there; those that RocketMQ wrote tell less, and their reason is null.
+They are in the topics ``%DLQ%group``. Their properties contain the origin and the reason. Dead
+letters written by RocketMQ have fewer properties, and their reason is null.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _BARS_MAX: Final = 20
 
 
 def dead_letters_report(messages: DataFrame) -> Report:
-    """Return the report on those of *messages* that are dead letters."""
+    """Return the report on the dead letters among *messages*."""
     letters = messages.where(f.col("topic").startswith(PREFIX)).select(
         f.substring("topic", len(PREFIX) + 1, 1_000).alias("consumer_group"),
         _property("DLQ_ORIGIN_TOPIC").alias("origin_topic"),
         _property("ERUCA_DEAD_REASON").alias("reason"),
         f.substring(_property("ERUCA_DEAD_ERROR"), 1, _ERROR_SHOWN).alias("error"),
-        f.col("reconsume_times").alias("attempts"),  # the last one included
+        f.col("reconsume_times").alias("attempts"),  # including the last one
         "stored_at",
         "message_id",
     )

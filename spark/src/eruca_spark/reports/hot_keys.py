@@ -1,4 +1,4 @@
-"""Hot keys and queues: what is used far more than the rest."""
+"""Hot keys and queues: those with far more messages than the others."""
 
 from __future__ import annotations
 

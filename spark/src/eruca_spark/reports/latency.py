@@ -1,10 +1,10 @@
-"""Delivery latency: from making a message to storing it, and from there until groups are past it.
+"""Delivery latency: from the producer to the broker, and from there to each consumer group.
 
-A group is past a message when it has committed an offset beyond it, or has acknowledged it as a
-delivery; that is in the control records of ``ERUCA_SYS_EVENTS``. Messages before a group's start
-are not its own. What no commit has passed yet is the group's backlog. A message that is sent back
-is passed as well: its retries are messages of the retry topic. Retries and dead letters are copies
-that were made long before they were stored, so that says nothing of them.
+A group has passed a message when it has committed a later offset, or has acknowledged its delivery.
+The control records of ``ERUCA_SYS_EVENTS`` contain both. Messages before a group's start do not
+count. Messages that no commit has passed are the group's backlog. A message that was sent back has
+been passed as well: its retries are messages of the retry topic. Retries and dead letters are
+copies of older messages, so their latency to the broker does not count.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ def latency_report(messages: DataFrame, events: DataFrame | None) -> Report:
     """Return the report.
 
     Args:
-        messages: Of any topics; of their columns, ``MESSAGE_COLUMNS``.
-        events: Control records (``EVENT_COLUMNS``) of the same brokers; None: nothing is said of
-            groups.
+        messages: Messages of any topics, with at least ``MESSAGE_COLUMNS``.
+        events: Control records (``EVENT_COLUMNS``) of the same brokers; None: no report on groups.
     """
     own = ~(f.col("topic").startswith("%RETRY%") | f.col("topic").startswith("%DLQ%"))
     stored = messages.where(own & f.col("born_at").isNotNull()).select(
@@ -91,9 +90,9 @@ def _to_passed(messages: DataFrame, events: DataFrame) -> DataFrame:
 def _first_commits(own: DataFrame, commits: DataFrame) -> DataFrame:
     """Return *own* with the time of the first commit beyond each message.
 
-    Commits are laid among the messages, each at the last offset it covers; looking from the end of
-    the queue, the earliest commit at or behind a message is the one. A join by range would compare
-    every message with every commit.
+    Each commit is placed among the messages, at the last offset that it covers. Searching from the
+    end of the queue, the result is the earliest commit at or after a message. A range join would
+    compare every message with every commit.
     """
     both = own.withColumn("committed_at", f.lit(None).cast("timestamp")).unionByName(
         commits.select(
@@ -153,7 +152,7 @@ def acks_of(events: DataFrame) -> DataFrame:
 
 
 def starts_of(events: DataFrame) -> DataFrame:
-    """Return where groups began: consumer_group, queue, ``start_offset``."""
+    """Return the groups' starts: consumer_group, queue, ``start_offset``."""
     told = _told(events, ["starts_resolved"])
     topics = f.explode(f.from_json(f.get_json_object("json", "$.topics"), "ARRAY<ARRAY<STRING>>"))
     starts = f.explode(f.from_json(f.get("met", 1), "ARRAY<ARRAY<STRING>>"))

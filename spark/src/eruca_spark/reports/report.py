@@ -1,6 +1,6 @@
-"""Reports: tables, and a picture of them; shown, and saved as Parquet and PNG.
+"""Reports: tables and a picture of them; shown, and saved as Parquet and PNG.
 
-A report's tables are aggregates: small, whatever they were made of.
+A report's tables are aggregates, so they are small, whatever the input.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from eruca_spark.charts import Picture, printable
 from eruca_spark.parquet import parquet_settings
 
 SHOWN_ROWS: Final = 25  # of a table on the screen
-KEPT_ROWS_MAX: Final = 100_000  # of a table in memory: more would be no aggregate
+KEPT_ROWS_MAX: Final = 100_000  # of a table in memory: a larger one is not an aggregate
 
 Rows = Sequence[Row]
 
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """A table: its name in file names, its title, and its rows in the order they are shown."""
+    """A table: its name in file names, its title, and its rows in display order."""
 
     name: str
     title: str
@@ -36,7 +36,7 @@ class ReportTable:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tables, and how to draw them."""
+    """Tables, and a function that draws them."""
 
     name: str
     title: str
@@ -46,7 +46,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class FinishedReport:
-    """A report's rows by table, and where they are kept."""
+    """A report's rows by table, and the paths of its files."""
 
     rows: dict[str, Rows]
     picture: Path
@@ -54,9 +54,9 @@ class FinishedReport:
 
 
 def finish(spark: SparkSession, report: Report, out: Path, console: Console) -> FinishedReport:
-    """Run a report; show its tables, and keep tables and picture in *out*.
+    """Run a report; show its tables, and save tables and picture in *out*.
 
-    Each table is computed once. A file of an earlier run is replaced.
+    Each table is computed once. Files of an earlier run are replaced.
     """
     rows: dict[str, Rows] = {}
     tables: dict[str, Path] = {}
@@ -70,7 +70,7 @@ def finish(spark: SparkSession, report: Report, out: Path, console: Console) -> 
             frame.coalesce(1).write.mode("overwrite").parquet(str(tables[table.name]))
     picture = out / f"{report.name}.png"
     report.draw(rows).save(picture)
-    console.print(f"\nkept in {out}: {picture.name}, {', '.join(p.name for p in tables.values())}")
+    console.print(f"\nsaved in {out}: {picture.name}, {', '.join(p.name for p in tables.values())}")
     return FinishedReport(rows, picture, tables)
 
 
@@ -81,7 +81,7 @@ def show(console: Console, title: str, columns: Sequence[str], rows: Rows) -> No
     for name in columns:
         values = [row[name] for row in first]
         is_numeric = any(isinstance(value, int | float) for value in values)
-        # Texts may be cut where there is little room, numbers may not.
+        # Texts may be truncated if there is little room, numbers must not.
         widest = max(map(len, shown_column(values)), default=0) if is_numeric else None
         justify: Literal["left", "right"] = "right" if is_numeric else "left"
         table.add_column(name.replace("_", " "), justify=justify, min_width=widest)
@@ -98,12 +98,12 @@ def show(console: Console, title: str, columns: Sequence[str], rows: Rows) -> No
 
 
 def in_utc(collected: datetime) -> datetime:
-    """Return a row's time in UTC; Spark gives it in this process's zone, without saying so."""
+    """Return a row's time in UTC; Spark returns it in the process's zone, without the zone."""
     return collected.astimezone(UTC)
 
 
 def shown_column(values: Sequence[Any]) -> list[str]:
-    """Return the texts of a column's cells: fractions for all of its numbers, or for none."""
+    """Return the texts of a column's cells: decimals for all of its numbers, or for none."""
     has_fractions = any(isinstance(value, float) and not value.is_integer() for value in values)
     return [shown(value, decimals=2 if has_fractions else 0) for value in values]
 

@@ -1,4 +1,4 @@
-"""Spans of time in frames."""
+"""Time spans in frames."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ PERCENTILES: Sequence[tuple[str, float]] = (("p50_ms", 0.5), ("p95_ms", 0.95), (
 
 
 def ms_between(begin: str, end: str) -> Column:
-    """Return the milliseconds from one column's time to another's; negative where clocks differ."""
+    """Return the milliseconds from one column's time to another's; negative if clocks differ."""
     return f.unix_millis(end) - f.unix_millis(begin)
 
 
 def spread(column: str) -> list[Column]:
-    """Return how a column of milliseconds is spread: percentiles, and the largest."""
+    """Return the percentiles and the maximum of a column of milliseconds."""
     named = [
         f.percentile_approx(column, share, 10_000).cast("double").alias(name)
         for name, share in PERCENTILES

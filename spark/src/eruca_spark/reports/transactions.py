@@ -1,8 +1,8 @@
-"""Transactions: how they ended, how long that took, and which are still open.
+"""Transactions: their outcomes, their durations, and those that are still open.
 
-Made of the control records of ``ERUCA_SYS_EVENTS``, see :mod:`eruca.contract.transaction_events`.
-A decision tells of its transaction by itself, so one whose beginning is gone is not lost. Ages are
-as of the last record.
+The input is the control records of ``ERUCA_SYS_EVENTS``, see
+:mod:`eruca.contract.transaction_events`. A decision contains all facts of its transaction, so a
+deleted beginning does not matter. Ages are computed at the time of the last record.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EVENT: Final = (
     "number INT, checks INT, outcome STRING, by STRING, decided_at BIGINT, parked_at BIGINT, "
     "reason STRING"
 )
-_OPEN_MAX: Final = 1_000  # open transactions that are listed
+_OPEN_MAX: Final = 1_000  # listed open transactions
 
 
 def transactions_report(events: DataFrame) -> Report:
@@ -69,7 +69,7 @@ def transactions_report(events: DataFrame) -> Report:
     tables = [
         ReportTable("outcomes", "Transactions by producer group and topic", outcomes),
         ReportTable("checks", "By number of checks", checks),
-        ReportTable("open", "Open ones, the oldest first", still_open),
+        ReportTable("open", "Open transactions, oldest first", still_open),
     ]
     return Report("transactions", "Transactions", tables, _draw)
 
@@ -77,7 +77,7 @@ def transactions_report(events: DataFrame) -> Report:
 def fold(parsed: DataFrame) -> DataFrame:
     """Return one row for each transaction, from its events."""
     decided = f.col("event") == "transaction_decided"
-    at = f.col("log_offset")  # a transaction lives on one broker, whose log is in order
+    at = f.col("log_offset")  # a transaction is on one broker, whose log is ordered
 
     def latest(column: str) -> Column:
         return f.max_by(column, f.when(f.col(column).isNotNull(), at))
