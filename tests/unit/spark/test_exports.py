@@ -107,7 +107,10 @@ def test_a_topic_that_was_created_again_is_no_continuation(service: ExportServic
     planned = [one._replace(topic_id=held[one.queue].topic_id) for one in WANTED]
     service.create_again("orders", {0: 500, 1: 250})
 
-    told = "orders/broker-a/0: messages 50 to 449 .* with their topic, before they were read; to continue with the present messages"
+    told = (
+        "orders/broker-a/0: messages 50 to 449 .* with their topic, before they were read; "
+        "to continue with the present messages"
+    )
     with pytest.raises(DataLossError, match=told):
         read(exports_of(service), planned)
     assert read(exports_of(service, failOnDataLoss="false"), planned) == []

@@ -1,4 +1,4 @@
-"""Options: what is missing, misspelt or impossible applies at once."""
+"""Options: what is missing, misspelt or impossible is refused at once."""
 
 from __future__ import annotations
 

@@ -142,7 +142,10 @@ def test_another_log_is_told_from_another_topic() -> None:
 def test_a_queue_that_ends_before_its_position_is_an_error_and_goes_on_at_its_end() -> None:
     offset = following(EMPTY, held(q0=(0, 20)))
 
-    told = "expected messages up to offset 19, but the queue ends at 7: its log was truncated, or restored"
+    told = (
+        "expected messages up to offset 19, but the queue ends at 7: its log was truncated, "
+        "or restored"
+    )
     with pytest.raises(DataLossError, match=told):
         following(offset, held(q0=(0, 7)))
     later = following(offset, held(q0=(0, 7)), fail=False)
