@@ -4,8 +4,8 @@
  * ISA-L computes with 256 or 512 bits of a vector register and returns without `vzeroupper`, which
  * the x86-64 calling convention leaves to the callee. From then on each SSE instruction must merge
  * its result with an unused upper half. The loops here do not use SSE themselves, but compilers use
- * it for copies, comparisons and digits. After a CRC with 512 bits such a record took 0.2 us longer,
- * three times as long as the CRC itself.
+ * it for copies, comparisons and digits. After a CRC with 512 bits such a record took 0.2 us
+ * longer, three times as long as the CRC itself.
  *
  * Source: Intel 64 and IA-32 Architectures Optimization Reference Manual, "Mixing AVX and SSE".
  */

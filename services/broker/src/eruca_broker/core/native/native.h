@@ -1,11 +1,11 @@
 /*
  * The loops over a batch's records, properties and keys, message by message, in C.
  *
- * These functions only compute. They hold no memory, allocate nothing, and know one error: "not this
- * one". If a record or a text is not plainly valid, they stop and return its number. The calling
- * Python then examines it. It refuses it with the reason, or finds it valid and makes its text
- * readable, and calls again for the rest. So every decision exists in Python as well, and tests
- * compare the two.
+ * These functions only compute. They hold no memory, allocate nothing, and know one error: "not
+ * this one". If a record or a text is not plainly valid, they stop and return its number. The
+ * calling Python then examines it. It refuses it with the reason, or finds it valid and makes its
+ * text readable, and calls again for the rest. So every decision exists in Python as well, and
+ * tests compare the two.
  *
  * Numbers in records and files are big-endian; numbers shared with Python in memory are not.
  */
@@ -152,7 +152,8 @@ struct properties find_properties(const uint8_t *text, uint32_t size);
 
 /*
  * Hash tag and keys, and store them for the next record, whose keys belong to `record`. Keys go to
- * `keys`. Returns 0 and stores nothing if Python must do it: a value is not UTF-8, or room is short.
+ * `keys`. Returns 0 and stores nothing if Python must do it: a value is not UTF-8, or room is
+ * short.
  */
 int hash_properties(const struct properties *properties, uint32_t key_hash_start, uint32_t record,
                     struct found *found, struct found_key *keys);

@@ -1,8 +1,8 @@
 /*
  * Tag and keys of a message, from the text of its properties: name 1 value 2 name 1 value 2 …
  *
- * RocketMQ's rules: a property without a value does not count. Of several with one name the last one
- * counts. The last property needs no 2 behind it. Hashes are Java's, over UTF-16 units.
+ * RocketMQ's rules: a property without a value does not count. Of several with one name the last
+ * one counts. The last property needs no 2 behind it. Hashes are Java's, over UTF-16 units.
  *
  * Source: RocketMQ 5.3, MessageDecoder.string2messageProperties, IndexService.buildIndex,
  * MessageExtBrokerInner.tagsString2tagsCode; Java's String.hashCode.
@@ -166,8 +166,8 @@ EXPORTED uint32_t read_properties(const uint8_t *buffer, const int64_t *starts,
 }
 
 /*
- * Read the properties of one more message into the next of `count` records; keys belong to `record`.
- * Returns whether this was possible.
+ * Read the properties of one more message into the next of `count` records; keys belong to
+ * `record`. Returns whether this was possible.
  */
 EXPORTED uint32_t read_text(const uint8_t *text, uint32_t size, uint32_t key_hash_start,
                             uint32_t record, uint32_t count, struct found *found)

@@ -60,8 +60,8 @@ static int is_longer(struct value value, uint32_t size)
 }
 
 /*
- * Whether a unique id can occur in a path, and `text` contains no U+0000. Python examines an id that
- * begins with a dot or is not ASCII.
+ * Whether a unique id can occur in a path, and `text` contains no U+0000. Python examines an id
+ * that begins with a dot or is not ASCII.
  */
 static int can_be_named(struct value text, struct value unique_id)
 {
@@ -138,9 +138,9 @@ EXPORTED uint32_t read_records(const uint8_t *records, uint32_t count, uint32_t 
 /*
  * Write the broker's fields into `count` records, and their entries for the consume queue.
  *
- * `common` is equal in all records and goes to `common_at`: hosts and store time. The checksums cover
- * everything, so they come last. They have their own loop, because the CRC reads in wide words the
- * bytes that were written in narrow ones: directly after the write, that stalls.
+ * `common` is equal in all records and goes to `common_at`: hosts and store time. The checksums
+ * cover everything, so they come last. They have their own loop, because the CRC reads in wide
+ * words the bytes that were written in narrow ones: directly after the write, that stalls.
  *
  * Each checksum is computed over the whole record, although the body's CRC was computed before.
  * Combining it with the header's takes a multiplication of polynomials, which costs as much as the

@@ -141,9 +141,9 @@ EXPORTED void prove_stored(const uint8_t *buffer, const int64_t *starts, const i
 }
 
 /*
- * Verify records of a queue that fill `total` bytes. `sizes` are the consume queue's, as on the wire.
- * `place` moves behind the last record that is valid and in its place. Returns the number of those:
- * if they do not fill the bytes, the next one is damaged.
+ * Verify records of a queue that fill `total` bytes. `sizes` are the consume queue's, as on the
+ * wire. `place` moves behind the last record that is valid and in its place. Returns the number of
+ * those: if they do not fill the bytes, the next one is damaged.
  */
 EXPORTED uint32_t prove_queued(const uint8_t *record, uint32_t total, const uint8_t *sizes,
                                struct place *place, crc32_function *crc32)
