@@ -1,8 +1,8 @@
-"""Compiles the broker's loops (``eruca_broker/core/native``) while its wheel is built.
+"""Compile the broker's loops (``eruca_broker/core/native``) while its wheel is built.
 
-The library lies beside the package and not in it, so that an editable install has it, too, and the
-source tree stays as it was. The system's C compiler does it, or the one that ``CC`` names; where
-there is none that works, Zig's, which is a wheel like any other.
+The library is beside the package and not in it, so that an editable install has it too, and the
+source tree stays unchanged. The system's C compiler builds it, or the one in ``CC``. If none of
+them works, Zig's does, which is a wheel like any other.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class NativeLibrary(BuildHookInterface):  # type: ignore[type-arg]  # of hatchli
     """Adds the compiled library to the wheel."""
 
     def dependencies(self) -> list[str]:
-        """Ask for Zig where the system has no compiler."""
+        """Require Zig if the system has no compiler."""
         return [] if _system_compiler() else [ZIG]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and say what the wheel is for."""
+        """Compile, and mark the wheel for this platform."""
         self._directory = TemporaryDirectory(prefix="eruca-native-")
         library = Path(self._directory.name) / LIBRARY
         compiler = _system_compiler() or [*ZIG_COMMAND]
@@ -76,7 +76,7 @@ def _works(compiler: list[str]) -> bool:
 
 
 def _compile(compiler: list[str], sources: list[str], library: Path) -> None:
-    # Zig keeps what it has made of its own C library: beside the result, for there may be no home.
+    # Zig caches its compiled C library: beside the result, because there may be no home directory.
     caches = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(library.parent))
     subprocess.run(
         [*compiler, *FLAGS, "-o", str(library), *sources],

@@ -28,7 +28,7 @@ def store_host_of(settings: BrokerSettings, addresses: Sequence[Address]) -> Hos
             return Host.parse(settings.store_ip, port)
         except ValueError as error:
             raise StartError(
-                f"ERUCA_BROKER_STORE_IP={settings.store_ip} is no IP address"
+                f"ERUCA_BROKER_STORE_IP={settings.store_ip} is not an IP address"
             ) from error
     if settings.advertised_url is not None:
         default = advertised_urls(settings.advertised_url)["default"]

@@ -138,9 +138,8 @@ async def get_log_record(
         body, compression = plain_body(record, LOG_READ_SIZE_MAX)
         if compression is not None:
             raise NotAcceptableError(
-                f"the body is compressed ({compression}), which the broker cannot undo",
-                fix=f"set the header Accept: {JSON_MEDIA_TYPE}; body.compression says how it is "
-                "to be undone",
+                f"the broker cannot decompress the body ({compression})",
+                fix=f"set the header Accept: {JSON_MEDIA_TYPE}; body.compression names the format",
             )
         return CountedResponse(in_flight, [body], OCTETS_MEDIA_TYPE)
     view, _ = render_log_record(record, body_room=LOG_READ_SIZE_MAX)

@@ -18,4 +18,4 @@ WRITE_REFUSALS: Final[tuple[type[ErucaError], ...]] = (
     StoreFailedError,
     UnavailableError,
 )
-"""Why the store may take no writes for now; all are 503."""
+"""Reasons for which the store accepts no writes now; all are 503."""

@@ -9,7 +9,7 @@ A name server refuses a broker if another one has its name there. A broker that 
 registered nowhere, must not work: no consumer would see its messages
 (:attr:`Registration.refusal`).
 
-Name servers report the ordered topics of other brokers, and get them from brokers after a restart
+Name servers report the ordered topics of other brokers. After a restart they get them from brokers
 (``eruca_namesrv.ordered_topics``), because a broker that is away cannot register them itself. A
 send does not create such a topic here, or its sharding keys would be in two queues.
 

@@ -1,6 +1,6 @@
 """Sending back: a member returns messages that it could not consume, for a later retry.
 
-A request is decided as a whole, in its group's turn, and written at once: all of its messages
+A request is decided as a whole, in its group's turn, and written at once. All of its messages
 become retries or dead letters, or none does. A damaged message becomes a dead letter at once, which
 contains only its place and the damage. A member that no longer holds the queues is refused, because
 another one reads those messages now.

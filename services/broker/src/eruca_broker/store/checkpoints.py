@@ -9,7 +9,7 @@ The order ensures that only durable data is promised::
     4. write       the marks, then the checkpoint
 
 Crash rule: a failed flush is final, as for the log. The kernel may report the next one as a
-success, so there is no further checkpoint; the next start adds the entries after the last one
+success, so there is no further checkpoint. The next start adds the entries after the last one
 again. The log's flushed offset is recorded all the same: damage before it is not a torn tail. Every
 other error loses nothing, such as a full disk without room for a header: the next checkpoint
 completes the work.

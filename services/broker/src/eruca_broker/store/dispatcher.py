@@ -7,8 +7,8 @@ Consume queues are updated at once, since pulls wait for them. The key index fol
 steps, up to ``INDEX_BACKLOG_MAX`` records behind: adding keys in bulk is cheaper. Until then their
 hashes are kept, so that the log need not be read again.
 
-A file that cannot be written delays only itself: its queue, or the index, is marked as lagging
-(:mod:`.queues.lagging`), skipped from then on, and catches up from the log.
+A file that cannot be written delays only itself. Its queue, or the index, is marked as lagging
+(:mod:`.queues.lagging`) and skipped from then on. It catches up from the log.
 
 Source: RocketMQ 5.3, ``DefaultMessageStore.ReputMessageService``, ``CommitLogDispatcher``.
 """

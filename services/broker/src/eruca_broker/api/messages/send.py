@@ -280,8 +280,8 @@ class SendMessages(HotEndpoint[Broker]):
         properties: Annotated[
             list[Annotated[str, Field(pattern="^[^=]+=.+$")]] | None,
             Query(
-                description="A property of its own, as `NAME=VALUE`; may be given several times. "
-                f"{_IN_OCTETS}"
+                description="A property of the message, as `NAME=VALUE`; may be given several "
+                f"times. {_IN_OCTETS}"
             ),
         ] = None,
         idempotency_key: IdempotencyKey = None,

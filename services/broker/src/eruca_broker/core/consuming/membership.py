@@ -8,7 +8,7 @@ alive. Its next heartbeat makes it a member again.
 :data:`MEMBERSHIP` is the table of a client's states.
 
 A group's **generation** grows with each change on which its members must agree, also across
-restarts of the broker: it is the number of the run, followed by a count of changes.
+restarts of the broker. It is the number of the run, followed by a count of changes.
 
 The client id of a **static** member belongs to its latest process. So the broker remembers that
 process after its session is over. If it was only suspended, and another process has taken its place
@@ -335,7 +335,7 @@ class Membership:
         else:
             known.sessions[client_id] = session
         self._member_count += (after is Standing.MEMBER) - (before is Standing.MEMBER)
-        assert known.standing(client_id) is after, "a session does not say what it is"
+        assert known.standing(client_id) is after, "a session without a state"
         assert self._member_count >= 0
 
     def _watch(self, group: str, client_id: str, deadline: float) -> None:

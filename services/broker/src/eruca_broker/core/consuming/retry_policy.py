@@ -2,10 +2,11 @@
 
 A message may be sent back as often as its group allows; then it becomes a dead letter. Before each
 retry there is a delay. If the group has no policy, the delay is a delay level, two above the number
-of earlier retries: 10 s, 30 s, 1 min … 2 h, four and three quarter hours in all for 16 retries.
+of earlier retries: 10 s, 30 s, 1 min … 2 h. That is four and three quarter hours in all for 16
+retries.
 
 Source: RocketMQ 5.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``,
-``SendMessageProcessor. handleRetryAndDLQ``, ``CustomizedRetryPolicy``, ``ExponentialRetryPolicy``,
+``SendMessageProcessor.handleRetryAndDLQ``, ``CustomizedRetryPolicy``, ``ExponentialRetryPolicy``,
 ``ConsumeMessagePopConcurrentlyService``. There a delay that exceeds a ``long`` wraps around and may
 have any value; here it is the policy's longest.
 """

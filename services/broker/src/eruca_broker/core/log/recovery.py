@@ -6,12 +6,13 @@ read. Truncating there would lose acknowledged messages, so recovery refuses and
 unchanged. :func:`walk` only reports where and why it stopped; the store knows which of the two it
 is.
 
-A valid record has a known magic, a size that fits, parts that add up to it, a possible topic, a
-queue and an offset that are not negative, and its own log offset. Its checksum must match or, if
-RocketMQ wrote it without one, its body's CRC. A torn write, a hole of zeros, and stale bytes from
-before an earlier crash each fail one of these checks. One torn record might pass: a record that
-lacks nothing but the end of its properties, its checksum among them. It has zeros there, of which
-the file was made. So a record behind the flushed part that ends in a zero byte is torn.
+A valid record has a known magic, a size that fits, and parts that add up to it. Its topic is
+possible, its queue and offset are not negative, and it names its own log offset. Its checksum must
+match or, if RocketMQ wrote it without one, its body's CRC. A torn write, a hole of zeros, and stale
+bytes from before an earlier crash each fail one of these checks. One torn record might pass: a
+record that lacks nothing but the end of its properties, its checksum among them. It has zeros
+there, of which the file was made. So a record behind the flushed part that ends in a zero byte is
+torn.
 
 Source: RocketMQ 5.3, ``CommitLog.recoverAbnormally``, ``checkMessageAndReturnSize``.
 """

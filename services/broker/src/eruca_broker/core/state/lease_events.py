@@ -29,8 +29,8 @@ class LeasedMessage(msgspec.Struct, frozen=True, array_like=True):
 class DeliveriesLeased(msgspec.Struct, frozen=True, tag="deliveries_leased", tag_field="event"):
     """Messages of one queue were handed out, or passed over; its log offset is their fence.
 
-    Valid only while the queue is at *from_position* and each message that is handed out again has
-    had one attempt less; otherwise it changes nothing at all.
+    It is valid only while the queue is at *from_position* and each redelivered message has had one
+    attempt less. Otherwise it changes nothing at all.
     """
 
     group: str

@@ -4,15 +4,15 @@ Deliveries read a queue from its **position** on. Everything before the position
 out, passed over, or overtaken. The part of it that is not finished is **unfinished**.
 :data:`DELIVERY` is the table of a message's states.
 
-An unfinished message has one record. It contains the attempt (how often it has been handed out),
-the fence (log offset of the event that leased it last, 0 while nobody has it) and the time from
-which it may be handed out again. A lease ends by time without an event.
+An unfinished message has one record. It contains the attempt: how often it has been handed out. It
+contains the fence: the log offset of the event that leased it last, 0 while nobody has it. It
+contains the time from which it may be handed out again. A lease ends by time without an event.
 
 The **committed offset** is the first unfinished message, or the position if there is none. The rest
 of the broker sees only the committed offset, so lag, resets and other kinds of consumers agree. A
-queue without unfinished messages has no record here: its committed offset is enough. If something
-else moves the committed offset, such as a reset, or takes the queue, such as a member with a lock,
-that ends all leases of the queue. Their handles are stale from then on.
+queue without unfinished messages has no record here: its committed offset is enough. A reset moves
+the committed offset, and a member with a lock takes the queue. Both end all leases of the queue.
+Their handles are stale from then on.
 
 Invariants: a message has at most one valid handle. The committed offset passes nothing unfinished.
 Unfinished messages are kept in ascending order of offset, so the first one has the least offset.

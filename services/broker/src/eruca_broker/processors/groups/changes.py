@@ -49,8 +49,8 @@ class GroupChanges:
         """Record events that belong together: all of them or none; they are in effect on return.
 
         The first call since the start also records that a run with changes of groups has begun,
-        from which their generations count, even if there are no other events. If the caller is
-        cancelled, it still waits for the events: its turn must not end before.
+        even if there are no other events. Generations count from there. If the caller is cancelled,
+        it still waits for the events: its turn must not end before.
 
         Raises:
             ErucaError: Writes are refused now, or the events are too large; nothing has changed.

@@ -3,8 +3,8 @@
 Each has a module of its own. Their common parts, a transaction's turn and its one write, are in
 :mod:`eruca_broker.processors.transactions.writes`.
 
-A client that begins or decides is answered by a callback, and nothing is awaited, as for sending:
-the two requests of a transaction should cost no more than two sends.
+A client that begins or decides is answered by a callback, and nothing is awaited, as for sending.
+So the two requests of a transaction cost no more than two sends.
 
 Source: RocketMQ 5.3, ``SendMessageProcessor.handleTransaction``, ``EndTransactionProcessor``.
 """

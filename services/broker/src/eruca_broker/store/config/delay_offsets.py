@@ -3,9 +3,9 @@
 RocketMQ delivers a level's queue in order and stores its position. Eruca knows each pending
 message, and writes the first one of each level for RocketMQ (:mod:`.handover`).
 
-When read, the file records RocketMQ's deliveries: everything before those offsets. Eruca's own
-file is marked and not read: the events contain all of it. Unlike the file, they are truncated with
-the log, by a power failure or a restored backup; the file would then name offsets that have been
+When read, the file records RocketMQ's deliveries: everything before those offsets. Eruca's own file
+is marked and not read: the events contain all of it. Unlike the file, they are truncated with the
+log, by a power failure or a restored backup. The file would then name offsets that have been
 assigned to other messages. For the same reason RocketMQ's file is replaced once it is imported.
 
 Source: RocketMQ 5.3, ``ScheduleMessageService``, ``DelayOffsetSerializeWrapper``.

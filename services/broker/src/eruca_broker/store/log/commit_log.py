@@ -6,8 +6,8 @@ segment. Nothing is acknowledged in between, so a failed ``write`` undoes all of
 it was.
 
 A killed process may leave the beginning of a large write without its end. So the first bytes of a
-write are written last, in a call of their own: data behind zeros is not part of the log, and the
-next start truncates it. A write is in the log as a whole or not at all, unless the power fails.
+write are written last, in a separate call. Data behind zeros is not part of the log, and the next
+start truncates it. A write is in the log as a whole or not at all, unless the power fails.
 
 A record never crosses a segment's end. If one does not fit, a blank record marks the rest of the
 segment, and the log continues in the next one.

@@ -1,12 +1,12 @@
 """One segment of the commit log: a file of fixed length, appended to by one writer.
 
 A segment is named after the log offset of its first byte, in 20 digits, as RocketMQ names its
-mapped files, so that the sorted directory listing is the log. Its length never changes. Its space
-is reserved on creation, so that a full disk fails there, and not in the middle of a record. Only a
+mapped files. So the sorted directory listing is the log. Its length never changes. Its space is
+reserved on creation, so that a full disk fails there, and not in the middle of a record. Only a
 crash at that moment leaves a file that is too short; ``extend`` gives it its length.
 
-It is written by ``pwritev`` and read through a mapping, never the other way round: a store into a
-mapping cannot report a full or failing disk, it kills the process.
+It is written by ``pwritev`` and read through a mapping, never the other way round. A store into a
+mapping cannot report a full or failing disk; it kills the process.
 
 Crash rule: only ``flush`` makes bytes durable. ``cut_tail`` clears the bytes that a crash left
 after the last valid record; otherwise a record from before the crash could follow one from after

@@ -2,9 +2,9 @@
 
 A store opens on a full disk, too. Entries that its queues' files then lack are in the log. But the
 state is folded from the queues, and offsets are assigned from them: so the queues must be complete
-before anything is served. Their entries are held in memory, at most those of the part of the log
-that a start walks, and written as soon as there is room. Once the store is open, a queue whose file
-fails lags instead (:mod:`.lagging`), and its missing entries are not held in memory.
+before anything is served. Their entries are held in memory, and written as soon as there is room.
+They are at most those of the part of the log that a start walks. Once the store is open, a queue
+whose file fails lags instead (:mod:`.lagging`), and its missing entries are not held in memory.
 """
 
 from __future__ import annotations

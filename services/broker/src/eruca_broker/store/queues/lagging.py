@@ -1,8 +1,8 @@
 """Projections that lag: the disk refused to write records of the log to them.
 
-The log is the truth and continues: it is written, flushed and acknowledged even if a file of a
-consume queue or of the key index fails. Of the records that such a file lacks, only the log offset
-of the first one is kept in memory; :meth:`Dispatcher.catch_up` adds them again from the log.
+The log is the truth and continues. It is written, flushed and acknowledged even if a file of a
+consume queue or of the key index fails. Memory keeps only the log offset of the first record that
+such a file lacks. :meth:`Dispatcher.catch_up` adds the missing ones from the log.
 
 Meanwhile a read of missing entries fails with the reason, and no checkpoint includes them.
 """

@@ -3,7 +3,7 @@
 RocketMQ keeps no state of them. A half message is undecided until an op message names its offset in
 the half queue. A system group has committed the progress of its checks in both queues: messages
 before it are finished. Each check stores the half message again, so one transaction may be there
-several times: its latest message counts, and an end of any copy is its end.
+several times. Its latest message counts, and an end of any copy is its end.
 
 The same is true if RocketMQ has used a store of Eruca: then it has decided, checked or abandoned
 pending transactions, and no event reports it. It wrote after the last event, since Eruca records
