@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 DOCUMENT: Final = kept_document("query")
 DEAD: Final = "http://127.0.0.1:1"  # where no broker listens
-ANYTIME: Final[Changes] = {"from": None, "to": None}
+ANYTIME: Final[Changes] = {"since": None, "until": None}
 
 
 @dataclass(frozen=True, slots=True)

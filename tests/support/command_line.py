@@ -56,5 +56,5 @@ class Eruca:
 
     def bodies(self, topic: str, *options: str) -> list[str]:
         """Return what a topic holds, each queue's in order."""
-        shown = self("tail", topic, "--from=earliest", "--no-follow", "-ojson", *options).stdout
+        shown = self("tail", topic, "--start=earliest", "--no-follow", "-ojson", *options).stdout
         return [json.loads(line)["body"]["text"] for line in shown.splitlines()]

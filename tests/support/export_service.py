@@ -78,8 +78,8 @@ class ExportService:
         for queue, (least, most) in sorted(self.queues.items()):
             if queue.topic != topic:
                 continue
-            start = max(least, _offset(query.get("from"), least))
-            end = min(most, _offset(query.get("to"), most))
+            start = max(least, _offset(query.get("since"), least))
+            end = min(most, _offset(query.get("until"), most))
             queues.append(
                 {
                     "broker_name": queue.broker_name,

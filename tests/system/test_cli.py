@@ -315,7 +315,7 @@ def test_a_failure_is_told_while_the_next_row_is_awaited(namesrv_url: str) -> No
 def test_a_line_is_sent_before_the_next_is_written(eruca: Eruca) -> None:
     eruca("topic", "create", "t-slow")
     with (
-        eruca.start("tail", "t-slow", "--from=earliest", "--count=1") as tail,
+        eruca.start("tail", "t-slow", "--start=earliest", "--count=1") as tail,
         eruca.start("send", "--topic=t-slow") as sender,
     ):
         assert sender.stdin is not None
@@ -337,7 +337,7 @@ def test_ctrl_c_while_rows_are_awaited_keeps_what_was_sent(
     eruca("topic", "create", topic)
     with (
         eruca.start("send", f"--topic={topic}") as sender,
-        eruca.start("tail", topic, "--from=earliest", "--count=1") as tail,
+        eruca.start("tail", topic, "--start=earliest", "--count=1") as tail,
     ):
         assert sender.stdin is not None
         sender.stdin.write("before\n")
@@ -359,7 +359,7 @@ def test_a_tail_says_what_it_follows_and_ctrl_c_ends_it_without_a_word(
     topic = f"t-tail-{code}"
     eruca("topic", "create", topic, "--queues=1")
     eruca("send", f"--topic={topic}", "hello")
-    with eruca.start("tail", topic, "--from=earliest") as process:
+    with eruca.start("tail", topic, "--start=earliest") as process:
         assert process.stdout is not None
         assert "hello" in process.stdout.readline()
 
@@ -375,7 +375,7 @@ async def test_a_tail_tells_that_a_broker_is_away_and_goes_on_when_it_is_back() 
     async with LocalCluster(settings=SMALL_STORE) as cluster:
         eruca = Eruca(cluster.namesrv_urls[0])
         await asyncio.to_thread(eruca.piped, "before\n", "send", "--topic=t-away")
-        with eruca.start("tail", "t-away", "--from=earliest") as tail:
+        with eruca.start("tail", "t-away", "--start=earliest") as tail:
             assert tail.stdout is not None
             assert tail.stderr is not None
             assert "following" in await asyncio.to_thread(tail.stderr.readline)
@@ -397,8 +397,8 @@ async def test_a_tail_tells_that_a_broker_is_away_and_goes_on_when_it_is_back() 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["tail", "t-head", "--from=earliest"], "following t-head, 8 queues; Ctrl-C stops\n"),
-        (["log", "follow", "--from=earliest"], ""),
+        (["tail", "t-head", "--start=earliest"], "following t-head, 8 queues; Ctrl-C stops\n"),
+        (["log", "follow", "--start=earliest"], ""),
     ],
 )
 def test_a_reader_that_goes_away_ends_it_without_a_word(
@@ -441,7 +441,7 @@ def test_conditions_and_tags_say_what_is_read(eruca: Eruca, arguments: tuple[str
         eruca("send", "--topic", topic, f"{price}", f"--property=price={price}", f"--tag=t{price}")
 
     def read(*filters: str) -> list[str]:
-        shown = eruca(command, topic, "--from=earliest", "-ojson", *options, *filters).stdout
+        shown = eruca(command, topic, "--start=earliest", "-ojson", *options, *filters).stdout
         return [json.loads(line)["body"]["text"] for line in shown.splitlines()]
 
     assert read("--sql", "price > 15 AND price < 25") == ["20"]
@@ -463,7 +463,7 @@ def test_the_log_is_followed_record_by_record(eruca: Eruca) -> None:
     eruca("send", "--topic=t-log", "in the log", "--tag=x")
 
     found: list[dict[str, Any]] = []
-    with eruca.start("log", "follow", "--broker=broker-b", "--from=earliest", "-ojson") as process:
+    with eruca.start("log", "follow", "--broker=broker-b", "--start=earliest", "-ojson") as process:
         assert process.stdout is not None
         while not (found and found[-1]["topic"] == "t-log"):
             found.append(json.loads(process.stdout.readline()))
@@ -516,7 +516,7 @@ def test_an_output_that_lacks_characters_shows_them_in_another_way(eruca: Eruca)
 
     with eruca.start("doctor") as doctor:
         found, errors = doctor.communicate(timeout=PATIENCE_SECONDS)
-    with eruca.start("tail", "t-ascii", "--from=earliest", "--no-follow") as tail:
+    with eruca.start("tail", "t-ascii", "--start=earliest", "--no-follow") as tail:
         shown, _ = tail.communicate(timeout=PATIENCE_SECONDS)
 
     assert (doctor.returncode, tail.returncode) == (0, 0), errors

@@ -101,7 +101,7 @@ async def test_until_it_is_forgotten_whatever_is_listed_says_that_a_broker_is_aw
         ("scheduled", "list"),
         ("txn", "list"),
         ("message", "find", "--topic=t", "--key=k"),
-        ("tail", "t", "--no-follow", "--from=earliest"),
+        ("tail", "t", "--no-follow", "--start=earliest"),
     ]
     of_one = [
         ("scheduled", "recall", "no-such-id"),

@@ -88,8 +88,8 @@ def test_messages_are_found_by_key_and_by_time_the_newest_first(
 
     by_key = command.json("query", "key", "all", "-t", "t-find")
     one = command("query", "key", "k3", "--topic=t-find", "--bodies").stdout.splitlines()
-    by_time = command.json("query", "time", "-t", "t-find", "--from=1h")
-    before = command("query", "time", "-t", "t-find", "--to=1h")
+    by_time = command.json("query", "time", "-t", "t-find", "--since=1h")
+    before = command("query", "time", "-t", "t-find", "--until=1h")
     by_tag = command("query", "time", "-t", "t-find", "--tag=AA")
 
     for page in (by_key, by_time):
@@ -174,7 +174,7 @@ def test_a_message_that_no_group_has_to_do_with_says_so(
         (["query", "key", "a b", "-t", "x"], "key"),
         (["query", "time", "-t", "a b"], "topic"),
         (["query", "time", "-t", "x", "--cursor=nonsense"], "cursor"),
-        (["query", "time", "-t", "x", "--from=1h", "--to=2h"], "is later than to"),
+        (["query", "time", "-t", "x", "--since=1h", "--until=2h"], "is later than until"),
         (["query", "rebuild", "--yes", "--broker=broker-z"], "broker-z"),
     ],
 )

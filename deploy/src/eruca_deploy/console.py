@@ -134,7 +134,7 @@ def _try_this(plan: ClusterPlan, environment: Mapping[str, str]) -> RenderableTy
     lines += [
         f"{command} topic create orders",
         f"{command} send --topic orders 'order 17' --tag paid --key 17",
-        f"{command} tail orders --from earliest",
+        f"{command} tail orders --start earliest",
         f"{command} status",
         f"curl {plan.brokers[0].url}/v1/topics/orders/queues",
     ]

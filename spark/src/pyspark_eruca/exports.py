@@ -71,9 +71,9 @@ class Exports:
         """
         query = [("partition_rows", str(REQUEST_ROWS_MAX))]  # the partitions are not used
         if starting_at:
-            query.append(("from", starting_at))
+            query.append(("since", starting_at))
         if ending_at:
-            query.append(("to", ending_at))
+            query.append(("until", ending_at))
         held = {}
         for topic in topics:
             plan = self._plan(topic, query)

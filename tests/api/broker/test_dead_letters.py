@@ -95,8 +95,8 @@ async def test_dead_letters_are_listed_and_filtered(client: httpx.AsyncClient) -
     assert await letters(client, limit=2) == everything
     assert await letters(client, limit=1, topic="refunds") == everything[3:]
     assert await letters(client, reason="failed") == everything[:3]
-    assert await letters(client, **{"from": everything[3]["dead_at"]}) == everything[3:]
-    assert await letters(client, to=everything[3]["dead_at"]) == everything[:3]
+    assert await letters(client, **{"since": everything[3]["dead_at"]}) == everything[3:]
+    assert await letters(client, until=everything[3]["dead_at"]) == everything[:3]
     assert everything[1] | {"dead_at": None, "size": None} == {
         "dead_letter_id": 1,
         "origin_topic": "orders",
@@ -116,14 +116,14 @@ async def test_dead_letters_are_listed_and_filtered(client: httpx.AsyncClient) -
 async def test_times_of_which_the_later_comes_first_are_refused(client: httpx.AsyncClient) -> None:
     """As where messages are found: an empty list would say that there is nothing."""
     await give_up(client, "orders", 1)
-    wrong = {"from": "2026-11-22T08:00:00Z", "to": "2026-11-21T08:00:00Z"}
+    wrong = {"since": "2026-11-22T08:00:00Z", "until": "2026-11-21T08:00:00Z"}
 
     listed = await client.get(PATH, params=wrong)
     redriven = await client.post(f"{PATH}:redrive", json={"filter": wrong})
 
     assert (listed.status_code, redriven.status_code) == (422, 422)
-    assert listed.json()["errors"][0]["pointer"] == "/query/from"
-    assert redriven.json()["errors"][0]["pointer"] == "/body/filter/from"
+    assert listed.json()["errors"][0]["pointer"] == "/query/since"
+    assert redriven.json()["errors"][0]["pointer"] == "/body/filter/since"
     assert listed.json()["fix"] == redriven.json()["fix"]
 
 
@@ -345,7 +345,7 @@ async def test_no_group_no_letters(client: httpx.AsyncClient) -> None:
         {"ids": [0], "filter": {}},
         {"ids": [0], "cursor": "MQ"},
         {"filter": {"surprise": 1}},
-        {"filter": {"from": 7}},
+        {"filter": {"since": 7}},
         {"filter": {}, "cursor": "%%%"},
         {"filter": {}, "cursor": "eA"},
         {"filter": {}, "limit": 0},
@@ -380,7 +380,7 @@ async def test_a_cursor_that_no_list_gave_is_pointed_at_where_it_stood(
 
 
 @pytest.mark.parametrize(
-    "query", [{"cursor": "x"}, {"from": "yesterday"}, {"limit": 0}, {"reason": "Not A Word"}]
+    "query", [{"cursor": "x"}, {"since": "yesterday"}, {"limit": 0}, {"reason": "Not A Word"}]
 )
 async def test_a_nonsensical_list_is_refused(
     client: httpx.AsyncClient, query: dict[str, str]

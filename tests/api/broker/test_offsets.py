@@ -249,9 +249,9 @@ async def test_messages_are_found_by_each_key_and_by_id_newest_first(
     assert await found(key="all", limit=2) == ["c", "b"]
     assert await found(key=receipts[1]["message_id"]) == ["b"]
     assert await found(key="nothing") == []
-    assert await found(key="all", **{"from": "2999-01-01T00:00:00Z"}) == []
-    assert await found(key="all", to="2000-01-01T00:00:00Z") == []
-    assert len(await found(key="all", **{"from": receipts[0]["stored_at"]})) == 3
+    assert await found(key="all", **{"since": "2999-01-01T00:00:00Z"}) == []
+    assert await found(key="all", until="2000-01-01T00:00:00Z") == []
+    assert len(await found(key="all", **{"since": receipts[0]["stored_at"]})) == 3
 
 
 async def test_keys_with_one_hash_are_told_apart(client: httpx.AsyncClient) -> None:
@@ -314,11 +314,11 @@ async def test_from_is_part_of_a_span_of_time_and_to_is_not(tmp_path: Path) -> N
             answer = (await client.get("/topics/orders/messages", params=query)).json()
             return "".join(message["body"]["text"] for message in answer["messages"])
 
-        assert await found(**{"from": b}) == "cb"
-        assert await found(to=b) == "a"
-        assert await found(**{"from": a}, to=c) == "ba"
-        assert await found(**{"from": b}, to=b) == ""
-        assert await found(to=c.replace("Z", "5Z")) == "cba"  # half a millisecond later
+        assert await found(**{"since": b}) == "cb"
+        assert await found(until=b) == "a"
+        assert await found(**{"since": a}, until=c) == "ba"
+        assert await found(**{"since": b}, until=b) == ""
+        assert await found(until=c.replace("Z", "5Z")) == "cba"  # half a millisecond later
 
 
 LONG_KEYS = ("k" * 2_000, "k" * KEY_SIZE_MAX, "\N{GRINNING FACE}" * KEY_SIZE_MAX)
@@ -411,8 +411,8 @@ async def test_a_search_answer_ends_where_it_would_be_too_large(client: httpx.As
 @pytest.mark.parametrize(
     "query",
     [
-        *("", "key=", "key=a&limit=0", "key=a&limit=65", "key=a&from=x", "key=a&to=5"),
-        "key=a&from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z",
+        *("", "key=", "key=a&limit=0", "key=a&limit=65", "key=a&since=x", "key=a&until=5"),
+        "key=a&since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z",
     ],
 )
 async def test_a_search_that_is_not_understood_is_422(

@@ -224,9 +224,9 @@ async def test_a_plan_tells_of_a_broker_that_has_messages_of_the_topic_and_is_go
             return told
 
         rest = await until_told(plan, lambda told: told.get("rows") == 3)
-        before = await queried.get(f"/v1/exports/{TOPIC}/plan", to=stored)
-        since = await queried.get(f"/v1/exports/{TOPIC}/plan", **{"from": stored})
-        behind = await queried.get(f"/v1/exports/{TOPIC}/plan", **{"from": later})
+        before = await queried.get(f"/v1/exports/{TOPIC}/plan", until=stored)
+        since = await queried.get(f"/v1/exports/{TOPIC}/plan", **{"since": stored})
+        behind = await queried.get(f"/v1/exports/{TOPIC}/plan", **{"since": later})
         other = await queried.get("/v1/exports/other/plan")
 
     assert (whole["rows"], whole["incomplete"]) == (4, [])

@@ -63,10 +63,10 @@ async def test_a_record_that_was_damaged_when_it_was_read_is_named_wherever_it_m
     async with queried_after_damage(cluster, database_url, is_in_tail=False) as queried:
         pages = [
             await queried.get("/v1/messages", topic="orders", **query)
-            for query in ({}, {"key": "k"}, {"from": "2020-01-01T00:00:00Z"}, {"bodies": True})
+            for query in ({}, {"key": "k"}, {"since": "2020-01-01T00:00:00Z"}, {"bodies": True})
         ]
         elsewhere = await queried.get("/v1/messages", topic="flights")
-        before = await queried.get("/v1/messages", topic="orders", to="2020-01-01T00:00:00Z")
+        before = await queried.get("/v1/messages", topic="orders", until="2020-01-01T00:00:00Z")
         refused = [
             await queried.http.get(f"/v1/messages/{message_id}{way}")
             for message_id in (broken.message_id, broken.offset_message_id)

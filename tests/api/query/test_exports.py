@@ -164,7 +164,9 @@ async def test_a_span_of_time_has_what_was_stored_in_it(tmp_path: Path) -> None:
         times = sorted(table["stored_at"].to_pylist())
         begin, end = times[50], times[150]
 
-        plan = await service.plan("orders", **{"from": begin.isoformat(), "to": end.isoformat()})
+        plan = await service.plan(
+            "orders", **{"since": begin.isoformat(), "until": end.isoformat()}
+        )
 
         assert plan.rows == sum(begin <= time < end for time in times)
         narrowed = await service.table("orders", ranges_of(plan))
@@ -179,8 +181,8 @@ async def test_a_time_between_two_milliseconds_parts_spans_that_adjoin(tmp_path:
         times = sorted(table["stored_at"].to_pylist())
         between = times[0] + timedelta(microseconds=500)
 
-        before = await service.plan("orders", to=between.isoformat())
-        behind = await service.plan("orders", **{"from": between.isoformat()})
+        before = await service.plan("orders", until=between.isoformat())
+        behind = await service.plan("orders", **{"since": between.isoformat()})
 
         assert before.rows == sum(time < between for time in times)
         assert behind.rows == len(times) - before.rows
@@ -191,13 +193,13 @@ async def test_a_span_before_or_behind_everything_is_empty(tmp_path: Path) -> No
         await send(service, "orders", 20)
         now = datetime.now(UTC)
 
-        before = await service.plan("orders", to=(now - timedelta(days=1)).isoformat())
-        behind = await service.plan("orders", **{"from": (now + timedelta(days=1)).isoformat()})
+        before = await service.plan("orders", until=(now - timedelta(days=1)).isoformat())
+        behind = await service.plan("orders", **{"since": (now + timedelta(days=1)).isoformat()})
         whole = await service.plan(
             "orders",
             **{
-                "from": (now - timedelta(days=1)).isoformat(),
-                "to": (now + timedelta(days=1)).isoformat(),
+                "since": (now - timedelta(days=1)).isoformat(),
+                "until": (now + timedelta(days=1)).isoformat(),
             },
         )
 
@@ -463,7 +465,7 @@ async def test_messages_that_are_deleted_but_too_old_to_be_wanted_are_not_missed
         late = table["stored_at"].to_pylist()[-1]
 
         plan = await service.plan(
-            "orders", start=json.dumps({"broker-a/0": 0}), **{"from": late.isoformat()}
+            "orders", start=json.dumps({"broker-a/0": 0}), **{"since": late.isoformat()}
         )
 
         assert plan.queues[0].missing_rows == 0
@@ -490,10 +492,10 @@ async def test_messages_that_are_deleted_but_too_old_to_be_wanted_are_not_missed
         ('orders/plan?start={"broker-a/0":9223372036854775808}', 422, "validation-failed"),
         ('orders/plan?start={"broker-a/7":0}', 404, "queue-not-found"),
         ('orders/plan?start={"broker-z/0":0}', 503, "broker-unreachable"),
-        ("orders/plan?from=yesterday", 422, "validation-failed"),
-        ("orders/plan?from=2026-11-21T08:00:00", 422, "validation-failed"),
+        ("orders/plan?since=yesterday", 422, "validation-failed"),
+        ("orders/plan?since=2026-11-21T08:00:00", 422, "validation-failed"),
         (
-            "orders/plan?from=2026-11-21T08:00:00Z&to=2026-11-20T08:00:00Z",
+            "orders/plan?since=2026-11-21T08:00:00Z&until=2026-11-20T08:00:00Z",
             422,
             "validation-failed",
         ),

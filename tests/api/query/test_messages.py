@@ -162,10 +162,10 @@ async def test_a_key_a_tag_and_a_time_are_matched_exactly(queried: Queried) -> N
     by_both = await queried.get("/v1/messages", topic=TOPIC, tag="AA", key="EWR")
     none = await queried.get("/v1/messages", topic=TOPIC, key="E")
     elsewhere = await queried.http.get("/v1/messages", params={"topic": "other"})
-    until = await queried.get("/v1/messages", topic=TOPIC, to=message["stored_at"])
+    until = await queried.get("/v1/messages", topic=TOPIC, until=message["stored_at"])
     at = datetime.fromisoformat(message["stored_at"])
     later = (at + timedelta(microseconds=500)).isoformat()
-    since = await queried.get("/v1/messages", topic=TOPIC, **{"from": later})
+    since = await queried.get("/v1/messages", topic=TOPIC, **{"since": later})
 
     assert ids(by_key) == [third.message_id, first.message_id]
     assert ids(by_part) == [second.message_id]
@@ -265,10 +265,10 @@ async def test_an_id_that_nobody_has_is_not_found(queried: Queried) -> None:
         ({"topic": "t", "limit": 101, "bodies": True}, "/query/limit"),
         ({"topic": "t", "cursor": "nonsense"}, "/query/cursor"),
         ({"topic": "t", "cursor": "MTox"}, "/query/cursor"),
-        ({"topic": "t", "from": "yesterday"}, "/query/from"),
+        ({"topic": "t", "since": "yesterday"}, "/query/since"),
         (
-            {"topic": "t", "from": "2026-11-22T00:00:00Z", "to": "2026-11-21T00:00:00Z"},
-            "/query/from",
+            {"topic": "t", "since": "2026-11-22T00:00:00Z", "until": "2026-11-21T00:00:00Z"},
+            "/query/since",
         ),
         ({"topic": "t", "group_state": "perhaps"}, "/query/group_state"),
         ({"topic": "t", "group_state": "past"}, "/query/group_state"),

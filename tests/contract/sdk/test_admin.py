@@ -261,7 +261,7 @@ async def test_messages_are_found_by_key_or_unique_id_on_all_brokers(
     assert sorted(m.body.text or "" for m in by_key if m.body is not None) == ["1", "3", "5", "7"]
     assert [m.message_id for m in by_id] == [results[3].message_id]
     assert len(await client.admin.messages_by_key(topic, "1", limit=3)) == 3
-    assert await client.admin.messages_by_key(topic, "1", begin=datetime.now(UTC)) == []
+    assert await client.admin.messages_by_key(topic, "1", since=datetime.now(UTC)) == []
 
 
 async def test_what_is_not_named_of_a_topic_or_a_group_stays_as_it_is(

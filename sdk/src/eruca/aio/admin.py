@@ -375,8 +375,8 @@ class AsyncAdmin:
         topic: str,
         key: str,
         *,
-        begin: datetime | None = None,
-        end: datetime | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         limit: int | None = None,
     ) -> list[PulledMessage]:
         """Return all messages of *topic* with this key or unique id, newest first.
@@ -386,8 +386,8 @@ class AsyncAdmin:
         Args:
             topic: The topic.
             key: A key or the unique id of the messages.
-            begin: Only messages stored at this time or later.
-            end: Only messages stored before this time.
+            since: Only messages stored at this time or later.
+            until: Only messages stored before this time.
             limit: Maximum number of messages, the newest ones; None: no limit.
         """
         if limit is not None:
@@ -403,8 +403,8 @@ class AsyncAdmin:
                     url,
                     topic,
                     key,
-                    begin=begin,
-                    end=end,
+                    since=since,
+                    until=until,
                     limit=min(left, KEY_QUERY_COUNT_MAX),
                     cursor=cursor,
                 )

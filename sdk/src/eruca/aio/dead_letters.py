@@ -77,8 +77,8 @@ class DeadLetters:
         *,
         topic: str | None,
         reason: str | None,
-        begin: datetime | None,
-        end: datetime | None,
+        since: datetime | None,
+        until: datetime | None,
         unanswered: dict[str, ErucaError] | None,
     ) -> AsyncIterator[HeldDeadLetter]:
         """Iterate over the dead letters of *group*, broker by broker, oldest first."""
@@ -87,8 +87,8 @@ class DeadLetters:
         chosen = {
             "topic": topic,
             "reason": reason,
-            "from_": None if begin is None else begin.isoformat(),
-            "to": None if end is None else end.isoformat(),
+            "since": None if since is None else since.isoformat(),
+            "until": None if until is None else until.isoformat(),
         }
         brokers = await self._brokers_of(group, unanswered)
         for broker_name, (url, _) in sorted(brokers.items()):
@@ -110,8 +110,8 @@ class DeadLetters:
         ids: Mapping[str, Sequence[int]] | None,
         topic: str | None,
         reason: str | None,
-        begin: datetime | None,
-        end: datetime | None,
+        since: datetime | None,
+        until: datetime | None,
         per_second: float | None,
         dry_run: bool,
         on_step: Callable[[RedriveStep], object] | None,
@@ -134,7 +134,7 @@ class DeadLetters:
         )
         with checked_request():
             chosen = DeadLetterFilter.model_validate(
-                {"topic": topic, "reason": reason, "from": begin, "to": end}
+                {"topic": topic, "reason": reason, "since": since, "until": until}
             )
             requests = {
                 name: [

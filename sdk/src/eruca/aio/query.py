@@ -70,8 +70,8 @@ class AsyncQuery:
         *,
         key: str | None = None,
         tag: str | None = None,
-        begin: datetime | None = None,
-        end: datetime | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         group: str | None = None,
         group_state: Literal["past", "not_yet"] = "not_yet",
         bodies: bool = False,
@@ -84,8 +84,8 @@ class AsyncQuery:
             topic: The topic.
             key: Only messages with this key; the comparison is exact.
             tag: Only messages with this tag.
-            begin: Only messages stored at this time or later.
-            end: Only messages stored before this time.
+            since: Only messages stored at this time or later.
+            until: Only messages stored before this time.
             group: Only messages that this group has read, or has not read.
             group_state: Which of the two; "past" requires *group*.
             bodies: Whether to include bodies and properties; limits the page to 100 messages.
@@ -100,8 +100,8 @@ class AsyncQuery:
             topic=topic,
             key=key,
             tag=tag,
-            from_=None if begin is None else utc_text(begin),
-            to=None if end is None else utc_text(end),
+            since=None if since is None else utc_text(since),
+            until=None if until is None else utc_text(until),
             group=group,
             group_state=group_state,
             bodies="true" if bodies else None,

@@ -145,10 +145,8 @@ class DeadLetterFilter(Request):
 
     topic: TopicName | None = Field(default=None, description="the topic of origin")
     reason: RetryReason | None = None
-    from_: Moment | None = Field(
-        default=None, alias="from", description="dead at this time or later"
-    )
-    to: Moment | None = Field(default=None, description="dead before this time")
+    since: Moment | None = Field(default=None, description="dead at this time or later")
+    until: Moment | None = Field(default=None, description="dead before this time")
     message_ids: (
         Annotated[
             list[Annotated[str, Field(min_length=1, max_length=255)]],

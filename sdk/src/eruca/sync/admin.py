@@ -252,8 +252,8 @@ class Admin:
         topic: str,
         key: str,
         *,
-        begin: datetime | None = None,
-        end: datetime | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         limit: int | None = None,
     ) -> list[PulledMessage]:
         """Return all messages of *topic* with this key or unique id, newest first.
@@ -263,12 +263,12 @@ class Admin:
         Args:
             topic: The topic.
             key: A key or the unique id of the messages.
-            begin: Only messages stored at this time or later.
-            end: Only messages stored before this time.
+            since: Only messages stored at this time or later.
+            until: Only messages stored before this time.
             limit: Maximum number of messages, the newest ones; None: no limit.
         """
         return self._portal.call(
-            self._twin.messages_by_key, topic, key, begin=begin, end=end, limit=limit
+            self._twin.messages_by_key, topic, key, since=since, until=until, limit=limit
         )
 
     def scheduled(

@@ -195,8 +195,8 @@ class GroupAdmin:
         *,
         topic: str | None = None,
         reason: str | None = None,
-        begin: datetime | None = None,
-        end: datetime | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         unanswered: dict[str, ErucaError] | None = None,
     ) -> Iterator[HeldDeadLetter]:
         """Iterate over the dead letters of *group*, broker by broker, oldest first.
@@ -205,14 +205,14 @@ class GroupAdmin:
             group: The group.
             topic: Only letters that came from this topic.
             reason: Only letters with this reason.
-            begin: Only letters that died at this time or later.
-            end: Only letters that died before this time.
+            since: Only letters that died at this time or later.
+            until: Only letters that died before this time.
             unanswered: Collects the brokers that do not answer, each with its error, if another
                 broker knows the group. None: an unanswered request raises.
         """
         return self._portal.iterate(
             self._twin.dead_letters(
-                group, topic=topic, reason=reason, begin=begin, end=end, unanswered=unanswered
+                group, topic=topic, reason=reason, since=since, until=until, unanswered=unanswered
             )
         )
 
@@ -231,8 +231,8 @@ class GroupAdmin:
         ids: Mapping[str, Sequence[int]] | None = None,
         topic: str | None = None,
         reason: str | None = None,
-        begin: datetime | None = None,
-        end: datetime | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         per_second: float | None = None,
         dry_run: bool = False,
         on_step: Callable[[RedriveStep], object] | None = None,
@@ -247,8 +247,8 @@ class GroupAdmin:
             ids: These letters, by broker name; None: those that the other arguments match.
             topic: Letters that came from this topic.
             reason: Letters with this reason.
-            begin: Letters that died at this time or later.
-            end: Letters that died before this time.
+            since: Letters that died at this time or later.
+            until: Letters that died before this time.
             per_second: Maximum number per second, over all brokers.
             dry_run: Return the counts without sending anything.
             on_step: Called after each request with the outcome of each dead letter. It must not use
@@ -260,8 +260,8 @@ class GroupAdmin:
             ids=ids,
             topic=topic,
             reason=reason,
-            begin=begin,
-            end=end,
+            since=since,
+            until=until,
             per_second=per_second,
             dry_run=dry_run,
             on_step=on_step,

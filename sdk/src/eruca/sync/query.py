@@ -50,8 +50,8 @@ class Query:
         *,
         key: str | None = None,
         tag: str | None = None,
-        begin: datetime | None = None,
-        end: datetime | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         group: str | None = None,
         group_state: Literal["past", "not_yet"] = "not_yet",
         bodies: bool = False,
@@ -64,8 +64,8 @@ class Query:
             topic: The topic.
             key: Only messages with this key; the comparison is exact.
             tag: Only messages with this tag.
-            begin: Only messages stored at this time or later.
-            end: Only messages stored before this time.
+            since: Only messages stored at this time or later.
+            until: Only messages stored before this time.
             group: Only messages that this group has read, or has not read.
             group_state: Which of the two; "past" requires *group*.
             bodies: Whether to include bodies and properties; limits the page to 100 messages.
@@ -77,8 +77,8 @@ class Query:
             topic,
             key=key,
             tag=tag,
-            begin=begin,
-            end=end,
+            since=since,
+            until=until,
             group=group,
             group_state=group_state,
             bodies=bodies,

@@ -127,8 +127,8 @@ class BrokerApi:
         topic: str,
         key: str,
         *,
-        begin: datetime | None,
-        end: datetime | None,
+        since: datetime | None,
+        until: datetime | None,
         limit: int,
         cursor: str | None = None,
     ) -> FoundMessages:
@@ -136,8 +136,8 @@ class BrokerApi:
         target = target_of(
             f"/v1/topics/{path_segment(topic)}/messages",
             key=key,
-            from_=None if begin is None else utc_text(begin),
-            to=None if end is None else utc_text(end),
+            since=None if since is None else utc_text(since),
+            until=None if until is None else utc_text(until),
             limit=limit,
             cursor=cursor,
         )

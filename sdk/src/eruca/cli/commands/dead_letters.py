@@ -78,8 +78,8 @@ async def list_(
             group,
             topic=topic,
             reason=reason,
-            begin=_moment(since),
-            end=_moment(until),
+            since=_moment(since),
+            until=_moment(until),
             unanswered=unanswered,
         )
         async for held in letters:
@@ -181,8 +181,8 @@ async def redrive(
                 ids=_by_broker(letters) if letters else None,
                 topic=topic,
                 reason=reason,
-                begin=_moment(since),
-                end=_moment(until),
+                since=_moment(since),
+                until=_moment(until),
                 per_second=per_second,
                 dry_run=dry_run,
                 on_step=show_step,

@@ -220,9 +220,9 @@ async def _parts(
     found = None if restart else ExportParts.found(target, request)
     if found is not None:
         return found
-    times = {"from": request.since, "to": request.until}
+    times = {"since": request.since, "until": request.until}
     moments = {name: _moment(text) for name, text in times.items() if text is not None}
-    if len(moments) == len(times) and moments["to"] < moments["from"]:
+    if len(moments) == len(times) and moments["until"] < moments["since"]:
         raise typer.BadParameter(f"--until {request.until} is before --since {request.since}")
     query = {name: utc_text(moment) for name, moment in moments.items()}
     plan = await service.plan({**query, "partition_rows": str(PART_ROWS)})

@@ -45,7 +45,7 @@ async def follow(
         str | None, typer.Option("--broker", help="The broker; default: all brokers.")
     ] = None,
     start: Annotated[
-        str, typer.Option("--from", help="Where to begin: earliest, latest or a log offset.")
+        str, typer.Option("--start", help="Where to begin: earliest, latest or a log offset.")
     ] = "latest",
     count: Annotated[
         int | None, typer.Option("--count", "-n", help="Stop after this number of records.", min=1)

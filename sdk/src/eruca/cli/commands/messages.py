@@ -64,15 +64,15 @@ async def find(
     *,
     topic: Annotated[str, typer.Option("--topic", "-t", help="The topic.")],
     key: Annotated[str, typer.Option("--key", "-k", help="A key, or a unique id.")],
-    begin: Annotated[
+    since: Annotated[
         str | None,
         typer.Option(
-            "--from",
+            "--since",
             help="Only messages stored at this time or later: a time, or a span before now.",
         ),
     ] = None,
-    end: Annotated[
-        str | None, typer.Option("--to", help="Only messages stored before this time.")
+    until: Annotated[
+        str | None, typer.Option("--until", help="Only messages stored before this time.")
     ] = None,
     count: Annotated[
         int, typer.Option("--count", "-n", help="Maximum number of messages.", min=1)
@@ -84,7 +84,7 @@ async def find(
     """
     async with session.client() as client:
         found = await client.admin.messages_by_key(
-            topic, key, begin=checked_time(begin), end=checked_time(end), limit=count + 1
+            topic, key, since=checked_time(since), until=checked_time(until), limit=count + 1
         )
         if len(found) > count:
             session.say(

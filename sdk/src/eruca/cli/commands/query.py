@@ -33,16 +33,16 @@ _STATUS_HEADINGS: Final = (
 
 TopicOption = Annotated[str, typer.Option("--topic", "-t", help="The topic.")]
 TagOption = Annotated[str | None, typer.Option("--tag", help="Only messages with this tag.")]
-FromOption = Annotated[
+SinceOption = Annotated[
     str | None,
     typer.Option(
-        "--from",
+        "--since",
         help="Only messages stored at this time or later: a time"
         " (2026-11-01T12:00:00Z), or a span before now (15m).",
     ),
 ]
-ToOption = Annotated[
-    str | None, typer.Option("--to", help="Only messages stored before this time.")
+UntilOption = Annotated[
+    str | None, typer.Option("--until", help="Only messages stored before this time.")
 ]
 GroupOption = Annotated[
     str | None,
@@ -66,8 +66,8 @@ class _Wanted(TypedDict):
     topic: str
     key: str | None
     tag: str | None
-    begin: datetime | None
-    end: datetime | None
+    since: datetime | None
+    until: datetime | None
     group: str | None
     group_state: Literal["past", "not_yet"]
     bodies: bool
@@ -143,8 +143,8 @@ async def key(
     ],
     topic: TopicOption,
     tag: TagOption = None,
-    begin: FromOption = None,
-    end: ToOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     group: GroupOption = None,
     past: PastOption = False,
     bodies: BodiesOption = False,
@@ -152,7 +152,7 @@ async def key(
     cursor: CursorOption = None,
 ) -> None:
     """Find a topic's messages by key, newest first."""
-    wanted = _wanted(topic, tag, begin, end, group, past=past, bodies=bodies, key=key)
+    wanted = _wanted(topic, tag, since, until, group, past=past, bodies=bodies, key=key)
     await _find(session, wanted, count, cursor)
 
 
@@ -160,8 +160,8 @@ async def time(
     session: Session,
     *,
     topic: TopicOption,
-    begin: FromOption = None,
-    end: ToOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     tag: TagOption = None,
     group: GroupOption = None,
     past: PastOption = False,
@@ -171,9 +171,9 @@ async def time(
 ) -> None:
     """Find a topic's messages by store time, newest first.
 
-    Without --from and --to, the topic's newest messages are shown.
+    Without --since and --until, the topic's newest messages are shown.
     """
-    wanted = _wanted(topic, tag, begin, end, group, past=past, bodies=bodies)
+    wanted = _wanted(topic, tag, since, until, group, past=past, bodies=bodies)
     await _find(session, wanted, count, cursor)
 
 
@@ -192,8 +192,8 @@ async def status(session: Session) -> None:
 def _wanted(
     topic: str,
     tag: str | None,
-    begin: str | None,
-    end: str | None,
+    since: str | None,
+    until: str | None,
     group: str | None,
     *,
     past: bool,
@@ -206,8 +206,8 @@ def _wanted(
         topic=topic,
         key=key,
         tag=tag,
-        begin=checked_time(begin),
-        end=checked_time(end),
+        since=checked_time(since),
+        until=checked_time(until),
         group=group,
         group_state="past" if past else "not_yet",
         bodies=bodies,

@@ -74,7 +74,7 @@ async def tail(
     session: Session,
     *,
     topic: TopicArgument,
-    start: Annotated[str, typer.Option("--from", help=START_HELP)] = "latest",
+    start: Annotated[str, typer.Option("--start", help=START_HELP)] = "latest",
     tags: FilterOption = SUBSCRIBE_ALL,
     sql: SqlOption = None,
     count: Annotated[
@@ -141,7 +141,7 @@ async def pull(
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option("--from", help=f"Start without --offset; default: earliest. {START_HELP}"),
+        typer.Option("--start", help=f"Start without --offset; default: earliest. {START_HELP}"),
     ] = None,
     count: Annotated[
         int, typer.Option("--count", "-n", help="Maximum number of messages.", min=1)
@@ -154,7 +154,7 @@ async def pull(
 ) -> None:
     """Show messages of one queue from an offset, once; print the next offset to stderr."""
     if offset is not None and start is not None:
-        raise typer.BadParameter("--offset and --from exclude each other")
+        raise typer.BadParameter("--offset and --start exclude each other")
     begin, wanted = checked_start(start or "earliest"), checked_filter(tags, sql)
     async with session.client() as client:
         queue, held = await _queue(client, topic, broker, queue_id)
@@ -226,7 +226,7 @@ def _check_offset(queue: MessageQueue, held: QueueOffsets, offset: int) -> None:
         raise OffsetOutOfRangeError(
             f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}: expected an"
             f" offset from {first} to {end}, found {offset}",
-            fix=f"give an --offset from {first} to {end}, or --from",
+            fix=f"give an --offset from {first} to {end}, or --start",
             min_offset=first,
             max_offset=end,
         )

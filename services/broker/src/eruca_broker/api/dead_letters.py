@@ -49,11 +49,11 @@ async def list_dead_letters(
         TopicName | None, Query(description="only letters with this topic of origin")
     ] = None,
     reason: Annotated[RetryReason | None, Query()] = None,
-    from_: Annotated[
+    since: Annotated[
         Moment | None,
-        Query(alias="from", description="only letters that became dead at this time or later"),
+        Query(description="only letters that became dead at this time or later"),
     ] = None,
-    to: Annotated[
+    until: Annotated[
         Moment | None, Query(description="only letters that became dead before this time")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
@@ -68,9 +68,9 @@ async def list_dead_letters(
     The list ends where the dead letters ended when its first page was requested. A redriven dead
     letter stays in the list, with `redriven_at`, until retention deletes its segment.
     """
-    check_order(from_, to, pointer="/query/from")
+    check_order(since, until, pointer="/query/since")
     chosen = DeadLetterFilter.model_validate(
-        {"topic": topic, "reason": reason, "from": from_, "to": to}
+        {"topic": topic, "reason": reason, "since": since, "until": until}
     )
     page, following = await broker.dead_letters.page(
         group, chosen, _stretch(cursor, "/query/cursor"), limit=limit
@@ -116,7 +116,7 @@ async def redrive_dead_letters(
     only shows what would happen.
     """
     if request.filter is not None:
-        check_order(request.filter.from_, request.filter.to, pointer="/body/filter/from")
+        check_order(request.filter.since, request.filter.until, pointer="/body/filter/since")
     stretch = _stretch(request.cursor, "/body/cursor")
     if request.before_id is not None:
         end = request.before_id if stretch.end is None else min(stretch.end, request.before_id)

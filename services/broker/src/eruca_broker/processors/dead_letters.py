@@ -338,7 +338,7 @@ def _matches(letter: _Letter, chosen: DeadLetterFilter) -> bool:
     return (
         (chosen.topic is None or letter.origin.topic == chosen.topic)
         and (chosen.reason is None or letter.properties.get(DEAD_REASON) == chosen.reason)
-        and (chosen.from_ is None or dead_at_ms >= ms_not_before(chosen.from_))
-        and (chosen.to is None or dead_at_ms < ms_not_before(chosen.to))
+        and (chosen.since is None or dead_at_ms >= ms_not_before(chosen.since))
+        and (chosen.until is None or dead_at_ms < ms_not_before(chosen.until))
         and (chosen.message_ids is None or letter.properties.get(UNIQ_KEY) in chosen.message_ids)
     )

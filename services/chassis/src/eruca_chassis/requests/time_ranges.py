@@ -7,11 +7,11 @@ from datetime import datetime
 from eruca.contract.errors import ValidationError
 
 
-def check_order(begin: datetime | None, end: datetime | None, *, pointer: str) -> None:
-    """Raise ValidationError, with the *pointer* of the begin, if *end* is earlier than *begin*."""
-    if begin is not None and end is not None and begin > end:
+def check_order(since: datetime | None, until: datetime | None, *, pointer: str) -> None:
+    """Raise ValidationError, with the *pointer* of *since*, if *until* is earlier."""
+    if since is not None and until is not None and since > until:
         raise ValidationError.at(
             pointer,
-            f"{begin.isoformat()} is later than to, {end.isoformat()}",
-            fix="give the earlier time as from",
+            f"{since.isoformat()} is later than until, {until.isoformat()}",
+            fix="set since to the earlier time",
         )

@@ -140,13 +140,13 @@ async def find_messages(
         str | None,
         Query(min_length=1, max_length=KEY_SIZE_MAX, description="compared exactly"),
     ] = None,
-    begin: Annotated[
+    since: Annotated[
         Moment | None,
-        Query(alias="from", description="stored at or after", examples=["2026-11-21T08:00:00Z"]),
+        Query(description="stored at or after", examples=["2026-11-21T08:00:00Z"]),
     ] = None,
-    end: Annotated[
+    until: Annotated[
         Moment | None,
-        Query(alias="to", description="stored before", examples=["2026-11-22T08:00:00Z"]),
+        Query(description="stored before", examples=["2026-11-22T08:00:00Z"]),
     ] = None,
     group: Annotated[
         GroupFilter | None, Query(description="only messages that this group has read, or has not")
@@ -181,7 +181,7 @@ async def find_messages(
             f"records of {topic} are read as events, and cannot be found as messages",
             fix=f"export them, as with eruca export {topic}, or pull them from a broker",
         )
-    check_order(begin, end, pointer="/query/from")
+    check_order(since, until, pointer="/query/since")
     if group_state == "past" and group is None:
         raise _refused(
             "group_state",
@@ -199,8 +199,8 @@ async def find_messages(
         topic=topic,
         key=None if key is None else key.encode(),
         tag=None if tag is None else tag.encode(),
-        from_ms=0 if begin is None else max(ms_not_before(begin), 0),
-        to_ms=OFFSET_MAX if end is None else ms_not_before(end) - 1,
+        from_ms=0 if since is None else max(ms_not_before(since), 0),
+        to_ms=OFFSET_MAX if until is None else ms_not_before(until) - 1,
         group=group,
         group_state=group_state,
         limit=limit,

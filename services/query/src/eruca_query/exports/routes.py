@@ -126,10 +126,8 @@ async def plan(
             examples=['{"broker-a/0": 1000}'],
         ),
     ] = None,
-    from_: Annotated[
-        Moment | None, Query(alias="from", description="stored at or after this time")
-    ] = None,
-    to: Annotated[Moment | None, Query(description="stored before this time")] = None,
+    since: Annotated[Moment | None, Query(description="stored at or after this time")] = None,
+    until: Annotated[Moment | None, Query(description="stored before this time")] = None,
     missing: Annotated[
         MissingRows,
         Query(
@@ -145,12 +143,12 @@ async def plan(
     into partitions of about the same size, each to be read by one request for records. To continue
     later where this plan ends, plan again with each queue's `to_offset` as its `start`.
     """
-    check_order(from_, to, pointer="/query/from")
+    check_order(since, until, pointer="/query/since")
     wish = PlanWish(
         partition_rows=partition_rows,
         start=starts_of(start),
-        from_time=from_,
-        to_time=to,
+        from_time=since,
+        to_time=until,
         missing=missing,
     )
     return await plan_export(await topic_brokers(exports.client, topic), wish, exports.find_missing)

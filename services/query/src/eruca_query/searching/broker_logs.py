@@ -149,7 +149,7 @@ class BrokerLogs:
         return all(await asyncio.gather(*map(lacks, known.urls.values())))
 
     async def by_key(
-        self, broker_name: str, topic: str, key: str, *, begin: datetime | None, limit: int
+        self, broker_name: str, topic: str, key: str, *, since: datetime | None, limit: int
     ) -> KeyAnswer | Fault:
         """Return a topic's messages with a key or id from a broker's own index."""
         url = (await self.brokers()).urls.get(broker_name)
@@ -157,7 +157,7 @@ class BrokerLogs:
             return Fault("broker_unreachable", NOT_REGISTERED)
         try:
             found = await self._api.messages_by_key(
-                url, topic, key, begin=begin, end=None, limit=limit
+                url, topic, key, since=since, until=None, limit=limit
             )
             messages = [found_of(broker_name, message) for message in found.messages]
             return KeyAnswer(messages, found.is_complete)
@@ -189,7 +189,7 @@ class BrokerLogs:
         async def ask(topic: str) -> KeyAnswer | Fault:
             async with places:
                 return await self.by_key(
-                    broker_name, topic, unique_id, begin=None, limit=KEY_QUERY_COUNT_MAX
+                    broker_name, topic, unique_id, since=None, limit=KEY_QUERY_COUNT_MAX
                 )
 
         answers = await asyncio.gather(*(ask(config.topic) for config in listed.topics))

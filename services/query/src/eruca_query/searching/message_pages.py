@@ -259,7 +259,7 @@ class MessagePages:
             its = serving.get(name)
             since = None if its is None or its.stored_ms is None else moment(its.stored_ms)
             return await self._logs.by_key(
-                name, query.topic, key, begin=since, limit=KEY_QUERY_COUNT_MAX
+                name, query.topic, key, since=since, limit=KEY_QUERY_COUNT_MAX
             )
 
         found: list[FoundMessage] = []

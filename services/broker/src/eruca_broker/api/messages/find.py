@@ -51,18 +51,16 @@ async def find_messages(
             examples=["UA1545"],
         ),
     ],
-    begin: Annotated[
+    since: Annotated[
         Moment | None,
         Query(
-            alias="from",
             description="only messages stored at this time or later",
             examples=["2026-11-21T08:00:00Z"],
         ),
     ] = None,
-    end: Annotated[
+    until: Annotated[
         Moment | None,
         Query(
-            alias="to",
             description="only messages stored before this time",
             examples=["2026-11-22T08:00:00Z"],
         ),
@@ -80,13 +78,13 @@ async def find_messages(
     have the key. A page ends with `limit` messages, or earlier if the bodies would make it too
     large. Messages stored meanwhile do not shift pages.
     """
-    check_order(begin, end, pointer="/query/from")
+    check_order(since, until, pointer="/query/since")
     records, damaged = broker.finder.by_key(
         topic,
         key,
         count_max=limit + 1,  # the last one only shows that there are more
-        begin_ms=0 if begin is None else ms_not_before(begin),
-        end_ms=OFFSET_MAX if end is None else ms_not_before(end) - 1,
+        begin_ms=0 if since is None else ms_not_before(since),
+        end_ms=OFFSET_MAX if until is None else ms_not_before(until) - 1,
         before_offset=_log_offset(cursor),
     )
     found = []
