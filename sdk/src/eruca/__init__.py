@@ -11,9 +11,9 @@ loaded at its first use. So the services, which need only the contract, load not
 
 from __future__ import annotations
 
+import ast
 from importlib import import_module
-from importlib.util import find_spec
-from types import SimpleNamespace
+from pkgutil import get_data
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -21,29 +21,21 @@ if TYPE_CHECKING:
 
 
 def _homes_of_public_names() -> dict[str, str]:
-    """Return the module of each public name, without importing any of them.
-
-    The imports in ``eruca.public_names`` run with an ``__import__`` that only records them.
-    """
-    homes: dict[str, str] = {}
-
-    def record(
-        module: str, _globals: object, _locals: object, names: tuple[str, ...], _level: int
-    ) -> SimpleNamespace:
-        homes.update(dict.fromkeys(names, module))
-        return SimpleNamespace(**dict.fromkeys(names))
-
-    spec = find_spec(f"{__name__}.public_names")
-    assert spec is not None
-    code = spec.loader.get_code(spec.name)  # type: ignore[union-attr] # all loaders of code have it
-    exec(code, {"__builtins__": {"__import__": record}})
-    return dict(sorted(homes.items()))
+    """Return the module of each public name: the imports of ``public_names.py``, read, not run."""
+    source = get_data(__name__, "public_names.py")
+    assert source is not None, "the package is installed without its sources"
+    return {
+        name.name: node.module
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__" and node.module
+        for name in node.names
+    }
 
 
 _HOMES: Final = _homes_of_public_names()
 
 if not TYPE_CHECKING:  # type checkers know it from the import above
-    __all__ = list(_HOMES)
+    __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> object:

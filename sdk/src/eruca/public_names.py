@@ -40,6 +40,7 @@ from eruca.contract.errors import FilterSyntaxError as FilterSyntaxError
 from eruca.contract.errors import GroupNotFoundError as GroupNotFoundError
 from eruca.contract.errors import IdempotencyKeyReusedError as IdempotencyKeyReusedError
 from eruca.contract.errors import KeyNotFoundError as KeyNotFoundError
+from eruca.contract.errors import MessageDamagedError as MessageDamagedError
 from eruca.contract.errors import MessageNotFoundError as MessageNotFoundError
 from eruca.contract.errors import NameServerSettlingError as NameServerSettlingError
 from eruca.contract.errors import NameServersUnreachableError as NameServersUnreachableError

@@ -345,6 +345,7 @@ class AsyncAdmin:
             ValidationError: The text is not a message id.
             RecordNotFoundError: The text is a unique id, no live broker has its store host, or no
                 record starts at its offset.
+            MessageDamagedError: The record at its offset is damaged.
         """
         try:
             host, log_offset = decode_offset_id(offset_message_id)

@@ -244,6 +244,7 @@ class Admin:
             ValidationError: The text is not a message id.
             RecordNotFoundError: The text is a unique id, no live broker has its store host, or no
                 record starts at its offset.
+            MessageDamagedError: The record at its offset is damaged.
         """
         return self._portal.call(self._twin.message_by_offset_id, offset_message_id)
 

@@ -7,6 +7,7 @@ repeated: the kernel may have dropped the pages, and would report success for th
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 
 class FlushError(OSError):
@@ -19,10 +20,7 @@ def flush_data(descriptor: int) -> None:
     Raises:
         FlushError: Some of it may be lost.
     """
-    try:
-        os.fdatasync(descriptor)
-    except OSError as error:
-        raise FlushError(error.errno, error.strerror) from error
+    _flush(os.fdatasync, descriptor)
 
 
 def flush_directory(descriptor: int) -> None:
@@ -31,7 +29,11 @@ def flush_directory(descriptor: int) -> None:
     Raises:
         FlushError: Some of them may be lost.
     """
+    _flush(os.fsync, descriptor)
+
+
+def _flush(function: Callable[[int], None], descriptor: int) -> None:
     try:
-        os.fsync(descriptor)
+        function(descriptor)
     except OSError as error:
         raise FlushError(error.errno, error.strerror) from error

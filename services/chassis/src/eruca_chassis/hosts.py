@@ -24,9 +24,9 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
 
 from eruca.contract.errors import RequestError, UnknownHostError
+from eruca.contract.errors.shown import shown
 
 _PORT_MAX: Final = 65_535
-_SHOWN_SIZE_MAX: Final = 80  # characters of a refused host in an error text
 _KNOWN_MAX: Final = 256  # cached values of Host
 _HOST: Final = re.compile(
     rb"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)(?:%[A-Za-z0-9._~%-]+)?\]"  # curl sends the zone, too
@@ -131,5 +131,4 @@ def _is_ipv4(name: str) -> bool:
 
 
 def _shown(host: bytes) -> str:
-    text = host.decode("latin-1")
-    return repr(text if len(text) <= _SHOWN_SIZE_MAX else text[: _SHOWN_SIZE_MAX - 1] + "…")
+    return repr(shown(host.decode("latin-1")))

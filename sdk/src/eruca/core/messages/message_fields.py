@@ -20,6 +20,7 @@ from eruca.contract.errors import (
     TooLargeError,
     ValidationError,
 )
+from eruca.contract.errors.shown import shown
 from eruca.contract.limits import (
     BODY_SIZE_MAX,
     DELAY_LEVEL_MAX,
@@ -274,5 +275,4 @@ def _text_fault(text: str) -> str | None:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _VALUE_SHOWN else f"{text[:_VALUE_SHOWN]}…"
+    return shown(repr(value), _VALUE_SHOWN)

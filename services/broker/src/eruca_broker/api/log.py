@@ -9,7 +9,12 @@ import msgspec
 import structlog
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from eruca.contract.errors import NotAcceptableError, OverloadedError, RecordNotFoundError
+from eruca.contract.errors import (
+    MessageDamagedError,
+    NotAcceptableError,
+    OverloadedError,
+    RecordNotFoundError,
+)
 from eruca.contract.fields import Offset, WaitSeconds
 from eruca.contract.limits import LOG_READ_SIZE_DEFAULT, LOG_READ_SIZE_MAX
 from eruca.contract.messages import DamagedRecord, LogAnswer, LogRecordView
@@ -115,7 +120,7 @@ async def read_log(
         description="The record, as stored in the log or in JSON; or only its message's body.",
         beside=(_LOG, in_octets(OCTETS_MEDIA_TYPE)),
     )
-    | problems(RecordNotFoundError, NotAcceptableError, OverloadedError),
+    | problems(RecordNotFoundError, MessageDamagedError, NotAcceptableError, OverloadedError),
 )
 async def get_log_record(
     request: Request,

@@ -21,8 +21,15 @@ class Damage(NamedTuple):
         return f"at log offset {self.log_offset}: {self.reason}"
 
 
-def damaged_record(log_offset: int, fault: object) -> RecordNotFoundError:
+class RecordDamagedError(RecordNotFoundError):
+    """A record is where it was expected, and damaged.
+
+    A reader that needs its content treats it like a missing one.
+    """
+
+
+def damaged_record(log_offset: int, fault: object) -> RecordDamagedError:
     """Return the error for a request that needs the record at *log_offset*, which has *fault*."""
-    return RecordNotFoundError(
+    return RecordDamagedError(
         f"the record at log offset {log_offset} is damaged: {fault}", fix=RESTORE_FIX
     )

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from eruca.contract.errors import MessageDamagedError
 from eruca.contract.records import Record
 from eruca_broker.core.consuming.held_pulls import Position
+from eruca_broker.core.damage import RecordDamagedError
 from eruca_broker.processors.held_requests import LOG_FEED, HeldRequests
 from eruca_broker.store.log_reader import LogRead
 from eruca_broker.store.message_store import MessageStore
@@ -48,15 +50,15 @@ class LogFeed:
         """Return the record at *log_offset*.
 
         Raises:
-            RecordNotFoundError: None starts there.
+            MessageDamagedError: It is damaged.
+            RecordNotFoundError: No record starts there.
         """
-        return self._store.record(log_offset)
+        try:
+            return self._store.record(log_offset)
+        except RecordDamagedError as error:
+            raise MessageDamagedError(error.detail, fix=error.fix) from error
 
     def raw_record(self, log_offset: int) -> memoryview:
-        """Return the bytes of the record at *log_offset*.
-
-        Raises:
-            RecordNotFoundError: None starts there.
-        """
-        self._store.record(log_offset)  # its error names the fault
+        """Return the bytes of the record at *log_offset*; raises like :meth:`record`."""
+        self.record(log_offset)  # its error names the fault
         return self._store.raw_record(log_offset)

@@ -24,6 +24,7 @@ from eruca.contract.errors import (
     UnavailableError,
     ValidationError,
 )
+from eruca.contract.errors.shown import shown
 from eruca.contract.limits import BROKER_TOPIC_COUNT_MAX, QUEUE_COUNT_DEFAULT
 from eruca.contract.names import (
     TOPIC_NAME_FIX,
@@ -414,8 +415,7 @@ def check_topic_name(name: str) -> None:
 
 def name_error(kind: str, name: str, fault: NameFault, *, fix: str) -> ValidationError:
     """Return the error for a *name* in the path that is not a possible name of a topic or group."""
-    shown = name if len(name) <= 80 else name[:79] + "…"
-    detail = f"{kind}: {shown!r} {fault.said}"
+    detail = f"{kind}: {shown(name)!r} {fault.said}"
     return ValidationError(detail, errors=[{"pointer": f"/path/{kind}", "detail": detail}], fix=fix)
 
 

@@ -47,18 +47,7 @@ class Checkpoints:
         self._directory = directory
         self._queues = queues
         self._index = index
-        self._queues_error: FlushError | None = None  # their files may have lost pages
-        self._index_error: FlushError | None = None
-
-    @property
-    def queues_error(self) -> FlushError | None:
-        """The flush of a consume queue that failed and ended all checkpoints, or None."""
-        return self._queues_error
-
-    @property
-    def index_error(self) -> FlushError | None:
-        """The flush of the key index that failed and ended all checkpoints, or None."""
-        return self._index_error or self._index.flush_error
+        self.queues_error: FlushError | None = None  # of the flush that ended all checkpoints
 
     def reach(self, log_offset: int, timestamp: int) -> Reach:
         """Take the work that makes the projections durable up to *log_offset*.
@@ -71,7 +60,7 @@ class Checkpoints:
             FlushError: An earlier flush of theirs failed; there is no further checkpoint.
         """
         queues, index = self._queues.take_unflushed(), self._index.take_unflushed()
-        if (failed := self.queues_error or self.index_error) is not None:
+        if (failed := self.queues_error or self._index.flush_error) is not None:
             raise FlushError(failed.errno, unflushed_reason(failed))
         marks = Marks(log_offset, self._queues.marks(), self._index.marks())
         return Reach(log_offset, timestamp, marks, queues, index)
@@ -112,12 +101,12 @@ class Checkpoints:
         try:
             queues.sync()
         except FlushError as error:
-            self._queues_error = error
+            self.queues_error = error
             raise
         try:
             index.sync()
         except FlushError as error:
-            self._index_error = error
+            self._index.flush_error = error
             raise
 
 

@@ -445,7 +445,7 @@ class MessageStore:
         """Return the progress of each projection, and its fault if it has one."""
         unflushed = {
             "consume_queues": self._checkpoints.queues_error,
-            "key_index": self._checkpoints.index_error,
+            "key_index": self._index.flush_error,
         }
         return [
             projection.or_failure(unflushed.get(projection.name))

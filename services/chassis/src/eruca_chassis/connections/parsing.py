@@ -8,11 +8,11 @@ from typing import Final
 import httptools
 
 from eruca.contract.errors import RequestError, UnknownMethodError
+from eruca.contract.errors.shown import shown
 
 # A method is a token, and a space follows (RFC 9110 section 9.1, RFC 9112 section 3). Of a head
 # that arrives in pieces, the piece in which the parser stops may end before that.
 _METHOD: Final = re.compile(rb"[\r\n]*(?P<method>[!#$%&'*+.^_`|~0-9A-Za-z-]+)(?P<end> |\Z)")
-_SHOWN_SIZE_MAX: Final = 80  # characters of an unknown method in an error text
 
 
 def new_parser(callbacks: object) -> httptools.HttpRequestParser:
@@ -52,6 +52,5 @@ def unreadable(error: httptools.HttpParserError, piece: bytes, *, is_first: bool
 
 def _unknown_method(method: bytes) -> UnknownMethodError:
     name = method.decode()
-    shown = name if len(name) <= _SHOWN_SIZE_MAX else name[: _SHOWN_SIZE_MAX - 1] + "…"
-    detail = f"the method {shown} is unknown" if name else "the request's method is unknown"
+    detail = f"the method {shown(name)} is unknown" if name else "the request's method is unknown"
     return UnknownMethodError(detail)

@@ -21,8 +21,9 @@ from fastapi.dependencies.models import Dependant
 from pydantic.fields import FieldInfo
 
 from eruca.contract.errors import ValidationError
+from eruca.contract.errors.shown import shown
 from eruca_chassis.requests.parameters import refused_parameters
-from eruca_chassis.requests.validation import VALUE_SIZE_MAX, pointer_to
+from eruca_chassis.requests.validation import pointer_to
 
 _Read: TypeAlias = Callable[[str], Any]
 
@@ -107,7 +108,7 @@ class HeadReader:
 
 def fault(part: str, name: str, detail: str) -> ValidationError:
     """Return the error for one value in a *part* of a request: ``query``, ``path``, ``body/…``."""
-    return ValidationError.at(f"/{part}{pointer_to((_shown(name),))}", detail)
+    return ValidationError.at(f"/{part}{pointer_to((shown(name),))}", detail)
 
 
 def _reader(part: str, name: str, declared: FieldInfo) -> _Read:
@@ -147,7 +148,7 @@ def _choice_reader(part: str, name: str, choices: Mapping[str, Any]) -> _Read:
 
     def read(text: str) -> Any:  # noqa: ANN401 - one of the choices
         if text not in choices:
-            raise fault(part, name, f"expected {expected}, found {_shown(text)!r}")
+            raise fault(part, name, f"expected {expected}, found {shown(text)!r}")
         return choices[text]
 
     return read
@@ -164,7 +165,7 @@ def _integer_reader(part: str, name: str, least: int, most: int) -> _Read:
         if is_number and least <= (value := int(text)) <= most:
             return value
         expected = f"a whole number from {least} to {most}"
-        raise fault(part, name, f"expected {expected}, found {_shown(text)!r}")
+        raise fault(part, name, f"expected {expected}, found {shown(text)!r}")
 
     return read
 
@@ -175,10 +176,6 @@ def _number_reader(part: str, name: str, least: float, most: float) -> _Read:
         if least <= value <= most:
             return value
         expected = f"a number from {least:.15g} to {most:.15g}"
-        raise fault(part, name, f"expected {expected}, found {_shown(text)!r}")
+        raise fault(part, name, f"expected {expected}, found {shown(text)!r}")
 
     return read
-
-
-def _shown(text: str) -> str:
-    return text if len(text) <= VALUE_SIZE_MAX else text[: VALUE_SIZE_MAX - 1] + "…"

@@ -18,7 +18,8 @@ import msgspec
 from fastapi import Request
 
 from eruca.contract.errors import MalformedBodyError
-from eruca_chassis.requests.validation import VALUE_SIZE_MAX, unreadable_body
+from eruca.contract.errors.shown import shown
+from eruca_chassis.requests.validation import unreadable_body
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 
@@ -70,9 +71,8 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        shown = twice if len(twice) <= VALUE_SIZE_MAX else twice[: VALUE_SIZE_MAX - 1] + "…"
         raise MalformedBodyError(
-            f"an object in the body has the member {json.dumps(shown)} twice",
+            f"an object in the body has the member {json.dumps(shown(twice))} twice",
             fix="give each member of an object once",
         )
     return members

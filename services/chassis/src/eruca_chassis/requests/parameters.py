@@ -17,8 +17,9 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.params import Query
 
 from eruca.contract.errors import ValidationError
+from eruca.contract.errors.shown import shown
 from eruca_chassis.readiness import GATED_PREFIX
-from eruca_chassis.requests.validation import ERROR_COUNT_MAX, VALUE_SIZE_MAX, pointer_to
+from eruca_chassis.requests.validation import ERROR_COUNT_MAX, pointer_to
 
 _NONE_KNOWN: Final = "leave it out: this operation has no query parameters"
 
@@ -51,7 +52,7 @@ async def check_parameters(request: Request) -> None:
 def refused_parameters(wrong: Sequence[str], known: Collection[str]) -> ValidationError:
     """Return the error for parameters that an operation does not have, or that are given twice."""
     errors = [
-        {"pointer": pointer_to(("query", _shown(name))), "detail": _fault(name, known)}
+        {"pointer": pointer_to(("query", shown(name))), "detail": _fault(name, known)}
         for name in wrong[:ERROR_COUNT_MAX]  # close matches are expensive: bound their number
     ]
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
@@ -65,7 +66,7 @@ def refused_parameters(wrong: Sequence[str], known: Collection[str]) -> Validati
 def _fault(name: str, known: Collection[str]) -> str:
     if name in known:
         return "it is given twice"
-    near = nearest_name(_shown(name), known)
+    near = nearest_name(shown(name), known)
     return f"unknown parameter{f'; did you mean {near!r}?' if near else ''}"
 
 
@@ -77,7 +78,3 @@ def nearest_name(name: str, known: Collection[str]) -> str | None:
     words = sorted(name.split("_"))
     same_words = [one for one in known if sorted(one.split("_")) == words]
     return next(iter(same_words or get_close_matches(name, known, n=1)), None)
-
-
-def _shown(name: str) -> str:
-    return name if len(name) <= VALUE_SIZE_MAX else name[: VALUE_SIZE_MAX - 1] + "…"

@@ -10,11 +10,11 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from eruca.contract.errors import RequestError, ValidationError
+from eruca.contract.errors.shown import shown
 
 _ABSOLUTE: Final = re.compile(rb"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<host>[^/?]*)")
 _BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _ESCAPED_SLASH: Final = re.compile(rb"%2[Ff]")
-_SHOWN_SIZE_MAX: Final = 80  # characters of a segment in an error text
 _HOW_TO_ESCAPE: Final = (
     "percent-encode special characters as UTF-8 (%XX), and a percent sign as %25"
 )
@@ -59,11 +59,10 @@ def has_escaped_slash(path: bytes) -> bool:
 def escaped_slash(path: bytes) -> ValidationError:
     """Return the error for a raw path with a slash inside a name."""
     segment = next(filter(_ESCAPED_SLASH.search, path.split(b"/")))
-    text = segment.decode("ascii", "replace")
-    shown = text if len(text) <= _SHOWN_SIZE_MAX else text[: _SHOWN_SIZE_MAX - 1] + "…"
+    name = shown(segment.decode("ascii", "replace"))
     return ValidationError.at(
         "/path",
-        f"{shown} contains a slash (%2F), and no name at this path may",
+        f"{name} contains a slash (%2F), and no name at this path may",
         fix="use a name without a slash; do not escape a slash that separates segments",
     )
 

@@ -18,9 +18,9 @@ from eruca.contract.errors import (
     UnsupportedMediaTypeError,
     ValidationError,
 )
+from eruca.contract.errors.shown import shown
 
 ERROR_COUNT_MAX: Final = 32  # entries of ``errors``; the first are the ones to fix first
-VALUE_SIZE_MAX: Final = 80  # characters of a refused value in an error text
 EXAMPLE_SIZE_MAX: Final = 300  # characters of an example; a longer one would hide the fault
 
 _MESSAGES: Final = {  # instead of pydantic's, which name Python types
@@ -122,5 +122,4 @@ def _detail(fault: Mapping[str, Any]) -> str:
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=repr)
-    return text if len(text) <= VALUE_SIZE_MAX else text[: VALUE_SIZE_MAX - 1] + "…"
+    return shown(json.dumps(value, ensure_ascii=False, default=repr))

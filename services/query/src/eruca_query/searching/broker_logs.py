@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from eruca.contract.errors import (
     ErucaError,
+    MessageDamagedError,
     RecordNotFoundError,
     TopicNotFoundError,
     TransportError,
@@ -113,8 +114,8 @@ class BrokerLogs:
     async def record(self, broker_name: str, log_offset: int) -> LogRecordView | Fault | None:
         """Return a record; None if the log has no record there, or no longer.
 
-        A damaged record is a fault. A broker answers for it as for a missing one; the feed of its
-        log distinguishes the two.
+        A damaged record is a fault. If the damage hides where it begins, the broker does not find
+        it; the feed of its log tells whether one is there.
         """
         url = (await self.brokers()).urls.get(broker_name)
         if url is None:
@@ -122,6 +123,8 @@ class BrokerLogs:
         try:
             try:
                 return await self._api.record(url, log_offset)
+            except MessageDamagedError as error:
+                return Fault("damaged", error.detail)
             except RecordNotFoundError as error:
                 block = await self._read(url, broker_name, log_offset, size_max=1)
                 return Fault("damaged", error.detail) if log_offset in block.damaged else None

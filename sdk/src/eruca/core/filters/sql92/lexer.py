@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from eruca.contract.errors import FilterSyntaxError
+from eruca.contract.errors.shown import shown
 
 _EXCERPT_SIZE: Final = 32  # characters; a text may be as long as the filter
 _END_EXCERPT: Final = "the end of the filter"
@@ -93,7 +94,7 @@ _OTHER_HINT: Final = "names of properties consist of the letters a to z, digits,
 
 def excerpt(text: str) -> str:
     """Return *text*, cut to what fits into a message."""
-    return text if len(text) <= _EXCERPT_SIZE else text[: _EXCERPT_SIZE - 1] + "…"
+    return shown(text, _EXCERPT_SIZE)
 
 
 def unexpected(token: Token, detail: str, fix: str | None = None) -> FilterSyntaxError:

@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from isal import isal_zlib
 
 from eruca.contract.errors import MalformedBatchError, TooLargeError, ValidationError
+from eruca.contract.errors.shown import shown
 from eruca.contract.limits import BODY_SIZE_MAX, KEY_SIZE_MAX, PROPERTIES_SIZE_MAX
 from eruca.contract.properties import (
     KEYS,
@@ -60,7 +61,6 @@ _CHECKSUM_ROOM: Final = CHECKSUM_ROOM.encode()
 _STORED_PROPERTIES_SIZE_MAX: Final = PROPERTIES_SIZE_MAX + CHECKSUM_SIZE
 
 _UNIQUE_ID: Final = f"{UNIQ_KEY}{NAME_SEPARATOR}".encode()
-_SHOWN_SIZE_MAX: Final = 80  # characters of a property's name that are shown
 
 _crc32 = isal_zlib.crc32  # about ten times zlib's speed at 1 KiB
 
@@ -171,10 +171,9 @@ def _fault_of_zero(properties: bytes, index: int) -> ValidationError:
     separator = PROPERTY_SEPARATOR.encode()
     part = next(part for part in properties.split(separator) if b"\0" in part)
     name = part.split(NAME_SEPARATOR.encode())[0].decode("utf-8", "replace")
-    shown = name if len(name) <= _SHOWN_SIZE_MAX else name[: _SHOWN_SIZE_MAX - 1] + "…"
     return ValidationError.at(
         f"/body/records/{index}/properties",
-        f"{shown!r}: a property's name or value must not contain U+0000",
+        f"{shown(name)!r}: a property's name or value must not contain U+0000",
         fix="remove that character, or put the value into the body",
     )
 

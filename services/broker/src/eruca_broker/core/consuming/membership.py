@@ -31,6 +31,7 @@ from enum import StrEnum
 from typing import Final
 
 from eruca.contract.errors import ClientIdInUseError, SubscriptionConflictError
+from eruca.contract.errors.shown import shown
 from eruca_broker.core.state.group_events import Subscribed
 from eruca_broker.core.state.group_state import Group, LockOwner
 from eruca_chassis.machines import Machine
@@ -438,5 +439,4 @@ def _differences(group: Sequence[Subscribed], member: Sequence[Subscribed]) -> I
 def _shown(entry: Subscribed | None) -> str:
     if entry is None:
         return "none"
-    text = entry.filter if len(entry.filter) <= 80 else entry.filter[:79] + "…"
-    return f"{entry.filter_type} {text!r}"
+    return f"{entry.filter_type} {shown(entry.filter)!r}"

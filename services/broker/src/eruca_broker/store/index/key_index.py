@@ -115,7 +115,7 @@ class KeyIndex:
         resume_offset: Log offset from which records must be put again because of that, or None.
         unproved: Digest by name of the full files that are not verified since a crash, all of which
             are still part of the index.
-        flush_error: The flush that failed while a file was sealed between two checkpoints, or None.
+        flush_error: The failed flush of a file, at a checkpoint or when it was sealed, or None.
     """
 
     def __init__(

@@ -1,0 +1,12 @@
+"""Repeat a refused text in an error, without repeating a megabyte of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SHOWN_SIZE_MAX: Final = 80  # characters of a refused text in an error
+
+
+def shown(text: str, size_max: int = SHOWN_SIZE_MAX) -> str:
+    """Return *text*, cut to *size_max* characters, the last of which says so."""
+    return text if len(text) <= size_max else text[: size_max - 1] + "…"
