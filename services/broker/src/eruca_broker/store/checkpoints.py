@@ -76,7 +76,9 @@ class Checkpoints:
             FlushError: A flush of theirs failed; there is no further checkpoint.
             OSError: A file could not be opened or written; the next call retries.
         """
-        assert flushed_offset >= reach.log_offset, "a power cut would leave entries of no record"
+        assert flushed_offset >= reach.log_offset, (
+            "a power failure would leave entries of no record"
+        )
         await finished_in_thread(partial(self._flush, reach.queues, reach.key_index))
         # The index's timestamp is for RocketMQ, which must not trust a file without its slots;
         # Eruca finds the index's end in its own files.

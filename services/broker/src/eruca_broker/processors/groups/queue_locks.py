@@ -317,8 +317,8 @@ def check_ends(
         raise ValidationError(
             next(iter(behind.values())),
             errors=errors_at(pointer, behind, member="/offset"),
-            fix="commit the next offset to be read, the queue's end at most; whoever has read "
-            "further has read what a power cut took, or another topic of that name",
+            fix="commit the next offset to read, at most the queue's end; a reader beyond it has "
+            "read messages that a power failure took, or another topic of that name",
         )
 
 

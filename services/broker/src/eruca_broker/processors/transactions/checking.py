@@ -1,8 +1,7 @@
 """Check a transaction that nobody decides, and expire it when its checks are used up.
 
-The broker decides whether a check is due, and which number it has. So no check is made twice,
-whoever makes it and whatever it remembers. An expired transaction is rolled back, and parked where
-an operator can see it.
+The broker decides whether a check is due, and which number it has. So no check is made twice, no
+matter who makes it. An expired transaction is rolled back, and parked where an operator can see it.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Loaded(NamedTuple):
 
 
 def load(directory: Path, known: Mapping[str, Group] | None = None) -> Loaded:
-    """Return the content of a store's files, whoever wrote them; a missing file adds nothing.
+    """Return the content of a store's files, no matter who wrote them; skip missing files.
 
     In an imported store this content exists nowhere else. So a file that RocketMQ was writing when
     it was killed is read from its backup, and damage is an error.

@@ -39,7 +39,7 @@ class Checkpoint(NamedTuple):
     queues_timestamp: int
     index_timestamp: int
     projected_offset: int  # bytes from the start of the log
-    flushed_offset: int  # the same, or more: else a power cut would leave entries of no record
+    flushed_offset: int  # the same, or more: else a power failure would leave entries of no record
 
 
 def read_checkpoint(directory: Path) -> Checkpoint | None:
