@@ -50,7 +50,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
         version="1",
         routers=[router, hot_router(Hot("GET", "/hot/raise/{name}", raise_hot))],
     )
-    app.open_hot_routes(None)
+    app.open_routes()
     async with client_of(app) as client:
         yield client
 

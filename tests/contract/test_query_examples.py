@@ -133,7 +133,7 @@ async def _(stage: Stage) -> Changes:
 @SCENES.add("forgetBroker", 204)
 async def _(stage: Stage) -> None:
     """With a broker that was read once, and is not there any more."""
-    async with stage.queried.service.instance.database.transaction() as connection:
+    async with stage.queried.database.transaction() as connection:
         await connection.execute(insert(brokers).values(broker_name="broker-b"))
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from eruca_postgres.database import Database
 from eruca_postgres.positions import write_position
 from eruca_txn_checker.projection.tables import SCHEMA
 from support.checkers import Checked, checked_by
@@ -108,7 +109,7 @@ async def _(checked: Checked) -> Changes:
 @SCENES.add("forgetBroker", 204)
 async def _(checked: Checked) -> None:
     """With a broker that was read once, and is not there any more."""
-    async with checked.app.state.checker.instance.database.transaction() as connection:
+    async with checked.app.parts[Database].transaction() as connection:
         await write_position(connection, "broker-b", 7, end_offset=7)
 
 

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from eruca_chassis.start import StartError
 from eruca_postgres.migrations import _lock_key, upgrade
 from eruca_postgres.tables import log_positions
-from eruca_query.app import MIGRATIONS as QUERY_MIGRATIONS
-from eruca_txn_checker.app import MIGRATIONS as CHECKER_MIGRATIONS
+from eruca_query.wiring import MIGRATIONS as QUERY_MIGRATIONS
+from eruca_txn_checker.wiring import MIGRATIONS as CHECKER_MIGRATIONS
 from support.postgres import EXAMPLE
 from support.waiting import wait_until
 

@@ -47,13 +47,13 @@ from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.migrations import upgrade
 from eruca_postgres.settings import sqlalchemy_url
 from eruca_postgres.tables import metadata as shared_tables
-from eruca_query.app import MIGRATIONS
 from eruca_query.projection.chunks import ChunkLimits
 from eruca_query.projection.forgotten import drop_broker
 from eruca_query.projection.message_projection import MessageProjection, ProjectionCounts
 from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.projection.tables import PARTITIONED, SCHEMA, metadata
 from eruca_query.projection.upkeep import Upkeep
+from eruca_query.wiring import MIGRATIONS
 from support.clocks import ManualClock
 from support.postgres import drop_schema, embedded_server
 

@@ -11,7 +11,6 @@ from sqlalchemy import exc, text
 from eruca_postgres.database import Database
 from eruca_postgres.migrations import upgrade
 from eruca_postgres.settings import sqlalchemy_url
-from eruca_query.app import MIGRATIONS
 from eruca_query.projection.chunks import (
     ChunkLimits,
     drop_partitions,
@@ -21,6 +20,7 @@ from eruca_query.projection.chunks import (
 from eruca_query.projection.name_numbers import NameNumbers
 from eruca_query.projection.tables import SCHEMA, brokers, builds
 from eruca_query.searching.read_view import read_view
+from eruca_query.wiring import MIGRATIONS
 from support.postgres import drop_schema
 
 pytestmark = pytest.mark.anyio

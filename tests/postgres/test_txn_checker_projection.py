@@ -27,7 +27,6 @@ from eruca_postgres.forgetting import begin_forgetting, being_forgotten
 from eruca_postgres.migrations import upgrade
 from eruca_postgres.settings import sqlalchemy_url
 from eruca_postgres.tables import metadata as shared_tables
-from eruca_txn_checker.app import MIGRATIONS
 from eruca_txn_checker.checking.producers import Producers
 from eruca_txn_checker.checking.questions import Questions
 from eruca_txn_checker.core.check_ids import check_id_of
@@ -57,6 +56,7 @@ from eruca_txn_checker.projection.forgotten import ForgottenRows
 from eruca_txn_checker.projection.listing import find_rows, page_of
 from eruca_txn_checker.projection.producer_rows import note_seen, reachable_groups
 from eruca_txn_checker.projection.tables import SCHEMA, metadata, transactions
+from eruca_txn_checker.wiring import MIGRATIONS
 from support.clocks import ManualClock
 from support.postgres import drop_schema
 from support.waiting import until_told

@@ -21,11 +21,22 @@ from eruca.contract.records import (
     layout_of,
 )
 from eruca.contract.wire import BATCH_MAGIC, BATCH_PREAMBLE, RECORDS_MEDIA_TYPE
-from eruca_broker.api.dependencies import Broker
 from eruca_broker.app import create_app
+from eruca_broker.processors.budgets import ConsumeBudget, SendBudget
+from eruca_broker.processors.dead_letters import DeadLetters
+from eruca_broker.processors.deliveries.deliveries import Deliveries
+from eruca_broker.processors.groups.members import Members
+from eruca_broker.processors.groups.work import GroupWork
+from eruca_broker.processors.held_requests import HeldRequests
+from eruca_broker.processors.scheduled import Scheduled
+from eruca_broker.processors.timers import Timers
+from eruca_broker.processors.transactions.carrying import TransactionCarrier
+from eruca_broker.processors.transactions.views import TransactionViews
 from eruca_broker.settings import BrokerSettings
+from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
+from eruca_chassis.parts import Parts
 
 JSON = {"content-type": "application/json"}
 RECORDS = {"content-type": RECORDS_MEDIA_TYPE}
@@ -55,10 +66,27 @@ def client_of(app: ServiceApp) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, base_url="http://localhost/v1")
 
 
-def broker_of(app: ServiceApp) -> Broker:
-    """Return what *app* has wired up."""
-    broker: Broker = app.state.broker
-    return broker
+class BrokerParts:
+    """The parts of a running broker that tests look at."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.store = parts[MessageStore]
+        self.held = parts[HeldRequests]
+        self.timers = parts[Timers]
+        self.members = parts[Members]
+        self.group_work = parts[GroupWork]
+        self.deliveries = parts[Deliveries]
+        self.dead_letters = parts[DeadLetters]
+        self.scheduled = parts[Scheduled]
+        self.transaction_views = parts[TransactionViews]
+        self.transaction_carrier = parts[TransactionCarrier]
+        self.in_flight = parts[SendBudget]
+        self.consume_in_flight = parts[ConsumeBudget]
+
+
+def broker_of(app: ServiceApp) -> BrokerParts:
+    """Return the parts of the broker that *app* is."""
+    return BrokerParts(app.parts)
 
 
 def rot(app: ServiceApp, body: bytes) -> None:

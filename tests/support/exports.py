@@ -105,8 +105,10 @@ def export_app(settings: QuerySettings, holders: Holders | None = None) -> Servi
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
         async with (
             AsyncClient(settings.namesrv_urls, timeout_seconds=TIMEOUT_SECONDS) as client,
-            exports_of(app, client, settings, find_missing) as app.state.exports,
+            exports_of(app, client, settings, find_missing) as exports,
         ):
+            app.parts.add(exports)
+            app.open_routes()
             app.readiness.ready()
             yield
 
@@ -158,7 +160,7 @@ async def export_service(
         async with httpx.AsyncClient(base_url=url) as http:
             # The listener is bound, but its lifespan may still begin.
             assert (await http.get("/readyz")).status_code == 200
-            exports: Exports = app.state.exports
+            exports = app.parts[Exports]
             yield ExportService(url, (host, port), exports, server, exports.client, http, holders)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from eruca_chassis.connections.exchange import Exchange
 from eruca_chassis.connections.hot import Step
@@ -23,16 +23,15 @@ class Hot(NamedTuple):
 
 
 def hot_router(*routes: Hot) -> HotRouter:
-    """Return a router with *routes*; ``open_hot_routes`` opens them, by whatever it is given."""
+    """Return a router with *routes*; ``open_routes`` opens them."""
     router = HotRouter()
     for number, route in enumerate(routes):
         router.hot(route.method, route.path)(_endpoint(f"hot{number}", route))
     return router
 
 
-def _endpoint(name: str, route: Hot) -> type[HotEndpoint[Any]]:
+def _endpoint(name: str, route: Hot) -> type[HotEndpoint]:
     functions = {
-        "__init__": lambda self, service: None,
         "read": staticmethod(lambda head: None),
         "admit": staticmethod(route.admit),
         "handle": staticmethod(route.handle),

@@ -118,7 +118,7 @@ async def in_process_cluster(
             server, (host, port) = await stack.enter_async_context(serving(app, its_settings))
             urls.append(f"http://{host}:{port}")
             servers[urls[-1]] = server
-            name_servers.append(app.state.name_server)
+            name_servers.append(app.parts[NameServer])
         apps: dict[str, ServiceApp] = {}
         broker_urls: dict[str, str] = {}
         store_dirs: dict[str, Path] = {}

@@ -12,8 +12,10 @@ from sqlalchemy import text
 
 import eruca
 from eruca_chassis.app import ServiceApp
+from eruca_postgres.broker_shares import BrokerShares
+from eruca_postgres.database import Database
 from eruca_query.app import create_app
-from eruca_query.service import QueryService
+from eruca_query.projection.broker_work import FollowedBroker
 from eruca_query.settings import QuerySettings
 from support.in_process_cluster import InProcessCluster
 from support.services import serving
@@ -39,10 +41,14 @@ class Queried:
     is_following: bool = True
 
     @property
-    def service(self) -> QueryService:
-        """What the application works with."""
-        service: QueryService = self.app.state.service
-        return service
+    def shares(self) -> BrokerShares[FollowedBroker]:
+        """The brokers that it follows."""
+        return self.app.parts[BrokerShares[FollowedBroker]]
+
+    @property
+    def database(self) -> Database:
+        """The read model's."""
+        return self.app.parts[Database]
 
     async def get(self, path: str, **params: Any) -> dict[str, Any]:  # noqa: ANN401
         """Return a good answer."""
@@ -54,10 +60,10 @@ class Queried:
     async def stop_following(self) -> None:
         """Have somebody else hold all claims for longer than a test may take."""
         names = [group.broker_name for group in await self.client.admin.brokers()]
-        async with self.service.instance.database.transaction() as connection:
+        async with self.database.transaction() as connection:
             for name in names:
                 await connection.execute(_TAKE_CLAIM, {"name": name})
-        await until(lambda: not self.service.shares.work)
+        await until(lambda: not self.shares.work)
         self.is_following = False
 
     async def caught_up(self) -> None:

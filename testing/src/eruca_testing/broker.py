@@ -27,12 +27,16 @@ from starlette.types import ASGIApp
 
 import eruca
 from eruca.core.messages.record_batch import decode_messages
-from eruca_broker.api.dependencies import Broker
 from eruca_broker.app import create_app
+from eruca_broker.processors.groups.work import GroupWork
+from eruca_broker.processors.status import Identity
+from eruca_broker.processors.timers import Timers
 from eruca_broker.settings import BrokerSettings
+from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.asgi import Receive, Scope, Send
 from eruca_chassis.clock import SystemClock
 from eruca_chassis.logging import logging_as_guest
+from eruca_chassis.parts import Parts
 from eruca_chassis.serving import EmbeddedServer, embedded
 from eruca_deploy.ports import free_ports
 from eruca_namesrv.app import create_app as create_namesrv_app
@@ -103,12 +107,12 @@ class InMemoryBroker:
     @property
     def namesrv_urls(self) -> list[str]:
         """Return the name server's URL in a list, as clients take it."""
-        return [self._parts.namesrv_url]
+        return [self._here.namesrv_url]
 
     @property
     def url(self) -> str:
         """Return the broker's own URL, for plain HTTP."""
-        return _url(self._parts.server)
+        return _url(self._here.server)
 
     def messages(self, topic: str) -> list[eruca.ReceivedMessage]:
         """Return the messages of *topic* in the order of storing; none if it does not exist.
@@ -116,7 +120,7 @@ class InMemoryBroker:
         Delayed messages, and those of undecided transactions, are not in their topic yet. Retries
         are in ``%RETRY%group``, dead letters in ``%DLQ%group``.
         """
-        return self._thread.call(_messages(self._parts.broker, topic))
+        return self._thread.call(_messages(self._here.parts, topic))
 
     def advance(self, seconds: float) -> None:
         """Set the broker's clock forward, and wait until all delays within *seconds* have ended.
@@ -138,7 +142,7 @@ class InMemoryBroker:
         Raises:
             TimeoutError: There were fewer within *timeout* seconds.
         """
-        self._thread.call(_wait_delayed(self._parts.broker, count, timeout))
+        self._thread.call(_wait_delayed(self._here.parts[MessageStore], count, timeout))
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -147,7 +151,7 @@ class InMemoryBroker:
         Its connections are closed, and it accepts no other; it keeps its messages. The name server
         still lists it.
         """
-        server = self._parts.server
+        server = self._here.server
         self._thread.call(server.go_away())
         try:
             yield
@@ -155,25 +159,27 @@ class InMemoryBroker:
             self._thread.call(server.come_back())
 
     @property
-    def _parts(self) -> _Running:
+    def _here(self) -> _Running:
         assert self._running is not None, "the broker runs within its `with` block"
         return self._running
 
     async def _advance(self, seconds: float) -> None:
-        broker = self._parts.broker
+        parts = self._here.parts
+        store, timers = parts[MessageStore], parts[Timers]
         self._clock.ahead_ms += round(seconds * 1_000)
         await asyncio.sleep(0)  # let a message being stored keep the time before the change
-        pending = broker.store.timers
-        while await broker.timers.fire() or pending.held_count:  # noqa: ASYNC110 - no event
+        pending = store.timers
+        while await timers.fire() or pending.held_count:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0)  # the broker's own loop is delivering some of them
-        for group in broker.store.state.groups:
-            broker.group_work.watchers.wake_group(group)  # held requests look for deliveries again
+        watchers = parts[GroupWork].watchers
+        for group in store.state.groups:
+            watchers.wake_group(group)  # held requests look for deliveries again
 
 
 class _Running(NamedTuple):
     namesrv_url: str
     server: EmbeddedServer  # the broker's
-    broker: Broker
+    parts: Parts  # the broker's
 
 
 class _ForwardClock(SystemClock):
@@ -215,10 +221,10 @@ class _InStep:
     A test that then consumes it would fail on a busy machine.
     """
 
-    def __init__(self, app: ASGIApp, name_server: NameServer, brokers: Sequence[Broker]) -> None:
+    def __init__(self, app: ASGIApp, names: Parts, stores: Sequence[MessageStore]) -> None:
         self._app = app
-        self._name_server = name_server
-        self._brokers = brokers  # empty until the broker runs
+        self._names = names  # the name server's parts
+        self._stores = stores  # empty until the broker runs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "GET":  # but not the broker's registration
@@ -229,11 +235,11 @@ class _InStep:
         await self._app(scope, receive, send)
 
     def _is_behind(self) -> bool:
-        table = self._name_server.table
+        table = self._names[NameServer].table
         known = {
             topic.name
-            for broker in self._brokers
-            for topic in broker.store.state.topics.values()
+            for store in self._stores
+            for topic in store.state.topics.values()
             if not topic.is_system
         }
         return table.broker_count > 0 and known != set(table.topics())
@@ -249,9 +255,8 @@ async def _serving(
         port=0, expected_brokers=name, expected_services="", stop_seconds=1
     )
     namesrv_app = create_namesrv_app(namesrv_settings)
-    name_server: NameServer = namesrv_app.state.name_server
-    brokers: list[Broker] = []
-    namesrv_app.add_middleware(_InStep, name_server=name_server, brokers=brokers)
+    stores: list[MessageStore] = []
+    namesrv_app.add_middleware(_InStep, names=namesrv_app.parts, stores=stores)
     async with embedded(namesrv_app, namesrv_settings) as namesrv:
         # Not a port that the kernel may assign to a client's connection while the broker is away.
         [port] = free_ports(_HOST, 1)
@@ -259,9 +264,9 @@ async def _serving(
         broker_settings = _BrokerSettings(**{**settings, **places, "namesrv_urls": _url(namesrv)})
         broker_app = create_app(broker_settings, clock)
         async with embedded(broker_app, broker_settings) as server:
-            await _registered(name_server)
-            brokers.append(broker_app.state.broker)
-            yield _Running(_url(namesrv), server, broker_app.state.broker)
+            await _registered(namesrv_app.parts[NameServer])
+            stores.append(broker_app.parts[MessageStore])
+            yield _Running(_url(namesrv), server, broker_app.parts)
 
 
 async def _registered(name_server: NameServer) -> None:
@@ -275,8 +280,8 @@ def _url(server: EmbeddedServer) -> str:
     return f"http://{host}:{port}"
 
 
-async def _messages(broker: Broker, topic: str) -> list[eruca.ReceivedMessage]:
-    store, name = broker.store, broker.identity.broker_name
+async def _messages(parts: Parts, topic: str) -> list[eruca.ReceivedMessage]:
+    store, name = parts[MessageStore], parts[Identity].broker_name
     known = store.state.topics.get(topic)
     if known is None:
         return []
@@ -294,8 +299,8 @@ async def _messages(broker: Broker, topic: str) -> list[eruca.ReceivedMessage]:
     return sorted(found, key=lambda message: message.log_offset)
 
 
-async def _wait_delayed(broker: Broker, count: int, timeout: float) -> None:
-    pending = broker.store.timers
+async def _wait_delayed(store: MessageStore, count: int, timeout: float) -> None:
+    pending = store.timers
     try:
         async with asyncio.timeout(timeout):
             while len(pending) < count:  # noqa: ASYNC110 - no event tells of a timer

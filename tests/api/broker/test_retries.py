@@ -150,7 +150,7 @@ async def test_after_a_clock_was_set_back_a_retry_waits_as_long_as_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     behind = WrongClock(ahead_seconds=-3_600)
-    monkeypatch.setattr(broker_of(app).clock, "now_ms", behind.now_ms)
+    monkeypatch.setattr(broker_of(app).group_work.clock, "now_ms", behind.now_ms)
 
     answer = await member.send_back(place(0))
 

@@ -10,10 +10,11 @@ from unittest.mock import AsyncMock, Mock
 import psutil
 import pytest
 
-from eruca_broker import app
+from eruca_broker import wiring
 from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.processors.transactions.carrying import TransactionCarrier
 from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.app import ServiceApp
 from support.brokers import client_of, open_broker
 from support.limits import open_files_limit
 
@@ -23,8 +24,8 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize(
     ("owner", "name", "fails"),
     [
-        (app, "wire", Mock),
-        (app, "BrokerMetrics", Mock),
+        (wiring, "_compose", Mock),
+        (ServiceApp, "telling", Mock),
         (TransactionCarrier, "carry_imported", AsyncMock),
         (TimerLoop, "start", Mock),
     ],

@@ -84,7 +84,7 @@ PARTS = Hot("POST", "/v1/things/{name}/parts", post_parts, admit=admit_parts)
 
 @asynccontextmanager
 async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
-    app.open_hot_routes(None)
+    app.open_routes()
     app.readiness.ready()
     yield
 

@@ -48,7 +48,7 @@ def post_part(exchange: Exchange) -> None:
 
 @asynccontextmanager
 async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
-    app.open_hot_routes(None)
+    app.open_routes()
     app.readiness.ready()
     yield
 

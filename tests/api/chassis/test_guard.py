@@ -58,7 +58,7 @@ class Parts:
 
     @asynccontextmanager
     async def _lifespan(self, app: ServiceApp) -> AsyncIterator[None]:
-        app.open_hot_routes(None)
+        app.open_routes()
         app.readiness.ready()
         yield
 

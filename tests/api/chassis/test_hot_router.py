@@ -58,7 +58,7 @@ async def list_parts(name: str) -> list[str]:
     takes=(in_json(Part, {"size": 1}), in_octets("image/png")),
     responses=answer({"size": 1}, 201, model=Part, description="Made.") | problems(ConflictError),
 )
-class PostParts(HotEndpoint[Shop]):
+class PostParts(HotEndpoint):
     """Make as many parts as are wanted."""
 
     def __init__(self, shop: Shop) -> None:
@@ -99,7 +99,8 @@ def make_app() -> ServiceApp:
 
 @asynccontextmanager
 async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
-    app.open_hot_routes(Shop())
+    app.parts.add(Shop())
+    app.open_routes()
     app.readiness.ready()
     yield
 
@@ -189,7 +190,7 @@ async def test_no_request_comes_to_an_endpoint_before_the_service_is_open() -> N
 
 
 def test_an_endpoint_whose_signature_lacks_the_head_is_refused_where_it_is_declared() -> None:
-    class Headless(HotEndpoint[Shop]):
+    class Headless(HotEndpoint):
         """Reads nothing."""
 
         def __init__(self, shop: Shop) -> None: ...

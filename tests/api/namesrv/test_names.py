@@ -14,6 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from eruca_chassis.app import ServiceApp
 from eruca_namesrv.app import create_app
+from eruca_namesrv.name_server import NameServer
 from eruca_namesrv.settings import NamesrvSettings
 from support.clocks import ManualClock
 from support.services import client_of
@@ -32,14 +33,13 @@ def app(clock: ManualClock, tmp_path: Path) -> ServiceApp:
     settings = NamesrvSettings(
         kv_file=tmp_path / "kv.json", held_requests_max=3, returns_order_config=True
     )
-    app = create_app(settings, clock)
-    clock.advance(settings.settle_seconds)
-    return app
+    return create_app(settings, clock)
 
 
 @pytest.fixture
-async def client(app: ServiceApp) -> AsyncIterator[httpx.AsyncClient]:
+async def client(app: ServiceApp, clock: ManualClock) -> AsyncIterator[httpx.AsyncClient]:
     async with client_of(app) as client:
+        clock.advance(NamesrvSettings().settle_seconds)
         yield client
 
 
@@ -360,7 +360,7 @@ async def test_the_expiry_loop_wakes_who_waits_when_nobody_asks(
     await held(client, 1)
     clock.advance(11)
 
-    await app.state.name_server.expiry_step()
+    await app.parts[NameServer].expiry_step()
 
     assert_nobody_knows(await request)
 

@@ -302,7 +302,7 @@ async def test_where_a_log_does_not_go_on_what_is_not_found_may_be_there(
 
 async def move_position(queried: Queried, by: int) -> None:
     """Have the rows of the first broker end elsewhere in its log."""
-    async with queried.service.instance.database.transaction() as connection:
+    async with queried.database.transaction() as connection:
         await connection.execute(
             text(
                 "UPDATE generations SET log_offset = log_offset + :by FROM brokers "

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import eruca
 from eruca import AsyncClient
 from eruca.contract.names import CHECKERS_NAMESPACE
 from eruca_query.app import create_app
@@ -70,7 +71,7 @@ async def test_what_is_set_for_clients_is_not_meant_for_the_service(
     app = create_app(settings)
 
     async with client_of(app):
-        client_settings = app.state.client.settings
+        client_settings = app.parts[eruca.AsyncClient].settings
 
     assert client_settings.namesrv_urls == (settings.namesrv_urls,)
     assert client_settings.network == "default"

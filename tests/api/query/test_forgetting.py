@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 import eruca
 from eruca_broker.app import create_app
+from eruca_query.projection.upkeep import Upkeep
 from support.in_process_cluster import InProcessCluster, small_broker
 from support.query_services import Queried, queried_by
 from support.services import serving
@@ -42,7 +43,7 @@ async def followed(queried: Queried) -> list[str]:
 
 async def kept_rows(queried: Queried) -> int | None:
     """Return how many rows of messages there are, whether or not they answer."""
-    async with queried.service.instance.database.transaction() as connection:
+    async with queried.database.transaction() as connection:
         count: int | None = await connection.scalar(text("SELECT count(*) FROM messages"))
     return count
 
@@ -79,7 +80,7 @@ async def test_nothing_is_missing_any_more_and_no_instance_follows_it(
                 lambda its=its: its.http.get("/metrics"),  # type: ignore[misc]
                 lambda answer: 'broker="broker-b"' not in answer.text,
             )
-        await one.service.upkeep.step()
+        await one.app.parts[Upkeep].step()
         await until_told(lambda: kept_rows(one), lambda count: count == 1)
 
 

@@ -182,7 +182,7 @@ async def test_a_key_a_tag_and_a_time_are_matched_exactly(queried: Queried) -> N
 async def test_keys_of_one_hash_are_told_apart_however_many_have_it(queried: Queried) -> None:
     await send(queried)
     await queried.caught_up()
-    async with queried.service.instance.database.transaction() as connection:
+    async with queried.database.transaction() as connection:
         topic_no = await connection.scalar(select(names.c.name_no).where(names.c.name == TOPIC))
     assert isinstance(topic_no, int)
     wanted, other = two_keys_of_one_hash(topic_no)
@@ -301,7 +301,7 @@ async def test_a_page_that_no_index_leads_to_is_read_from_few_chunks_at_a_time(
         for _ in range(2 * READ_CHUNKS_MAX):
             [last] = await send(queried, tag="UA")
             await queried.caught_up()
-        async with queried.service.instance.database.transaction() as connection:
+        async with queried.database.transaction() as connection:
             oldest = await connection.scalar(select(chunks.c.chunk).order_by(chunks.c.last_ms))
             # As if it took for ever to read.
             await connection.execute(text(f"LOCK TABLE messages_{oldest}"))

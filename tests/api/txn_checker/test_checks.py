@@ -10,6 +10,8 @@ import httpx
 import pytest
 
 from eruca_postgres.database import Database
+from eruca_txn_checker.checking.due_work import CheckCounts
+from eruca_txn_checker.checking.producers import Producers
 from eruca_txn_checker.projection.producer_rows import reachable_groups
 from support.brokers import rot
 from support.checkers import Checked, begin, checked_by, create_topic, messages, take
@@ -98,9 +100,9 @@ async def test_a_check_goes_to_one_of_those_who_wait_and_the_next_to_the_other(
     patient: Checked,
 ) -> None:
     first = asyncio.create_task(patient.take("first"))
-    await until(lambda: patient.app.state.checker.producers.waiting_count == 1)
+    await until(lambda: patient.app.parts[Producers].waiting_count == 1)
     second = asyncio.create_task(patient.take("second"))
-    await until(lambda: patient.app.state.checker.producers.waiting_count == 2)
+    await until(lambda: patient.app.parts[Producers].waiting_count == 2)
 
     one = await patient.begin()
     [check_of_one] = await first
@@ -113,7 +115,7 @@ async def test_a_check_goes_to_one_of_those_who_wait_and_the_next_to_the_other(
 
 async def test_many_checks_are_shared_by_those_who_wait(patient: Checked) -> None:
     waiting = [asyncio.create_task(patient.take(name, count_max=32)) for name in ("a", "b")]
-    await until(lambda: patient.app.state.checker.producers.waiting_count == 2)
+    await until(lambda: patient.app.parts[Producers].waiting_count == 2)
 
     begun = {await patient.begin() for _ in range(6)}
     taken = [check["transaction_id"] for task in waiting for check in await task]
@@ -262,11 +264,11 @@ async def test_a_producer_with_more_checks_than_it_can_take_uses_none_of_them_up
     cluster: InProcessCluster, database_url: str
 ) -> None:
     async with checked_by(cluster, database_url, checks_max=1, interval_seconds=0.3) as checked:
-        checker = checked.app.state.checker
+        parts = checked.app.parts
         await checked.take(wait_seconds=0)
-        await until_told(lambda: known_producers(checker.instance.database), bool)
+        await until_told(lambda: known_producers(parts[Database]), bool)
         transaction_id = await checked.begin()
-        await until(lambda: checker.counts.put_off >= 2)
+        await until(lambda: parts[CheckCounts].put_off >= 2)
 
         [check] = await checked.take()
         await checked.answer(check["check_id"], "commit")
@@ -308,7 +310,7 @@ async def test_checks_of_a_producer_that_leaves_before_it_is_told_go_to_another(
     patient: Checked,
 ) -> None:
     leaving = asyncio.create_task(patient.take("leaving"))
-    producers = patient.app.state.checker.producers
+    producers = patient.app.parts[Producers]
     await until(lambda: producers.waiting_count == 1)
     leaving.cancel()
     await asyncio.gather(leaving, return_exceptions=True)
@@ -342,7 +344,7 @@ async def test_as_many_requests_are_held_as_may_be(
 ) -> None:
     async with checked_by(cluster, database_url, held_requests_max=1) as checked:
         waiting = asyncio.create_task(checked.take("first"))
-        await until(lambda: checked.app.state.checker.producers.waiting_count == 1)
+        await until(lambda: checked.app.parts[Producers].waiting_count == 1)
 
         refused = await checked.http.post(
             "/v1/producer-groups/orders/checks", params={"wait_seconds": 5}
@@ -356,7 +358,7 @@ async def test_as_many_requests_are_held_as_may_be(
 
 async def test_who_waits_is_let_go_when_the_service_stops(checked: Checked) -> None:
     waiting = asyncio.create_task(checked.take(wait_seconds=30))
-    await until(lambda: checked.app.state.checker.producers.waiting_count == 1)
+    await until(lambda: checked.app.parts[Producers].waiting_count == 1)
 
     checked.app.begin_stop()
 

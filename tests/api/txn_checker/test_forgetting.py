@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from eruca_broker.app import create_app
 from eruca_namesrv.app import create_app as create_namesrv_app
 from eruca_namesrv.settings import NamesrvSettings
+from eruca_postgres.database import Database
 from eruca_txn_checker.projection.tables import checks, transactions
 from support.checkers import Checked, checked_by
 from support.in_process_cluster import InProcessCluster, small_broker
@@ -33,7 +34,7 @@ async def stopped(cluster: InProcessCluster, checked: Checked) -> None:
 
 async def kept_rows(checked: Checked) -> tuple[int, int]:
     """Return how many transactions and checks there are, whether or not they are shown."""
-    async with checked.app.state.checker.instance.database.transaction() as connection:
+    async with checked.app.parts[Database].transaction() as connection:
         counts = [
             await connection.scalar(select(func.count()).select_from(table))
             for table in (transactions, checks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eruca.contract.names import CHECKERS_NAMESPACE
+from eruca_postgres.instance import Instance
 from support.checkers import Checked, checked_by
 from support.in_process_cluster import InProcessCluster
 from support.waiting import until_told
@@ -58,15 +59,13 @@ async def test_producers_find_it_through_the_name_servers_until_it_stops(
             lambda: checked.http.get(path), lambda answer: answer.json()["entries"]
         )
         entries = found.json()["entries"]
-        assert entries == {
-            checked.app.state.checker.instance.name: str(checked.http.base_url).rstrip("/")
-        }
+        assert entries == {checked.app.parts[Instance].name: str(checked.http.base_url).rstrip("/")}
 
     async with checked_by(cluster, database_url) as other:
         left = await until_told(
             lambda: other.http.get(path), lambda answer: answer.json()["entries"]
         )
-        assert list(left.json()["entries"]) == [other.app.state.checker.instance.name]
+        assert list(left.json()["entries"]) == [other.app.parts[Instance].name]
 
 
 async def test_what_a_killed_instance_left_at_the_name_servers_is_taken_out(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from eruca_postgres.instance import Instance
 from support.checkers import Checked, begin, checked_by, messages
 from support.in_process_cluster import in_process_cluster
 from support.waiting import until_told
@@ -75,7 +76,7 @@ async def test_a_list_says_how_far_the_logs_have_been_read(checked: Checked) -> 
 
     by_name = {broker["broker_name"]: broker for broker in followed}
     assert by_name["broker-a"]["log_offset"] > 0
-    assert by_name["broker-a"]["followed_by"] == checked.app.state.checker.instance.name
+    assert by_name["broker-a"]["followed_by"] == checked.app.parts[Instance].name
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "Zm9v", "MSAyIDMgNA", "MSBhACBi"])

@@ -12,7 +12,13 @@ import httpx
 import pytest
 from sqlalchemy import create_engine, event, text
 
+from eruca_postgres.broker_shares import BrokerShares
+from eruca_postgres.database import Database
+from eruca_postgres.notices import Notices
 from eruca_postgres.settings import sqlalchemy_url
+from eruca_txn_checker.checking.broker_work import TransactionWork
+from eruca_txn_checker.checking.producers import Producers
+from eruca_txn_checker.checking.questions import Questions
 from eruca_txn_checker.projection.tables import SCHEMA
 from support.checkers import Checked, checked_by
 from support.in_process_cluster import InProcessCluster
@@ -35,7 +41,7 @@ class Pair:
 
 
 async def listening(checked: Checked) -> None:
-    await until(lambda: checked.app.state.checker.notices.is_listening)
+    await until(lambda: checked.app.parts[Notices].is_listening)
 
 
 @pytest.fixture
@@ -49,17 +55,17 @@ async def pair(cluster: InProcessCluster, database_url: str) -> AsyncIterator[Pa
             )
             for name in ("one", "two")
         ]
-        await until(lambda: any(it.app.state.checker.shares.work for it in both))
+        await until(lambda: any(it.app.parts[BrokerShares[TransactionWork]].work for it in both))
         for checked in both:
             await listening(checked)
-        both.sort(key=lambda it: not it.app.state.checker.shares.work)
-        assert not both[1].app.state.checker.shares.work
+        both.sort(key=lambda it: not it.app.parts[BrokerShares[TransactionWork]].work)
+        assert not both[1].app.parts[BrokerShares[TransactionWork]].work
         yield Pair(*both)
 
 
 async def waiting(checked: Checked, group: str) -> asyncio.Task[list[dict[str, Any]]]:
     """Have a producer of *group* wait at *checked*, and return once it does."""
-    producers = checked.app.state.checker.producers
+    producers = checked.app.parts[Producers]
     before = producers.waiting_count
     task = asyncio.create_task(checked.take(group=group, wait_seconds=30))
     await until(lambda: task.done() or producers.waiting_count > before)
@@ -87,7 +93,7 @@ async def test_the_next_check_comes_when_it_is_due(pair: Pair) -> None:
 
 async def test_a_check_that_one_instance_gives_back_is_taken_at_the_other(pair: Pair) -> None:
     await pair.working.begin(producer_group="moving", message={"body": {"text": "x"}})
-    questions = pair.working.app.state.checker.questions
+    questions = pair.working.app.parts[Questions]
     producer = await waiting(pair.other, "other-group")
     (check,) = await pair.working.take(group="moving")
     moved = await waiting(pair.other, "moving")
@@ -132,7 +138,7 @@ async def test_a_group_that_can_be_reached_again_is_checked(
 async def test_a_lost_connection_costs_no_check_and_is_replaced(
     pair: Pair, database_url: str
 ) -> None:
-    notices = pair.other.app.state.checker.notices
+    notices = pair.other.app.parts[Notices]
     producer = await waiting(pair.other, "lost")
 
     assert end_listening(database_url) == 2
@@ -161,7 +167,7 @@ def end_listening(url: str) -> int:
 @contextmanager
 def statements(checked: Checked) -> Iterator[list[str]]:
     """Give a list to which every statement of *checked* is added."""
-    engine = checked.app.state.checker.instance.database.engine.sync_engine
+    engine = checked.app.parts[Database].engine.sync_engine
     seen: list[str] = []
 
     def add(_connection: object, _cursor: object, statement: str, *_more: object) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from eruca_txn_checker.checking.webhooks import Webhooks
 from support.checkers import Checked, begin, checked_by, messages
 from support.http_peers import Script, peer, read_request
 from support.in_process_cluster import InProcessCluster, in_process_cluster
@@ -315,7 +316,7 @@ async def test_a_name_is_looked_up_when_it_is_called(
         async with checked_by(
             cluster, database_url, interval_seconds=600, webhook_reach="private"
         ) as strict:
-            await lenient.app.state.checker.webhooks.stop()
+            await lenient.app.parts[Webhooks].stop()
             refused = await strict.begin()
             seen = await strict.seen(
                 refused, lambda shown: shown["checks_sent"] and shown["checks_sent"][0]["fault"]

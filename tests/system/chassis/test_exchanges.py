@@ -59,7 +59,7 @@ class Things:
 
     @asynccontextmanager
     async def _lifespan(self, app: ServiceApp) -> AsyncIterator[None]:
-        app.open_hot_routes(None)
+        app.open_routes()
         app.readiness.ready()
         yield
 

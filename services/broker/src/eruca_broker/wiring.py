@@ -1,18 +1,34 @@
-"""The broker's processors, connected: the only place that says which uses which.
+"""The broker's composition: the only place that says which part uses which, and what starts when.
 
-From the store upwards: waiting messages, topics and groups, delivery, sending.
+Read it from the top. :func:`wired` is the order of starting. Everything stops in the opposite
+order, even if the start was not completed. :func:`_compose` makes each part of those above it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
+from typing import Final, TypeVar
 
-from eruca.contract.limits import JSON_BODY_SIZE_MAX, PULL_SIZE_MAX
+import structlog
+
+from eruca.contract.limits import JSON_BODY_SIZE_MAX, PULL_SIZE_MAX, QUEUE_COUNT_MAX
 from eruca.contract.records import Host
-from eruca_broker.api.dependencies import Broker
+from eruca.services.http import credentials_of
+from eruca_broker.addresses import store_host_of, urls_of
+from eruca_broker.api.metrics import BROKER_METRICS, ScrubMetrics
+from eruca_broker.core.log.retention import RetentionRules
 from eruca_broker.core.records.rendering import host_text
+from eruca_broker.loops.name_gate import NameGate
+from eruca_broker.loops.registration import Registrant, Registration
+from eruca_broker.loops.sessions import session_loop
+from eruca_broker.loops.timers import TimerLoop
+from eruca_broker.loops.upkeep import Upkeep
+from eruca_broker.opening import open_store
+from eruca_broker.processors.budgets import ConsumeBudget, SendBudget
 from eruca_broker.processors.dead_letters import DeadLetters
 from eruca_broker.processors.deliveries.deliveries import Deliveries
 from eruca_broker.processors.deliveries.leasing import LeaseLimits
@@ -31,72 +47,163 @@ from eruca_broker.processors.pull_message import Puller, examine
 from eruca_broker.processors.retries import Retries
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.send_message import Sender
-from eruca_broker.processors.status import Identity
+from eruca_broker.processors.status import Identity, Status
 from eruca_broker.processors.timers import Timers
-from eruca_broker.processors.topics import Topics
+from eruca_broker.processors.topics import Topics, topic_config
 from eruca_broker.processors.transactions.carrying import TransactionCarrier
 from eruca_broker.processors.transactions.log import TransactionLog
 from eruca_broker.processors.transactions.transactions import Transactions
 from eruca_broker.processors.transactions.views import TransactionViews
-from eruca_broker.settings import BrokerSettings
+from eruca_broker.settings import BrokerSettings, split_hours
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.scrub import Scrub
+from eruca_chassis.app import FILES_NEEDED, ServiceApp
 from eruca_chassis.budget import Budget, client_max_of
 from eruca_chassis.clock import Clock
 from eruca_chassis.held import HeldPlaces
+from eruca_chassis.parts import Parts
+from eruca_chassis.settings import split_urls
+
+_SHOWN_MAX: Final = 10  # topics that one log line names
+_VERSION_SHIFT: Final = 20  # bits for the changes of topics in one run of the process
+
+_BudgetT = TypeVar("_BudgetT", bound=Budget)
+
+_log = structlog.get_logger()
 
 
-def wire(
+@asynccontextmanager
+async def wired(app: ServiceApp, *, settings: BrokerSettings, clock: Clock) -> AsyncIterator[None]:
+    """Run the broker for the block, and let *app* answer requests by its parts."""
+    addresses = app.addresses or [("127.0.0.1", settings.port)]  # called in process
+    store_host, urls = store_host_of(settings, addresses), urls_of(settings, addresses)
+    parts, readiness = app.parts, app.readiness
+    async with AsyncExitStack() as stack:
+        store = parts.add(await open_store(settings, store_host, clock))
+        stack.push_async_callback(store.close)
+        registration = _registration(
+            settings, store, store_host, urls, clock, gate=NameGate(readiness)
+        )
+        _compose(parts, settings, store, store_host, registration, clock=clock)
+        app.open_routes()
+        scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None
+        lags = parts[GroupLags]
+        for metrics in BROKER_METRICS:
+            stack.enter_context(app.telling(parts.make(metrics)))
+        if scrub is not None:
+            stack.enter_context(app.telling(ScrubMetrics(scrub)))
+        app.metrics_hooks.append(lags.measure)
+        stack.callback(app.metrics_hooks.remove, lags.measure)
+        app.files_needed = lambda: FILES_NEEDED + store.unopened_files_max
+        readiness.incapacities += [
+            parts[SendBudget].exhaustion,
+            parts[ConsumeBudget].exhaustion,
+            store.incapacity,
+        ]
+        app.stop_hooks += [
+            parts[HeldRequests].close,
+            parts[GroupWork].watchers.release_all,
+            registration.begin_stop,
+        ]
+        _log.info(
+            "broker open",
+            broker=settings.name,
+            url=urls["default"],
+            store=str(settings.store_dir),
+            flush_mode=settings.flush_mode.value,
+            log_min_offset=store.log_min_offset,
+            log_max_offset=store.log_max_offset,
+            topics=len(store.state.topics),
+        )
+        timers, carrier = parts[Timers], parts[TransactionCarrier]
+        await carrier.carry_imported()
+
+        async def carry_forward(log_offset: int) -> None:
+            """Store waiting messages from before *log_offset* again, before they are deleted."""
+            await timers.carry_forward(log_offset)
+            await carrier.carry_forward(log_offset)
+
+        # A starting broker informs the name servers last, a stopping one first.
+        for loop in (
+            Upkeep(
+                store, _retention(settings), carry_forward=carry_forward, lags=lags, scrub=scrub
+            ),
+            TimerLoop(store, timers, clock),
+            session_loop(parts[Members]),
+            registration,
+        ):
+            loop.start()
+            stack.push_async_callback(loop.stop)
+        stack.callback(app.begin_stop)
+        # Before a send is accepted whose message no consumer would see.
+        await registration.first_outcomes()
+        if registration.refusal is None:
+            readiness.ready()
+        yield
+
+
+def _compose(
+    parts: Parts,
     settings: BrokerSettings,
     store: MessageStore,
     store_host: Host,
-    clock: Clock,
+    registration: Registration,
     *,
-    topics_changed: Callable[[], None],
-    ordered_at: Callable[[str], Sequence[str]],
-) -> Broker:
-    """Return the parts that answer requests, over an open store.
-
-    Args:
-        settings: The broker's.
-        store: An open store; it gets the callbacks for arrivals.
-        store_host: The address in its records.
-        clock: The application's.
-        topics_changed: Called when topics differ from those that the name servers know.
-        ordered_at: Returns the other brokers that have a topic as ordered.
-    """
-    held = HeldRequests(
-        settings.held_requests_max, clock, lambda position: examine(store, position)
+    clock: Clock,
+) -> None:
+    """Make all parts that answer requests, and add them to *parts*."""
+    # Requests in progress, and requests that wait.
+    parts.add(settings, BrokerSettings)
+    senders = parts.add(
+        _budget(SendBudget, settings, "bytes_in_flight_max", largest=JSON_BODY_SIZE_MAX)
     )
-    work = GroupWork.begin(
-        store,
-        clock,
-        HeldPlaces(maximum=settings.held_group_requests_max, limit_name="held_group_requests_max"),
+    consumers = parts.add(
+        _budget(ConsumeBudget, settings, "consume_bytes_in_flight_max", largest=PULL_SIZE_MAX)
     )
+    held = parts.add(
+        HeldRequests(settings.held_requests_max, clock, lambda position: examine(store, position))
+    )
+    held_of_groups = HeldPlaces(
+        maximum=settings.held_group_requests_max, limit_name="held_group_requests_max"
+    )
+    work = parts.add(GroupWork.begin(store, clock, held_of_groups))
 
+    # Topics and groups.
     def topic_gone(topic: str) -> None:
         held.topic_gone(topic)
         work.watchers.wake_topic(topic)
 
-    topics = Topics(
-        store,
-        auto_create=settings.auto_create_topics,
-        count_max=settings.topics_max,
-        on_change=topics_changed,
-        on_delete=topic_gone,
-        ordered_at=ordered_at,
+    topics = parts.add(
+        Topics(
+            store,
+            auto_create=settings.auto_create_topics,
+            count_max=settings.topics_max,
+            on_change=registration.topics_changed,
+            on_delete=topic_gone,
+            ordered_at=registration.ordered_at,
+        )
     )
-    groups = Groups(
-        work, topics, auto_create=settings.auto_create_groups, count_max=settings.groups_max
+    groups = parts.add(
+        Groups(work, topics, auto_create=settings.auto_create_groups, count_max=settings.groups_max)
     )
-    members = Members(work, topics, groups, count_max=settings.members_max)
-    locks = QueueLocks(work, topics, groups, members)
-    deliveries = Deliveries(
-        work,
-        topics,
-        groups,
-        members,
-        broker_name=settings.name,
-        limits=LeaseLimits(settings.unfinished_max, settings.unfinished_total_max),
+    members = parts.add(Members(work, topics, groups, count_max=settings.members_max))
+    locks = parts.add(QueueLocks(work, topics, groups, members))
+    parts.add(PositionsOfGroups(work, topics, groups, locks))
+    parts.add(GroupLags(store))
+
+    # Messages going out.
+    parts.add(Puller(store, topics, held))
+    parts.add(Finder(store, topics))
+    parts.add(LogFeed(store, held))
+    deliveries = parts.add(
+        Deliveries(
+            work,
+            topics,
+            groups,
+            members,
+            broker_name=settings.name,
+            limits=LeaseLimits(settings.unfinished_max, settings.unfinished_total_max),
+        )
     )
 
     def arrived(queues: Sequence[tuple[str, int]]) -> None:
@@ -104,82 +211,126 @@ def wire(
         deliveries.waiters.arrived(queues)
 
     store.on_arrival = arrived
-    scheduled = Scheduled(
-        store,
-        broker_name=settings.name,
-        delay_seconds_max=settings.delay_seconds_max,
-        timers_max=settings.timers_max,
+
+    # Messages coming in, now or later.
+    scheduled = parts.add(
+        Scheduled(
+            store,
+            broker_name=settings.name,
+            delay_seconds_max=settings.delay_seconds_max,
+            timers_max=settings.timers_max,
+        )
     )
-    sender = Sender(
-        store,
-        topics,
-        scheduled,
-        broker_name=settings.name,
-        store_host=store_host,
-        clock=clock,
+    parts.add(Timers(store, clock))
+    sender = parts.add(
+        Sender(
+            store,
+            topics,
+            scheduled,
+            broker_name=settings.name,
+            store_host=store_host,
+            clock=clock,
+        )
     )
+    parts.add(
+        IdempotentSender(
+            store,
+            sender,
+            window_seconds=settings.idempotency_window_seconds,
+            broker_name=settings.name,
+            clock=clock,
+        )
+    )
+    parts.add(Retries(work, topics, groups, locks, scheduled))
+    parts.add(DeadLetters(work, groups))
     transaction_log = TransactionLog(store)
-    transactions = Transactions(
-        store,
-        sender,
-        scheduled,
-        transaction_log,
-        broker_name=settings.name,
-        count_max=settings.transactions_max,
-        store_host=store_host,
-        clock=clock,
+    transactions = parts.add(
+        Transactions(
+            store,
+            sender,
+            scheduled,
+            transaction_log,
+            broker_name=settings.name,
+            count_max=settings.transactions_max,
+            store_host=store_host,
+            clock=clock,
+        )
     )
-    started_at = datetime.now(UTC)
-    return Broker(
-        identity=Identity(
+    parts.add(TransactionViews(store, transaction_log, broker_name=settings.name))
+    parts.add(
+        TransactionCarrier(
+            store, transaction_log, transactions.turns, store_host=store_host, clock=clock
+        )
+    )
+
+    # The broker itself.
+    identity = parts.add(
+        Identity(
             cluster=settings.cluster,
             broker_name=settings.name,
             broker_id=settings.id,
             role=settings.role,
             store_host=host_text(store_host),
             version=version("eruca-broker"),
-            started_at=started_at,
+            started_at=datetime.now(UTC),
             flush_mode=settings.flush_mode.value,
-        ),
-        clock=clock,
-        store=store,
-        in_flight=_budget(settings, "bytes_in_flight_max", JSON_BODY_SIZE_MAX),
-        consume_in_flight=_budget(settings, "consume_bytes_in_flight_max", PULL_SIZE_MAX),
-        body_size_max=settings.body_size_max,
-        held=held,
-        topics=topics,
-        sender=sender,
-        idempotent_sender=IdempotentSender(
-            store,
-            sender,
-            window_seconds=settings.idempotency_window_seconds,
-            broker_name=settings.name,
-            clock=clock,
-        ),
-        scheduled=scheduled,
-        retries=Retries(work, topics, groups, locks, scheduled),
-        dead_letters=DeadLetters(work, groups),
-        deliveries=deliveries,
-        timers=Timers(store, clock),
-        transactions=transactions,
-        transaction_views=TransactionViews(store, transaction_log, broker_name=settings.name),
-        transaction_carrier=TransactionCarrier(
-            store, transaction_log, transactions.turns, store_host=store_host, clock=clock
-        ),
-        puller=Puller(store, topics, held),
-        offsets=Offsets(store, topics, started_at),
-        finder=Finder(store, topics),
-        log_feed=LogFeed(store, held),
-        groups=groups,
-        members=members,
-        locks=locks,
-        positions=PositionsOfGroups(work, topics, groups, locks),
-        lags=GroupLags(store),
-        group_work=work,
+        )
+    )
+    parts.add(Offsets(store, topics, identity.started_at))
+    parts.add(Status(identity, store, held, senders, consumers, clock=clock))
+
+
+def _budget(kind: type[_BudgetT], settings: BrokerSettings, name: str, *, largest: int) -> _BudgetT:
+    """Return the budget of the setting *name*; the largest request takes *largest* of it."""
+    maximum: int = getattr(settings, name)
+    return kind(name, maximum, client_max=client_max_of(maximum, settings.client_share, largest))
+
+
+def _retention(settings: BrokerSettings) -> RetentionRules:
+    return RetentionRules(
+        reserved_hours=settings.retention_hours,
+        delete_hours=split_hours(settings.delete_hours),
+        disk_high=settings.disk_high,
+        disk_forced=settings.disk_forced,
+        disk_refuse=settings.disk_refuse,
     )
 
 
-def _budget(settings: BrokerSettings, name: str, largest: int) -> Budget:
-    """Return the budget of the setting *name*; the largest request takes so much of it."""
-    maximum: int = getattr(settings, name)
-    return Budget(name, maximum, client_max=client_max_of(maximum, settings.client_share, largest))
+def _registration(
+    settings: BrokerSettings,
+    store: MessageStore,
+    store_host: Host,
+    urls: dict[str, str],
+    clock: Clock,
+    *,
+    gate: NameGate,
+) -> Registration:
+    state = store.state
+    users_topics = [topic for topic in state.topics.values() if not topic.is_system]
+    if too_wide := [topic.name for topic in users_topics if not topic.is_routable]:
+        _log.warning(
+            "imported topics have too many queues and are in no route",
+            topics=too_wide[:_SHOWN_MAX],
+            count=len(too_wide),
+            queue_count_max=QUEUE_COUNT_MAX,
+        )
+    first_version = clock.now_ms() << _VERSION_SHIFT  # grows across restarts too
+    registration = Registration(
+        Registrant(
+            cluster=settings.cluster,
+            broker_name=settings.name,
+            broker_id=settings.id,
+            urls=urls,
+            store_host=host_text(store_host),
+            heartbeat_seconds=settings.heartbeat_seconds,
+            registration_seconds=settings.registration_seconds,
+            expiry_seconds=settings.expiry_seconds,
+        ),
+        split_urls(settings.namesrv_urls),
+        topics=lambda: [topic_config(t) for t in state.topics.values() if t.is_routable],
+        version=lambda: first_version + state.version,
+        clock=clock,
+        credentials=credentials_of(os.environ),
+        on_outcome=lambda: gate.judge(registration.refusal),
+    )
+    return registration

@@ -68,6 +68,7 @@ from eruca_chassis.hot_router import HotRouter
 from eruca_chassis.listening import Address
 from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
 from eruca_chassis.operations import TAG, operations_router
+from eruca_chassis.parts import Parts, declared_parts
 from eruca_chassis.readiness import GATED_PREFIX, Readiness
 from eruca_chassis.requests.json_members import check_members
 from eruca_chassis.requests.negotiation import check_not_encoded
@@ -92,9 +93,10 @@ _ANSWERED: Final = "eruca.answered"  # key in the scope, set once an answer has 
 class ServiceApp(FastAPI):
     """One service's application; it refuses requests until ``app.readiness.ready()``.
 
-    Its lifespan may set ``files_needed``, which returns how many descriptors connections must leave
-    to the service. It may add to ``stop_hooks``, which are called when shutdown begins, and to
-    ``metrics_hooks``, which are awaited before metrics are collected, for values that take a while.
+    Its lifespan adds all ``parts`` that endpoints declare, then calls ``open_routes``. It may set
+    ``files_needed``, which returns how many descriptors connections must leave to the service. It
+    may add to ``stop_hooks``, which are called when shutdown begins, and to ``metrics_hooks``,
+    which are awaited before metrics are collected, for values that take a while.
 
     Args:
         title: The service's name, for people.
@@ -162,6 +164,8 @@ class ServiceApp(FastAPI):
             client_max=client_max_of(bodies_size_max, client_share, body_size_max),
         )
         self.guard = guard or Guard()
+        self.parts = Parts()
+        self._declared_parts = frozenset(declared_parts(routers))
         self.readiness = Readiness()
         self.readiness.incapacities.append(self._bodies.exhaustion)
         self.registry = CollectorRegistry()
@@ -194,10 +198,11 @@ class ServiceApp(FastAPI):
         for router in routers:
             self.include_router(router)
 
-    def open_hot_routes(self, service: object) -> None:
-        """Let the hot routes answer, by endpoints that work with *service*."""
+    def open_routes(self) -> None:
+        """Make the hot endpoints of the parts that they declare; all declared parts must exist."""
+        self.parts.require(self._declared_parts)
         for operation, route in zip(self._hot_operations, self.hot.routes, strict=True):
-            admit, handle = operation.open(service)
+            admit, handle = operation.open(self.parts)
             route.open(admit=admit, handle=handle)
 
     @contextmanager
@@ -260,7 +265,7 @@ class ServiceApp(FastAPI):
             return await send_problem(send, error, request_id(scope))
         except ClientGoneError:
             return CLIENT_GONE_STATUS
-        except Exception:
+        except Exception:  # the outermost frame of a request
             _log.exception(
                 "request failed",
                 **log_names(scope),

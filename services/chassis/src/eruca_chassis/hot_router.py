@@ -18,8 +18,10 @@ Invariants:
 
 - A route is declared once. Method, path, parameters, limits of numbers and media types of the body
   are the same in the document and in the dispatch.
-- No request reaches an endpoint before :meth:`.app.ServiceApp.open_hot_routes`. The service is not
+- No request reaches an endpoint before :meth:`.app.ServiceApp.open_routes`. The service is not
   ready before.
+- The constructor's parameters declare the service's parts that an endpoint works with
+  (:mod:`.parts`). The endpoint is made once.
 - FastAPI's router knows the path, so that another method is 405 and not 404, counted by the path's
   template. It never answers the route itself.
 """
@@ -30,7 +32,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from fastapi import APIRouter, Response
 from fastapi.routing import APIRoute
@@ -40,20 +42,16 @@ from starlette.types import Scope
 from eruca_chassis.connections.exchange import UNREAD, Exchange
 from eruca_chassis.connections.hot import Step
 from eruca_chassis.documents.schemas import Content, described
+from eruca_chassis.parts import Parts
 from eruca_chassis.requests.heads import HeadReader
 from eruca_chassis.requests.negotiation import body_type
 
-_ServiceT = TypeVar("_ServiceT")
-_EndpointT = TypeVar("_EndpointT", bound="type[HotEndpoint[Any]]")
+_EndpointT = TypeVar("_EndpointT", bound="type[HotEndpoint]")
 _TAKES_ITS_HEAD: Final = "its first parameter is the request's head"
 
 
-class HotEndpoint(ABC, Generic[_ServiceT]):
-    """Answers one operation; its docstring is the operation's description.
-
-    Args:
-        service: The open service, which the endpoint uses.
-    """
+class HotEndpoint(ABC):
+    """Answers one operation; its docstring is the operation's description."""
 
     read: ClassVar[Callable[..., Any]]
     """Return the meaning of a head, given the head and, by name, the parameters in it.
@@ -62,10 +60,7 @@ class HotEndpoint(ABC, Generic[_ServiceT]):
     texts are unchecked.
     """
 
-    @abstractmethod
-    def __init__(self, service: _ServiceT) -> None: ...
-
-    def admit(self, exchange: Exchange) -> None:
+    def admit(self, exchange: Exchange) -> None:  # noqa: B027 - there may be neither
         """Request the body, or refuse the request by raising."""
 
     @abstractmethod
@@ -79,13 +74,13 @@ class HotOperation:
 
     method: str
     template: str
-    endpoint: type[HotEndpoint[Any]]
+    endpoint: type[HotEndpoint]
     reader: HeadReader
     media_types: tuple[str, ...]  # of the body; empty: there is none
 
-    def open(self, service: object) -> tuple[Step, Step]:
-        """Return the functions that admit and handle requests, by an endpoint for *service*."""
-        endpoint = self.endpoint(service)
+    def open(self, parts: Parts) -> tuple[Step, Step]:
+        """Return the functions that admit and handle requests, by an endpoint made of *parts*."""
+        endpoint = parts.make(self.endpoint)
         interpret, read, media_types = self.endpoint.read, self.reader.read, self.media_types
         admit_read = endpoint.admit
 
@@ -167,7 +162,7 @@ class _KnownRoute(APIRoute):
         return (Match.NONE, {}) if match is Match.FULL else (match, child_scope)
 
 
-def _signature_of(endpoint: type[HotEndpoint[Any]]) -> Callable[..., Any]:
+def _signature_of(endpoint: type[HotEndpoint]) -> Callable[..., Any]:
     """Return a function with the parameters and the description of *endpoint*, for FastAPI."""
 
     async def never() -> None:

@@ -55,7 +55,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
 
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
-        app.open_hot_routes(None)
+        app.open_routes()
         app.readiness.ready()
         yield
 

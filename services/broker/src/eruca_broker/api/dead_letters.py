@@ -22,12 +22,12 @@ from eruca.contract.retries import (
     RedriveAnswer,
     RetryReason,
 )
-from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import later as examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
-from eruca_broker.processors.dead_letters import Stretch
+from eruca_broker.processors.dead_letters import DeadLetters, Stretch
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_chassis.requests.time_ranges import check_order
 
@@ -43,7 +43,7 @@ Group = Annotated[GroupName, Path()]
 )
 async def list_dead_letters(
     group: Group,
-    broker: TheBroker,
+    dead_letters: Part[DeadLetters],
     *,
     topic: Annotated[
         TopicName | None, Query(description="only letters with this topic of origin")
@@ -72,7 +72,7 @@ async def list_dead_letters(
     chosen = DeadLetterFilter.model_validate(
         {"topic": topic, "reason": reason, "since": since, "until": until}
     )
-    page, following = await broker.dead_letters.page(
+    page, following = await dead_letters.page(
         group, chosen, _stretch(cursor, "/query/cursor"), limit=limit
     )
     return page.model_copy(update={"next_cursor": _cursor(following)})
@@ -88,10 +88,10 @@ async def list_dead_letters(
 async def get_dead_letter(
     group: Group,
     dead_letter_id: Annotated[Offset, Path(examples=[examples.DEAD_LETTER["dead_letter_id"]])],
-    broker: TheBroker,
+    dead_letters: Part[DeadLetters],
 ) -> DeadLetterDetail:
     """Return a dead letter with its message, in the form of a pull."""
-    return broker.dead_letters.get(group, dead_letter_id)
+    return dead_letters.get(group, dead_letter_id)
 
 
 @router.post(
@@ -104,7 +104,7 @@ async def get_dead_letter(
 async def redrive_dead_letters(
     group: Group,
     request: Annotated[Redrive, Body(examples=[examples.REDRIVE])],
-    broker: TheBroker,
+    dead_letters: Part[DeadLetters],
 ) -> RedriveAnswer:
     """Send dead letters to their topics of origin as new messages; all groups receive them there.
 
@@ -121,7 +121,7 @@ async def redrive_dead_letters(
     if request.before_id is not None:
         end = request.before_id if stretch.end is None else min(stretch.end, request.before_id)
         stretch = Stretch(stretch.start, end)
-    answer, following = await broker.dead_letters.redrive(group, request, stretch)
+    answer, following = await dead_letters.redrive(group, request, stretch)
     return answer.model_copy(update={"next_cursor": _cursor(following)})
 
 

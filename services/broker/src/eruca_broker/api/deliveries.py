@@ -34,9 +34,11 @@ from eruca.contract.errors import (
     TopicNotFoundError,
 )
 from eruca.contract.fields import GroupName
-from eruca_broker.api.dependencies import Broker, TheBroker
 from eruca_broker.api.examples import deliveries as examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_broker.processors.budgets import ConsumeBudget
+from eruca_broker.processors.deliveries.deliveries import Deliveries
+from eruca_broker.settings import BrokerSettings
 from eruca_chassis.app import BODY_SIZE_LIMIT_NAME
 from eruca_chassis.connections.exchange import (
     JSON_OK,
@@ -49,6 +51,7 @@ from eruca_chassis.connections.exchange import (
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.parts import Part
 from eruca_chassis.requests.model_bodies import ModelBody, PathValue
 
 router = HotRouter(prefix="/v1/groups/{group}", tags=["deliveries"])
@@ -59,13 +62,15 @@ _ACKS: Final = ModelBody(DeliveryAcks, examples.ACKS)
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-class _Consuming(HotEndpoint[Broker]):
+class _Consuming(HotEndpoint):
     """Base of the endpoints for one group's deliveries."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._deliveries = broker.deliveries
-        self._in_flight = broker.consume_in_flight
-        self._limit = BodyLimit(self._in_flight, broker.body_size_max, BODY_SIZE_LIMIT_NAME)
+    def __init__(
+        self, deliveries: Deliveries, in_flight: ConsumeBudget, settings: BrokerSettings
+    ) -> None:
+        self._deliveries = deliveries
+        self._in_flight = in_flight
+        self._limit = BodyLimit(in_flight, settings.body_size_max, BODY_SIZE_LIMIT_NAME)
 
     @staticmethod
     def read(head: RequestHead, group: Group) -> str:
@@ -174,7 +179,7 @@ class AckDeliveries(_Consuming):
 async def nack_deliveries(
     group: Group,
     nacks: Annotated[DeliveryNacks, Body(examples=[examples.NACKS])],
-    broker: TheBroker,
+    deliveries: Part[Deliveries],
 ) -> NackResults:
     """Redeliver messages after a delay. After the last attempt they become dead letters.
 
@@ -182,7 +187,7 @@ async def nack_deliveries(
     determines the delay. A dead letter keeps `reason` and `error`. The dead letters of one request
     may have 16 MiB together, unless there is only one.
     """
-    return await broker.deliveries.nack(group, nacks)
+    return await deliveries.nack(group, nacks)
 
 
 @router.post(
@@ -195,10 +200,10 @@ async def nack_deliveries(
 async def extend_deliveries(
     group: Group,
     extension: Annotated[DeliveryExtension, Body(examples=[examples.EXTENSION])],
-    broker: TheBroker,
+    deliveries: Part[Deliveries],
 ) -> ExtendedDeliveries:
     """Keep messages for `invisible_seconds` from now on; their handles stay valid.
 
     If one handle is refused, nothing changes. The new end may be earlier than the old one.
     """
-    return await broker.deliveries.extend(group, extension)
+    return await deliveries.extend(group, extension)

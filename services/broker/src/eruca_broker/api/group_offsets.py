@@ -18,11 +18,12 @@ from eruca.contract.errors import (
 )
 from eruca.contract.fields import GroupName, TopicName
 from eruca.contract.groups import GroupOffsets, OffsetCommits, OffsetReset, ResetAnswer
-from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_broker.processors.groups.offsets import PositionsOfGroups
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 
 router = APIRouter(prefix="/v1/groups/{group}", tags=["offsets"])
 Group = Annotated[GroupName, Path()]
@@ -36,7 +37,7 @@ Group = Annotated[GroupName, Path()]
 )
 async def get_group_offsets(
     group: Group,
-    broker: TheBroker,
+    positions: Part[PositionsOfGroups],
     *,
     topic: Annotated[TopicName | None, Query(description="return all queues of this topic")] = None,
 ) -> GroupOffsets:
@@ -46,7 +47,7 @@ async def get_group_offsets(
     Without it, every queue that the group ever locked, started in or committed. An unknown group
     has no offsets; that is not an error.
     """
-    return broker.positions.of_group(group, topic)
+    return positions.of_group(group, topic)
 
 
 @router.put(
@@ -68,7 +69,7 @@ async def get_group_offsets(
 async def commit_offsets(
     group: Group,
     commits: Annotated[OffsetCommits, Body(examples=group_examples.OFFSET_COMMITS)],
-    broker: TheBroker,
+    positions: Part[PositionsOfGroups],
 ) -> None:
     """Store the group's next offsets: all of the positions or, if one is refused, none.
 
@@ -77,7 +78,7 @@ async def commit_offsets(
     are as durable as a message would be. Offsets may go backwards. An offset beyond its queue's end
     is refused (`validation-failed`): messages that arrive up to there would never be read.
     """
-    await broker.positions.commit(group, commits)
+    await positions.commit(group, commits)
 
 
 @router.post(
@@ -90,11 +91,11 @@ async def commit_offsets(
 async def reset_offsets(
     group: Group,
     reset: Annotated[OffsetReset, Body(examples=group_examples.OFFSET_RESETS)],
-    broker: TheBroker,
+    positions: Part[PositionsOfGroups],
 ) -> ResetAnswer:
     """Move the group to the beginning, the end, a time, or an offset of a topic's queues.
 
     Members that read these queues lose their tokens. Their later commits are refused, and they lock
     the queues again and start at the new offsets. With `dry_run` nothing changes.
     """
-    return await broker.positions.reset(group, reset)
+    return await positions.reset(group, reset)

@@ -16,11 +16,12 @@ from eruca.contract.errors import (
 from eruca.contract.fields import GroupName
 from eruca.contract.groups import GroupConfig, GroupList, GroupSettings
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
-from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_broker.processors.groups.groups import Groups
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 
 router = APIRouter(prefix="/v1/groups", tags=["groups"])
@@ -46,7 +47,7 @@ Group = Annotated[GroupName, Path()]
 async def put_group(
     group: Group,
     settings: Annotated[GroupSettings, Body(examples=[group_examples.GROUP_SETTINGS])],
-    broker: TheBroker,
+    groups: Part[Groups],
     response: Response,
 ) -> GroupConfig:
     """Create the group (201), or change the named settings of an existing group (200).
@@ -56,7 +57,7 @@ async def put_group(
     create a group: the first member that joins creates it, unless `ERUCA_BROKER_AUTO_CREATE_GROUPS`
     is false.
     """
-    config, is_new = await broker.groups.put(group, settings)
+    config, is_new = await groups.put(group, settings)
     if is_new:
         response.status_code = HTTPStatus.CREATED
     return config
@@ -68,9 +69,9 @@ async def put_group(
     summary="Show a group",
     responses=answer(group_examples.GROUP) | problems(GroupNotFoundError),
 )
-async def get_group(group: Group, broker: TheBroker) -> GroupConfig:
+async def get_group(group: Group, groups: Part[Groups]) -> GroupConfig:
     """Return the group's settings on this broker; other brokers may have other settings."""
-    return broker.groups.config(group)
+    return groups.config(group)
 
 
 @router.delete(
@@ -80,13 +81,13 @@ async def get_group(group: Group, broker: TheBroker) -> GroupConfig:
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(GroupNotFoundError, PermissionDeniedError, ConflictError, *WRITE_REFUSALS),
 )
-async def delete_group(group: Group, broker: TheBroker) -> None:
+async def delete_group(group: Group, groups: Part[Groups]) -> None:
     """Delete the group on this broker, with its locks, its offsets and its retry topic, for good.
 
     A group with live members is not deleted (409). Its dead letters stay. A later group of the same
     name starts without any of this.
     """
-    await broker.groups.delete(group)
+    await groups.delete(group)
 
 
 @router.get(
@@ -96,7 +97,7 @@ async def delete_group(group: Group, broker: TheBroker) -> None:
     responses=answer(group_examples.GROUP_LIST),
 )
 async def list_groups(
-    broker: TheBroker,
+    groups: Part[Groups],
     *,
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
     cursor: Annotated[
@@ -106,9 +107,9 @@ async def list_groups(
     include_system: Annotated[bool, Query(description="include the system's own groups")] = False,
 ) -> GroupList:
     """Return this broker's groups by name, page by page; follow `next_cursor` until it is null."""
-    groups, following = broker.groups.page(
+    found, following = groups.page(
         after=decode_cursor(cursor), limit=limit, include_system=include_system
     )
     return GroupList(
-        groups=groups, next_cursor=None if following is None else encode_cursor(following)
+        groups=found, next_cursor=None if following is None else encode_cursor(following)
     )

@@ -29,15 +29,17 @@ from eruca.contract.wire import (
     OCTETS_MEDIA_TYPE,
 )
 from eruca_broker.api.answers import CountedResponse
-from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.leaving import leaving
 from eruca_broker.core.records.rendering import plain_body, render_log_record
+from eruca_broker.processors.budgets import ConsumeBudget
+from eruca_broker.processors.log_feed import LogFeed
 from eruca_broker.store.log_reader import LogRead
 from eruca_chassis.asgi import ClientGoneError
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.documents.schemas import in_octets
+from eruca_chassis.parts import Part
 from eruca_chassis.requests.negotiation import accept_of, choose
 
 router = APIRouter(prefix="/v1/log", tags=["log"])
@@ -75,7 +77,8 @@ _log = structlog.get_logger()
 )
 async def read_log(
     request: Request,
-    broker: TheBroker,
+    in_flight: Part[ConsumeBudget],
+    feed: Part[LogFeed],
     *,
     from_offset: Annotated[
         Offset, Query(description="the log offset of a record, or the log's end", examples=[0])
@@ -96,11 +99,8 @@ async def read_log(
     whose size is known is returned as stored, and `eruca-damaged-offsets` names it. In JSON it is
     in `damaged` instead of `records`.
     """
-    in_flight = broker.consume_in_flight
     media_type = choose(accept_of(request.headers), _OFFERED)
-    read = await broker.log_feed.read(
-        from_offset, bytes_max, wait_seconds, leaving(request.receive)
-    )
+    read = await feed.read(from_offset, bytes_max, wait_seconds, leaving(request.receive))
     if read is None:
         raise ClientGoneError
     if media_type == LOG_MEDIA_TYPE:
@@ -127,18 +127,18 @@ async def get_log_record(
     log_offset: Annotated[
         Offset, Path(description="the log offset of its first byte", examples=[8_201_544])
     ],
-    broker: TheBroker,
+    in_flight: Part[ConsumeBudget],
+    feed: Part[LogFeed],
 ) -> Response:
     """Return the record that starts at an offset of the log, of any topic.
 
     As `application/octet-stream` it is the message's body as it was sent, and nothing else.
     """
-    in_flight = broker.consume_in_flight
     media_type = choose(accept_of(request.headers), _OFFERED_FOR_ONE)
     if media_type == LOG_MEDIA_TYPE:
-        raw = broker.log_feed.raw_record(log_offset)
+        raw = feed.raw_record(log_offset)
         return CountedResponse(in_flight, [raw], LOG_MEDIA_TYPE)
-    record = broker.log_feed.record(log_offset)
+    record = feed.record(log_offset)
     if media_type == OCTETS_MEDIA_TYPE:
         body, compression = plain_body(record, LOG_READ_SIZE_MAX)
         if compression is not None:

@@ -20,13 +20,14 @@ from eruca.contract.errors import (
 from eruca.contract.fields import GroupName, WaitSeconds
 from eruca.contract.groups import ClientId, Heartbeat, Incarnation, MemberAnswer, MemberList
 from eruca.contract.wire import JSON_MEDIA_TYPE
-from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.peers import born_host
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.core.records.rendering import host_text
+from eruca_broker.processors.groups.members import Members
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 from eruca_chassis.requests.entity_tags import is_known, known_tags
 
 router = APIRouter(prefix="/v1/groups/{group}/members", tags=["groups"])
@@ -67,7 +68,7 @@ async def put_member(
     client_id: Client,
     *,
     heartbeat: Annotated[Heartbeat, Body(examples=[group_examples.HEARTBEAT])],
-    broker: TheBroker,
+    members: Part[Members],
     request: Request,
     response: Response,
 ) -> MemberAnswer:
@@ -83,7 +84,7 @@ async def put_member(
     Members that still have the old version are refused at their next heartbeats.
     """
     address = host_text(born_host(request.scope["client"]))
-    answer, has_joined = await broker.members.heartbeat(group, client_id, heartbeat, address)
+    answer, has_joined = await members.heartbeat(group, client_id, heartbeat, address)
     if has_joined:
         response.status_code = HTTPStatus.CREATED
     return answer
@@ -104,13 +105,13 @@ async def delete_member(
     incarnation: Annotated[
         Incarnation, Query(description="the incarnation of the leaving process")
     ],
-    broker: TheBroker,
+    members: Part[Members],
 ) -> None:
     """End the client's membership and release its locks at once.
 
     This commits no offsets: release the queues first, with their final offsets.
     """
-    await broker.members.leave(group, client_id, incarnation)
+    await members.leave(group, client_id, incarnation)
 
 
 @router.get(
@@ -126,7 +127,7 @@ async def delete_member(
 )
 async def list_members(
     group: Group,
-    broker: TheBroker,
+    members: Part[Members],
     request: Request,
     *,
     wait_seconds: WaitSeconds = 0,
@@ -140,9 +141,9 @@ async def list_members(
     (200), the group is deleted (404), or the time is over (304). The generation changes if members
     join, leave or expire, if subscriptions or settings change, and if offsets are reset.
     """
-    current = broker.members.generation(group)
+    current = members.generation(group)
     known = current if is_known(f'"{current}"', known_tags(if_none_match)) else None
-    listing = await broker.members.listing(group, known, wait_seconds, request.receive)
+    listing = await members.listing(group, known, wait_seconds, request.receive)
     generation = known if listing is None else listing.generation
     headers = {"etag": f'W/"{generation}"', "cache-control": "no-cache"}
     if listing is None:

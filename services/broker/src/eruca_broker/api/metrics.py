@@ -1,12 +1,14 @@
 """The broker's own metrics, read from plain attributes at each scrape.
 
-They cost nothing per message: a batch adds its size once.
+They cost nothing per message: a batch adds its size once. Like an endpoint, each class declares the
+parts that it reads by their types.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import accumulate
+from typing import Final
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -16,34 +18,41 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from eruca_broker.api.dependencies import Broker
-from eruca_broker.processors.send_message import APPEND_BUCKETS
+from eruca_broker.processors.budgets import ConsumeBudget, SendBudget
+from eruca_broker.processors.dead_letters import DeadLetters
+from eruca_broker.processors.deliveries.deliveries import Deliveries
+from eruca_broker.processors.groups.lags import GroupLags
+from eruca_broker.processors.groups.members import Members
+from eruca_broker.processors.groups.queue_locks import QueueLocks
+from eruca_broker.processors.groups.work import GroupWork
+from eruca_broker.processors.held_requests import HeldRequests
+from eruca_broker.processors.pull_message import Puller
+from eruca_broker.processors.retries import Retries
+from eruca_broker.processors.send_message import APPEND_BUCKETS, Sender
+from eruca_broker.processors.timers import Timers
+from eruca_broker.processors.transactions.carrying import TransactionCarrier
+from eruca_broker.processors.transactions.transactions import Transactions
+from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import Scrub
 
 
-class BrokerMetrics(Collector):
-    """The samples of one broker."""
-
-    def __init__(self, broker: Broker, scrub: Scrub | None) -> None:
-        self._broker = broker
-        self._scrub = scrub
+class _Samples(Collector):
+    """The samples of one subject."""
 
     def describe(self) -> list[Metric]:
         """Return nothing: ``collect`` describes the metrics."""
         return []
 
+
+class LogMetrics(_Samples):
+    """The log and its projections."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
     def collect(self) -> Iterator[Metric]:
         """Yield the samples."""
-        yield from self._log()
-        yield from self._traffic()
-        yield from self._later()
-        yield from self._limits()
-        yield from self._groups()
-        yield from self._deliveries()
-        yield from self._transactions()
-
-    def _log(self) -> Iterator[Metric]:
-        store = self._broker.store
+        store = self._store
         end = store.log_max_offset
         yield _gauge(
             "eruca_broker_log_min_offset", "Log offset of the log's beginning", store.log_min_offset
@@ -79,23 +88,42 @@ class BrokerMetrics(Collector):
             "Damaged messages found by reads of queues, counted at each read",
             store.queues.damage_count,
         )
-        if (scrub := self._scrub) is not None:
-            yield _gauge(
-                "eruca_broker_damaged_records",
-                "Damaged records of the log found by the scrub",
-                scrub.damaged_count,
-            )
-            yield _gauge(
-                "eruca_broker_scrub_offset", "Log offset that the scrub has reached", scrub.offset
-            )
-            yield _counter(
-                "eruca_broker_scrub_rounds",
-                "Number of times that the scrub read the whole log",
-                scrub.rounds,
-            )
 
-    def _traffic(self) -> Iterator[Metric]:
-        sent, pulled = self._broker.sender.counts, self._broker.puller.counts
+
+class ScrubMetrics(_Samples):
+    """The search for damage."""
+
+    def __init__(self, scrub: Scrub) -> None:
+        self._scrub = scrub
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the samples."""
+        scrub = self._scrub
+        yield _gauge(
+            "eruca_broker_damaged_records",
+            "Damaged records of the log found by the scrub",
+            scrub.damaged_count,
+        )
+        yield _gauge(
+            "eruca_broker_scrub_offset", "Log offset that the scrub has reached", scrub.offset
+        )
+        yield _counter(
+            "eruca_broker_scrub_rounds",
+            "Number of times that the scrub read the whole log",
+            scrub.rounds,
+        )
+
+
+class TrafficMetrics(_Samples):
+    """Stored and pulled messages."""
+
+    def __init__(self, sender: Sender, puller: Puller) -> None:
+        self._sender = sender
+        self._puller = puller
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the samples."""
+        sent, pulled = self._sender.counts, self._puller.counts
         yield _counter("eruca_broker_messages_in", "Messages stored", sent.messages)
         yield _counter("eruca_broker_bytes_in", "Bytes of records stored", sent.bytes)
         yield _counter("eruca_broker_messages_out", "Messages pulled", pulled.messages)
@@ -112,8 +140,21 @@ class BrokerMetrics(Collector):
         )
         yield latency
 
-    def _later(self) -> Iterator[Metric]:
-        pending, counts = self._broker.store.timers, self._broker.timers.counts
+
+class LaterMetrics(_Samples):
+    """Delayed messages, retries and dead letters."""
+
+    def __init__(
+        self, store: MessageStore, timers: Timers, retries: Retries, dead_letters: DeadLetters
+    ) -> None:
+        self._store = store
+        self._timers = timers
+        self._retries = retries
+        self._dead_letters = dead_letters
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the samples."""
+        pending, counts = self._store.timers, self._timers.counts
         yield _gauge(
             "eruca_broker_timers", "Scheduled messages and retries not delivered yet", len(pending)
         )
@@ -133,7 +174,7 @@ class BrokerMetrics(Collector):
             "Delayed messages that could not be delivered",
             counts.dropped,
         )
-        retries = self._broker.retries
+        retries = self._retries
         yield _counter("eruca_broker_retries", "Messages sent back", retries.retried_count)
         yield _counter(
             "eruca_broker_dead_letters", "Messages that became dead letters", retries.dead_count
@@ -141,17 +182,29 @@ class BrokerMetrics(Collector):
         yield _counter(
             "eruca_broker_dead_letters_redriven",
             "Dead letters redriven",
-            self._broker.dead_letters.redriven_count,
+            self._dead_letters.redriven_count,
         )
 
-    def _limits(self) -> Iterator[Metric]:
-        held, in_flight = self._broker.held, self._broker.in_flight
-        consume_in_flight = self._broker.consume_in_flight
+
+class LimitMetrics(_Samples):
+    """Usage of everything that has a limit."""
+
+    def __init__(
+        self, store: MessageStore, held: HeldRequests, senders: SendBudget, consumers: ConsumeBudget
+    ) -> None:
+        self._store = store
+        self._held = held
+        self._senders = senders
+        self._consumers = consumers
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the samples."""
+        held, senders, consumers = self._held, self._senders, self._consumers
         yield _gauge("eruca_broker_held_requests", "Held requests", len(held))
         yield _gauge("eruca_broker_held_requests_max", "Maximum held requests", held.size_max)
         for prefix, whose, budget in (
-            ("", "senders", in_flight),
-            ("consume_", "consumers", consume_in_flight),
+            ("", "senders", senders),
+            ("consume_", "consumers", consumers),
         ):
             name = f"eruca_broker_{prefix}bytes_in_flight"
             yield _gauge(name, f"Bytes of {whose}' requests in progress", budget.used)
@@ -162,13 +215,32 @@ class BrokerMetrics(Collector):
             "eruca_broker_overload_refusals",
             "Requests refused because bytes_in_flight_max, consume_bytes_in_flight_max or a "
             "client's share of it was reached",
-            in_flight.refused + consume_in_flight.refused,
+            senders.refused + consumers.refused,
         )
-        topics = self._broker.store.state.topics
+        topics = self._store.state.topics
         yield _gauge("eruca_broker_topics", "Topics, system topics included", len(topics))
 
-    def _groups(self) -> Iterator[Metric]:
-        groups, work = self._broker.store.state.groups, self._broker.group_work
+
+class GroupMetrics(_Samples):
+    """Groups, their members and their lags."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        work: GroupWork,
+        members: Members,
+        locks: QueueLocks,
+        lags: GroupLags,
+    ) -> None:
+        self._store = store
+        self._work = work
+        self._members = members
+        self._locks = locks
+        self._lags = lags
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the samples."""
+        groups, work = self._store.state.groups, self._work
         locked = sum(len(group.locks) for group in groups.values())
         yield _gauge("eruca_broker_groups", "Consumer groups", len(groups))
         yield _gauge("eruca_broker_members", "Members of all groups", len(work.membership))
@@ -183,21 +255,21 @@ class BrokerMetrics(Collector):
             "Maximum held group requests",
             work.watchers.size_max,
         )
-        yield from self._lags()
+        yield from self._of_lags()
         yield _counter(
             "eruca_broker_sessions_expired",
             "Members whose sessions expired",
-            self._broker.members.expiry_count,
+            self._members.expiry_count,
         )
         yield _counter(
             "eruca_broker_stale_locks",
             "Requests refused because a lock was no longer held",
-            self._broker.locks.stale_count,
+            self._locks.stale_count,
         )
 
-    def _lags(self) -> Iterator[Metric]:
+    def _of_lags(self) -> Iterator[Metric]:
         """Yield the lags measured just before; only the largest ones have samples."""
-        lags = self._broker.lags
+        lags = self._lags
         labels = ["group", "topic"]
         behind = GaugeMetricFamily(
             "eruca_broker_group_lag_messages",
@@ -222,8 +294,17 @@ class BrokerMetrics(Collector):
             lags.left_out,
         )
 
-    def _deliveries(self) -> Iterator[Metric]:
-        counts, leases = self._broker.deliveries.counts, self._broker.store.state.leases
+
+class DeliveryMetrics(_Samples):
+    """Deliveries to groups."""
+
+    def __init__(self, store: MessageStore, deliveries: Deliveries) -> None:
+        self._store = store
+        self._deliveries = deliveries
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the samples."""
+        counts, leases = self._deliveries.counts, self._store.state.leases
         yield _counter("eruca_broker_deliveries", "Messages handed out", counts.handed_out)
         yield _counter(
             "eruca_broker_deliveries_again",
@@ -260,9 +341,20 @@ class BrokerMetrics(Collector):
             leases.unfinished_count,
         )
 
-    def _transactions(self) -> Iterator[Metric]:
-        broker, live = self._broker, self._broker.store.state.transactions
-        counts = broker.transactions.counts
+
+class TransactionMetrics(_Samples):
+    """Half messages and their decisions."""
+
+    def __init__(
+        self, store: MessageStore, transactions: Transactions, carrier: TransactionCarrier
+    ) -> None:
+        self._store = store
+        self._transactions = transactions
+        self._carrier = carrier
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the samples."""
+        live, counts = self._store.state.transactions, self._transactions.counts
         yield _gauge(
             "eruca_broker_transactions_pending", "Transactions not decided", live.pending_count
         )
@@ -274,7 +366,7 @@ class BrokerMetrics(Collector):
         yield _gauge(
             "eruca_broker_transactions_max",
             "Maximum transactions pending or parked",
-            broker.transactions.count_max,
+            self._transactions.count_max,
         )
         yield _counter("eruca_broker_transactions_begun", "Half messages stored", counts.begun)
         decided = CounterMetricFamily(
@@ -299,8 +391,20 @@ class BrokerMetrics(Collector):
         yield _counter(
             "eruca_broker_transactions_carried",
             "Transactions stored again before retention deleted them",
-            broker.transaction_carrier.carried_count,
+            self._carrier.carried_count,
         )
+
+
+BROKER_METRICS: Final = (
+    LogMetrics,
+    TrafficMetrics,
+    LaterMetrics,
+    LimitMetrics,
+    GroupMetrics,
+    DeliveryMetrics,
+    TransactionMetrics,
+)
+"""The metrics of every broker; one with a scrub has ``ScrubMetrics`` too."""
 
 
 def _gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:

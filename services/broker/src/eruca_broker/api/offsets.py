@@ -12,10 +12,12 @@ from eruca.contract.errors import (
 )
 from eruca.contract.fields import Moment, QueueId, TopicName
 from eruca.contract.topics import OffsetByTime
-from eruca_broker.api.dependencies import IncludeSystem, TheBroker
 from eruca_broker.api.examples import messages as examples
+from eruca_broker.api.parameters import IncludeSystem
+from eruca_broker.processors.offsets import Offsets
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 
 router = APIRouter(prefix="/v1", tags=["offsets"])
 
@@ -29,7 +31,7 @@ router = APIRouter(prefix="/v1", tags=["offsets"])
 async def get_offset_by_time(
     topic: Annotated[TopicName, Path()],
     queue_id: Annotated[QueueId, Path(examples=[0])],
-    broker: TheBroker,
+    offsets: Part[Offsets],
     *,
     timestamp: Annotated[
         Moment,
@@ -46,6 +48,4 @@ async def get_offset_by_time(
     Times are the broker's store times. A time after the last message gives the queue's end, one
     before the first message its beginning.
     """
-    return broker.offsets.by_time(
-        topic, queue_id, timestamp, boundary, include_system=include_system
-    )
+    return offsets.by_time(topic, queue_id, timestamp, boundary, include_system=include_system)

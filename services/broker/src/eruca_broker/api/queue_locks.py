@@ -20,11 +20,12 @@ from eruca.contract.errors import (
 )
 from eruca.contract.fields import GroupName
 from eruca.contract.groups import LockAnswer, LockRelease, LockRequest
-from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_broker.processors.groups.queue_locks import QueueLocks
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 
 router = APIRouter(prefix="/v1/groups/{group}", tags=["groups"])
 Group = Annotated[GroupName, Path()]
@@ -50,7 +51,7 @@ Group = Annotated[GroupName, Path()]
 async def lock_queues(
     group: Group,
     wanted: Annotated[LockRequest, Body(examples=[group_examples.LOCK_REQUEST])],
-    broker: TheBroker,
+    locks: Part[QueueLocks],
     request: Request,
 ) -> LockAnswer:
     """Lock the queues that no other member reads, and return the offsets at which to read.
@@ -59,7 +60,7 @@ async def lock_queues(
     that the member has already is granted again, with the same token: repeat the request if an
     answer was lost. A lock lasts as long as the member's session.
     """
-    return await broker.locks.lock(group, wanted, request.receive)
+    return await locks.lock(group, wanted, request.receive)
 
 
 @router.post(
@@ -72,10 +73,10 @@ async def lock_queues(
 async def release_queues(
     group: Group,
     release: Annotated[LockRelease, Body(examples=[group_examples.LOCK_RELEASE])],
-    broker: TheBroker,
+    locks: Part[QueueLocks],
 ) -> None:
     """Store the offsets and release the queues, as one change; waiting members get them next.
 
     If one token is stale, nothing changes. The next owner starts at these offsets.
     """
-    await broker.locks.release(group, release)
+    await locks.release(group, release)

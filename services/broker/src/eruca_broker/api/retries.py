@@ -16,11 +16,12 @@ from eruca.contract.errors import (
 )
 from eruca.contract.fields import GroupName
 from eruca.contract.retries import SendBackResults, SendBacks
-from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import later as examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_broker.processors.retries import Retries
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 
 router = APIRouter(prefix="/v1/groups", tags=["retries"])
 
@@ -43,7 +44,7 @@ router = APIRouter(prefix="/v1/groups", tags=["retries"])
 async def send_back(
     group: Annotated[GroupName, Path()],
     request: Annotated[SendBacks, Body(examples=[examples.SEND_BACKS])],
-    broker: TheBroker,
+    retries: Part[Retries],
 ) -> SendBackResults:
     """Return messages that a member could not consume: all of them or, if one is refused, none.
 
@@ -55,4 +56,4 @@ async def send_back(
     The answer comes once that is durable: then commit the message's offset. A stale token is 409,
     and changes nothing.
     """
-    return await broker.retries.send_back(group, request)
+    return await retries.send_back(group, request)

@@ -16,11 +16,12 @@ from eruca.contract.fields import TopicName
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.recall_handles import RECALL_HANDLE_SIZE_MAX
 from eruca.contract.retries import ScheduledList
-from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import later as examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_broker.processors.scheduled import Scheduled
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 
 router = APIRouter(prefix="/v1/scheduled", tags=["delayed messages"])
@@ -33,7 +34,7 @@ router = APIRouter(prefix="/v1/scheduled", tags=["delayed messages"])
     responses=answer(examples.SCHEDULED_LIST),
 )
 async def list_scheduled(
-    broker: TheBroker,
+    scheduled: Part[Scheduled],
     *,
     topic: Annotated[TopicName | None, Query(description="only messages for this topic")] = None,
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
@@ -47,7 +48,7 @@ async def list_scheduled(
     Follow `next_cursor` until it is null. With `topic`, a page may have few messages or none before
     that. Messages that are delivered meanwhile are omitted.
     """
-    page, following = await broker.scheduled.page(topic=topic, limit=limit, after=_decoded(cursor))
+    page, following = await scheduled.page(topic=topic, limit=limit, after=_decoded(cursor))
     next_cursor = None if following is None else encode_cursor(f"{following[0]}.{following[1]}")
     return page.model_copy(update={"next_cursor": next_cursor})
 
@@ -64,7 +65,7 @@ async def recall_scheduled(
         str,
         Path(min_length=1, max_length=RECALL_HANDLE_SIZE_MAX, examples=[examples.RECALL_HANDLE]),
     ],
-    broker: TheBroker,
+    scheduled: Part[Scheduled],
 ) -> None:
     """Ensure that the message is never delivered; the answer comes once that is durable.
 
@@ -74,7 +75,7 @@ async def recall_scheduled(
     moment, is 409 `already-delivered`. You may repeat a recall. A retry has no handle, because only
     its consumer group decides about it.
     """
-    await broker.scheduled.recall(recall_handle)
+    await scheduled.recall(recall_handle)
 
 
 def _decoded(cursor: str | None) -> tuple[int, int] | None:

@@ -17,12 +17,14 @@ from eruca.contract.errors import (
 from eruca.contract.fields import TopicName
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.topics import TopicConfig, TopicList, TopicQueues, TopicSettings
-from eruca_broker.api.dependencies import IncludeSystem, TheBroker
 from eruca_broker.api.examples import messages as examples
+from eruca_broker.api.parameters import IncludeSystem
 from eruca_broker.api.refusals import WRITE_REFUSALS
-from eruca_broker.processors.topics import topic_config
+from eruca_broker.processors.offsets import Offsets
+from eruca_broker.processors.topics import Topics, topic_config
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 
 router = APIRouter(prefix="/v1/topics", tags=["topics"])
@@ -47,7 +49,7 @@ Topic = Annotated[TopicName, Path()]
 async def put_topic(
     topic: Topic,
     settings: Annotated[TopicSettings, Body(openapi_examples=examples.TOPIC_SETTINGS)],
-    broker: TheBroker,
+    topics: Part[Topics],
     response: Response,
     *,
     force: Annotated[
@@ -64,7 +66,7 @@ async def put_topic(
     counts). Lower `write_queue_count` first, let consumers finish, then lower `read_queue_count`.
     With `force`, their messages stay stored and count as lag, but cannot be read.
     """
-    known, is_new = await broker.topics.put(topic, settings, is_forced=force)
+    known, is_new = await topics.put(topic, settings, is_forced=force)
     if is_new:
         response.status_code = HTTPStatus.CREATED
     return topic_config(known)
@@ -76,9 +78,9 @@ async def put_topic(
     summary="Show a topic",
     responses=answer(examples.TOPIC) | problems(TopicNotFoundError),
 )
-async def get_topic(topic: Topic, broker: TheBroker) -> TopicConfig:
+async def get_topic(topic: Topic, topics: Part[Topics]) -> TopicConfig:
     """Return the topic's settings on this broker; other brokers may have other settings."""
-    return topic_config(broker.topics.get(topic))
+    return topic_config(topics.get(topic))
 
 
 @router.delete(
@@ -88,7 +90,7 @@ async def get_topic(topic: Topic, broker: TheBroker) -> TopicConfig:
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(TopicNotFoundError, SystemTopicError, ConflictError, *WRITE_REFUSALS),
 )
-async def delete_topic(topic: Topic, broker: TheBroker) -> None:
+async def delete_topic(topic: Topic, topics: Part[Topics]) -> None:
     """Delete the topic on this broker, with its queues and all groups' offsets in them, for good.
 
     The answer comes once the deletion is durable. Requests that wait for messages of the topic get
@@ -96,7 +98,7 @@ async def delete_topic(topic: Topic, broker: TheBroker) -> None:
     exists (409). The records stay in the log until retention removes them. A later topic of the
     same name starts at offset 0.
     """
-    await broker.topics.delete(topic)
+    await topics.delete(topic)
 
 
 @router.get(
@@ -106,7 +108,7 @@ async def delete_topic(topic: Topic, broker: TheBroker) -> None:
     responses=answer(examples.TOPIC_LIST),
 )
 async def list_topics(
-    broker: TheBroker,
+    topics: Part[Topics],
     *,
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
     cursor: Annotated[
@@ -120,7 +122,7 @@ async def list_topics(
     Follow `next_cursor` until it is null. A topic that is created meanwhile appears if its name
     sorts after the current page.
     """
-    chosen, following = broker.topics.page(
+    chosen, following = topics.page(
         after=decode_cursor(cursor),
         limit=limit,
         include_system=include_system,
@@ -139,10 +141,10 @@ async def list_topics(
     responses=answer(examples.TOPIC_QUEUES) | problems(TopicNotFoundError),
 )
 async def get_queues(
-    topic: Topic, broker: TheBroker, *, include_system: IncludeSystem = False
+    topic: Topic, offsets: Part[Offsets], *, include_system: IncludeSystem = False
 ) -> TopicQueues:
     """Return each queue's first stored offset and its next one.
 
     A queue contains `max_offset - min_offset` messages; its times are null while it is empty.
     """
-    return broker.offsets.of_topic(topic, include_system=include_system)
+    return offsets.of_topic(topic, include_system=include_system)

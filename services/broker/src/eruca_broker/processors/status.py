@@ -9,9 +9,10 @@ from typing import Literal
 from eruca.contract.fields import BrokerRole
 from eruca.contract.status import BrokerStatus, LogStatus, ProjectionStatus
 from eruca_broker.core.records.times import moment
+from eruca_broker.processors.budgets import ConsumeBudget, SendBudget
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.store.message_store import MessageStore
-from eruca_chassis.budget import Budget
+from eruca_chassis.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,53 +29,66 @@ class Identity:
     flush_mode: Literal["sync", "async"]
 
 
-def broker_status(
-    identity: Identity,
-    store: MessageStore,
-    held: HeldRequests,
-    in_flight: Budget,
-    consume_in_flight: Budget,
-    *,
-    now_ms: int,
-) -> BrokerStatus:
-    """Return the broker's current status."""
-    end = store.log_max_offset
-    return BrokerStatus(
-        cluster=identity.cluster,
-        broker_name=identity.broker_name,
-        broker_id=identity.broker_id,
-        role=identity.role,
-        version=identity.version,
-        store_host=identity.store_host,
-        started_at=identity.started_at,
-        now=moment(now_ms),
-        flush_mode=identity.flush_mode,
-        is_writable=store.refusal is None,
-        refusal=None if store.refusal is None else store.refusal.detail,
-        disk_used_ratio=store.disk_used_ratio,
-        log=LogStatus(
-            log_id=store.state.log_id or None,
-            min_offset=store.log_min_offset,
-            max_offset=end,
-            flushed_offset=store.flushed_offset,
-            segment_size=store.segment_size,
-            segment_count=store.segment_count,
-        ),
-        projections=[
-            ProjectionStatus(
-                name=p.name,
-                log_offset=p.log_offset,
-                behind_bytes=max(end - p.log_offset, 0),
-                failure=p.failure,
-            )
-            for p in store.projections()
-        ],
-        held_requests=len(held),
-        held_requests_max=held.size_max,
-        bytes_in_flight=in_flight.used,
-        bytes_in_flight_max=in_flight.maximum,
-        consume_bytes_in_flight=consume_in_flight.used,
-        consume_bytes_in_flight_max=consume_in_flight.maximum,
-        topics=sum(not topic.is_system for topic in store.state.topics.values()),
-        groups=len(list(store.state.groups)),
-    )
+class Status:
+    """Reports the broker's status."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        store: MessageStore,
+        held: HeldRequests,
+        senders: SendBudget,
+        consumers: ConsumeBudget,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._identity = identity
+        self._store = store
+        self._held = held
+        self._senders = senders
+        self._consumers = consumers
+        self._clock = clock
+
+    def now(self) -> BrokerStatus:
+        """Return the broker's current status."""
+        identity, store = self._identity, self._store
+        end = store.log_max_offset
+        return BrokerStatus(
+            cluster=identity.cluster,
+            broker_name=identity.broker_name,
+            broker_id=identity.broker_id,
+            role=identity.role,
+            version=identity.version,
+            store_host=identity.store_host,
+            started_at=identity.started_at,
+            now=moment(self._clock.now_ms()),
+            flush_mode=identity.flush_mode,
+            is_writable=store.refusal is None,
+            refusal=None if store.refusal is None else store.refusal.detail,
+            disk_used_ratio=store.disk_used_ratio,
+            log=LogStatus(
+                log_id=store.state.log_id or None,
+                min_offset=store.log_min_offset,
+                max_offset=end,
+                flushed_offset=store.flushed_offset,
+                segment_size=store.segment_size,
+                segment_count=store.segment_count,
+            ),
+            projections=[
+                ProjectionStatus(
+                    name=p.name,
+                    log_offset=p.log_offset,
+                    behind_bytes=max(end - p.log_offset, 0),
+                    failure=p.failure,
+                )
+                for p in store.projections()
+            ],
+            held_requests=len(self._held),
+            held_requests_max=self._held.size_max,
+            bytes_in_flight=self._senders.used,
+            bytes_in_flight_max=self._senders.maximum,
+            consume_bytes_in_flight=self._consumers.used,
+            consume_bytes_in_flight_max=self._consumers.maximum,
+            topics=sum(not topic.is_system for topic in store.state.topics.values()),
+            groups=len(list(store.state.groups)),
+        )

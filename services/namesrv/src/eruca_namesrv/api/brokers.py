@@ -17,8 +17,9 @@ from eruca.contract.fields import BrokerId, BrokerName
 from eruca.contract.routes import BrokerList, BrokerRegistration, ClusterList, RegistrationResult
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 from eruca_namesrv.api import examples
-from eruca_namesrv.api.dependencies import Names
+from eruca_namesrv.name_server import NameServer
 from eruca_namesrv.topic_lists import check_topics
 
 router = APIRouter(prefix="/v1", tags=["brokers"])
@@ -35,7 +36,7 @@ async def register_broker(
     broker_name: BrokerName,
     broker_id: Id,
     registration: Annotated[BrokerRegistration, Body(examples=[examples.REGISTRATION])],
-    names: Names,
+    names: Part[NameServer],
 ) -> RegistrationResult:
     """Store a broker's registration for `expiry_seconds`.
 
@@ -61,7 +62,7 @@ async def register_broker(
 async def unregister_broker(
     broker_name: BrokerName,
     broker_id: Id,
-    names: Names,
+    names: Part[NameServer],
     *,
     store_host: Annotated[
         str | None,
@@ -81,7 +82,7 @@ async def unregister_broker(
     summary="List the live brokers",
     responses=answer(examples.BROKERS) | problems(NameServerSettlingError),
 )
-async def list_brokers(names: Names) -> BrokerList:
+async def list_brokers(names: Part[NameServer]) -> BrokerList:
     """Return the live brokers by name and id, each with the time of its last heartbeat."""
     return names.broker_list()
 
@@ -92,6 +93,6 @@ async def list_brokers(names: Names) -> BrokerList:
     summary="List broker names by cluster",
     responses=answer(examples.CLUSTERS) | problems(NameServerSettlingError),
 )
-async def list_clusters(names: Names) -> ClusterList:
+async def list_clusters(names: Part[NameServer]) -> ClusterList:
     """Return the live broker names of each cluster."""
     return names.cluster_list()

@@ -18,8 +18,9 @@ from eruca.contract.names import KV_NAME_PATTERN
 from eruca.contract.routes import KvEntry, KvNamespace, KvValue
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 from eruca_namesrv.api import examples
-from eruca_namesrv.api.dependencies import Names
+from eruca_namesrv.name_server import NameServer
 
 Namespace: TypeAlias = Annotated[
     str,
@@ -44,7 +45,7 @@ router = APIRouter(prefix="/v1/kv", tags=["key-value table"])
     summary="List a namespace's entries",
     responses=answer(examples.KV_NAMESPACE) | problems(NameServerSettlingError),
 )
-async def list_kv(namespace: Namespace, names: Names) -> KvNamespace:
+async def list_kv(namespace: Namespace, names: Part[NameServer]) -> KvNamespace:
     """Return every key and value; an empty object if the namespace does not exist."""
     return KvNamespace(namespace=namespace, entries=names.kv_entries(namespace))
 
@@ -55,7 +56,7 @@ async def list_kv(namespace: Namespace, names: Names) -> KvNamespace:
     summary="Get one value",
     responses=answer(examples.KV_ENTRY) | problems(KeyNotFoundError, NameServerSettlingError),
 )
-async def get_kv(namespace: Namespace, key: Key, names: Names) -> KvEntry:
+async def get_kv(namespace: Namespace, key: Key, names: Part[NameServer]) -> KvEntry:
     """Return one entry."""
     return KvEntry(namespace=namespace, key=key, value=names.kv_value(namespace, key))
 
@@ -70,7 +71,7 @@ async def put_kv(
     namespace: Namespace,
     key: Key,
     value: Annotated[KvValue, Body(examples=[examples.KV_VALUE])],
-    names: Names,
+    names: Part[NameServer],
 ) -> KvEntry:
     """Set a value. It is on this name server's disk when the answer is sent.
 
@@ -87,6 +88,6 @@ async def put_kv(
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(KeyNotFoundError, UnavailableError),
 )
-async def delete_kv(namespace: Namespace, key: Key, names: Names) -> None:
+async def delete_kv(namespace: Namespace, key: Key, names: Part[NameServer]) -> None:
     """Remove an entry. It is gone from this name server's disk when the answer is sent."""
     await names.delete_kv(namespace, key)

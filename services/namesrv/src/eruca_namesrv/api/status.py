@@ -8,8 +8,9 @@ from fastapi import APIRouter
 
 from eruca.contract.status import NamesrvStatus
 from eruca_chassis.documents.openapi import answer
+from eruca_chassis.parts import Part
 from eruca_namesrv.api import examples
-from eruca_namesrv.api.dependencies import Names
+from eruca_namesrv.name_server import NameServer
 
 router = APIRouter(prefix="/v1", tags=["status"])
 
@@ -20,7 +21,7 @@ router = APIRouter(prefix="/v1", tags=["status"])
     summary="Get the name server's version and counts",
     responses=answer(examples.STATUS),
 )
-async def get_status(names: Names) -> NamesrvStatus:
+async def get_status(names: Part[NameServer]) -> NamesrvStatus:
     """Return the version, the start time and the counts of brokers, topics and held requests."""
     names.expire()
     return NamesrvStatus(

@@ -19,10 +19,11 @@ from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.routes import SETTLING_HEADER, TopicNames, TopicRoute
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_chassis.requests.entity_tags import is_known, known_tags
 from eruca_namesrv.api import examples
-from eruca_namesrv.api.dependencies import Names
+from eruca_namesrv.name_server import NameServer
 
 router = APIRouter(prefix="/v1/topics", tags=["topics"])
 
@@ -46,7 +47,7 @@ _ROUTE_HEADERS: Final[dict[str, Any]] = {
     responses=answer(examples.TOPICS) | problems(NameServerSettlingError, NoLiveBrokerError),
 )
 async def list_topics(
-    names: Names,
+    names: Part[NameServer],
     *,
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
@@ -75,7 +76,7 @@ async def list_topics(
 )
 async def get_route(
     topic: TopicName,
-    names: Names,
+    names: Part[NameServer],
     request: Request,
     *,
     wait_seconds: WaitSeconds = 0,

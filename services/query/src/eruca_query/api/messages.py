@@ -29,15 +29,18 @@ from eruca.contract.queries import GroupFilter, MessageFound, MessageId, Message
 from eruca.contract.wire import OCTETS_MEDIA_TYPE
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor
 from eruca_chassis.requests.negotiation import accept_of, choose
 from eruca_chassis.requests.time_ranges import check_order
 from eruca_query.api import examples
-from eruca_query.api.dependencies import TheService
 from eruca_query.core.found_messages import ms_not_before
 from eruca_query.core.log_facts import ROWLESS_TOPICS
 from eruca_query.core.page_cursors import position_of
 from eruca_query.core.page_queries import PageQuery
+from eruca_query.searching.message_pages import MessagePages
+from eruca_query.searching.message_search import MessageSearch
+from eruca_query.searching.timelines import Timelines
 from eruca_query.searching.whole_messages import BODIES_SIZE_MAX
 
 BODY_COUNT_MAX: Final = 100  # messages of a page with bodies: each costs its broker a request
@@ -62,13 +65,13 @@ AMessageId = Annotated[MessageId, Path()]  # to the end of the path: clients' id
         DatabaseUnavailableError,
     ),
 )
-async def get_timeline(message_id: AMessageId, service: TheService) -> Timeline:
+async def get_timeline(message_id: AMessageId, timelines: Part[Timelines]) -> Timeline:
     """Return a message's life: half message, checks, decision, deliveries, retries, dead letter.
 
     It also shows the state of each group for the message. A position shows only which messages a
     group has read, not their outcome; acknowledgements of single messages show that.
     """
-    return await service.timelines.of(message_id)
+    return await timelines.of(message_id)
 
 
 @router.get(
@@ -89,7 +92,7 @@ async def get_timeline(message_id: AMessageId, service: TheService) -> Timeline:
 async def get_message(
     request: Request,
     message_id: AMessageId,
-    service: TheService,
+    search: Part[MessageSearch],
     *,
     topic: Annotated[
         TopicName | None,
@@ -107,7 +110,7 @@ async def get_message(
     If messages of several topics have the id, `topic` must choose one (422).
     """
     media_type = choose(accept_of(request.headers), _OFFERED)
-    found = await service.search.by_id(message_id, topic=topic)
+    found = await search.by_id(message_id, topic=topic)
     if media_type == OCTETS_MEDIA_TYPE:
         if topic is None and found.message.offset_message_id != message_id.upper():
             _refuse_several_topics(found)
@@ -123,7 +126,7 @@ async def get_message(
     | problems(GroupNotFoundError, TopicNotFoundError, ValidationError, DatabaseUnavailableError),
 )
 async def find_messages(
-    service: TheService,
+    pages: Part[MessagePages],
     *,
     topic: Annotated[TopicName, Query()],
     key: Annotated[
@@ -206,7 +209,7 @@ async def find_messages(
         limit=limit,
         before=None if before is None else position_of(before),
     )
-    return await service.pages.page(query, bodies=bodies)
+    return await pages.page(query, bodies=bodies)
 
 
 def _refuse_several_topics(found: MessageFound) -> None:

@@ -11,8 +11,11 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from eruca_postgres.broker_shares import BrokerShares
 from eruca_postgres.metrics import following_metrics
-from eruca_query.service import QueryService
+from eruca_query.projection.broker_work import FollowedBroker
+from eruca_query.projection.message_projection import ProjectionCounts
+from eruca_query.projection.upkeep import Upkeep
 
 _PREFIX: Final = "eruca_query_"
 
@@ -20,8 +23,12 @@ _PREFIX: Final = "eruca_query_"
 class QueryMetrics(Collector):
     """Samples of one instance."""
 
-    def __init__(self, service: QueryService) -> None:
-        self._service = service
+    def __init__(
+        self, shares: BrokerShares[FollowedBroker], counts: ProjectionCounts, upkeep: Upkeep
+    ) -> None:
+        self._shares = shares
+        self._counts = counts
+        self._upkeep = upkeep
 
     def describe(self) -> list[Metric]:
         """Return nothing; ``collect`` yields all metrics."""
@@ -29,8 +36,8 @@ class QueryMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the samples."""
-        yield from following_metrics(_PREFIX, self._service.shares)
-        counts = self._service.counts
+        yield from following_metrics(_PREFIX, self._shares)
+        counts = self._counts
         for name, meaning, value in (
             ("rows", "Rows of messages that were written", counts.rows),
             ("records", "Records that were read from logs", counts.records),
@@ -38,6 +45,6 @@ class QueryMetrics(Collector):
             ("damaged", "Damaged records, which are missing from all answers", counts.damaged),
             ("unreadable", "Control records that could not be decoded", counts.unreadable),
             ("rebuilt", "Times a rebuilt read model took over", counts.switches),
-            ("dropped_chunks", "Partitions that were dropped", self._service.upkeep.dropped_count),
+            ("dropped_chunks", "Partitions that were dropped", self._upkeep.dropped_count),
         ):
             yield CounterMetricFamily(_PREFIX + name, meaning, value=value)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path
 
+from eruca import AsyncClient
 from eruca.contract.errors import (
     BrokerNotFoundError,
     ConflictError,
@@ -18,9 +19,13 @@ from eruca.contract.fields import BrokerName
 from eruca.contract.queries import QueryStatus, RebuildBegun, RebuildRequest
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
+from eruca_postgres.broker_shares import BrokerShares
+from eruca_postgres.database import Database
 from eruca_postgres.forgetting import forget
+from eruca_postgres.instance import Instance
 from eruca_query.api import examples
-from eruca_query.api.dependencies import TheService
+from eruca_query.projection.broker_work import FollowedBroker
 from eruca_query.projection.following import followed_logs
 from eruca_query.projection.forgotten import drop_broker, known_brokers
 from eruca_query.projection.rebuilding import request_rebuild
@@ -34,16 +39,18 @@ router = APIRouter(prefix="/v1", tags=["status"])
     summary="Get the service's identity and progress",
     responses=answer(examples.STATUS) | problems(DatabaseUnavailableError),
 )
-async def get_status(service: TheService) -> QueryStatus:
+async def get_status(
+    instance: Part[Instance], shares: Part[BrokerShares[FollowedBroker]]
+) -> QueryStatus:
     """Return this instance's own state, and the progress in all brokers' logs."""
-    async with service.instance.database.transaction() as connection:
+    async with instance.database.transaction() as connection:
         followed = await followed_logs(connection)
     return QueryStatus(
         version=version("eruca-query"),
-        name=service.instance.name,
-        started_at=service.instance.started_at,
-        brokers=sorted(service.shares.work),
-        faults=service.shares.faults(),
+        name=instance.name,
+        started_at=instance.started_at,
+        brokers=sorted(shares.work),
+        faults=shares.faults(),
         followed=followed,
     )
 
@@ -57,7 +64,7 @@ async def get_status(service: TheService) -> QueryStatus:
     | problems(BrokerNotFoundError, DatabaseUnavailableError),
 )
 async def rebuild_projection(
-    service: TheService,
+    database: Part[Database],
     request: Annotated[RebuildRequest | None, Body(examples=[{"brokers": None}])] = None,
 ) -> RebuildBegun:
     """Read the logs again from their beginning; the present rows answer until that catches up.
@@ -65,7 +72,7 @@ async def rebuild_projection(
     The status shows the progress. Rows of messages that the logs no longer hold stay.
     """
     wanted = None if request is None else request.brokers
-    return RebuildBegun(brokers=await request_rebuild(service.instance.database, wanted))
+    return RebuildBegun(brokers=await request_rebuild(database, wanted))
 
 
 @router.delete(
@@ -78,7 +85,9 @@ async def rebuild_projection(
     ),
 )
 async def forget_broker(
-    broker_name: Annotated[BrokerName, Path(examples=["broker-b"])], service: TheService
+    broker_name: Annotated[BrokerName, Path(examples=["broker-b"])],
+    database: Part[Database],
+    client: Part[AsyncClient],
 ) -> None:
     """Drop everything read from its log: from then on no answer counts it as missing.
 
@@ -86,8 +95,8 @@ async def forget_broker(
     under this name is read again from the beginning of its log.
     """
     await forget(
-        service.instance.database,
-        service.instance.client,
+        database,
+        client,
         broker_name,
         known=known_brokers,
         drop=drop_broker,

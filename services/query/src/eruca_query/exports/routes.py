@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from eruca.contract.errors import (
     BrokerUnreachableError,
@@ -37,6 +37,7 @@ from eruca.contract.limits import (
 )
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 from eruca_chassis.requests.time_ranges import check_order
 from eruca_query.exports import examples
 from eruca_query.exports.export_response import ExportResponse
@@ -53,12 +54,6 @@ TAG: Final = {
 router = APIRouter(prefix="/v1/exports", tags=["exports"])
 
 
-def _exports(request: Request) -> Exports:
-    exports: Exports = request.app.state.exports
-    return exports
-
-
-TheExports = Annotated[Exports, Depends(_exports)]
 Topic = Annotated[
     TopicName,
     Path(description="may be a system topic: `%DLQ%billing`, `ERUCA_SYS_EVENTS` …"),
@@ -109,7 +104,7 @@ async def get_export_schema() -> ExportSchema:
 )
 async def plan(
     topic: Topic,
-    exports: TheExports,
+    exports: Part[Exports],
     *,
     partition_rows: Annotated[
         int, Query(ge=1, le=EXPORT_ROWS_MAX, description="rows of a partition, at most")
@@ -174,7 +169,7 @@ async def plan(
 )
 async def export_records(
     topic: Topic,
-    exports: TheExports,
+    exports: Part[Exports],
     request: Request,
     *,
     range_: Annotated[

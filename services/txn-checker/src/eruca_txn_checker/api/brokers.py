@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
+from eruca import AsyncClient
 from eruca.contract.errors import (
     BrokerNotFoundError,
     ConflictError,
@@ -15,8 +16,9 @@ from eruca.contract.errors import (
 )
 from eruca.contract.fields import BrokerName
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
+from eruca_postgres.database import Database
 from eruca_postgres.forgetting import forget
-from eruca_txn_checker.api.dependencies import TheChecker
 
 router = APIRouter(prefix="/v1/brokers", tags=["status"])
 
@@ -31,11 +33,13 @@ router = APIRouter(prefix="/v1/brokers", tags=["status"])
     ),
 )
 async def forget_broker(
-    broker_name: Annotated[BrokerName, Path(examples=["broker-b"])], checker: TheChecker
+    broker_name: Annotated[BrokerName, Path(examples=["broker-b"])],
+    database: Part[Database],
+    client: Part[AsyncClient],
 ) -> None:
     """Delete the broker's transactions, pending ones too, and their checks.
 
     Shut the broker down first: while a name server knows it, the answer is 409. If a broker of this
     name returns, its log is followed from its beginning.
     """
-    await forget(checker.instance.database, checker.instance.client, broker_name)
+    await forget(database, client, broker_name)

@@ -27,8 +27,10 @@ from eruca.contract.transactions import (
 )
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 from eruca_txn_checker.api import examples
-from eruca_txn_checker.api.dependencies import TheChecker
+from eruca_txn_checker.checking.answers import Answers
+from eruca_txn_checker.checking.producers import Producers
 
 router = APIRouter(prefix="/v1", tags=["checks"])
 
@@ -42,7 +44,7 @@ router = APIRouter(prefix="/v1", tags=["checks"])
 )
 async def take_checks(
     producer_group: Annotated[GroupName, Path(examples=["orders"])],
-    checker: TheChecker,
+    producers: Part[Producers],
     request: Request,
     *,
     client_id: Annotated[
@@ -65,7 +67,7 @@ async def take_checks(
     gets no checks here.
     """
     peer = "unknown" if request.client is None else f"{request.client.host}:{request.client.port}"
-    checks = await checker.producers.take(
+    checks = await producers.take(
         producer_group,
         client_id or peer,
         count_max=count_max,
@@ -102,7 +104,7 @@ async def answer_check(
             }
         ),
     ],
-    checker: TheChecker,
+    answers: Part[Answers],
 ) -> CheckOutcome:
     """Answer a check with the transaction's outcome; `unknown` if it is not certain yet.
 
@@ -112,4 +114,4 @@ async def answer_check(
     response is 503. The answer is stored all the same, and reaches the broker before another check
     is sent.
     """
-    return await checker.answers.take(check_id, given)
+    return await answers.take(check_id, given)

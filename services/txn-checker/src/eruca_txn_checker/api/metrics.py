@@ -11,8 +11,16 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from eruca_postgres.broker_shares import BrokerShares
 from eruca_postgres.metrics import following_metrics
-from eruca_txn_checker.checker import TransactionChecker
+from eruca_postgres.notices import Notices
+from eruca_txn_checker.checking.answers import Answers
+from eruca_txn_checker.checking.broker_work import TransactionWork
+from eruca_txn_checker.checking.due_work import CheckCounts
+from eruca_txn_checker.checking.producers import Producers
+from eruca_txn_checker.checking.questions import Questions
+from eruca_txn_checker.checking.webhooks import Webhooks
+from eruca_txn_checker.projection.fold import FoldCounts
 
 _PREFIX = "eruca_txn_checker_"
 
@@ -20,8 +28,26 @@ _PREFIX = "eruca_txn_checker_"
 class CheckerMetrics(Collector):
     """The samples of one instance."""
 
-    def __init__(self, checker: TransactionChecker) -> None:
-        self._checker = checker
+    def __init__(
+        self,
+        *,
+        shares: BrokerShares[TransactionWork],
+        folds: FoldCounts,
+        counts: CheckCounts,
+        questions: Questions,
+        answers: Answers,
+        producers: Producers,
+        webhooks: Webhooks,
+        notices: Notices,
+    ) -> None:
+        self._shares = shares
+        self._folds = folds
+        self._counts = counts
+        self._questions = questions
+        self._answers = answers
+        self._producers = producers
+        self._webhooks = webhooks
+        self._notices = notices
 
     def describe(self) -> list[Metric]:
         """Return nothing: ``collect`` describes its samples."""
@@ -29,17 +55,17 @@ class CheckerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the samples."""
-        yield from following_metrics(_PREFIX, self._checker.shares)
+        yield from following_metrics(_PREFIX, self._shares)
         yield _counter(
             "unreadable",
             "Transactions with a corrupt event, looked up at their brokers instead",
-            self._checker.folds.unreadable,
+            self._folds.unreadable,
         )
         yield from self._checks()
         yield from self._asking()
 
     def _checks(self) -> Iterator[Metric]:
-        counts, questions = self._checker.counts, self._checker.questions.counts
+        counts, questions = self._counts, self._questions.counts
         yield _counter("checks", "Checks granted by brokers", counts.granted)
         yield _counter("given_up", "Transactions expired after their last check", counts.given_up)
         yield _counter(
@@ -68,7 +94,7 @@ class CheckerMetrics(Collector):
         )
 
     def _asking(self) -> Iterator[Metric]:
-        answers, hooks = self._checker.answers.counts, self._checker.webhooks
+        answers, hooks = self._answers.counts, self._webhooks
         answered = CounterMetricFamily(_PREFIX + "answers", "Answers to checks", labels=["answer"])
         for answer, count in answers.answers.items():
             answered.add_metric([answer], count)
@@ -84,9 +110,9 @@ class CheckerMetrics(Collector):
         yield _gauge(
             "notices",
             "1 while notices of other instances arrive; 0: PostgreSQL is polled instead",
-            int(self._checker.notices.is_listening),
+            int(self._notices.is_listening),
         )
-        held = self._checker.producers.held
+        held = self._producers.held
         yield _gauge("held_requests", "Producers' requests being held", len(held))
         yield _gauge("held_requests_max", "Maximum of held requests", held.maximum)
         yield _gauge("webhook_calls", "Webhook calls in progress", hooks.under_way)

@@ -10,9 +10,14 @@ from eruca.contract.errors import DatabaseUnavailableError
 from eruca.contract.transactions import CheckerStatus, CheckingRules
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
+from eruca_postgres.broker_shares import BrokerShares
+from eruca_postgres.instance import Instance
 from eruca_txn_checker.api import examples
-from eruca_txn_checker.api.dependencies import TheChecker
+from eruca_txn_checker.checking.broker_work import TransactionWork
 from eruca_txn_checker.checking.following import followed_brokers
+from eruca_txn_checker.checking.producers import Producers
+from eruca_txn_checker.settings import TxnCheckerSettings
 
 router = APIRouter(prefix="/v1/status", tags=["status"])
 
@@ -23,15 +28,19 @@ router = APIRouter(prefix="/v1/status", tags=["status"])
     summary="Get the checker's settings, brokers and faults",
     responses=answer(examples.STATUS) | problems(DatabaseUnavailableError),
 )
-async def get_status(checker: TheChecker) -> CheckerStatus:
+async def get_status(
+    instance: Part[Instance],
+    settings: Part[TxnCheckerSettings],
+    shares: Part[BrokerShares[TransactionWork]],
+    producers: Part[Producers],
+) -> CheckerStatus:
     """Return this instance's own state, and the position reached in every broker's log."""
-    async with checker.instance.database.transaction() as connection:
+    async with instance.database.transaction() as connection:
         followed = await followed_brokers(connection)
-    settings = checker.settings
     return CheckerStatus(
         version=version("eruca-txn-checker"),
-        name=checker.instance.name,
-        started_at=checker.instance.started_at,
+        name=instance.name,
+        started_at=instance.started_at,
         rules=CheckingRules(
             timeout_seconds=settings.timeout_seconds,
             interval_seconds=settings.interval_seconds,
@@ -39,9 +48,9 @@ async def get_status(checker: TheChecker) -> CheckerStatus:
             age_seconds_max=settings.age_seconds_max,
             counts_unreachable=settings.counts_unreachable,
         ),
-        brokers=sorted(checker.shares.work),
-        faults=checker.shares.faults(),
+        brokers=sorted(shares.work),
+        faults=shares.faults(),
         followed=followed,
-        held_requests=len(checker.producers.held),
-        held_requests_max=checker.producers.held.maximum,
+        held_requests=len(producers.held),
+        held_requests_max=producers.held.maximum,
     )

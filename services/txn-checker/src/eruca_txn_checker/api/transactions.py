@@ -31,11 +31,11 @@ from eruca.contract.transactions import (
 )
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
+from eruca_postgres.database import Database
 from eruca_txn_checker.api import examples
-from eruca_txn_checker.api.dependencies import TheChecker
-from eruca_txn_checker.checker import TransactionChecker
-from eruca_txn_checker.checking.broker_calls import AWAY, away
+from eruca_txn_checker.checking.broker_calls import AWAY, BrokerCalls, away
 from eruca_txn_checker.checking.following import followed_brokers
 from eruca_txn_checker.checking.showing import shown, summary_of
 from eruca_txn_checker.core.transaction_rows import TransactionRow
@@ -74,7 +74,7 @@ def _decided(example: object) -> dict[int | str, dict[str, Any]]:
     responses=answer(examples.LIST) | problems(DatabaseUnavailableError),
 )
 async def list_transactions(
-    checker: TheChecker,
+    database: Part[Database],
     *,
     state: Annotated[
         TransactionState | None,
@@ -93,7 +93,7 @@ async def list_transactions(
     Follow `next_cursor` until it is null. `followed` gives the position reached in each broker's
     log. Decided transactions are kept for a time that is a setting, three days by default.
     """
-    async with checker.instance.database.transaction() as connection:
+    async with database.transaction() as connection:
         rows = await page_of(
             connection,
             state=state,
@@ -119,13 +119,13 @@ async def list_transactions(
     | problems(TransactionNotFoundError, ConflictError, DatabaseUnavailableError),
 )
 async def get_transaction(
-    transaction_id: Id, checker: TheChecker, *, broker_name: AtBroker = None
+    transaction_id: Id, database: Part[Database], *, broker_name: AtBroker = None
 ) -> CheckedTransaction:
     """Return a transaction with each check: the producer asked, the time and the answer.
 
     Its broker has its message and its history in the log, at the same path.
     """
-    async with checker.instance.database.transaction() as connection:
+    async with database.transaction() as connection:
         row = _one(await find_rows(connection, transaction_id, broker_name), transaction_id)
         checks = await checks_of(connection, row.broker_name, transaction_id)
     return shown(row, checks)
@@ -141,12 +141,14 @@ async def get_transaction(
 async def commit_transaction(
     transaction_id: Id,
     given: Annotated[OperatorDecision, Body(examples=[examples.OPERATOR_COMMIT])],
-    checker: TheChecker,
+    database: Part[Database],
+    calls: Part[BrokerCalls],
     *,
     broker_name: AtBroker = None,
 ) -> Response:
     """Deliver the message, even that of a parked transaction; the reason is recorded."""
-    return await _decide(checker, transaction_id, broker_name, "commit", given)
+    rows = await _rows(database, transaction_id, broker_name)
+    return await _decide(calls, rows, transaction_id, broker_name, outcome="commit", given=given)
 
 
 @router.post(
@@ -159,28 +161,37 @@ async def commit_transaction(
 async def roll_back_transaction(
     transaction_id: Id,
     given: Annotated[OperatorDecision, Body(examples=[examples.OPERATOR_ROLLBACK])],
-    checker: TheChecker,
+    database: Part[Database],
+    calls: Part[BrokerCalls],
     *,
     broker_name: AtBroker = None,
 ) -> Response:
     """Discard the message for good, even that of a parked transaction; the reason is recorded."""
-    return await _decide(checker, transaction_id, broker_name, "rollback", given)
+    rows = await _rows(database, transaction_id, broker_name)
+    return await _decide(calls, rows, transaction_id, broker_name, outcome="rollback", given=given)
+
+
+async def _rows(
+    database: Database, transaction_id: str, broker_name: str | None
+) -> list[TransactionRow]:
+    async with database.transaction() as connection:
+        return await find_rows(connection, transaction_id, broker_name)
 
 
 async def _decide(
-    checker: TransactionChecker,
+    calls: BrokerCalls,
+    rows: list[TransactionRow],
     transaction_id: str,
     broker_name: str | None,
+    *,
     outcome: Outcome,
     given: OperatorDecision,
 ) -> Response:
-    async with checker.instance.database.transaction() as connection:
-        rows = await find_rows(connection, transaction_id, broker_name)
     if broker_name is None:
         broker_name = _one(rows, transaction_id).broker_name
     request = Decide(by="operator", reason=given.reason)
     try:
-        receipt = await checker.calls.decide(broker_name, transaction_id, outcome, request)
+        receipt = await calls.decide(broker_name, transaction_id, outcome, request)
     except BrokerNotFoundError as error:
         if not rows:  # with rows the broker exists and is only unreachable
             raise

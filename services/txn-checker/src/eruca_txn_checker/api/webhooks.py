@@ -18,10 +18,13 @@ from eruca.contract.fields import GroupName
 from eruca.contract.transactions import Webhook, WebhookSettings
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
+from eruca_postgres.database import Database
 from eruca_postgres.notices import notify
 from eruca_txn_checker.api import examples
-from eruca_txn_checker.api.dependencies import TheChecker
+from eruca_txn_checker.checking.postgres_clock import PostgresClock
 from eruca_txn_checker.checking.webhook_call import literal_address, refusal_of
+from eruca_txn_checker.checking.webhooks import Webhooks
 from eruca_txn_checker.core.moments import moment, moment_or_none
 from eruca_txn_checker.core.notices import CHECKS, DUE
 from eruca_txn_checker.core.reach import Reach, is_within
@@ -32,6 +35,7 @@ from eruca_txn_checker.projection.webhook_rows import (
     get_webhook,
     put_webhook,
 )
+from eruca_txn_checker.settings import TxnCheckerSettings
 
 router = APIRouter(prefix="/v1/producer-groups/{producer_group}/webhook", tags=["webhooks"])
 Group = Annotated[GroupName, Path(examples=["orders"])]
@@ -48,8 +52,12 @@ Group = Annotated[GroupName, Path(examples=["orders"])]
 async def set_webhook(
     producer_group: Group,
     settings: Annotated[WebhookSettings, Body(examples=[examples.WEBHOOK_SETTINGS])],
-    checker: TheChecker,
     response: Response,
+    *,
+    rules: Part[TxnCheckerSettings],
+    database: Part[Database],
+    clock: Part[PostgresClock],
+    webhooks: Part[Webhooks],
 ) -> Webhook:
     """Set the URL at which the group is called about its transactions.
 
@@ -63,10 +71,10 @@ async def set_webhook(
     The response is 201 if the group had no webhook. Otherwise a field that is left out keeps its
     value. `secret` is returned only by this request, and only if it was set or generated now.
     """
-    _check_url(settings, checker.settings.webhook_reach)
+    _check_url(settings, rules.webhook_reach)
     named = settings.model_fields_set
     made = secret_of(secrets.token_bytes(SECRET_SIZE))
-    async with checker.instance.database.transaction() as connection:
+    async with database.transaction() as connection:
         row, is_new = await put_webhook(
             connection,
             producer_group,
@@ -75,10 +83,10 @@ async def set_webhook(
             new_secret=made,
             timeout_seconds=settings.timeout_seconds if "timeout_seconds" in named else None,
             is_enabled=settings.enabled if "enabled" in named else None,
-            now_ms=checker.clock.now_ms(),
+            now_ms=clock.now_ms(),
         )
         await _notify(connection)
-    checker.webhooks.wake()
+    webhooks.wake()
     if is_new:
         response.status_code = HTTPStatus.CREATED
     shown = _shown(row)
@@ -92,9 +100,9 @@ async def set_webhook(
     summary="Get a group's webhook",
     responses=answer(examples.WEBHOOK) | problems(WebhookNotFoundError, DatabaseUnavailableError),
 )
-async def show_webhook(producer_group: Group, checker: TheChecker) -> Webhook:
+async def show_webhook(producer_group: Group, database: Part[Database]) -> Webhook:
     """Return the group's webhook without its secret, and the result of the last call."""
-    async with checker.instance.database.transaction() as connection:
+    async with database.transaction() as connection:
         row = await get_webhook(connection, producer_group)
     if row is None:
         raise _not_found(producer_group)
@@ -108,9 +116,9 @@ async def show_webhook(producer_group: Group, checker: TheChecker) -> Webhook:
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(WebhookNotFoundError, DatabaseUnavailableError),
 )
-async def drop_webhook(producer_group: Group, checker: TheChecker) -> None:
+async def drop_webhook(producer_group: Group, database: Part[Database]) -> None:
     """Delete the webhook. The group's producers are asked again when they wait for checks."""
-    async with checker.instance.database.transaction() as connection:
+    async with database.transaction() as connection:
         was_there = await delete_webhook(connection, producer_group)
         await _notify(connection)
     if not was_there:

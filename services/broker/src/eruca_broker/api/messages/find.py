@@ -13,12 +13,14 @@ from eruca.contract.limits import KEY_QUERY_COUNT_MAX, KEY_SIZE_MAX, PULL_SIZE_M
 from eruca.contract.messages import FoundMessages
 from eruca.contract.wire import JSON_MEDIA_TYPE
 from eruca_broker.api.answers import CountedResponse
-from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.core.records.rendering import render
 from eruca_broker.core.records.times import ms_not_before
+from eruca_broker.processors.budgets import ConsumeBudget
+from eruca_broker.processors.find_messages import Finder
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_chassis.requests.time_ranges import check_order
 
@@ -40,7 +42,8 @@ _ENCODER: Final = msgspec.json.Encoder()
 )
 async def find_messages(
     topic: Annotated[TopicName, Path()],
-    broker: TheBroker,
+    finder: Part[Finder],
+    in_flight: Part[ConsumeBudget],
     *,
     key: Annotated[
         str,
@@ -79,7 +82,7 @@ async def find_messages(
     large. Messages stored meanwhile do not shift pages.
     """
     check_order(since, until, pointer="/query/since")
-    records, damaged = broker.finder.by_key(
+    records, damaged = finder.by_key(
         topic,
         key,
         count_max=limit + 1,  # the last one only shows that there are more
@@ -102,7 +105,7 @@ async def find_messages(
         next_cursor=encode_cursor(str(records[len(found) - 1].log_offset)) if following else None,
         damaged=damaged,
     )
-    return CountedResponse(broker.consume_in_flight, [_ENCODER.encode(page)], JSON_MEDIA_TYPE)
+    return CountedResponse(in_flight, [_ENCODER.encode(page)], JSON_MEDIA_TYPE)
 
 
 def _log_offset(cursor: str | None) -> int | None:

@@ -54,8 +54,8 @@ from eruca.contract.wire import (
 from eruca.core.filters.tag_expression import SUBSCRIBE_ALL
 from eruca_broker.api.answers import held_size
 from eruca_broker.api.bodies import StructBody
-from eruca_broker.api.dependencies import Broker, IncludeSystem
 from eruca_broker.api.examples import messages as examples
+from eruca_broker.api.parameters import IncludeSystem
 from eruca_broker.core.consuming.held_pulls import Position
 from eruca_broker.core.consuming.message_filter import (
     FilterType,
@@ -63,7 +63,9 @@ from eruca_broker.core.consuming.message_filter import (
     parse_filter,
 )
 from eruca_broker.core.records.rendering import render, render_damage
+from eruca_broker.processors.budgets import ConsumeBudget
 from eruca_broker.processors.pull_message import (
+    Puller,
     PullLimits,
     QueuePull,
     Section,
@@ -128,7 +130,7 @@ class _Pull(NamedTuple):
     )
     | problems(*_PULL_ERRORS),
 )
-class PullMessages(HotEndpoint[Broker]):
+class PullMessages(HotEndpoint):
     """Read messages from `offset` on, in queue order.
 
     This needs no session and removes nothing from the queue. At the queue's end the request is held
@@ -145,9 +147,9 @@ class PullMessages(HotEndpoint[Broker]):
     `no_matched_message` and the `next_offset` that it reached: pull again from there.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._puller = broker.puller
-        self._in_flight = broker.consume_in_flight
+    def __init__(self, puller: Puller, in_flight: ConsumeBudget) -> None:
+        self._puller = puller
+        self._in_flight = in_flight
 
     @staticmethod
     def read(
@@ -246,7 +248,7 @@ class PullMessages(HotEndpoint[Broker]):
     )
     | problems(MalformedBodyError, TooLargeError, UnsupportedMediaTypeError, *_PULL_ERRORS),
 )
-class PullManyQueues(HotEndpoint[Broker]):
+class PullManyQueues(HotEndpoint):
     """Read from several queues in one request, as if each were pulled by itself.
 
     The answer contains only queues with messages or news. If there is none, the request is held for
@@ -254,9 +256,9 @@ class PullManyQueues(HotEndpoint[Broker]):
     divided among the queues that have messages.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._puller = broker.puller
-        self._in_flight = broker.consume_in_flight
+    def __init__(self, puller: Puller, in_flight: ConsumeBudget) -> None:
+        self._puller = puller
+        self._in_flight = in_flight
         self._limit = BodyLimit(self._in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
 
     @staticmethod

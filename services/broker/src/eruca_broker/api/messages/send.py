@@ -65,13 +65,14 @@ from eruca.contract.wire import (
 )
 from eruca.core.messages.idempotency_keys import REPLAYED_HEADER, decode_key
 from eruca_broker.api.bodies import StructBody
-from eruca_broker.api.dependencies import Broker
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.messages.octets import described_message, with_body
 from eruca_broker.api.peers import born_host
 from eruca_broker.api.tracing import traced
-from eruca_broker.processors.idempotent_send import Replayed
+from eruca_broker.processors.budgets import SendBudget
+from eruca_broker.processors.idempotent_send import IdempotentSender, Replayed
 from eruca_broker.processors.scheduled import StoredLater
+from eruca_broker.processors.send_message import Sender
 from eruca_broker.store.log.appended import Appended
 from eruca_chassis.connections.exchange import (
     JSON_CREATED,
@@ -190,7 +191,7 @@ class _Wanted(NamedTuple):
     )
     | problems(MalformedBodyError, *_SEND_ERRORS, MisdirectedError),
 )
-class SendMessages(HotEndpoint[Broker]):
+class SendMessages(HotEndpoint):
     """Append a message, or `{"messages": [...]}`, which is stored as a whole or not at all.
 
     A batch goes to one queue. The answer comes once the messages are as durable as `durability`
@@ -220,10 +221,9 @@ class SendMessages(HotEndpoint[Broker]):
     unknown topic is created, unless the broker's settings forbid it.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._sender = broker.sender
-        self._idempotent = broker.idempotent_sender
-        in_flight = broker.in_flight
+    def __init__(self, sender: Sender, idempotent: IdempotentSender, in_flight: SendBudget) -> None:
+        self._sender = sender
+        self._idempotent = idempotent
         self._json_limit = BodyLimit(in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
         self._octets_limit = BodyLimit(in_flight, BODY_SIZE_MAX, "body_size_max")
 
@@ -367,7 +367,7 @@ class SendMessages(HotEndpoint[Broker]):
     )
     | problems(MalformedBatchError, *_SEND_ERRORS),
 )
-class SendRecords(HotEndpoint[Broker]):
+class SendRecords(HotEndpoint):
     """Append a batch that the client has encoded as the log stores it; the SDK's fast way.
 
     The broker's fields must be zero. The batch is verified as a whole. It is stored as a whole, at
@@ -378,10 +378,10 @@ class SendRecords(HotEndpoint[Broker]):
     The SDK's `eruca.contract.wire` and `eruca.contract.records` describe the layout of a batch.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._sender = broker.sender
-        self._idempotent = broker.idempotent_sender
-        self._limit = BodyLimit(broker.in_flight, BATCH_BODY_SIZE_MAX, "batch_body_size_max")
+    def __init__(self, sender: Sender, idempotent: IdempotentSender, in_flight: SendBudget) -> None:
+        self._sender = sender
+        self._idempotent = idempotent
+        self._limit = BodyLimit(in_flight, BATCH_BODY_SIZE_MAX, "batch_body_size_max")
 
     @staticmethod
     def read(

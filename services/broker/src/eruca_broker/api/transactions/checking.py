@@ -24,11 +24,12 @@ from eruca.contract.transactions import (
     TransactionId,
 )
 from eruca.contract.wire import JSON_MEDIA_TYPE
-from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import transactions as examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_broker.processors.transactions.transactions import Transactions
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 
 router = APIRouter(prefix="/v1/transactions", tags=["transactions"])
 Id = Annotated[TransactionId, Path()]
@@ -46,7 +47,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 async def check_transaction(
     transaction_id: Id,
     request: Annotated[CheckRequest, Body(examples=[examples.CHECK])],
-    broker: TheBroker,
+    transactions: Part[Transactions],
 ) -> CheckGrant:
     """Record that this checker asks the producer group now; for transaction checkers.
 
@@ -54,7 +55,7 @@ async def check_transaction(
     only the first gets it. The other gets 409 `check-out-of-turn`, so no check is sent twice. 409
     `already-decided` means that no check is needed any more.
     """
-    return await _told(partial(broker.transactions.check, transaction_id, request))
+    return await _told(partial(transactions.check, transaction_id, request))
 
 
 @router.post(
@@ -73,7 +74,7 @@ async def check_transaction(
 async def expire_transaction(
     transaction_id: Id,
     request: Annotated[ExpireRequest, Body(examples=[examples.EXPIRE])],
-    broker: TheBroker,
+    transactions: Part[Transactions],
 ) -> Response:
     """Roll back a transaction that nobody decided, and park it; for transaction checkers.
 
@@ -81,7 +82,7 @@ async def expire_transaction(
     operator lists it with `state=parked`, and commits or discards it with `:commit` and
     `:rollback`, giving a reason. The answer is 409 if the number of its checks is not `checks`.
     """
-    receipt = await _told(partial(broker.transactions.expire, transaction_id, request))
+    receipt = await _told(partial(transactions.expire, transaction_id, request))
     return Response(_ENCODER.encode(receipt), media_type=JSON_MEDIA_TYPE)
 
 

@@ -46,11 +46,12 @@ from eruca.contract.transactions import (
 from eruca.contract.wire import JSON_MEDIA_TYPE
 from eruca.core.messages.idempotency_keys import HEADER
 from eruca_broker.api.bodies import StructBody
-from eruca_broker.api.dependencies import Broker
 from eruca_broker.api.examples import transactions as examples
 from eruca_broker.api.peers import born_host
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.api.tracing import traced
+from eruca_broker.processors.budgets import ConsumeBudget, SendBudget
+from eruca_broker.processors.transactions.transactions import Transactions
 from eruca_chassis.connections.exchange import (
     JSON_CREATED,
     JSON_OK,
@@ -120,7 +121,7 @@ _DECIDE_ERRORS: Final = problems(
         *_WRITE_ERRORS,
     ),
 )
-class BeginTransaction(HotEndpoint[Broker]):
+class BeginTransaction(HotEndpoint):
     """Store a message that no consumer sees until it is committed.
 
     Do the local work after the answer. Then commit or roll back at this same broker. If neither
@@ -132,9 +133,9 @@ class BeginTransaction(HotEndpoint[Broker]):
     the commit; `deliver_at` stays that time.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._transactions = broker.transactions
-        self._limit = BodyLimit(broker.in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
+    def __init__(self, transactions: Transactions, in_flight: SendBudget) -> None:
+        self._transactions = transactions
+        self._limit = BodyLimit(in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
 
     @staticmethod
     def read(head: RequestHead) -> None:
@@ -166,15 +167,15 @@ class BeginTransaction(HotEndpoint[Broker]):
         )
 
 
-class _Decision(HotEndpoint[Broker]):
+class _Decision(HotEndpoint):
     """Decides a transaction, one way."""
 
     outcome: ClassVar[Outcome]
     body: ClassVar[StructBody[Decide]]
 
-    def __init__(self, broker: Broker) -> None:
-        self._transactions = broker.transactions
-        self._limit = BodyLimit(broker.consume_in_flight, _DECIDE_SIZE_MAX, "decide_size_max")
+    def __init__(self, transactions: Transactions, in_flight: ConsumeBudget) -> None:
+        self._transactions = transactions
+        self._limit = BodyLimit(in_flight, _DECIDE_SIZE_MAX, "decide_size_max")
 
     @staticmethod
     def read(head: RequestHead, transaction_id: Annotated[TransactionId, Path()]) -> str:

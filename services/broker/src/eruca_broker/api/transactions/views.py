@@ -10,10 +10,11 @@ from eruca.contract.errors import TransactionNotFoundError, ValidationError
 from eruca.contract.fields import GroupName
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.transactions import TransactionDetail, TransactionId, TransactionList
-from eruca_broker.api.dependencies import TheBroker
 from eruca_broker.api.examples import transactions as examples
+from eruca_broker.processors.transactions.views import TransactionViews
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 
 router = APIRouter(prefix="/v1/transactions", tags=["transactions"])
@@ -26,7 +27,7 @@ router = APIRouter(prefix="/v1/transactions", tags=["transactions"])
     responses=answer(examples.LIST),
 )
 async def list_transactions(
-    broker: TheBroker,
+    views: Part[TransactionViews],
     *,
     state: Annotated[
         Literal["pending", "parked"] | None,
@@ -44,7 +45,7 @@ async def list_transactions(
     Follow `next_cursor` until it is null. Transactions that are decided meanwhile are omitted. A
     transaction that is over is found by its id, as long as the log contains its decision.
     """
-    page, following = broker.transaction_views.page(
+    page, following = views.page(
         state=state, producer_group=producer_group, limit=limit, after=_decoded(cursor)
     )
     next_cursor = None if following is None else encode_cursor(str(following))
@@ -58,14 +59,14 @@ async def list_transactions(
     responses=answer(examples.DETAIL) | problems(TransactionNotFoundError),
 )
 async def get_transaction(
-    transaction_id: Annotated[TransactionId, Path()], broker: TheBroker
+    transaction_id: Annotated[TransactionId, Path()], views: Part[TransactionViews]
 ) -> TransactionDetail:
     """Return a transaction with its message and its history, oldest event first.
 
     A transaction that is over is found as long as the log contains its decision. `half_log_offset`
     and `message` are null if retention has deleted the half message.
     """
-    return broker.transaction_views.get(transaction_id)
+    return views.get(transaction_id)
 
 
 def _decoded(cursor: str | None) -> int | None:

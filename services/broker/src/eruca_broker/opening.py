@@ -1,0 +1,61 @@
+"""Open the broker's store as its settings say, or say what its operator has to do."""
+
+from __future__ import annotations
+
+import resource
+from typing import Final
+
+from eruca.contract.errors import UnavailableError
+from eruca.contract.records import Host
+from eruca_broker.settings import BrokerSettings
+from eruca_broker.store.config.rocketmq_json import UnreadableConfigError
+from eruca_broker.store.files.directory_lock import StoreLockedError
+from eruca_broker.store.files.refusals import is_scarcity
+from eruca_broker.store.log.commit_log import CorruptLogError
+from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.settings import StoreSettings
+from eruca_chassis.clock import Clock
+from eruca_chassis.start import StartError
+
+_QUEUE_FILES_MAX: Final = 1_024  # of consume queues that are open at a time
+
+
+async def open_store(settings: BrokerSettings, store_host: Host, clock: Clock) -> MessageStore:
+    """Return the open store.
+
+    Raises:
+        StartError: The store cannot be opened, for a reason that its operator can fix.
+    """
+    store_settings = StoreSettings(
+        store_host=store_host,
+        flush_mode=settings.flush_mode,
+        segment_size=settings.segment_size,
+        queue_file_entries=settings.queue_file_entries,
+        index_slots=settings.index_slots,
+        index_entries=settings.index_entries,
+        open_files_max=_queue_files_max(),
+        is_log_warmed=settings.warm_segments,
+        has_group_access=settings.group_access,
+        is_damage_cut=settings.cut_damage,
+    )
+    try:
+        return await MessageStore.open(settings.store_dir, store_settings, clock)
+    except (StoreLockedError, CorruptLogError, UnreadableConfigError, UnavailableError) as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        # Never suggest another directory: there the broker would start empty.
+        fix = "let the broker's user read and write everything in it"
+        if is_scarcity(error):
+            fix = "make room there and start the broker again; acknowledged messages are kept"
+        where = f"{error.filename}: " if error.filename else ""
+        reason = f"{where}{error.strerror or error}"
+        raise StartError(
+            f"the store in {settings.store_dir} cannot be opened: {reason}; {fix}"
+        ) from error
+
+
+def _queue_files_max() -> int:
+    """Return the maximum number of open queue files: half of the limit, at most."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    is_limited = limit != resource.RLIM_INFINITY
+    return min(_QUEUE_FILES_MAX, limit // 2) if is_limited else _QUEUE_FILES_MAX
