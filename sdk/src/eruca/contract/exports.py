@@ -43,8 +43,10 @@ Source: Apache Arrow, columnar format and IPC streaming; the names are those of
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, Self
+from datetime import datetime
+from typing import Annotated, Final, Literal, Self
 
+import msgspec
 from pydantic import Field
 
 from eruca.contract.fields import OFFSET_MAX, Answer, BrokerName, Offset, QueueId
@@ -99,6 +101,17 @@ class ExportSchema(Answer):
 
     schema_version: int
     columns: list[ExportColumn]
+
+
+class ExportStart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The start of a queue, with the values of an earlier plan that prove it; in ``start``."""
+
+    offset: Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
+    topic_id: Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[0-9a-f]+-[0-9]+$")] | None = (
+        None  # unknown
+    )
+    # Of the queue, at the time of the earlier plan.
+    latest_stored_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
 
 class ExportRange(Answer):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Path
 from fastapi.responses import Response
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel
 
 from eruca.contract.errors import (
     ClientError,
@@ -19,6 +18,7 @@ from eruca.contract.errors import (
     ValidationError,
     every_error,
 )
+from eruca.contract.operations import Health, ProblemKind
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.readiness import Readiness
@@ -30,23 +30,6 @@ _METRICS: Final = {
     "example": "# HELP process_open_fds Number of open file descriptors.\n"
     "# TYPE process_open_fds gauge\nprocess_open_fds 12.0\n",
 }
-
-
-class Health(BaseModel):
-    """The service's health."""
-
-    status: Literal["ok", "ready"]
-
-
-class ProblemKind(BaseModel):
-    """One kind of problem."""
-
-    code: str
-    title: str
-    status: int
-    retryable: bool
-    description: str
-    fix: str | None
 
 
 def operations_router(

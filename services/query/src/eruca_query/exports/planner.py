@@ -22,6 +22,7 @@ from eruca.contract.exports import (
     EXPORT_SCHEMA_VERSION,
     ExportPlan,
     ExportQueue,
+    ExportStart,
     MissingRows,
 )
 from eruca.contract.limits import (
@@ -65,20 +66,12 @@ class QueueName(NamedTuple):
         return f"{self.broker_name}/{self.queue_id}"
 
 
-class StartPosition(NamedTuple):
-    """The start of a queue, and the values that prove that the queue is the same."""
-
-    offset: int
-    topic_id: str | None = None  # None: unknown
-    latest_stored_at: datetime | None = None  # of the queue, at the time of the earlier plan
-
-
 @dataclass(frozen=True, slots=True)
 class PlanWish:
     """The options of a plan."""
 
     partition_rows: int = EXPORT_PARTITION_ROWS_DEFAULT
-    start: Mapping[QueueName, StartPosition] = field(default_factory=dict)
+    start: Mapping[QueueName, ExportStart] = field(default_factory=dict)
     from_time: datetime | None = None
     to_time: datetime | None = None
     missing: MissingRows = "refuse"
@@ -187,7 +180,7 @@ async def _wishes(
             return await brokers.offset_at(*name, moment)
 
     async def resumed_at(
-        start: StartPosition, name: QueueName, topic: TopicQueues, offsets: QueueOffsets
+        start: ExportStart, name: QueueName, topic: TopicQueues, offsets: QueueOffsets
     ) -> Resumed | None:
         known, read_to = start.topic_id, start.latest_stored_at
         return resumed(

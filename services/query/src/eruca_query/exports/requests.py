@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated, Final
 
 import msgspec
@@ -17,12 +16,13 @@ from eruca.contract.exports import (
     DamagedRows,
     ExportCodec,
     ExportRange,
+    ExportStart,
 )
 from eruca.contract.fields import OFFSET_MAX
 from eruca.contract.limits import EXPORT_ROWS_MAX
 from eruca_chassis.requests.json_members import check_members_once
 from eruca_chassis.requests.negotiation import choose
-from eruca_query.exports.planner import QueueName, StartPosition
+from eruca_query.exports.planner import QueueName
 from eruca_query.exports.workers.steps import RowForm
 
 _OFFERED: Final = (ARROW_MEDIA_TYPE, NDJSON_MEDIA_TYPE)
@@ -31,20 +31,10 @@ _QUEUE: Final = re.compile(r"([a-zA-Z0-9_.@-]{1,127})/([0-9]{1,10})\Z")
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
 
 
-class _Position(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A queue's start, with the values that prove it; see :mod:`eruca.contract.exports`."""
-
-    offset: _Offset
-    topic_id: Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[0-9a-f]+-[0-9]+$")] | None = (
-        None
-    )
-    latest_stored_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+_STARTS: Final = msgspec.json.Decoder(dict[str, _Offset | ExportStart])
 
 
-_STARTS: Final = msgspec.json.Decoder(dict[str, _Offset | _Position])
-
-
-def starts_of(text: str | None) -> dict[QueueName, StartPosition]:
+def starts_of(text: str | None) -> dict[QueueName, ExportStart]:
     """Parse the starts of queues from a JSON object: ``{"broker-a/0": 1000}``.
 
     Instead of an offset there may be an object with values of an earlier plan, which prove it::
@@ -57,7 +47,7 @@ def starts_of(text: str | None) -> dict[QueueName, StartPosition]:
     """
     if text is None:
         return {}
-    starts: dict[QueueName, StartPosition] = {}
+    starts: dict[QueueName, ExportStart] = {}
     try:
         decoded = _STARTS.decode(text)
         check_members_once(text.encode(), decoded)
@@ -71,11 +61,8 @@ def starts_of(text: str | None) -> dict[QueueName, StartPosition]:
         match = _QUEUE.match(name)
         if match is None:
             raise _refusal("start", f"expected a queue as BROKER/QUEUE, found {name[:80]!r}")
-        starts[QueueName(match[1], int(match[2]))] = (
-            StartPosition(start)
-            if isinstance(start, int)
-            else StartPosition(start.offset, start.topic_id, start.latest_stored_at)
-        )
+        queue = QueueName(match[1], int(match[2]))
+        starts[queue] = ExportStart(start) if isinstance(start, int) else start
     return starts
 
 
