@@ -4,8 +4,9 @@ A failed step is logged, counted and retried after growing pauses; the loop ends
 system error such as a full disk is logged in one line, once for as long as it lasts: it is not the
 program's fault, and a traceback at each retry helps nobody.
 
-Only this module and the application's request handler catch every exception: both are the outermost
-frame of what they run.
+A step need not catch what it cannot handle: this is its outermost frame. Only such a frame catches
+every exception and goes on: a loop's, a request's, a handler's, a thread's. Everywhere else such a
+clause undoes something, and raises again.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class BackgroundLoop:
                 if self._task is not None and self._task.cancelling():
                     raise
                 raise RuntimeError("a task awaited by the step was cancelled") from error
-        except Exception as error:
+        except Exception as error:  # the outermost frame of a step
             self.failure_count += 1
             doubled = BACK_OFF_SECONDS * (1 << self._failures_in_a_row)
             pause = min(doubled, BACK_OFF_SECONDS_MAX)

@@ -93,7 +93,7 @@ class Calls:
             if task not in self._expired and task.cancelling() > requests:
                 raise
             outcome = self._raised(error, messages) if task not in self._expired else None
-        except Exception as error:
+        except Exception as error:  # the outermost frame of a handler
             outcome = self._raised(error, messages)
         else:
             outcome = self._returned(returned)
@@ -195,7 +195,7 @@ async def _call_listener(listener: Listener, argument: object, what: str) -> Non
         result = listener(argument)
         if inspect.isawaitable(result):
             await result
-    except (Exception, asyncio.CancelledError) as error:
+    except (Exception, asyncio.CancelledError) as error:  # the outermost frame of a listener
         if ends_caller(error):
             raise
         _logger.exception("the listener for %s failed", what)

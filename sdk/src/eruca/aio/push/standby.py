@@ -124,7 +124,7 @@ class Standby:
         try:
             while not self._is_closing.wait(self._look_seconds) and self._look():
                 pass
-        except Exception as error:
+        except Exception as error:  # the outermost frame of a thread
             self._tell(self._on_failure, error)
         finally:
             self._tell(self._ended.set)

@@ -354,7 +354,7 @@ class Exchange:
         """Let the handler see the head."""
         try:
             self.request.route.admit(self)
-        except Exception as error:
+        except Exception as error:  # the outermost frame of a request
             self.fail(error)
 
     def add(self, piece: bytes | bytearray) -> None:
@@ -422,7 +422,7 @@ class Exchange:
             return
         try:
             self.request.route.handle(self)
-        except Exception as error:
+        except Exception as error:  # the outermost frame of a request
             self.fail(error)
 
     @property
