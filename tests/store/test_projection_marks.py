@@ -209,6 +209,34 @@ async def test_retention_may_delete_a_file_of_the_key_index_before_it_is_proved(
     await store.close()
 
 
+@pytest.mark.parametrize("is_mended", [False, True])
+async def test_retention_leaves_a_segment_of_which_a_damaged_queue_is_rebuilt(
+    tmp_path: Path, is_mended: bool
+) -> None:
+    answers = await killed(tmp_path, rounds=60)
+    change(sorted((tmp_path / "consumequeue" / "orders" / "1").iterdir())[0], 100)
+    store = await opened(tmp_path)
+    steps = store.retention.deletion(1, await store.retention.needed_from())
+    while not store._consume_queues.damaged:
+        assert next(steps) is None  # it finds the damage itself, when it opens the queue
+
+    if is_mended:
+        await store.mend_projections()
+    else:
+        store._dispatcher.rebuild_damaged(store._begin_of)
+    assert set(steps) <= {None}
+    await store.checkpoint()  # completes a rebuild that has begun
+
+    assert all_answers(store)["orders/1"] == answers["orders/1"]
+    assert len(await delete_oldest_segments(store, 1)) == 1
+    assert store.log_min_offset > 0
+    for queue_id in range(3):
+        low, high = store.queues.range("orders", queue_id)
+        read = store.queues.read("orders", queue_id, low, count_max=1_000, bytes_max=1 << 30)
+        assert read.count == high - low > 0
+    await store.close()
+
+
 async def test_a_kill_while_messages_are_sent_is_no_damage(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     await store.change(TopicPut("orders", 1, 1, "rw"))

@@ -68,6 +68,7 @@ class Dispatcher:
         self._noted_ends: dict[Key, QueueEnd] = {}  # of queues with records walked up to there …
         self._walked_ends: dict[Key, QueueEnd] = {}  # … which the walk must find as well
         self.rebuilding: dict[Key, int] = {}  # damaged queues, and their earlier end offsets
+        self.rebuilt_count = 0  # queues whose rebuild has begun since the start
         self.shortage: OSError | None = None  # why keys could not be indexed at the start
         self._kept_to = -1  # log offset of the last record whose keys are therefore kept
         self._waiting: list[bytes] = []  # entries of messages that wait for their time
@@ -134,6 +135,7 @@ class Dispatcher:
             begin_of: Returns the log offset from which a topic's records count.
         """
         for key, fault in list(self._queues.damaged.items()):
+            self.rebuilt_count += 1
             self.rebuilding[key] = self._queues.noted_end(*key)
             first = max(begin_of(key[0]), self._log.min_offset)
             self._queues.delete(*key)

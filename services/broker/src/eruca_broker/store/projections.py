@@ -111,6 +111,7 @@ class Projections:
     def progress(self) -> list[Projection]:
         """Return the progress of each projection."""
         end, indexed_offset = self._dispatcher.queued_offset, self._dispatcher.indexed_offset
+        assert indexed_offset <= end, "the key index leads the queues"
         lagging = self._dispatcher.lagging
         queues = [(lag.log_offset, lag.reason) for key, lag in lagging.items() if key != KEY_INDEX]
         if (held := self._queues.held.error) is not None:

@@ -189,6 +189,7 @@ class QueueReader:
             raise self._queues.distrust(topic, queue_id, f"invalid entry: {error}") from error
         except (OSError, DamagedQueueError) as error:
             raise self._failed((topic, queue_id), error) from error
+        assert 0 < taken.end <= highest - offset, "a reader would stay where it is, or pass the end"
         return QueueRead(
             PullStatus.FOUND if taken.slices else PullStatus.NO_MATCHED_MESSAGE,
             offset + taken.end,

@@ -85,12 +85,19 @@ class Retention:
         Raises:
             OSError: A segment could not be deleted; it and the later ones stay.
         """
+        dispatcher = self._dispatcher
         for _ in range(count):
-            segment = self._log.expired(needed_from)
+            segment = self._log.expired(min(needed_from, dispatcher.lacking_from))
             if segment is None:
                 return
+            rebuilt_count = dispatcher.rebuilt_count
             for _ in self._consume_queues.delete_expired(segment.end_offset):
                 yield None
+            # A queue that was found damaged meanwhile is rebuilt with entries of this segment.
+            if dispatcher.rebuilt_count > rebuilt_count:
+                return
+            if segment.end_offset > dispatcher.lacking_from:
+                return
             self._index.delete_expired(segment.end_offset)
             self._log.delete_oldest()
             self._state.redriven.forget_before(
