@@ -44,7 +44,7 @@ class Held:
 
 @dataclass
 class Book:
-    """What the clients know for sure, and what they do not."""
+    """Facts that the clients know for sure, and those that they do not know."""
 
     random: Random
     held: dict[str, Held] = field(default_factory=dict)  # by text
@@ -102,7 +102,7 @@ def prepare(url: str) -> None:
 
 
 def check_handles(url: str, book: Book) -> None:
-    """What a client was told before the kill holds after it."""
+    """Handles that a client received before the kill are valid after it."""
     with httpx.Client(base_url=url) as client:
         for held in book.held.values():
             if held.text in book.unsure or held.until - time.time() < 1:

@@ -45,7 +45,7 @@ def settings(directory: Path, flush_mode: str) -> dict[str, str]:
 
 
 class Sends:
-    """What is to be sent, in turn, and what was answered."""
+    """The sends in their order, and their answers."""
 
     def __init__(self) -> None:
         self.answers: dict[str, list[dict[str, Any]]] = {}  # by key

@@ -49,7 +49,7 @@ def settings(directory: Path, flush_mode: str) -> dict[str, str]:
 
 @dataclass
 class Books:
-    """What clients asked for and what they were told."""
+    """The clients' requests and the answers."""
 
     random: Random
     sent: int = 0

@@ -137,7 +137,7 @@ def ask_and_kill(process: ServiceProcess, path: str, body: dict[str, Any]) -> No
 
 @dataclass
 class Books:
-    """What clients were told, and what the log has been as far as it was read."""
+    """Answers that clients received, and the log as far as it was read."""
 
     random: Random
     is_retained: bool  # and so what was decided may be forgotten

@@ -1,4 +1,4 @@
-"""Whoever installs a distribution of the workspace finds in its metadata what it is and may do."""
+"""The metadata of each distribution of the workspace describes it and states its licence."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def test_lines_have_a_hundred_columns_at_most(page: Path) -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_a_block_of_code_is_run_or_shown(page: Path) -> None:
-    """Which of the two, its language says: see ``support/documents.py``."""
+    """Its language decides which of the two: see ``support/documents.py``."""
     assert {block.language for block in blocks(page)} <= RUN | SHOWN
     assert page.read_text().count("```") == 2 * len(blocks(page))  # none was overlooked
 

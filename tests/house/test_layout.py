@@ -1,4 +1,4 @@
-"""What the house style promises of every file, and no other tool checks."""
+"""Rules of the house style for every file that no other tool checks."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_help_tells_every_public_name() -> None:
-    """What ``help(eruca)`` prints; it reads the types of every structure's fields."""
+    """Run ``help(eruca)``; it reads the types of every structure's fields."""
     told = pydoc.plain(pydoc.render_doc(eruca))
 
     assert [name for name in PUBLIC if name not in told] == []
@@ -71,7 +71,7 @@ def test_every_error_that_a_method_may_raise_can_be_caught_by_its_public_name() 
 
 @pytest.mark.parametrize("shell", ["sync", "aio"])
 def test_every_class_that_a_method_takes_or_returns_can_be_named(shell: str) -> None:
-    """Whoever annotates a function of its own needs them; only lists and texts need no name."""
+    """Users need these names to annotate their own functions; only lists and texts need no name."""
     users = [getattr(eruca, name) for name in PUBLIC]
     users = [one for one in users if getattr(one, "__module__", "").startswith(f"eruca.{shell}.")]
     told = {

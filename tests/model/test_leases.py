@@ -188,7 +188,7 @@ class Deliveries(RuleBasedStateMachine):
     @precondition(lambda self: self.given)
     @rule(data=st.data())
     def a_record_comes_late(self, data: st.DataObject) -> None:
-        """What was decided before something else came between changes nothing when it is folded."""
+        """Fold a decision after another event; the late decision changes nothing."""
         [given] = self._some_given(data, count=1)
         if given.is_spent:
             refs = [QueueLeaseRefs(*QUEUE, [HeldLease(given.offset, given.fence)])]

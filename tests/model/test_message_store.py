@@ -216,7 +216,7 @@ class StoreMachine(RuleBasedStateMachine):
         count: int,
         size: int,
     ) -> None:
-        """What is drawn depends on nothing: how far flushes and retention are, no example fixes."""
+        """Read one queue; the draws depend on no state: no example fixes flushes or retention."""
         if topic not in self.model.topics:
             return
         low, high = self.model.range((topic, queue_id))

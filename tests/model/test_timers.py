@@ -144,7 +144,7 @@ class TimersMachine(RuleBasedStateMachine):
 
     @rule(limit=st.integers(0, 17 * 1024))
     def fire_on_a_full_disk(self, limit: int) -> None:
-        """What could not be written is pending as before, and comes once there is room."""
+        """Fire on a full disk; unwritten deliveries stay pending until there is room."""
         with file_size_limit(limit), suppress(DiskFullError):
             self.run(self.fire_all())
         self.run(self.store.probe_disk())

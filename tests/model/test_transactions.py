@@ -231,7 +231,7 @@ class TransactionsMachine(RuleBasedStateMachine):
 
     @rule(limit=st.integers(0, SEGMENT_SIZE), some=some_steps)
     def act_on_a_full_disk(self, limit: int, some: list[Step]) -> None:
-        """What could not be written has not happened, and can be repeated."""
+        """Act on a full disk; an unwritten action has not happened and can be retried."""
         with file_size_limit(limit), suppress(DiskFullError):
             self.run(self.act(some))
         self.run(self.store.probe_disk())

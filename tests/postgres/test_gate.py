@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Service:
-    """What the gate opens for."""
+    """The service that the gate opens for."""
 
     def __init__(self, url: str, server: EmbeddedServer | None = None) -> None:
         self.readiness = Readiness()

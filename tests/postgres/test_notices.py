@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Heard:
-    """What one instance has heard."""
+    """Notices that one instance has received."""
 
     def __init__(self, database: Database, name: str, *, probe_seconds: float = 0.2) -> None:
         self.notices: list[str] = []

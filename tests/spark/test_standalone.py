@@ -145,7 +145,7 @@ def test_an_executor_that_is_killed_is_replaced_and_no_row_is_lost_or_doubled(
 def test_a_replay_whose_executor_is_killed_sends_no_message_twice(
     cluster: ExportCluster, standalone: StandaloneSpark, tmp_path: Path
 ) -> None:
-    """What was sorted goes with it; Spark would do the stage anew, and count attempts anew."""
+    """An executor's sorted rows are lost with it; Spark would rerun the stage with new attempts."""
     with cluster.client() as client:
         for topic in (LARGE, COPY):
             client.admin.create_topic(topic, queue_count=2)

@@ -1,4 +1,4 @@
-"""Which pyspark Spark's own Python processes import."""
+"""The pyspark that Spark's own Python processes import."""
 
 from __future__ import annotations
 

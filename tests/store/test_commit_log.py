@@ -289,7 +289,7 @@ def test_rolling_while_the_next_segment_is_being_made_waits_for_it(
 def test_a_segment_that_is_still_being_warmed_is_used_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who appends would else wait for as long as it takes to write a gigabyte of zeros."""
+    """Otherwise an append would wait until a gigabyte of zeros is written."""
     log = empty_log(tmp_path)
     log.is_warming = True
     is_warming, may_go_on = threading.Event(), threading.Event()

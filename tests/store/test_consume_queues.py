@@ -434,7 +434,7 @@ def test_the_unwritten_parts_of_many_files_are_looked_at_quickly(tmp_path: Path)
 def test_without_digests_long_queues_are_checked_piece_by_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the pieces: also where one ends between padding and entries."""
+    """The pieces may have any size; one may end between padding and entries."""
     filled(tmp_path).close()
     for count in range(1, 9):
         monkeypatch.setattr(queue_check, "_CHUNK_COUNT", count)

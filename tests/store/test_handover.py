@@ -1,4 +1,4 @@
-"""What RocketMQ's own rules make of the notes on delayed messages that a store is left with."""
+"""RocketMQ's own rules for the notes on delayed messages in a store that it takes over."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ def test_no_record_stored_in_the_window_is_left_out_of_the_candidates(
     begin: int,
     end: int,
 ) -> None:
-    """Whether the chains are followed to the window, or its entries are searched for it."""
+    """The lookup follows the chains to the window, or searches the window's entries."""
     index = open_index(tmp_path_factory.mktemp("index"))
     put(index, rows)
     begin, end = NOON + min(begin, end), NOON + max(begin, end)
@@ -640,7 +640,7 @@ def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
 def test_what_a_broken_chain_led_to_is_found_all_the_same(
     tmp_path: Path, number: int, previous: int
 ) -> None:
-    """Wherever it leads, unless it ends there, or passes over entries that it should have."""
+    """A broken chain leads anywhere, unless it ends there or skips entries it should have."""
     digests = closed(tmp_path)
     index = open_index(tmp_path, digests=digests)
     path = tmp_path / "index" / FIRST_NAME

@@ -144,7 +144,7 @@ class Flushes:
 
 @pytest.fixture
 def flushes(monkeypatch: pytest.MonkeyPatch) -> Flushes:
-    """What cannot be provoked: a disk that fails to flush, or takes as long as it is told to."""
+    """Simulate a fault that cannot be provoked: a disk whose flushes fail or take a given time."""
     return Flushes(monkeypatch)
 
 
@@ -690,7 +690,7 @@ async def test_the_log_tells_once_that_the_key_index_is_behind(tmp_path: Path) -
 async def test_a_full_key_index_hides_nothing_and_loses_no_timer(
     tmp_path: Path, mode: FlushMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What waits is in the next snapshot, or behind the place from where on queues tell it."""
+    """Pending timers are in the next snapshot, or after the place from which queues report them."""
     monkeypatch.setattr("eruca_broker.store.dispatcher.INDEX_BACKLOG_MAX", 1)
     settings = replace(small_settings(flush_mode=mode), index_slots=64 * 1024)
     store = await opened(tmp_path, settings)

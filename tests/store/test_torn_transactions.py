@@ -1,8 +1,8 @@
-"""Whatever is done to a transaction is done whole, or not at all, wherever a power cut tore it.
+"""Every step of a transaction is complete or did not happen, wherever a power cut tore it.
 
-Each step is one group of records. The cut is made at every eleventh byte of it: then the broker
-takes the transaction for what it was before, which the whole group makes what it is after. Either
-way it can be brought to its end, and its message is there once, or never.
+Each step is one group of records. The cut is made at every eleventh byte of it. Then the broker
+takes the transaction for what it was before, and the complete group makes it what it is after. In
+both cases the transaction can be finished, and its message is delivered once or never.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is to be flushed: handed over whole, done once, kept when it fails."""
+"""Unflushed bytes: handed over completely, flushed once, kept if a flush fails."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ Transient = list[bytes] | None
 
 @dataclass
 class Ledger:
-    """What was sent, promised, and in doubt."""
+    """The messages sent, promised, and in doubt."""
 
     random: Random
     sent: dict[bytes, Key] = field(default_factory=dict)

@@ -39,10 +39,10 @@ def free_size(directory: Path) -> int:
 
 
 class ForgetfulDisk:
-    """What reaches the disk of the files in *directory*, by a kernel that gives up failed pages.
+    """The disk's content for the files in *directory*, with a kernel that drops failed pages.
 
-    Whoever reads a file sees what was written. But a flush that fails marks it as flushed, so that
-    no later flush sees to it, and only a power cut shows that it is nowhere.
+    A reader of a file sees the written bytes. But a failed flush marks them as flushed, so no later
+    flush writes them. Only a power cut shows that they were never on the disk.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:

@@ -1,9 +1,9 @@
-"""How long each test module took when it was last recorded, and the order that follows.
+"""The recorded duration of each test module, and the order that follows from it.
 
 Several processes share the tests. Each takes the next module when it has finished one, so the
-longest modules must come first: otherwise one process works alone at the end. The seconds stand in
-``tests/durations.json``; ``make test ARGS=--record-durations`` writes it. A module that it lacks
-counts as short.
+longest modules must come first. Otherwise one process works alone at the end. The seconds are in
+``tests/durations.json``; ``make test ARGS=--record-durations`` writes it. A module that is not in
+the file counts as short.
 """
 
 from __future__ import annotations

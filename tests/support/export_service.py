@@ -38,7 +38,7 @@ class Refusal(NamedTuple):
 
 @dataclass(slots=True)
 class Fault:
-    """What goes wrong with one answer of records; everything else about it is right."""
+    """The fault of one answer of records; everything else in it is right."""
 
     refusal: Refusal | None = None
     cut_after_batches: int | None = None  # and the connection is closed

@@ -32,7 +32,7 @@ TIMEOUT_SECONDS = 30.0  # of requests to brokers; machines that run tests are bu
 
 @dataclass(slots=True)
 class ExportService:
-    """What runs."""
+    """The running services."""
 
     url: str
     address: tuple[str, int]

@@ -129,7 +129,7 @@ class _Forked:
 
 
 class _ForkedService:
-    """What a :class:`ServiceProcess` needs of ``subprocess.Popen``; the pipe is its stderr."""
+    """The part of ``subprocess.Popen`` that :class:`ServiceProcess` uses; the pipe is stderr."""
 
     def __init__(self, module: str, environment: Mapping[str, str]) -> None:
         self._forked = _Forked(module, environment, keeps_stdout=True)
@@ -154,7 +154,7 @@ class _ForkedService:
 
 
 class _ForkedChild:
-    """What a supervisor needs of ``asyncio.subprocess.Process``; the pipe is its stdout."""
+    """The part of ``asyncio.subprocess.Process`` that a supervisor uses; the pipe is its stdout."""
 
     def __init__(self, forked: _Forked, stdout: asyncio.StreamReader) -> None:
         self._forked = forked

@@ -27,7 +27,7 @@ _STOP_SECONDS: Final = 60.0  # the tests' patience, which a program of its own c
 
 
 class Event(msgspec.Struct):
-    """What a member did, and when by the clock of this machine."""
+    """An action of a member, with its time by the clock of this machine."""
 
     kind: str  # handled, blocked, assigned, revoked, lost
     at: float

@@ -24,7 +24,7 @@ from support.waiting import until
 
 @dataclass(slots=True)
 class InProcessCluster:
-    """What runs."""
+    """The running services."""
 
     namesrv_urls: list[str]
     brokers: dict[str, ServiceApp]

@@ -1,11 +1,11 @@
-"""What ``initdb`` makes is made once in a run, and copied for each PostgreSQL that tests start.
+"""Run ``initdb`` once in a test run, and copy its result for each PostgreSQL that tests start.
 
-A new server takes most of a second of computing, and some of waiting for the disk; a copy takes a
-tenth of that, and tests start dozens. Services that are forked copy too. Those that are started as
-programs do not: what a first start does is tested with these.
+A new server takes most of a second of computing, and some of waiting for the disk. A copy takes a
+tenth of that, and tests start dozens. Forked services copy, too. Services that are started as
+programs do not: they test a first start.
 
-The copies do not wait for the disk. Tests kill processes, never the machine, and what a process has
-written to a file stays when it is killed.
+The copies do not wait for the disk. Tests kill processes, never the machine, and bytes that a
+process has written to a file survive its death.
 """
 
 from __future__ import annotations

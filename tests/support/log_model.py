@@ -1,7 +1,7 @@
-"""What a broker must answer, worked out from its log in the plainest way.
+"""The answers that a broker must give, computed from its log in the plainest way.
 
-:func:`read_log` reads the files by the codec alone, :class:`LogModel` folds the records. Neither
-shares a line with the broker's store, so what both agree on is no mistake of one of them.
+:func:`read_log` reads the files with the codec alone, and :class:`LogModel` folds the records.
+Neither shares code with the broker's store, so they cannot share its mistakes.
 """
 
 from __future__ import annotations

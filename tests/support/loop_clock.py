@@ -10,7 +10,7 @@ import pytest
 
 
 class LoopClock:
-    """How far the running event loop's clock is ahead; its timers follow it."""
+    """Offset of the running event loop's clock; its timers follow it."""
 
     def __init__(self) -> None:
         self._ahead_seconds = 0.0

@@ -39,7 +39,7 @@ class Example:
 
     @property
     def label(self) -> str:
-        """What a test calls it."""
+        """Its name in a test's id."""
         return f"{self.operation} {self.name}".rstrip()
 
     async def send(

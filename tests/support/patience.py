@@ -1,8 +1,8 @@
-"""How long tests wait: until what they wait for is there, and then not a moment longer.
+"""Time limits of tests: a test waits until its condition holds, and not a moment longer.
 
-A bound is there to end a test that hangs. It costs nothing while the test goes well, so it is one
-that no busy machine reaches, even where a process gets no turn for several seconds. What has a
-bound of its own that is meant for users, such as the time-out of an HTTP client, is given this one.
+A limit ends a test that hangs. It costs nothing while the test succeeds. So no busy machine should
+reach it, even if a process gets no CPU time for several seconds. Code with a limit that is made for
+users, such as an HTTP client's timeout, gets this one instead.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What services are forked from: their code, imported, and left alone by garbage collections.
+"""The modules that forked services start with: imported, and exempt from garbage collections.
 
-What FastAPI makes of their routes is there too, or each would make it for its first request.
+FastAPI's data for their routes is included. Otherwise each service would compute it for its first
+request.
 
-A service collects garbage when it starts. In one that was forked, this would go through all that
-was imported before, and copy it page by page: as much computing as all the rest of its start.
+A service collects garbage when it starts. In a forked service, this would visit all imported
+objects and copy them page by page. That takes as much computing as the rest of its start.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ START_SECONDS = 60  # a start takes one; a busy machine may need more
 
 
 class Process(Protocol):
-    """What is needed of ``subprocess.Popen``."""
+    """The part of ``subprocess.Popen`` that is used here."""
 
     @property
     def pid(self) -> int: ...

@@ -66,7 +66,7 @@ class Gatherer:
 
     @property
     def texts(self) -> list[str]:
-        """What it got."""
+        """The texts of the received messages."""
         return [message.text() for message in self.messages]
 
     async def until_count(self, count: int) -> None:

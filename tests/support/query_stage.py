@@ -42,7 +42,7 @@ _ROWS: Final = text(
 
 
 class RowCounts(NamedTuple):
-    """What the read model has of a topic."""
+    """Row counts of a topic in the read model."""
 
     rows: int
     places: int  # that are different

@@ -82,7 +82,7 @@ class Message(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """How much may still happen."""
+    """Number of events that may still happen."""
 
     writes: int = 2
     terms: int = 2

@@ -1,4 +1,4 @@
-"""How RocketMQ reads its notes on delayed messages when it opens a store, written independently.
+"""RocketMQ's rules for its notes on delayed messages when it opens a store, written independently.
 
 Source: RocketMQ 5.3, ``TimerMessageStore.recover``, ``recoverAndRevise``, ``reviseQueueOffset``,
 ``dequeue``; ``TimerWheel.reviseSlot``; ``ScheduleMessageService.load``.

@@ -19,7 +19,7 @@ from support.records import decode_draft
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked."""
+    """A request that was sent."""
 
     method: str
     url: str

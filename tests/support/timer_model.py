@@ -1,6 +1,6 @@
-"""What must have become of every delayed message, worked out from the records of the log alone.
+"""The correct state of every delayed message, computed from the records of the log alone.
 
-The log is read by the codec; nothing here is shared with the broker's own fold.
+The codec reads the log; nothing here is shared with the broker's own fold.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class TimerModel:
 
     @property
     def pending(self) -> dict[int, bytes]:
-        """What waits, by log offset."""
+        """The pending messages, by log offset."""
         return {at: body for at, body in self.waiting.items() if at not in self.ended}
 
     @property
     def cancelled(self) -> set[bytes]:
-        """What was recalled."""
+        """The cancelled messages."""
         return {self.waiting[at] for at, by in self.ended.items() if by == "timers_cancelled"}
 
     def check(self, *, gone: frozenset[bytes] = frozenset()) -> None:

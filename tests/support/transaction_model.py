@@ -1,8 +1,8 @@
-"""What must have become of every transaction, worked out from the records of the log alone.
+"""The correct state of every transaction, computed from the records of the log alone.
 
-The log is read by the codec; nothing here is shared with the broker's own fold. Two readers are
-modelled: one of the events, and a RocketMQ broker, which knows half messages and op messages only.
-That a commit which is delayed comes once is checked by the model of timers.
+The codec reads the log; nothing here is shared with the broker's own fold. There are models of two
+readers: a reader of the events, and a RocketMQ broker, which knows only half messages and op
+messages. The model of timers checks that a delayed commit is delivered once.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TransactionModel:
 
     @property
     def pending_for_rocketmq(self) -> list[str]:
-        """Which transactions a RocketMQ broker takes for pending, by its own rules."""
+        """The transactions that a RocketMQ broker takes for pending, by its own rules."""
         return sorted(
             unique_id for offset, unique_id in self._halves.items() if offset not in self._finished
         )

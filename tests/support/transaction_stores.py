@@ -41,7 +41,7 @@ Told = TypeVar("Told")
 
 @dataclass(frozen=True)
 class TransactionStore:
-    """What a broker has wired up."""
+    """The wired parts of a broker."""
 
     store: MessageStore
     transactions: Transactions

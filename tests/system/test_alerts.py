@@ -1,4 +1,4 @@
-"""What the alerting rules look at is there, on the services that are to have it."""
+"""Every metric of the alerting rules exists, on the services that should have it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from support.command_line import Eruca
 
 
 class Urls(NamedTuple):
-    """Where a cluster's services are."""
+    """The URLs of a cluster's services."""
 
     namesrv: str
     query: str

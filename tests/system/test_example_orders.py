@@ -41,7 +41,7 @@ SETTINGS = SMALL_STORE | {
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What the shop needs."""
+    """The services that the shop needs."""
 
     namesrv_url: str
     database_url: str

@@ -36,7 +36,7 @@ BUILD_SECONDS: Final = 240  # on a machine that runs other tests
 
 
 class Links(HTMLParser):
-    """What a page loads, where its links lead, and the places in it that have a name."""
+    """A page's resources, the targets of its links, and its named places."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()

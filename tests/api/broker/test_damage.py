@@ -29,7 +29,7 @@ AS_RECORDS: Final = {"accept": RECORDS_MEDIA_TYPE}
 
 
 class Place(NamedTuple):
-    """Where the record lies that is damaged; one sound message is before it and one behind."""
+    """Place of the damaged record; one sound message is before it and one after."""
 
     log_offset: int
     size: int

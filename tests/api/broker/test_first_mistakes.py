@@ -1,4 +1,4 @@
-"""What people get wrong when they try the API by hand: the answer shows them what is right."""
+"""Mistakes that people make when they try the API by hand: the answer shows the right form."""
 
 from __future__ import annotations
 

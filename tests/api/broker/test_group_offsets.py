@@ -265,7 +265,7 @@ async def test_a_reset_that_leads_nowhere_is_refused(
 async def test_a_commit_behind_a_queue_s_end_is_refused_as_a_whole_and_says_where_it_ends(
     member: TestMember, client: httpx.AsyncClient
 ) -> None:
-    """What is stored up to there would be passed over, unread."""
+    """Otherwise messages stored up to there would be skipped, unread."""
     await member.lock(1)
     await member.commit((0, 1))
 

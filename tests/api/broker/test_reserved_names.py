@@ -1,4 +1,4 @@
-"""What RocketMQ accepts and nobody means: reserved groups, filters of one bar, separators."""
+"""Values that RocketMQ accepts and nobody intends: reserved groups, separators, a lone bar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the system keeps for itself can be read by whoever says so, and by nobody else."""
+"""System topics: a client can read them only if it says so, and cannot write to them."""
 
 from __future__ import annotations
 

@@ -368,7 +368,7 @@ async def test_a_topic_is_created_even_where_rocketmqs_file_cannot_be_written(
 
 
 def made(directory: Path) -> bool:
-    """Whether *directory* could be made; not while the broker writes a file of that name."""
+    """Tell whether *directory* could be created; false while the broker writes a file there."""
     try:
         directory.mkdir()
     except FileExistsError:

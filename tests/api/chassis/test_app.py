@@ -165,7 +165,7 @@ async def test_a_slip_in_the_name_of_a_parameter_is_refused(client: httpx.AsyncC
 
 
 async def test_an_operation_without_parameters_takes_none(client: httpx.AsyncClient) -> None:
-    """What belongs into a body, such as a dry run, is not left out of account."""
+    """Parameters that belong into a body, such as a dry run, are not ignored."""
     problem = assert_problem(
         await client.get("/v1/things/a?dry_run=true"), 422, "validation-failed"
     )

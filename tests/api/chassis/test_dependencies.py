@@ -1,4 +1,4 @@
-"""What handlers depend on is no plain function: FastAPI would start threads for those."""
+"""Handlers depend on no plain functions: FastAPI would start threads for those."""
 
 from __future__ import annotations
 

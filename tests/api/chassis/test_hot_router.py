@@ -35,7 +35,7 @@ class Part(Struct):
 
 
 class Shop:
-    """What the endpoints work with; it counts the heads that are read."""
+    """State of the endpoints; it counts the heads that are read."""
 
     heads_read = 0
 

@@ -1,4 +1,4 @@
-"""What an answer says of itself: how far the read model is, and what is missing and why."""
+"""Completeness of answers: the read model's progress, and the missing data with the reasons."""
 
 from __future__ import annotations
 

@@ -380,7 +380,7 @@ async def test_half_messages_can_be_exported_though_nobody_can_consume_them(
 
 
 async def test_a_stream_cut_at_any_batch_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
-    """What lacks the end-of-stream marker lacks rows as well, which the header has told."""
+    """An answer without the end-of-stream marker also lacks rows that its header has announced."""
     async with exports(tmp_path) as (_, service):
         await send(service, "orders", 300)
         answer = await service.records("orders", ["broker-a/0:0-50", "broker-a/1:0-50"])

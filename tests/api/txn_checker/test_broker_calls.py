@@ -1,4 +1,4 @@
-"""What a checker asks of brokers reaches the one that is meant, wherever it is by now."""
+"""A checker's requests reach the right broker, at whatever address it is now."""
 
 from __future__ import annotations
 

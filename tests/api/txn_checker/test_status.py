@@ -1,4 +1,4 @@
-"""What the checker says of itself."""
+"""The checker's status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators see of transactions, and decide."""
+"""Operators list transactions and decide them."""
 
 from __future__ import annotations
 

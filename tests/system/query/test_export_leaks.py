@@ -1,4 +1,4 @@
-"""What readers that leave could leave behind: files, threads, processes, sessions."""
+"""Leaks after readers that leave early: files, threads, processes, sessions."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def request_for(ranges: Sequence[str], *, keeps_alive: bool = False) -> bytes:
 
 
 class Before:
-    """What there was before some exports, to compare with what there is after them."""
+    """The state before some exports, to compare with the state after them."""
 
     def __init__(self, service: ExportService) -> None:
         self._service = service

@@ -32,7 +32,7 @@ STATES = {"commit": "committed", "rollback": "rolled_back"}
 
 @dataclass
 class Book:
-    """What producers know."""
+    """The producers' knowledge."""
 
     random: Random
     truth: dict[str, str] = field(default_factory=dict)  # by transaction

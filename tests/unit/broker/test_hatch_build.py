@@ -1,4 +1,4 @@
-"""Which compiler builds the broker's library, and for which processors."""
+"""The compiler of the broker's library, and the processors it compiles for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a system
 
 
 class Hook:
-    """What the build's own base class does as far as it matters."""
+    """The part of the build's own base class that matters here."""
 
     def __init__(self, root: Path) -> None:
         self.root = str(root)

@@ -1,4 +1,4 @@
-"""Where a service listens, and which of these addresses others are told."""
+"""The addresses on which a service listens, and the one that it advertises."""
 
 from __future__ import annotations
 

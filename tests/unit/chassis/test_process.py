@@ -1,4 +1,4 @@
-"""What a process sets for itself: on this platform all of it can be set."""
+"""The settings of a process for itself: this platform supports all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo compares a lake with: the file's own delays."""
+"""The demo's reference for a lake: the file's own delays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does not agree about tickets and boarding calls."""
+"""Disagreements between tickets and boarding calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a local cluster shows: URLs, paths and commands can be copied from a narrow terminal."""
+"""The output of a local cluster: URLs and commands can be copied from a narrow terminal."""
 
 from __future__ import annotations
 

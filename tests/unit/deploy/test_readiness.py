@@ -1,4 +1,4 @@
-"""What a service of a cluster lacks to be at work, by what it and the name servers say."""
+"""The missing conditions of a starting service, from its own and the name servers' answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read from a checkpoint of Spark."""
+"""Read a Spark checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Java is taken: the machine's if it is new enough, else the wheel's, else a clear error."""
+"""The choice of Java: the machine's if it is new enough, else the wheel's."""
 
 from __future__ import annotations
 

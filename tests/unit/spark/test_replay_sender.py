@@ -1,4 +1,4 @@
-"""What a replay sends along, where to, and what it takes for the same message."""
+"""A replay's messages: their content, their queue, and the bodies that count as JSON."""
 
 from __future__ import annotations
 

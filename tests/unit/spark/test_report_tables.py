@@ -1,4 +1,4 @@
-"""How reports show what is in their rows."""
+"""Tables of reports: how their rows are shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a failure under made-up requests leaves behind."""
+"""The report of a failure under generated requests."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ async def name_servers(count: int) -> AsyncIterator[list[NameServer]]:
 
 
 class Broker:
-    """What registers: topics and their version, changed by the test."""
+    """A broker that registers: the test changes its topics and their version."""
 
     def __init__(self, urls: list[str], credentials: Credentials) -> None:
         self.clock = ManualClock()

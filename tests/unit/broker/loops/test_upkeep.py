@@ -1,4 +1,4 @@
-"""What keeps a store in order, over a real store and a real limit for a full disk."""
+"""The upkeep of a store, over a real store and a real limit for a full disk."""
 
 from __future__ import annotations
 

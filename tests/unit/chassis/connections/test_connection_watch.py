@@ -1,4 +1,4 @@
-"""Who is too slow: what the watch makes of what it sees at each sweep."""
+"""Slow clients: the conclusions of the watch from each sweep."""
 
 from __future__ import annotations
 

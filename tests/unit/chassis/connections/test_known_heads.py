@@ -1,4 +1,4 @@
-"""Which heads are remembered: those that mean the same whenever they come, and may come again."""
+"""Known heads: only heads that always mean the same and may repeat are remembered."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ EXAMPLE = {"count": 3, "names": ["a"]}
 
 
 class Wanted(Request):
-    """What the two routes take."""
+    """The body of the two routes."""
 
     count: int
     names: list[str] = Field(default_factory=list)

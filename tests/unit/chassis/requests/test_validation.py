@@ -1,4 +1,4 @@
-"""What pydantic finds wrong becomes one error that names each value, where it is and what it is."""
+"""Faults found by pydantic become one error that names each value and its place."""
 
 from __future__ import annotations
 

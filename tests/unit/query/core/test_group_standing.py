@@ -1,4 +1,4 @@
-"""Where groups stand with one message, by what the log's tail tells."""
+"""The state of one message in each group, from the log's tail."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ facts = st.lists(
 
 
 class Rows:
-    """What tables hold that are changed as they are told to be."""
+    """The rows of tables, changed as the group table orders."""
 
     def __init__(self) -> None:
         self.positions: dict[Any, tuple[int, str]] = {}

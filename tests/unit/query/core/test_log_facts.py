@@ -1,4 +1,4 @@
-"""What a block tells of messages and groups, from records as the broker itself writes them."""
+"""Facts about messages and groups in a block, from records that the broker itself writes."""
 
 from __future__ import annotations
 

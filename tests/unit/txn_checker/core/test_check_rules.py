@@ -1,4 +1,4 @@
-"""When a transaction is asked about, and when it is given up; beside RocketMQ's vectors."""
+"""The time of a check, and the number of checks before a transaction expires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to look next: at the first moment at which time alone makes something due."""
+"""The time of the next look: the first moment at which time alone makes a difference."""
 
 from __future__ import annotations
 

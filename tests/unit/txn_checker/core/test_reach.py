@@ -1,4 +1,4 @@
-"""Which addresses webhooks may be at."""
+"""The addresses that webhooks may have."""
 
 from __future__ import annotations
 

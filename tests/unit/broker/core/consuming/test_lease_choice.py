@@ -1,4 +1,4 @@
-"""What is handed out next: again before anew, in order, within limits, and by sharding key."""
+"""The next message to hand out: redeliveries first, in order, within limits, by sharding key."""
 
 from __future__ import annotations
 

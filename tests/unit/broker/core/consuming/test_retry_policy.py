@@ -1,4 +1,4 @@
-"""When a message is tried again; what RocketMQ computes is in the vectors, this is what is ours."""
+"""The time of a retry, as far as it is our own rule; the vectors test RocketMQ's rules."""
 
 from __future__ import annotations
 

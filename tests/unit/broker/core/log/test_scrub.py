@@ -1,4 +1,4 @@
-"""What a stretch of the log is found to hold: sound records, cut ones, damaged ones."""
+"""Scrubbing a stretch of the log: sound, truncated and damaged records."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is compiled, compiled so that it ends the process where it leaves its memory.
+"""Run the C code's tests with a library that ends the process at an access outside its memory.
 
-The tests of all that calls it run once more over such a library, in a process of their own: every
-buffer there is allocated by itself, with forbidden bytes before and behind it.
+The tests of all callers run once more over such a library, in their own process. Every buffer in it
+is allocated separately, with forbidden bytes before and after it.
 """
 
 from __future__ import annotations

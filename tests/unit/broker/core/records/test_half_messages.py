@@ -1,4 +1,4 @@
-"""How long a half message is delayed once it is committed, whoever has stored it."""
+"""The delay of a committed half message, whichever broker has stored it."""
 
 from __future__ import annotations
 

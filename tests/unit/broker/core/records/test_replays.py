@@ -1,4 +1,4 @@
-"""What is sent under one key: whether it is the same again, and which ids it gets."""
+"""Sends under one key: whether they are the same, and which ids they get."""
 
 from __future__ import annotations
 

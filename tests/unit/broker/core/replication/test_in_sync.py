@@ -1,4 +1,4 @@
-"""What is confirmed, whatever acknowledgements and answers arrive in whichever order."""
+"""The confirmed offset, for acknowledgements and answers in any order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which dead letters were redriven: the fold, its snapshots, and what it forgets."""
+"""The redriven dead letters: the fold, its snapshots, and its limits."""
 
 from __future__ import annotations
 

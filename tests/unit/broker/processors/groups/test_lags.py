@@ -1,4 +1,4 @@
-"""How far groups are behind, and what retention took from them, over a real store."""
+"""The lag of groups, and their loss by retention, over a real store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log says of transactions: the latest ends are known before the index leads to them."""
+"""Transactions in the log: the latest ends are known before the index has them."""
 
 from __future__ import annotations
 
