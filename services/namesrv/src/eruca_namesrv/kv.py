@@ -141,7 +141,7 @@ def _locked(path: Path) -> FileLock | None:
     except FileLockedError as error:
         raise InvalidKvFileError(
             f"the key-value table {path} is in use by {error.who}; "
-            "set ERUCA_NAMESRV_KV_FILE to a file of this name server's own"
+            "set ERUCA_NAMESRV_KV_FILE to another file"
         ) from None
     except OSError:
         return None  # without write access nobody can corrupt the table; _read reports the error

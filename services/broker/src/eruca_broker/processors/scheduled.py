@@ -239,8 +239,8 @@ class Scheduled:
         timers = [timer for timer, _ in self._waited(handle.message_id, handle)]
         if not timers:
             raise ScheduledNotFoundError(
-                f"no message of id {handle.message_id!r} was sent to this broker to be delivered "
-                f"to topic {handle.topic!r} at {rfc3339(handle.deliver_at_ms)}"
+                f"this broker never scheduled a message with id {handle.message_id!r} for topic "
+                f"{handle.topic!r} at {rfc3339(handle.deliver_at_ms)}"
             )
         pending = self._store.timers
         held = pending.take(timers)
@@ -280,8 +280,8 @@ class Scheduled:
         waited = self._waited(message_id, None)
         if not waited:
             return ScheduledNotFoundError(
-                f"expected a recall handle, found {message_id[:80]!r}, and no message of that id "
-                "was sent to this broker to be delivered later"
+                f"expected a recall handle, found {message_id[:80]!r}; this broker never scheduled "
+                "a message with that id"
             )
         waiting_now = [
             f"topic {topic!r}, due at {rfc3339(timer.due_ms)}: recall_handle "
@@ -290,8 +290,8 @@ class Scheduled:
             if self._store.timers.is_pending(timer)
         ]
         return ValidationError(
-            f"{_HANDLE_POINTER}: {message_id!r} is a message's id, which does not name the topic: "
-            f"{len(waiting_now)} messages of this id wait here",
+            f"{_HANDLE_POINTER}: expected a recall handle, found the message id {message_id!r}, "
+            f"which {len(waiting_now)} scheduled messages of this broker have",
             errors=[{"pointer": _HANDLE_POINTER, "detail": detail} for detail in waiting_now],
             fix="give the recall_handle of the receipt, or of GET /v1/scheduled",
         )

@@ -28,6 +28,6 @@ def position_of(text: str) -> Position:
     if match is None or numbers is None or max(numbers) > _INT64_MAX:
         detail = "the cursor did not come from next_cursor of a page"
         raise ValidationError.at(
-            "/query/cursor", detail, fix="leave cursor out to begin with the first page"
+            "/query/cursor", detail, fix="omit cursor to begin with the first page"
         )
     return Position(*numbers, match[3])

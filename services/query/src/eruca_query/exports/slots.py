@@ -39,7 +39,7 @@ class ExportSlots:
         self.check_running()
         if self.running >= self._count_max:
             raise OverloadedError(
-                f"export_count_max, {self._count_max} exports, run already",
+                f"export_count_max ({self._count_max}) is reached",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         self.running += 1

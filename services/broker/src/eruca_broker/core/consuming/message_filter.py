@@ -70,5 +70,5 @@ def _tags(expression: str) -> MessageFilter:
         return MessageFilter(checked_tag_expression(expression))
     except TagExpressionError as error:
         raise FilterSyntaxError(
-            f"filter: {error}", position=0, excerpt=expression[:32], fix='such as "a || b", or "*"'
+            f"filter: {error}", position=0, excerpt=expression[:32], fix='use "a || b", or "*"'
         ) from error

@@ -24,7 +24,7 @@ def _load(module: str) -> ctypes.PyDLL:
     """Load the library that a module of this name would be."""
     found = find_spec(module)
     if found is None or found.origin is None:
-        raise ImportError(f"{module}: install the package again, which compiles it")
+        raise ImportError(f"{module} is not compiled: install the package again")
     return ctypes.PyDLL(found.origin)
 
 

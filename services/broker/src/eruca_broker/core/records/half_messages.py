@@ -106,7 +106,8 @@ def half_message(
     size = len(properties_of(half)) - CHECKSUM_SIZE + _PROPERTIES_RESERVE
     if size > PROPERTIES_SIZE_MAX:
         raise PropertiesTooLargeError(
-            f"the properties of its half message take {size} bytes, more than {PROPERTIES_SIZE_MAX}"
+            f"the properties of its half message take {size} bytes; the maximum is "
+            f"{PROPERTIES_SIZE_MAX}"
         )
     return _with_sys_flag(half, sys_flag_of(half) & ~SysFlag.ROLLBACK)  # or no queue has it
 

@@ -251,8 +251,8 @@ def _fault_of_character(message: NewMessage, pointer: str, refused: str) -> Vali
     characters = " or ".join(f"U+{ord(character):04X}" for character in refused)
     return ValidationError.at(
         f"{pointer}/{place}",
-        f"it may not hold {characters}",
-        fix="leave that character out, or carry the value in the body",
+        f"it must not contain {characters}",
+        fix="remove that character, or put the value into the body",
     )
 
 

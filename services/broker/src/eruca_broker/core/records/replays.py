@@ -186,9 +186,8 @@ def check_first_id(unique_id: str, key: str, pointer: str) -> None:
     if unique_id != key:
         raise ValidationError.at(
             pointer,
-            f"the first message's id is {unique_id!r} and the idempotency key {key!r}; where a "
-            "message brings an id, that is its key",
-            fix="leave one of them out, or make them equal",
+            f"expected the idempotency key {key!r} as the first message's id, found {unique_id!r}",
+            fix="omit one of them, or make them equal",
         )
 
 

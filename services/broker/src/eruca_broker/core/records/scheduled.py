@@ -150,7 +150,7 @@ def waiting(raw: bytes | memoryview, wait: Wait, destination: Destination) -> by
     size = len(properties_of(record)) - len(_CHECKSUM_ROOM) + CARRIED_SIZE_MAX
     if wait.level and size > PROPERTIES_SIZE_MAX:  # or it could not be carried forward
         raise PropertiesTooLargeError(
-            f"the properties take up to {size} bytes, more than {PROPERTIES_SIZE_MAX}"
+            f"the properties take up to {size} bytes; the maximum is {PROPERTIES_SIZE_MAX}"
         )
     return record
 
@@ -190,7 +190,7 @@ def rewritten(
         properties += _CHECKSUM_ROOM
     elif added:
         raise PropertiesTooLargeError(
-            f"the properties take {len(properties)} bytes, more than {PROPERTIES_SIZE_MAX}"
+            f"the properties take {len(properties)} bytes; the maximum is {PROPERTIES_SIZE_MAX}"
         )
     topic = destination.topic.encode()
     is_v2 = len(topic) > V1_TOPIC_SIZE_MAX
