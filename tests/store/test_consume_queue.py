@@ -274,7 +274,7 @@ def test_a_file_cut_short_before_the_last_is_damage(tmp_path: Path) -> None:
     put_all(open_queue(tmp_path), 0, 7)
     os.truncate(tmp_path / "orders" / "0" / f"{0:020d}", 99)
 
-    with pytest.raises(DamagedQueueError, match="99 bytes instead of 100"):
+    with pytest.raises(DamagedQueueError, match="expected 100 bytes, found 99"):
         open_queue(tmp_path)
 
 

@@ -119,7 +119,7 @@ class QueueFiles:
         for number, (name, size) in zip(numbers, sorted(sizes.items()), strict=True):
             if size > self.file_size or (size < self.file_size and number != last):
                 raise DamagedQueueError(
-                    f"{self.directory}/{name}: {size} bytes instead of {self.file_size}"
+                    f"{self.directory}/{name}: expected {self.file_size} bytes, found {size}"
                 )
         self.first, self.last = first, last
         if sizes[f"{last * self.file_size:020d}"] < self.file_size:
