@@ -25,7 +25,7 @@ from bench.servers import Server, broker, raw_server
 from eruca.contract.wire import RECORDS_MEDIA_TYPE, encode_batch
 
 # The log must not grow into untouched memory, nor reach the middle of its segment meanwhile.
-WARM: Final[dict[str, Any]] = {"warm_segments": "true", "segment_size": "2000000000"}
+WARM: Final[dict[str, Any]] = {"warm_segments": "true", "segment_bytes": "2000000000"}
 _RAMP_SECONDS = 0.3
 # A gigabyte takes less than half a second: then the segment is half full, and the next one is
 # warmed.

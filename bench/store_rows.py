@@ -55,7 +55,7 @@ def _check(body: bytes, queue_id: int = 0) -> Batch:
 
 async def _open(directory: str, mode: FlushMode = FlushMode.ASYNC) -> MessageStore:
     settings = StoreSettings(
-        store_host=_HOST, flush_mode=mode, segment_size=_SEGMENT_SIZE, is_log_warmed=True
+        store_host=_HOST, flush_mode=mode, segment_bytes=_SEGMENT_SIZE, is_log_warmed=True
     )
     store = await MessageStore.open(Path(directory) / "store", settings, SystemClock())
     await store.change(TopicPut(TOPIC, QUEUES, QUEUES, "rw"))

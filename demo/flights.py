@@ -33,7 +33,7 @@ SEND_SECONDS: Final = 30.0  # for one message; on a slow machine a full buffer t
 ANSWER_SECONDS: Final = 30.0  # for any other request
 LIVE_COUNT: Final = 500  # flights sent one by one
 SETTINGS: Final = {
-    "ERUCA_BROKER_SEGMENT_SIZE": str(256 * 1024 * 1024),
+    "ERUCA_BROKER_SEGMENT_BYTES": str(256 * 1024 * 1024),
     "DATABASE_URL": "",  # keep all data together, whatever the environment says
 }
 

@@ -114,7 +114,7 @@ class Eruca:
             "PORT": self._port,
             "STORE_DIR": self._store,
             "NAMESRV_URLS": self.name_server,
-            "SEGMENT_SIZE": SIZES.segment,
+            "SEGMENT_BYTES": SIZES.segment,
             "QUEUE_FILE_ENTRIES": SIZES.queue_file_entries,
             "INDEX_SLOTS": SIZES.index_slots,
             "INDEX_ENTRIES": SIZES.index_entries,

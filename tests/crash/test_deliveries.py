@@ -70,7 +70,7 @@ def settings(directory: Path, flush_mode: str) -> dict[str, str]:
         "ERUCA_BROKER_STORE_DIR": str(directory),
         "ERUCA_BROKER_NAMESRV_URLS": "",
         "ERUCA_BROKER_FLUSH_MODE": flush_mode,
-        "ERUCA_BROKER_SEGMENT_SIZE": str(64 * 1024),  # so that snapshots come often
+        "ERUCA_BROKER_SEGMENT_BYTES": str(64 * 1024),  # so that snapshots come often
     }
 
 

@@ -34,14 +34,14 @@ def settings(directory: Path, flush_mode: str) -> dict[str, str]:
         "ERUCA_BROKER_STORE_DIR": str(directory),
         "ERUCA_BROKER_NAMESRV_URLS": "",
         "ERUCA_BROKER_FLUSH_MODE": flush_mode,
-        "ERUCA_BROKER_SEGMENT_SIZE": str(SEGMENT_SIZE),
+        "ERUCA_BROKER_SEGMENT_BYTES": str(SEGMENT_SIZE),
         "ERUCA_BROKER_QUEUE_FILE_ENTRIES": "100",
         "ERUCA_BROKER_INDEX_SLOTS": "64",
         "ERUCA_BROKER_INDEX_ENTRIES": "200",
         # Here the disk is to be full; nothing is to be deleted, nor refused before.
-        "ERUCA_BROKER_DISK_HIGH": "1",
-        "ERUCA_BROKER_DISK_FORCED": "1",
-        "ERUCA_BROKER_DISK_REFUSE": "1",
+        "ERUCA_BROKER_DISK_HIGH_RATIO": "1",
+        "ERUCA_BROKER_DISK_FORCED_RATIO": "1",
+        "ERUCA_BROKER_DISK_REFUSE_RATIO": "1",
     }
 
 

@@ -37,7 +37,7 @@ def settings(directory: Path, flush_mode: str) -> dict[str, str]:
         "ERUCA_BROKER_STORE_DIR": str(directory),
         "ERUCA_BROKER_NAMESRV_URLS": "",
         "ERUCA_BROKER_FLUSH_MODE": flush_mode,
-        "ERUCA_BROKER_SEGMENT_SIZE": str(1024 * 1024),
+        "ERUCA_BROKER_SEGMENT_BYTES": str(1024 * 1024),
         "ERUCA_BROKER_QUEUE_FILE_ENTRIES": "500",
         "ERUCA_BROKER_INDEX_SLOTS": "256",
         "ERUCA_BROKER_INDEX_ENTRIES": "1024",

@@ -21,7 +21,7 @@ def settings(directory: Path, **more: str) -> dict[str, str]:
         "STORE_DIR": str(directory),
         "NAMESRV_URLS": "",
         "FLUSH_MODE": "sync",
-        "SEGMENT_SIZE": str(64 * 1024),
+        "SEGMENT_BYTES": str(64 * 1024),
         **more,
     }
     return {f"ERUCA_BROKER_{name}": value for name, value in chosen.items()}

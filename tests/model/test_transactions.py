@@ -112,7 +112,7 @@ class TransactionsMachine(RuleBasedStateMachine):
     @initialize(is_sync=st.booleans())
     def make(self, is_sync: bool) -> None:
         self.settings = small_settings(
-            flush_mode=FlushMode.SYNC if is_sync else FlushMode.ASYNC, segment_size=SEGMENT_SIZE
+            flush_mode=FlushMode.SYNC if is_sync else FlushMode.ASYNC, segment_bytes=SEGMENT_SIZE
         )
         self.open()
         self.run(self.put_topic())

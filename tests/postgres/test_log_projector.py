@@ -119,7 +119,7 @@ def projector_of(
         BROKER,
         claim=lambda: keeper.held.get(BROKER),
         projection=projection,
-        read_size=SMALL,
+        read_bytes=SMALL,
     )
 
 

@@ -332,7 +332,7 @@ def test_the_length_of_the_files_wins_over_the_setting(tmp_path: Path) -> None:
     log.roll()
 
     assert list(content(tmp_path)) == [name(0), name(SIZE), name(2 * SIZE)]
-    assert log.segment_size == SIZE
+    assert log.segment_bytes == SIZE
 
 
 def test_a_log_may_begin_anywhere(tmp_path: Path) -> None:
@@ -453,7 +453,7 @@ def test_an_only_segment_that_was_cut_is_made_as_long_as_the_setting_says(
     log = CommitLog.open(tmp_path, 4 * SIZE, stopped_cleanly=stopped_cleanly)
     log.set_end(len(record), is_tail_clean=stopped_cleanly)
 
-    assert log.segment_size == log.segments[0].size == expected
+    assert log.segment_bytes == log.segments[0].size == expected
     assert content(tmp_path)[name(0)] == record.ljust(expected, b"\0")
 
 

@@ -25,7 +25,7 @@ from eruca_chassis.clock import SystemClock
 ORDERS = TopicPut("orders", 4, 2, "rw", ordered=True)
 SETTINGS = StoreSettings(
     store_host=Host.parse("127.0.0.1", 10911),
-    segment_size=64 * 1024,
+    segment_bytes=64 * 1024,
     queue_file_entries=100,
     index_slots=100,
     index_entries=400,

@@ -19,7 +19,7 @@ from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
 from support.stores import STORE_HOST, small_settings
 
-SETTINGS = small_settings(segment_size=2 * 1024 * 1024, file_entries=5_000)
+SETTINGS = small_settings(segment_bytes=2 * 1024 * 1024, file_entries=5_000)
 
 texts = st.sampled_from(["plain", "growing", "several keys", "odd", "open", "none"])
 batches = st.tuples(

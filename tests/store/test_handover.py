@@ -23,7 +23,7 @@ from support.clocks import ManualClock
 from support.rocketmq_timers import would_deliver
 from support.stores import abandon, small_settings
 
-SETTINGS = small_settings(segment_size=64 * 1024)
+SETTINGS = small_settings(segment_bytes=64 * 1024)
 _RAW = encode_record(Record(topic="orders", body=b"body"))
 
 

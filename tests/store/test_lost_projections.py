@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 PROJECTIONS = ("consumequeue", "index", "config", "checkpoint")
 SUBSETS = list(chain.from_iterable(combinations(PROJECTIONS, count) for count in range(1, 5)))
-SETTINGS = small_settings(segment_size=12 * 1024, file_entries=50)
+SETTINGS = small_settings(segment_bytes=12 * 1024, file_entries=50)
 CLOCK = ManualClock()
 
 Answers = dict[str, object]

@@ -249,7 +249,7 @@ async def test_writes_are_accepted_again_before_the_next_segment_is_warm(
     assert not warmed
     await send(store, bytes(range(1, 251)) * 60)
     await store.prepare_next_segment()
-    assert warmed == [f"{store.segment_size:020d}"]
+    assert warmed == [f"{store.segment_bytes:020d}"]
     await store.close()
 
 
@@ -491,7 +491,7 @@ async def test_a_batch_larger_than_a_segment_changes_nothing(
 ) -> None:
     await send(store, b"small")
     files = list((tmp_path / "commitlog").iterdir())
-    for size in (store.segment_size - 50, store.segment_size, 3 * store.segment_size):
+    for size in (store.segment_bytes - 50, store.segment_bytes, 3 * store.segment_bytes):
         with pytest.raises(TooLargeError, match="do not fit into a segment"):
             await send(store, b"x" * size)
 
@@ -503,12 +503,12 @@ async def test_a_batch_larger_than_a_segment_changes_nothing(
 async def test_a_batch_with_no_room_beside_the_snapshot_gets_a_segment_of_its_own(
     store: MessageStore, tmp_path: Path
 ) -> None:
-    receipts = [await send(store, b"%d" % n * (store.segment_size - 300)) for n in range(3)]
+    receipts = [await send(store, b"%d" % n * (store.segment_bytes - 300)) for n in range(3)]
 
-    assert [receipt.log_offset % store.segment_size for receipt in receipts] == [0, 0, 0]
+    assert [receipt.log_offset % store.segment_bytes for receipt in receipts] == [0, 0, 0]
     assert [receipt.queue_offset for receipt in receipts] == [0, 1, 2]
     *_, min_offset = await delete_oldest_segments(store, 9)
-    assert min_offset == receipts[2].log_offset - store.segment_size  # its snapshot is there
+    assert min_offset == receipts[2].log_offset - store.segment_bytes  # its snapshot is there
     await store.close()
     reopened = await opened(tmp_path)
     assert reopened.state.topics.keys() == {"orders", EVENTS_TOPIC}
@@ -519,7 +519,7 @@ async def test_a_batch_with_no_room_beside_the_snapshot_gets_a_segment_of_its_ow
 async def test_a_state_larger_than_a_segment_is_written_in_parts(
     tmp_path: Path, mode: FlushMode
 ) -> None:
-    settings = small_settings(flush_mode=mode, segment_size=16 * 1024)
+    settings = small_settings(flush_mode=mode, segment_bytes=16 * 1024)
     store = await opened(tmp_path, settings)
     for number in range(200):
         await store.change(TopicPut(f"topic-{number}", 1, 1, "rw"))
@@ -544,7 +544,7 @@ async def test_parts_of_the_state_fit_into_segments_whatever_their_encoding_take
     tmp_path: Path, mode: FlushMode
 ) -> None:
     """A control character takes six bytes of JSON."""
-    settings = small_settings(flush_mode=mode, segment_size=64 * 1024)
+    settings = small_settings(flush_mode=mode, segment_bytes=64 * 1024)
     store = await opened(tmp_path, settings)
     await store.change(ORDERS)
     subscribed = Subscribed("orders", f"a = '{chr(1) * 4_080}'", "sql92")
@@ -569,11 +569,11 @@ async def test_a_state_that_no_segment_can_hold_begins_no_segment(tmp_path: Path
     await store.change(ORDERS)
     await send(store, b"before")
     store.state.apply(
-        GroupSubscribed("large", (Subscribed("orders", "x" * store.segment_size, "tag"),)), 0
+        GroupSubscribed("large", (Subscribed("orders", "x" * store.segment_bytes, "tag"),)), 0
     )
 
     with pytest.raises(TooLargeError, match="a part of the state"):
-        await send(store, b"x" * (store.segment_size - 600))
+        await send(store, b"x" * (store.segment_bytes - 600))
 
     assert store.segment_count == 1
     await send(store, b"after")
@@ -593,11 +593,11 @@ async def test_a_segment_whose_snapshot_a_crash_prevented_gets_another(
     await store.change(ORDERS)
     while store.segment_count == 1:
         await send(store, b"x" * 700)
-    base = (store.segment_count - 1) * store.segment_size
+    base = (store.segment_count - 1) * store.segment_bytes
     await abandon(store)
     last = max((tmp_path / "commitlog").iterdir())
     (tmp_path / "checkpoint").unlink()
-    last.write_bytes(last.read_bytes()[:kept].ljust(settings.segment_size, b"\0"))
+    last.write_bytes(last.read_bytes()[:kept].ljust(settings.segment_bytes, b"\0"))
 
     store = await opened(tmp_path, settings)
 
@@ -675,7 +675,7 @@ async def test_the_log_tells_once_that_the_key_index_is_behind(tmp_path: Path) -
     await store.change(ORDERS)
     structlog.reset_defaults()
     with capture_logs() as lines:
-        with file_size_limit(store.segment_size):  # an index file is larger
+        with file_size_limit(store.segment_bytes):  # an index file is larger
             for _ in range(9):
                 await send(store, b"x")
                 found_by_key(store)
@@ -698,7 +698,7 @@ async def test_a_full_key_index_hides_nothing_and_loses_no_timer(
     wait = Wait(deliver_at_ms=ManualClock().now_ms() + 3_600_000)
     later = waiting(message("orders", 0, b"later", keys="k"), wait, Destination("orders", 0))
 
-    with file_size_limit(store.segment_size):  # an index file is larger
+    with file_size_limit(store.segment_bytes):  # an index file is larger
         await store.append(batch_of_records(*wait.place, [later]), settings.store_host)
         assert isinstance(store.refusal, DiskFullError)
         assert len(store.timers) == 1
@@ -932,7 +932,7 @@ async def test_no_queue_leads_to_what_retention_has_deleted_while_files_were_sho
     deleted = await delete_oldest_segments(store, 1)
 
     assert while_short == [40] * 4
-    assert deleted == [store.segment_size]
+    assert deleted == [store.segment_bytes]
     left = [len(bodies(store, queue_id)) for queue_id in range(4)]
     assert 0 < sum(left) < 160
     await store.close()
@@ -1111,7 +1111,7 @@ async def test_what_goes_and_what_it_was_superseded_by_are_flushed_first(tmp_pat
     assert len(await delete_oldest_segments(store, 9)) == 3
     assert store.flushed_offset == store.visible_offset
 
-    assert store.log_min_offset == 3 * store.segment_size
+    assert store.log_min_offset == 3 * store.segment_bytes
     low, high = store.queues.range("orders", 0)
     assert 0 < low < high
     read = store.queues.read("orders", 0, 0, count_max=1, bytes_max=1)
@@ -1157,7 +1157,7 @@ async def test_a_prepared_segment_is_used_and_not_left_behind() -> None:
     directory = scratch_directory()
     store = await opened(directory)
     await store.change(ORDERS)
-    while 2 * store.log_max_offset <= store.segment_size:
+    while 2 * store.log_max_offset <= store.segment_bytes:
         await send(store, b"x" * 700)
     await store.prepare_next_segment()
     assert len(list((directory / "commitlog").iterdir())) == 2
@@ -1171,8 +1171,8 @@ async def test_a_prepared_segment_is_used_and_not_left_behind() -> None:
 async def test_without_room_for_the_next_segment_the_current_one_is_filled(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     await store.change(ORDERS)
-    with file_size_limit(store.segment_size - 1):
-        while 3 * store.log_max_offset <= 2 * store.segment_size:
+    with file_size_limit(store.segment_bytes - 1):
+        while 3 * store.log_max_offset <= 2 * store.segment_bytes:
             await send(store, b"x" * 700)
             await store.prepare_next_segment()
 

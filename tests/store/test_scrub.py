@@ -30,7 +30,7 @@ async def filled(
     directory: Path, *, batches: int = 30, body: bytes = BODY
 ) -> tuple[MessageStore, list[int]]:
     """Return an open store with flushed messages in several segments, and their log offsets."""
-    settings = small_settings(segment_size=max(SEGMENT_SIZE, 4 * len(body)))
+    settings = small_settings(segment_bytes=max(SEGMENT_SIZE, 4 * len(body)))
     store = await MessageStore.open(directory, settings, ManualClock())
     await store.change(TopicPut("orders", 1, 1, "rw"))
     offsets = [(await store.append(batch("orders", 0, [body]))).log_offset for _ in range(batches)]
@@ -39,16 +39,16 @@ async def filled(
 
 
 def file_of(directory: Path, store: MessageStore, log_offset: int) -> Path:
-    base = log_offset // store.segment_size * store.segment_size
+    base = log_offset // store.segment_bytes * store.segment_bytes
     return directory / "commitlog" / f"{base:020d}"
 
 
 def flip(directory: Path, store: MessageStore, log_offset: int) -> None:
     """Change one bit of the log."""
     with file_of(directory, store, log_offset).open("r+b") as file:
-        file.seek(log_offset % store.segment_size)
+        file.seek(log_offset % store.segment_bytes)
         byte = file.read(1)[0]
-        file.seek(log_offset % store.segment_size)
+        file.seek(log_offset % store.segment_bytes)
         file.write(bytes((byte ^ 1,)))
 
 
@@ -110,7 +110,7 @@ async def test_what_it_finds_is_logged_with_its_place(
 async def test_a_file_that_cannot_be_read_is_damage_and_the_next_is_read(tmp_path: Path) -> None:
     store, offsets = await filled(tmp_path, batches=60)
     assert store.segment_count > 2
-    lost = file_of(tmp_path, store, store.segment_size)
+    lost = file_of(tmp_path, store, store.segment_bytes)
     lost.rename(lost.with_suffix(".away"))
     flip(tmp_path, store, offsets[-1] + LAYOUT_V4.body)
     scrub = Scrub(store, hours=AT_ONCE)
@@ -157,7 +157,7 @@ async def test_a_round_takes_its_time(tmp_path: Path) -> None:
 
     for number in range(1, steps):
         await scrub.step()
-        assert share * number <= scrub.offset <= share * number + store.segment_size
+        assert share * number <= scrub.offset <= share * number + store.segment_bytes
 
     assert scrub.rounds == 0
     await go_round(scrub)
@@ -168,14 +168,14 @@ async def test_it_goes_on_behind_what_retention_has_deleted(tmp_path: Path) -> N
     store, _ = await filled(tmp_path, batches=60)
     scrub = Scrub(store, hours=1_000)
     await scrub.step()
-    assert 0 < scrub.offset <= store.segment_size
-    assert await delete_oldest_segments(store, 2) == [store.segment_size, 2 * store.segment_size]
+    assert 0 < scrub.offset <= store.segment_bytes
+    assert await delete_oldest_segments(store, 2) == [store.segment_bytes, 2 * store.segment_bytes]
 
     fast = Scrub(store, hours=AT_ONCE)
     fast.offset = scrub.offset
     await go_round(fast)
 
-    assert (fast.offset, fast.damaged_count) == (2 * store.segment_size, 0)
+    assert (fast.offset, fast.damaged_count) == (2 * store.segment_bytes, 0)
     await store.close()
 
 

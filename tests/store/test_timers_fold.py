@@ -24,7 +24,7 @@ from support.clocks import ManualClock
 from support.rocketmq_stores import SEGMENT_SIZE, Stored, write_log, write_on
 from support.stores import abandon, batch, message, small_settings
 
-SETTINGS = small_settings(segment_size=SEGMENT_SIZE)
+SETTINGS = small_settings(segment_bytes=SEGMENT_SIZE)
 CLOCK = ManualClock()
 NOW = CLOCK.now_ms()
 

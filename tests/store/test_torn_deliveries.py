@@ -26,7 +26,7 @@ from support.stores import abandon, batch, small_settings
 
 pytestmark = pytest.mark.anyio
 
-SETTINGS = small_settings(segment_size=8 * 1024)
+SETTINGS = small_settings(segment_bytes=8 * 1024)
 LETTERS = dead_letter_topic("g")
 
 

@@ -25,7 +25,7 @@ from support.log_model import read_log
 from support.stores import abandon, batch, delete_oldest_segments, small_settings, without_log_lines
 from support.torn_logs import cut_copy
 
-SETTINGS = small_settings(segment_size=32 * 1024)
+SETTINGS = small_settings(segment_bytes=32 * 1024)
 COUNT = 3
 
 

@@ -29,7 +29,7 @@ from support.torn_logs import kill_amid_a_write
 pytestmark = pytest.mark.anyio
 
 SEGMENT_SIZE = 4 * 1024
-SETTINGS = small_settings(segment_size=SEGMENT_SIZE)
+SETTINGS = small_settings(segment_bytes=SEGMENT_SIZE)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ async def test_what_is_behind_a_hole_or_garbage_is_given_up(
 async def test_a_batch_that_a_kill_interrupts_is_there_as_a_whole_or_not_at_all(
     tmp_path: Path, size: int
 ) -> None:
-    settings = small_settings(segment_size=24 * 1024)
+    settings = small_settings(segment_bytes=24 * 1024)
     store = await MessageStore.open(tmp_path, settings, ManualClock())
     await store.change(TopicPut("orders", 1, 1, "rw"))
     whole = b"w" * size

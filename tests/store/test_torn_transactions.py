@@ -24,7 +24,7 @@ from support.torn_logs import cut_copy
 from support.transaction_model import TransactionModel
 from support.transaction_stores import TOPIC, TransactionStore
 
-SETTINGS = small_settings(segment_size=32 * 1024)
+SETTINGS = small_settings(segment_bytes=32 * 1024)
 ID = "the-one"
 Step: TypeAlias = Callable[[TransactionStore], Awaitable[object]]
 

@@ -51,7 +51,7 @@ async def open_broker(
     """Open a broker over the store in *directory*; it tells no name server unless told to."""
     chosen: dict[str, Any] = {
         "namesrv_urls": "",
-        "segment_size": 16 * 1024**2,
+        "segment_bytes": 16 * 1024**2,
         "store_dir": directory,
         "port": 0,
     }

@@ -179,7 +179,7 @@ async def checker_stage(
                     "ERUCA_BROKER_STORE_DIR": str(directory / name),
                     "ERUCA_BROKER_NAMESRV_URLS": namesrv,
                     "ERUCA_BROKER_ADVERTISED_URL": f"http://127.0.0.1:{network.port}",
-                    "ERUCA_BROKER_SEGMENT_SIZE": str(1024 * 1024),
+                    "ERUCA_BROKER_SEGMENT_BYTES": str(1024 * 1024),
                     "ERUCA_BROKER_HEARTBEAT_SECONDS": "1",
                 },
             )

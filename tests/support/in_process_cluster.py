@@ -82,7 +82,7 @@ def small_broker(
     chosen: dict[str, Any] = {
         "name": name,
         "namesrv_urls": ";".join(namesrv_urls),
-        "segment_size": 16 * 1024**2,
+        "segment_bytes": 16 * 1024**2,
         "queue_file_entries": 4_096,
         "index_slots": 1_024,
         "index_entries": 4_096,

@@ -28,7 +28,7 @@ TOPIC: Final = "flights"
 PAGE: Final = 1_000
 SMALL: Final = {
     **SMALL_STORE,
-    "ERUCA_QUERY_READ_SIZE": "65536",  # bytes: many transactions, so that a kill is within one
+    "ERUCA_QUERY_READ_BYTES": "65536",  # bytes: many transactions, so that a kill is within one
     "ERUCA_QUERY_CHUNK_ROWS": "3000",  # and some partitions
     "ERUCA_QUERY_CLAIM_SECONDS": "2",
     "ERUCA_BROKER_HEARTBEAT_SECONDS": "1",

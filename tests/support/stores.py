@@ -25,14 +25,14 @@ STORE_HOST = Host.parse("127.0.0.1", 10_911)
 def small_settings(
     *,
     flush_mode: FlushMode = FlushMode.ASYNC,
-    segment_size: int = 24 * 1024,
+    segment_bytes: int = 24 * 1024,
     file_entries: int = 16,
 ) -> StoreSettings:
     """Return settings with which a few dozen messages fill several files of each kind."""
     return StoreSettings(
         store_host=STORE_HOST,
         flush_mode=flush_mode,
-        segment_size=segment_size,
+        segment_bytes=segment_bytes,
         queue_file_entries=file_entries,
         index_slots=16,
         index_entries=4 * file_entries,

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 TOPIC, GROUP = "flights", "billing"
 QUEUES = 4
-SMALL = {"ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024)}
+SMALL = {"ERUCA_BROKER_SEGMENT_BYTES": str(16 * 1024 * 1024)}
 
 
 class Members:

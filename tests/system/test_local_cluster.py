@@ -28,7 +28,7 @@ from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
 
-SMALL = {"ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024)}
+SMALL = {"ERUCA_BROKER_SEGMENT_BYTES": str(16 * 1024 * 1024)}
 ROOT = Path(__file__).parents[2]
 
 

@@ -17,7 +17,7 @@ from support.waiting import until_told
 pytestmark = pytest.mark.anyio
 
 SMALL = {
-    "ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024),
+    "ERUCA_BROKER_SEGMENT_BYTES": str(16 * 1024 * 1024),
     "ERUCA_BROKER_HEARTBEAT_SECONDS": "0.5",
 }
 NAMESRV = "namesrv-1"

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 TOPIC, GROUP = "flights", "billing"
 QUEUES = 8
 COMMIT_SECONDS = 0.2
-SMALL = {"ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024)}
+SMALL = {"ERUCA_BROKER_SEGMENT_BYTES": str(16 * 1024 * 1024)}
 
 
 class Traffic:

@@ -17,7 +17,7 @@ from support.waiting import until, until_told
 
 pytestmark = pytest.mark.anyio
 
-SMALL = {"ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024)}
+SMALL = {"ERUCA_BROKER_SEGMENT_BYTES": str(16 * 1024 * 1024)}
 
 
 @pytest.fixture

@@ -54,16 +54,16 @@ _READ_SIZE: Final = 4 * 1024 * 1024  # bytes per read
 _ROOM: Final = 512 * 1024 * 1024  # bytes for several brokers; containers may have less
 
 SETTINGS: Final[Mapping[str, object]] = {
-    "segment_size": 16 * 1024 * 1024,
+    "segment_bytes": 16 * 1024 * 1024,
     "queue_file_entries": 4_096,
     "index_slots": 1_024,
     "index_entries": 4_096,
     "scrub_hours": 0,
     "stop_seconds": 2,
     # A test writes a few megabytes: don't refuse them on a disk that others have filled.
-    "disk_high": 1,
-    "disk_forced": 1,
-    "disk_refuse": 1,
+    "disk_high_ratio": 1,
+    "disk_forced_ratio": 1,
+    "disk_refuse_ratio": 1,
 }
 """Settings of a broker in memory that differ from the defaults, unless a test overrides them."""
 

@@ -14,7 +14,7 @@ from eruca_deploy.cluster import LocalCluster
 from eruca_deploy.plan import ClusterPlan
 from eruca_testing.loop_thread import LoopThread
 
-SMALL_STORE: Final = {"ERUCA_BROKER_SEGMENT_SIZE": str(16 * 1024 * 1024)}
+SMALL_STORE: Final = {"ERUCA_BROKER_SEGMENT_BYTES": str(16 * 1024 * 1024)}
 """Settings with which a broker reserves megabytes of disk instead of a gigabyte."""
 
 

@@ -1430,14 +1430,14 @@ async def test_a_queue_that_cannot_be_read_does_not_hold_up_the_others(
 async def test_a_group_that_meets_a_topic_where_a_segment_begins_is_handed_its_messages(
     tmp_path: Path,
 ) -> None:
-    segment_size = 64 * 1024
-    async with open_broker(tmp_path, segment_size=segment_size) as app, client_of(app) as client:
+    segment_bytes = 64 * 1024
+    async with open_broker(tmp_path, segment_bytes=segment_bytes) as app, client_of(app) as client:
         orders = DeliveryClient(client)
         await orders.create()
         path = "/topics/orders/messages?queue_id=0"
-        too_large = await client.post(path, json={"body": {"text": "x" * segment_size}})
+        too_large = await client.post(path, json={"body": {"text": "x" * segment_bytes}})
         [taken, _] = map(int, re.findall(r"[0-9]+", too_large.json()["detail"]))
-        filling = segment_size - (taken - segment_size) - BLANK_SIZE_MIN
+        filling = segment_bytes - (taken - segment_bytes) - BLANK_SIZE_MIN
         sent = await client.post(path, json={"body": {"text": "x" * filling}})
 
         async with asyncio.timeout(PATIENCE_SECONDS):

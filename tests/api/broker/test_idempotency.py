@@ -346,7 +346,7 @@ async def test_a_topic_of_the_same_name_knows_no_key_of_the_deleted_one(
 
 async def test_what_retention_has_deleted_is_stored_again(tmp_path: Path) -> None:
     async with (
-        open_broker(tmp_path / "small", segment_size=64 * 1024) as app,
+        open_broker(tmp_path / "small", segment_bytes=64 * 1024) as app,
         client_of(app) as client,
     ):
         first = await send(client, PAID)

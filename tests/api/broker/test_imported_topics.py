@@ -29,7 +29,7 @@ async def test_one_of_too_many_queues_keeps_no_other_out_of_the_routes(tmp_path:
     )
 
     with capture_logs() as lines:
-        async with in_process_cluster(tmp_path, brokers=1, segment_size=64 * 1024) as cluster:
+        async with in_process_cluster(tmp_path, brokers=1, segment_bytes=64 * 1024) as cluster:
             [name_server] = cluster.name_servers
             await until(lambda: "orders" in name_server.table.topics())
             assert "wide" not in name_server.table.topics()

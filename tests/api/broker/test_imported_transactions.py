@@ -50,7 +50,7 @@ def store_of(directory: Path, *messages: Stored, progress: dict[str, int] | None
 
 
 def opened(directory: Path) -> Any:  # noqa: ANN401 - a context manager of an application
-    return open_broker(directory, ManualClock(), segment_size=SEGMENT_SIZE)
+    return open_broker(directory, ManualClock(), segment_bytes=SEGMENT_SIZE)
 
 
 async def pending(client: httpx.AsyncClient) -> list[str]:

@@ -701,7 +701,7 @@ async def test_the_most_properties_that_may_wait_at_a_level_can_be_carried_forwa
 async def test_messages_that_no_segment_holds_together_are_delivered_one_after_the_other(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    settings = {"segment_size": SEGMENT_SIZE}
+    settings = {"segment_bytes": SEGMENT_SIZE}
     sizes = (10_000, 60_000, 10, 60_000)
     async with open_broker(tmp_path / "small", clock, **settings) as app, client_of(app) as client:
         for size in sizes:
@@ -719,7 +719,7 @@ async def test_messages_that_no_segment_holds_together_are_delivered_one_after_t
 async def test_the_largest_message_that_may_wait_can_be_delivered(
     tmp_path: Path, clock: ManualClock, is_carried: bool
 ) -> None:
-    settings = {"segment_size": SEGMENT_SIZE}
+    settings = {"segment_bytes": SEGMENT_SIZE}
     async with open_broker(tmp_path / "small", clock, **settings) as app, client_of(app) as client:
 
         async def status_of(size: int) -> int:
@@ -753,7 +753,7 @@ async def test_the_largest_message_that_may_wait_can_be_delivered(
 async def test_what_is_too_large_to_be_delivered_stops_nothing_behind_it(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    settings = {"segment_size": SEGMENT_SIZE}
+    settings = {"segment_bytes": SEGMENT_SIZE}
     async with open_broker(tmp_path / "small", clock, **settings) as app, client_of(app) as client:
         await send(client)
         wait, place = Wait(deliver_at_ms=clock.now_ms() + 1_000), Destination("orders", 1)

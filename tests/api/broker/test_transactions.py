@@ -911,18 +911,18 @@ async def test_an_event_that_has_rotted_hides_no_other_transaction(
 async def test_the_largest_half_message_that_is_taken_can_come_to_any_end(
     tmp_path: Path, end: str
 ) -> None:
-    segment_size = 64 * 1024  # the smallest
+    segment_bytes = 64 * 1024  # the smallest
     long, longest_id = "\x01" * REASON_SIZE_MAX, "\U0001f33f" * TRANSACTION_ID_SIZE_MAX
 
     async def begun(client: httpx.AsyncClient, size: int) -> httpx.Response:
         message = {"message_id": longest_id, "body": {"text": "x" * size}, "delay_seconds": 60}
         return await client.post("/transactions", json=new(message=message))
 
-    async with open_broker(tmp_path, segment_size=segment_size) as app, client_of(app) as client:
+    async with open_broker(tmp_path, segment_bytes=segment_bytes) as app, client_of(app) as client:
         assert (await client.put("/topics/payments", json={})).is_success
-        refused = await begun(client, segment_size - 10_000)
+        refused = await begun(client, segment_bytes - 10_000)
         sizes = [int(text) for text in re.findall(r"[0-9]+", refused.json()["detail"])]
-        taken = await begun(client, segment_size - 10_000 - (sizes[0] - sizes[-1]))
+        taken = await begun(client, segment_bytes - 10_000 - (sizes[0] - sizes[-1]))
         path = quote(longest_id)
         if end == "commit":
             ended = await act(client, path, "commit", BY_OPERATOR | {"reason": long})
@@ -943,7 +943,7 @@ async def test_the_largest_half_message_that_is_taken_can_come_to_any_end(
 
 
 async def test_an_event_that_has_rotted_keeps_no_broker_from_starting(tmp_path: Path) -> None:
-    async with open_broker(tmp_path, segment_size=64 * 1024) as app, client_of(app) as client:
+    async with open_broker(tmp_path, segment_bytes=64 * 1024) as app, client_of(app) as client:
         assert (await client.put("/topics/payments", json={})).is_success
         for name in ("one", "two"):
             await begin(client, message={"message_id": name})
@@ -952,7 +952,7 @@ async def test_an_event_that_has_rotted_keeps_no_broker_from_starting(tmp_path: 
             assert (await client.post("/topics/payments/messages", json=body)).is_success
         rot_beyond_reading(app, b'{"event":"transaction_begun","transaction_id":"one"')
 
-    async with open_broker(tmp_path, segment_size=64 * 1024) as app, client_of(app) as client:
+    async with open_broker(tmp_path, segment_bytes=64 * 1024) as app, client_of(app) as client:
         assert (await act(client, "two", "commit")).status_code == 200
 
 

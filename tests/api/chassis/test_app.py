@@ -99,8 +99,8 @@ def app() -> ServiceApp:
         routers=[router, hot_router(PARTS)],
         tags=[{"name": "things"}],
         lifespan=lifespan,
-        body_size_max=1_000,
-        bodies_size_max=2_100,
+        body_bytes_max=1_000,
+        bodies_bytes_max=2_100,
     )
 
 
@@ -257,7 +257,7 @@ async def test_a_body_that_is_too_large_is_refused_declared_or_not(
     for content in (b" " * 1_001, chunks()):
         refused = await client.put("/v1/things/a", content=content)
         problem = assert_problem(refused, 413, "too-large")
-        assert "body_size_max, 1000 bytes" in str(problem["detail"])
+        assert "body_bytes_max, 1000 bytes" in str(problem["detail"])
 
 
 async def test_bodies_under_way_are_capped_together_and_given_back(app: ServiceApp) -> None:
@@ -276,7 +276,7 @@ async def test_bodies_under_way_are_capped_together_and_given_back(app: ServiceA
             if refused.status_code == 429:
                 break
             await checkpoint()
-        assert "bodies_size_max: 1928 of 2100 are in use" in refused.json()["detail"]
+        assert "bodies_bytes_max: 1928 of 2100 are in use" in refused.json()["detail"]
         assert refused.headers["retry-after"] == "1"
         may_go_on.set()
         assert {answer.status_code for answer in await asyncio.gather(*uploads)} == {200}

@@ -88,7 +88,7 @@ async def test_a_client_finds_what_it_has_just_sent_however_far_the_read_model_i
 async def test_what_is_too_far_behind_to_be_looked_through_is_said(
     cluster: InProcessCluster, database_url: str
 ) -> None:
-    async with queried_by(cluster, database_url, tail_size_max=64 * 1024) as queried:
+    async with queried_by(cluster, database_url, tail_bytes_max=64 * 1024) as queried:
         await create_topic(queried)
         await queried.caught_up()
         await queried.stop_following()
@@ -125,7 +125,7 @@ async def test_what_is_too_far_behind_to_be_looked_through_is_said(
 async def test_messages_that_are_too_large_for_one_answer_of_a_broker_are_said_to_be_missing(
     cluster: InProcessCluster, database_url: str
 ) -> None:
-    async with queried_by(cluster, database_url, tail_size_max=64 * 1024) as queried:
+    async with queried_by(cluster, database_url, tail_bytes_max=64 * 1024) as queried:
         await create_topic(queried)
         await queried.caught_up()
         await queried.stop_following()
@@ -145,7 +145,7 @@ async def test_messages_that_are_too_large_for_one_answer_of_a_broker_are_said_t
 async def test_what_a_broker_tells_of_a_message_and_cannot_be_is_no_defect(
     cluster: InProcessCluster, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with queried_by(cluster, database_url, tail_size_max=64 * 1024) as queried:
+    async with queried_by(cluster, database_url, tail_bytes_max=64 * 1024) as queried:
         await create_topic(queried)
         await queried.caught_up()
         await queried.stop_following()

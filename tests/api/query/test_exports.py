@@ -580,7 +580,7 @@ async def test_a_broker_that_has_gone_is_named_and_its_rows_are_not_left_out(
             name="broker-z",
             namesrv_urls=";".join(cluster.namesrv_urls),
             store_dir=tmp_path / "broker-z",
-            segment_size=16 * 1024**2,
+            segment_bytes=16 * 1024**2,
             port=0,
         )
         async with serving(create_app(other), other):

@@ -51,7 +51,7 @@ media_type(
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     store = tmp_path_factory.mktemp("fuzz") / "store"
     options = {"PORT": "0", "STORE_DIR": str(store), "NAMESRV_URLS": ""}
-    options |= {"SEGMENT_SIZE": str(8 * 1024**2)}
+    options |= {"SEGMENT_BYTES": str(8 * 1024**2)}
     with running("eruca_broker", {f"ERUCA_BROKER_{k}": v for k, v in options.items()}) as process:
         fill(process.url)
         yield process

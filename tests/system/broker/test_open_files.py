@@ -23,7 +23,7 @@ def broker(tmp_path: Path) -> Iterator[ServiceProcess]:
         "PORT": "0",
         "STORE_DIR": str(tmp_path / "store"),
         "NAMESRV_URLS": "",
-        "SEGMENT_SIZE": str(16 * 1024**2),
+        "SEGMENT_BYTES": str(16 * 1024**2),
         "HEAD_SECONDS": "600",
     }
     settings = {f"ERUCA_BROKER_{name}": value for name, value in options.items()}

@@ -37,7 +37,7 @@ def settings(directory: Path, **more: str) -> dict[str, str]:
         "PORT": "0",
         "STORE_DIR": str(directory),
         "NAMESRV_URLS": "",
-        "SEGMENT_SIZE": str(8 * 1024**2),
+        "SEGMENT_BYTES": str(8 * 1024**2),
         **more,
     }
     return {f"ERUCA_BROKER_{name}": value for name, value in chosen.items()}
@@ -142,9 +142,9 @@ def test_a_taken_port_leaves_the_store_alone(tmp_path: Path) -> None:
         ("ADVERTISED_URL", "http://a:1;http://b:1"),
         ("NAME", "no blanks"),
         ("FLUSH_MODE", "never"),
-        ("SEGMENT_SIZE", "1"),
+        ("SEGMENT_BYTES", "1"),
         ("DELETE_HOURS", "24"),
-        ("DISK_REFUSE", "0.8"),
+        ("DISK_REFUSE_RATIO", "0.8"),
         ("EXPIRY_SECONDS", "9.9"),
         ("TOPICS_MAX", "100001"),
         ("ID", "1"),  # a replica, which does not exist yet

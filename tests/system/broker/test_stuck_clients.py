@@ -27,7 +27,7 @@ def broker(tmp_path: Path) -> Iterator[ServiceProcess]:
         "PORT": "0",
         "STORE_DIR": str(tmp_path / "store"),
         "NAMESRV_URLS": "",
-        "SEGMENT_SIZE": str(64 * 1024**2),
+        "SEGMENT_BYTES": str(64 * 1024**2),
         "UNREAD_SECONDS": str(PAUSE_SECONDS),
         "REQUEST_SECONDS": str(PAUSE_SECONDS),
         "BYTES_IN_FLIGHT_MAX": str(16 * 1024**2),

@@ -601,13 +601,13 @@ async def test_a_reader_may_be_slow_as_long_as_it_reads() -> None:
 async def test_stuck_readers_together_cost_no_more_than_the_cap() -> None:
     async with AsyncExitStack() as stack:
         logs = stack.enter_context(capture_logs())
-        serving_capped = serving(Things().app(), limits(unread_size_max=20 * MIB))
+        serving_capped = serving(Things().app(), limits(unread_bytes_max=20 * MIB))
         server, address = await stack.enter_async_context(serving_capped)
         for _ in range(6):
             stuck = raw_connection(address, receive_buffer=4_096)
             ask_and_read_nothing((await stack.enter_async_context(stuck))[1])
 
-        await until(lambda: sum("unread_size_max" in e.get("why", "") for e in logs) >= 3)
+        await until(lambda: sum("unread_bytes_max" in e.get("why", "") for e in logs) >= 3)
 
         watch = server.watch
         sizes = [connection.unread_size() for connection in watch.connections]

@@ -81,7 +81,7 @@ def test_wrong_settings_are_all_named_without_a_traceback() -> None:
     wrong = {
         "ERUCA_NAMESRV_PORT": "-1",
         "ERUCA_NAMESRV_KV_FLIE": "x",
-        "ERUCA_NAMESRV_BODIES_SIZE_MAX": "1000000",
+        "ERUCA_NAMESRV_BODIES_BYTES_MAX": "1000000",
     }
 
     code, errors = run_to_the_end(MODULE, wrong)
@@ -91,7 +91,7 @@ def test_wrong_settings_are_all_named_without_a_traceback() -> None:
     assert misspelt.endswith("did you mean ERUCA_NAMESRV_KV_FILE?")
     assert port.startswith("ERUCA_NAMESRV_PORT=-1: ")
     assert bodies.startswith(
-        "ERUCA_NAMESRV_BODIES_SIZE_MAX=1000000: must be at least body_size_max"
+        "ERUCA_NAMESRV_BODIES_BYTES_MAX=1000000: must be at least body_bytes_max"
     )
 
 

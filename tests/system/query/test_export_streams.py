@@ -198,7 +198,7 @@ async def killable_broker(
         "ERUCA_BROKER_NAME": "broker-k",
         "ERUCA_BROKER_NAMESRV_URLS": ";".join(cluster.namesrv_urls),
         "ERUCA_BROKER_STORE_DIR": str(directory / "broker-k"),
-        "ERUCA_BROKER_SEGMENT_SIZE": str(64 * 1024**2),
+        "ERUCA_BROKER_SEGMENT_BYTES": str(64 * 1024**2),
         "ERUCA_BROKER_PORT": "0",
         "ERUCA_BROKER_LOG_STYLE": "json",
     }

@@ -141,7 +141,7 @@ async def test_the_table_is_capped_by_name_and_a_replaced_value_is_not_counted_t
     table = KvTable.open(None, size_max=SIZE_MAX)
     await table.put("ns", "k", "x" * 999)
 
-    with pytest.raises(TooLargeError, match="kv_size_max is 1000"):
+    with pytest.raises(TooLargeError, match="kv_characters_max is 1000"):
         await table.put("ns", "l", "x")
 
     await table.put("ns", "k", "y" * 999)

@@ -36,7 +36,7 @@ class LogStatus(Answer):
     min_offset: int
     max_offset: int = Field(description="offset of the next record")
     flushed_offset: int = Field(description="all bytes before this offset survive power loss")
-    segment_size: int
+    segment_bytes: int
     segment_count: int
 
 

@@ -87,7 +87,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> ServiceA
         tags=_TAGS,
         routers=_ROUTERS,
         lifespan=partial(wired, settings=settings, clock=clock),
-        body_size_max=settings.body_size_max,
+        body_bytes_max=settings.body_bytes_max,
         guard=settings.guard(),
         client_share=settings.client_share,
     )

@@ -29,7 +29,7 @@ async def open_store(settings: BrokerSettings, store_host: Host, clock: Clock) -
     store_settings = StoreSettings(
         store_host=store_host,
         flush_mode=settings.flush_mode,
-        segment_size=settings.segment_size,
+        segment_bytes=settings.segment_bytes,
         queue_file_entries=settings.queue_file_entries,
         index_slots=settings.index_slots,
         index_entries=settings.index_entries,

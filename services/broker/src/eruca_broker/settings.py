@@ -95,7 +95,7 @@ class BrokerSettings(ServiceSettings):
         default=FlushMode.ASYNC,
         description="sync: answer a send once it is on disk; async: once the kernel has it",
     )
-    segment_size: int = Field(
+    segment_bytes: int = Field(
         default=1024**3, ge=SEGMENT_SIZE_MIN, le=2**31 - 1, description="bytes; of a new log"
     )
     queue_file_entries: int = Field(
@@ -123,13 +123,13 @@ class BrokerSettings(ServiceSettings):
     delete_hours: Annotated[str, AfterValidator(_checked_hours)] = Field(
         default="04", description="hours of the day at which segments are deleted, separated by ';'"
     )
-    disk_high: float = Field(
+    disk_high_ratio: float = Field(
         default=0.75, gt=0, le=1, description="used part of the disk: delete at any hour, by age"
     )
-    disk_forced: Annotated[float, at_least("disk_high")] = Field(
+    disk_forced_ratio: Annotated[float, at_least("disk_high_ratio")] = Field(
         default=0.85, gt=0, le=1, description="used part of the disk: delete regardless of age"
     )
-    disk_refuse: Annotated[float, at_least("disk_forced")] = Field(
+    disk_refuse_ratio: Annotated[float, at_least("disk_forced_ratio")] = Field(
         default=0.90, gt=0, le=1, description="used part of the disk: refuse writes too"
     )
 
@@ -210,7 +210,7 @@ class BrokerSettings(ServiceSettings):
     held_requests_max: int = Field(
         default=10_000, ge=0, description="requests that wait for messages"
     )
-    body_size_max: int = Field(
+    body_bytes_max: int = Field(
         default=1024**2,
         ge=64 * 1024,
         le=64 * 1024**2,

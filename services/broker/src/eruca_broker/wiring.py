@@ -290,9 +290,9 @@ def _retention(settings: BrokerSettings) -> RetentionRules:
     return RetentionRules(
         reserved_hours=settings.retention_hours,
         delete_hours=split_hours(settings.delete_hours),
-        disk_high=settings.disk_high,
-        disk_forced=settings.disk_forced,
-        disk_refuse=settings.disk_refuse,
+        disk_high_ratio=settings.disk_high_ratio,
+        disk_forced_ratio=settings.disk_forced_ratio,
+        disk_refuse_ratio=settings.disk_refuse_ratio,
     )
 
 

@@ -79,7 +79,7 @@ from eruca_chassis.requests.validation import error_of_faults, unreadable_body
 Lifespan: TypeAlias = Callable[["ServiceApp"], AbstractAsyncContextManager[None]]
 
 BODY_SIZE_MAX: Final = 1024 * 1024  # bytes of a body read by FastAPI, by default
-BODY_SIZE_LIMIT_NAME: Final = "body_size_max"
+BODY_SIZE_LIMIT_NAME: Final = "body_bytes_max"
 FILES_NEEDED: Final = 128  # descriptors that a service may need for its own files and connections
 BODIES_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes of all such bodies in progress
 
@@ -106,8 +106,8 @@ class ServiceApp(FastAPI):
         routers: Its own routes, under ``/v1``; those with hot routes are ``HotRouter``.
         tags: OpenAPI tag objects, in the explorer's order.
         lifespan: Starts and stops the service's parts.
-        body_size_max: Bytes of a request's body; hot routes have limits of their own.
-        bodies_size_max: Bytes of all bodies held at once by these routes.
+        body_bytes_max: Bytes of a request's body; hot routes have limits of their own.
+        bodies_bytes_max: Bytes of all bodies held at once by these routes.
         client_share: Share of it that one client may hold; see ``ServiceSettings``.
         ungated: Path prefixes that work although the service is not ready: they are refused only
             while it starts or stops.
@@ -125,8 +125,8 @@ class ServiceApp(FastAPI):
         routers: Sequence[APIRouter] = (),
         tags: Sequence[dict[str, Any]] = (),
         lifespan: Lifespan | None = None,
-        body_size_max: int = BODY_SIZE_MAX,
-        bodies_size_max: int = BODIES_SIZE_MAX,
+        body_bytes_max: int = BODY_SIZE_MAX,
+        bodies_bytes_max: int = BODIES_SIZE_MAX,
         client_share: float = 1,
         ungated: Sequence[str] = (),
         guard: Guard | None = None,
@@ -155,13 +155,13 @@ class ServiceApp(FastAPI):
                 Exception: _on_defect,
             },
         )
-        assert bodies_size_max >= body_size_max
+        assert bodies_bytes_max >= body_bytes_max
         self._ungated = tuple(ungated)
-        self._body_size_max = body_size_max
+        self._body_bytes_max = body_bytes_max
         self._bodies = Budget(
-            "bodies_size_max",
-            bodies_size_max,
-            client_max=client_max_of(bodies_size_max, client_share, body_size_max),
+            "bodies_bytes_max",
+            bodies_bytes_max,
+            client_max=client_max_of(bodies_bytes_max, client_share, body_bytes_max),
         )
         self.guard = guard or Guard()
         self.parts = Parts()
@@ -293,8 +293,8 @@ class ServiceApp(FastAPI):
 
     async def _through_fastapi(self, scope: Scope, receive: Receive, send: Send) -> int:
         identity = request_id(scope)
-        if (declared_size(scope) or 0) > self._body_size_max:
-            raise body_too_large(self._body_size_max, BODY_SIZE_LIMIT_NAME)
+        if (declared_size(scope) or 0) > self._body_bytes_max:
+            raise body_too_large(self._body_bytes_max, BODY_SIZE_LIMIT_NAME)
         encoding = header(scope, b"content-encoding")
         if encoding is not None:
             check_not_encoded(encoding)
@@ -307,8 +307,8 @@ class ServiceApp(FastAPI):
             message = await receive()
             piece_size = len(message.get("body", b""))
             size += piece_size
-            if size > self._body_size_max:
-                raise _Refusal(body_too_large(self._body_size_max, BODY_SIZE_LIMIT_NAME))
+            if size > self._body_bytes_max:
+                raise _Refusal(body_too_large(self._body_bytes_max, BODY_SIZE_LIMIT_NAME))
             if piece_size:
                 try:
                     self._bodies.take(piece_size + _PIECE_COST, client)

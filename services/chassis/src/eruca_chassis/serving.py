@@ -72,7 +72,7 @@ class Server(uvicorn.Server):
                 request_seconds=settings.request_seconds,
                 bytes_per_second_min=settings.bytes_per_second_min,
                 unread_seconds=settings.unread_seconds,
-                unread_size_max=settings.unread_size_max,
+                unread_bytes_max=settings.unread_bytes_max,
                 files_max=file_limit(),
             ),
             lambda: app.files_needed(),

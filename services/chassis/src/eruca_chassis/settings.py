@@ -151,7 +151,7 @@ class ServiceSettings(BaseSettings):
     unread_seconds: float = Field(
         default=30, gt=0, description="seconds after which a client that reads nothing is cut off"
     )
-    unread_size_max: int = Field(
+    unread_bytes_max: int = Field(
         default=256 * 1024 * 1024,
         ge=1024 * 1024,
         description="bytes of unread answers of all connections",

@@ -47,8 +47,8 @@ def create_app(settings: NamesrvSettings, clock: Clock | None = None) -> Service
         tags=_TAGS,
         routers=[topics.router, brokers.router, kv.router, status.router],
         lifespan=partial(wired, settings=settings, clock=clock or SystemClock()),
-        body_size_max=settings.body_size_max,
-        bodies_size_max=settings.bodies_size_max,
+        body_bytes_max=settings.body_bytes_max,
+        bodies_bytes_max=settings.bodies_bytes_max,
         guard=settings.guard(),
         client_share=settings.client_share,
     )

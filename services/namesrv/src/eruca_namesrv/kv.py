@@ -85,7 +85,7 @@ class KvTable:
         """Set a value, durably.
 
         Raises:
-            TooLargeError: The table would grow beyond ``kv_size_max``.
+            TooLargeError: The table would grow beyond ``kv_characters_max``.
             UnavailableError: The file cannot be written now; the table is unchanged.
         """
         async with self._changing:
@@ -113,7 +113,8 @@ class KvTable:
         # A table loaded above the limit may still shrink.
         if size > self._size_max and size > _size(self._table):
             raise TooLargeError(
-                f"the key-value table would hold {size} characters; kv_size_max is {self._size_max}"
+                f"the key-value table would hold {size} characters; kv_characters_max is "
+                f"{self._size_max}"
             )
         await finished(asyncio.ensure_future(self._put_in_place(table)))
 

@@ -49,7 +49,7 @@ class OrderedTopics:
         """Store a master's ordered topics in place of those it registered before.
 
         Raises:
-            TooLargeError: The table would grow beyond ``kv_size_max``.
+            TooLargeError: The table would grow beyond ``kv_characters_max``.
             UnavailableError: The table's file cannot be written now.
         """
         orders = {

@@ -42,18 +42,18 @@ class NamesrvSettings(ServiceSettings):
         default=None,
         description="file of the key-value table; unset: in memory, lost at a restart",
     )
-    kv_size_max: int = Field(
+    kv_characters_max: int = Field(
         default=16 * 1024 * 1024, ge=1024, description="characters of all keys and values"
     )
-    body_size_max: int = Field(
+    body_bytes_max: int = Field(
         default=32 * 1024 * 1024,
         ge=64 * 1024,
         description="bytes of one request; a registration lists every topic of a broker",
     )
-    bodies_size_max: Annotated[int, at_least("body_size_max")] = Field(
+    bodies_bytes_max: Annotated[int, at_least("body_bytes_max")] = Field(
         default=128 * 1024 * 1024,
         ge=64 * 1024,
-        description="bytes of all requests in progress; at least body_size_max",
+        description="bytes of all requests in progress; at least body_bytes_max",
     )
     brokers_max: int = Field(default=10_000, ge=1, description="brokers registered at once")
     topics_max: int = Field(

@@ -28,7 +28,7 @@ async def wired(app: ServiceApp, *, settings: NamesrvSettings, clock: Clock) -> 
             locked by another process.
     """
     async with AsyncExitStack() as stack:
-        kv_table = KvTable.open(settings.kv_file, size_max=settings.kv_size_max)
+        kv_table = KvTable.open(settings.kv_file, size_max=settings.kv_characters_max)
         stack.push_async_callback(kv_table.close)
         held = HeldPlaces(maximum=settings.held_requests_max)
         app.stop_hooks.append(held.release_all)

@@ -103,7 +103,7 @@ class LogProjector:
         broker_name: The broker.
         claim: Returns the broker's claim, or None while another instance holds it.
         projection: Writes the rows.
-        read_size: Approximate number of bytes that are read and folded in one transaction.
+        read_bytes: Approximate number of bytes that are read and folded in one transaction.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class LogProjector:
         *,
         claim: Callable[[], Claim | None],
         projection: Projection[Any],
-        read_size: int = LOG_READ_SIZE_DEFAULT,
+        read_bytes: int = LOG_READ_SIZE_DEFAULT,
     ) -> None:
         self.broker_name = broker_name
         self.fault: str | None = None  # the reason why the log cannot be followed now
@@ -122,7 +122,7 @@ class LogProjector:
         self._client = client
         self._claim = claim
         self._projection = projection
-        self._read_size = read_size
+        self._read_bytes = read_bytes
         self._follower: AsyncLogFollower | None = None
         self._reading: asyncio.Task[_Prepared[Any]] | None = None  # of the next block
         self._position: int | None = None  # as in the database; None: nothing was read yet
@@ -284,7 +284,7 @@ class LogProjector:
         return asyncio.create_task(self._read_next(follower), name=name)
 
     async def _read_next(self, follower: AsyncLogFollower) -> _Prepared[Any]:
-        block = await follower.read_block(HOLD_SECONDS, bytes_max=self._read_size)
+        block = await follower.read_block(HOLD_SECONDS, bytes_max=self._read_bytes)
         if not _is_news(block):
             return _Prepared(block, None)
         try:

@@ -42,13 +42,13 @@ class QuerySettings(ProjectionSettings):
         le=10_000,
         description="… and the longest time that one covers: whole partitions are dropped",
     )
-    read_size: int = Field(
+    read_bytes: int = Field(
         default=4 * 1024 * 1024,
         ge=64 * 1024,
         le=LOG_READ_SIZE_MAX,
         description="bytes of a log that are read and written in one transaction",
     )
-    tail_size_max: int = Field(
+    tail_bytes_max: int = Field(
         default=8 * 1024 * 1024,
         ge=64 * 1024,
         le=LOG_READ_SIZE_MAX,

@@ -58,7 +58,7 @@ async def wired(app: ServiceApp, *, settings: QuerySettings, clock: Clock) -> As
                     broker_name,
                     claim=lambda: shares.claim(broker_name),
                     projection=MessageProjection(numbers, limits=limits, counts=counts),
-                    read_size=settings.read_size,
+                    read_bytes=settings.read_bytes,
                 )
             )
 
@@ -71,7 +71,7 @@ async def wired(app: ServiceApp, *, settings: QuerySettings, clock: Clock) -> As
             client,
             BrokerDirectory(client, clock),
             timeout=settings.broker_seconds,
-            tail_size_max=settings.tail_size_max,
+            tail_bytes_max=settings.tail_bytes_max,
         )
         search = parts.add(MessageSearch(database, numbers, logs))
         parts.add(MessagePages(database, numbers, logs))

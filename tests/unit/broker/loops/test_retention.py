@@ -23,7 +23,7 @@ from support.stores import batch, small_settings
 
 pytestmark = pytest.mark.anyio
 
-ALL_MAY_GO = RetentionRules(disk_high=1e-9, disk_forced=1e-9, disk_refuse=1)
+ALL_MAY_GO = RetentionRules(disk_high_ratio=1e-9, disk_forced_ratio=1e-9, disk_refuse_ratio=1)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def loop_of(store: MessageStore, rules: RetentionRules) -> RetentionLoop:
 async def test_a_disk_that_is_full_is_told_of_once_nothing_else_is_short(tmp_path: Path) -> None:
     store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
     await store.change(TopicPut("orders", 1, 1, "rw"))
-    full = RetentionRules(disk_high=1e-9, disk_forced=1e-9, disk_refuse=1e-9)
+    full = RetentionRules(disk_high_ratio=1e-9, disk_forced_ratio=1e-9, disk_refuse_ratio=1e-9)
     loop = loop_of(store, full)
     with open_files_limit(0):
         await store.append(batch("orders", 0, [b"hidden"]))  # in the log; its queue cannot be made

@@ -73,7 +73,7 @@ class Running:
 @asynccontextmanager
 async def running(directory: Path) -> AsyncIterator[Running]:
     clock = ManualClock()
-    store = await MessageStore.open(directory, small_settings(segment_size=256 * 1024), clock)
+    store = await MessageStore.open(directory, small_settings(segment_bytes=256 * 1024), clock)
     await store.change(TopicPut(TOPIC, 1, 1, "rw"))
     timers = Timers(store, clock)
     loop = TimerLoop(store, timers, clock)
@@ -154,7 +154,7 @@ async def test_a_message_as_large_as_may_wait_is_delivered_though_those_behind_i
     tmp_path: Path,
 ) -> None:
     clock = ManualClock()
-    store = await MessageStore.open(tmp_path, small_settings(segment_size=64 * 1024), clock)
+    store = await MessageStore.open(tmp_path, small_settings(segment_bytes=64 * 1024), clock)
     wait = Wait(level=1)
 
     async def delay(topic: str, body: bytes) -> None:
@@ -164,7 +164,7 @@ async def test_a_message_as_large_as_may_wait_is_delivered_though_those_behind_i
     for topic in (TOPIC, "deleted"):
         await store.change(TopicPut(topic, 1, 1, "rw"))
     empty = len(waiting(message(TOPIC, 0, b""), wait, Destination(TOPIC, 0)))
-    await delay(TOPIC, bytes(waiting_record_size_max(store.segment_size) - empty))
+    await delay(TOPIC, bytes(waiting_record_size_max(store.segment_bytes) - empty))
     for _ in range(60):
         await delay("deleted", b"body")
     await store.change(TopicDeleted("deleted"))

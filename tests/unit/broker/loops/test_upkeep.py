@@ -27,7 +27,7 @@ from support.waiting import until
 pytestmark = pytest.mark.anyio
 
 SEGMENT_SIZE = 24 * 1024
-ALL_MAY_GO = RetentionRules(disk_high=1e-9, disk_forced=1e-9, disk_refuse=1)
+ALL_MAY_GO = RetentionRules(disk_high_ratio=1e-9, disk_forced_ratio=1e-9, disk_refuse_ratio=1)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def test_what_waits_and_finds_no_room_keeps_its_segment_and_none_before_it
     tmp_path: Path,
 ) -> None:
     clock = ManualClock()
-    settings = small_settings(segment_size=SEGMENT_SIZE)
+    settings = small_settings(segment_bytes=SEGMENT_SIZE)
     store = await MessageStore.open(tmp_path, settings, clock)
     await store.change(TopicPut("orders", 1, 1, "rw"))
     wait = Wait(deliver_at_ms=clock.now_ms() + 3_600_000)
@@ -76,7 +76,7 @@ async def test_who_stops_does_not_wait_until_the_next_segment_is_warm(
     monkeypatch.setattr("eruca_broker.store.log.segment._CHUNK_SIZE", 1024)
     monkeypatch.setattr("eruca_broker.store.log.segment.WARM_SIZE_MAX", 1024)
     clock = ManualClock()
-    settings = small_settings(segment_size=SEGMENT_SIZE)
+    settings = small_settings(segment_bytes=SEGMENT_SIZE)
     store = await MessageStore.open(tmp_path, replace(settings, is_log_warmed=True), clock)
     await store.change(TopicPut("orders", 1, 1, "rw"))
     await store.append(batch("orders", 0, [bytes(range(1, 251)) * 60]))
@@ -107,7 +107,7 @@ async def test_the_log_is_flushed_while_the_next_segment_is_being_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock()
-    store = await MessageStore.open(tmp_path, small_settings(segment_size=SEGMENT_SIZE), clock)
+    store = await MessageStore.open(tmp_path, small_settings(segment_bytes=SEGMENT_SIZE), clock)
     upkeep = Upkeep(store, ALL_MAY_GO, carry_forward=Timers(store, clock).carry_forward)
     is_making, may_go_on = asyncio.Event(), asyncio.Event()
 

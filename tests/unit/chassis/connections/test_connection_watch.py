@@ -25,7 +25,7 @@ LIMITS = ConnectionLimits(
     request_seconds=30,
     bytes_per_second_min=RATE,
     unread_seconds=20,
-    unread_size_max=1_000_000,
+    unread_bytes_max=1_000_000,
 )
 REQUEST = object()
 

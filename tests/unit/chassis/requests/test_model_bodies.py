@@ -45,7 +45,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
     body, path = ModelBody(Wanted, EXAMPLE), PathValue[str](GroupName, "group")
 
     def admit(exchange: Exchange) -> None:
-        exchange.expect_body(BodyLimit(budget, 2**20, "body_size_max"))
+        exchange.expect_body(BodyLimit(budget, 2**20, "body_bytes_max"))
 
     def handle(exchange: Exchange) -> None:
         group = path.read(exchange.request.parameters["group"])

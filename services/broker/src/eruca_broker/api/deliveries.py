@@ -70,7 +70,7 @@ class _Consuming(HotEndpoint):
     ) -> None:
         self._deliveries = deliveries
         self._in_flight = in_flight
-        self._limit = BodyLimit(in_flight, settings.body_size_max, BODY_SIZE_LIMIT_NAME)
+        self._limit = BodyLimit(in_flight, settings.body_bytes_max, BODY_SIZE_LIMIT_NAME)
 
     @staticmethod
     def read(head: RequestHead, group: Group) -> str:

@@ -72,7 +72,7 @@ class RetentionLoop:
         if decision.is_refusing and store.refusal is None:
             store.refusal = DiskFullError(
                 f"the disk is {used:.0%} full; writes are refused above "
-                f"{self._rules.disk_refuse:.0%}",
+                f"{self._rules.disk_refuse_ratio:.0%}",
                 retry_after_seconds=_RETRY_AFTER_SECONDS,
             )
         if decision.delete_count:

@@ -128,12 +128,12 @@ class Scheduled:
 
     def check_sizes(self, batches: Iterable[Batch]) -> None:
         """Raise TooLargeError if a waiting message could not be delivered in one write."""
-        size_max = waiting_record_size_max(self._store.segment_size)
+        size_max = waiting_record_size_max(self._store.segment_bytes)
         for batch in batches:
             if batch.topic in DELAYED_TOPICS and (size := max(batch.sizes)) > size_max:
                 raise TooLargeError(
                     f"a message takes {size} bytes in the log; where segments have "
-                    f"{self._store.segment_size} bytes, one that is delivered later may take "
+                    f"{self._store.segment_bytes} bytes, one that is delivered later may take "
                     f"{size_max}"
                 )
 

@@ -71,7 +71,7 @@ class Status:
                 min_offset=store.log_min_offset,
                 max_offset=end,
                 flushed_offset=store.flushed_offset,
-                segment_size=store.segment_size,
+                segment_bytes=store.segment_bytes,
                 segment_count=store.segment_count,
             ),
             projections=[

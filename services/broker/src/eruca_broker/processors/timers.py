@@ -149,8 +149,8 @@ class Timers:
         despite_full_disk: bool = False,
     ) -> _Plan:
         """End held timers as far as one write goes; the others are pending again."""
-        segment_size = self._store.segment_size
-        plan = _Plan(min(FIRED_SIZE_MAX, segment_size // 4), fired_record_size_max(segment_size))
+        segment_bytes = self._store.segment_bytes
+        plan = _Plan(min(FIRED_SIZE_MAX, segment_bytes // 4), fired_record_size_max(segment_bytes))
         pending = self._store.timers
         try:
             for timer in taken:

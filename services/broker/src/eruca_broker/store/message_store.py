@@ -426,9 +426,9 @@ class MessageStore:
         return self._dispatcher.queued_offset
 
     @property
-    def segment_size(self) -> int:
+    def segment_bytes(self) -> int:
         """Bytes of one segment of the log."""
-        return self._log.segment_size
+        return self._log.segment_bytes
 
     @property
     def segment_count(self) -> int:
@@ -541,7 +541,7 @@ class MessageStore:
         if (
             self._log.segments
             and 2 * (self._log.end_offset - self._log.segments[-1].base_offset)
-            > self._log.segment_size
+            > self._log.segment_bytes
         ):
             await self._prepare_next()
 
@@ -669,7 +669,7 @@ class MessageStore:
         return self._snapshots.batches(
             self._writer,
             visible_offset=self.visible_offset,
-            segment_size=self.segment_size,
+            segment_bytes=self.segment_bytes,
             batch_of=self._event_batch,
         )
 

@@ -24,7 +24,7 @@ class StoreSettings:
 
     store_host: Host  # written into every record
     flush_mode: FlushMode = FlushMode.ASYNC
-    segment_size: int = 1024 * 1024 * 1024  # bytes
+    segment_bytes: int = 1024 * 1024 * 1024  # bytes
     queue_file_entries: int = 300_000
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000

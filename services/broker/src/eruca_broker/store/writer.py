@@ -385,10 +385,10 @@ class Writer:
             self._begin_segment()
 
     def _check_size(self, size: int, what: str) -> None:
-        if size + BLANK_SIZE_MIN > self._log.segment_size:
+        if size + BLANK_SIZE_MIN > self._log.segment_bytes:
             raise TooLargeError(
                 f"{what}'s {size} bytes do not fit into a segment of the log, "
-                f"{self._log.segment_size} bytes"
+                f"{self._log.segment_bytes} bytes"
             )
 
     def _snapshot(self) -> Sequence[tuple[Batch, Event]]:

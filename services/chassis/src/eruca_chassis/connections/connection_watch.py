@@ -11,7 +11,7 @@ A sweep each second looks at every connection, which costs a request nothing. It
 
 A slow client holds a connection and part of a budget, which others need. So one that is slower than
 any real network is disconnected. The unread bytes of full transports are summed up at once. Beyond
-``unread_size_max`` the transport that has been full longest is cut, so that a stuck reader harms
+``unread_bytes_max`` the transport that has been full longest is cut, so that a stuck reader harms
 only itself.
 
 A connection takes a file descriptor, and the service needs descriptors for its own files. So the
@@ -53,7 +53,7 @@ class ConnectionLimits:
     request_seconds: float
     bytes_per_second_min: int
     unread_seconds: float
-    unread_size_max: int
+    unread_bytes_max: int
     files_max: int | None = None  # files that the process may open; None: unlimited
 
 
@@ -199,10 +199,10 @@ class ConnectionWatch:
         size = connection.unread_size()
         self._unread[connection] = size
         self.unread_size += size
-        while self.unread_size > self.limits.unread_size_max:
+        while self.unread_size > self.limits.unread_bytes_max:
             slowest = next(iter(self._unread))
             self.drained(slowest)
-            slowest.cut("unread_size_max is exceeded, and this connection was stuck longest")
+            slowest.cut("unread_bytes_max is exceeded, and this connection was stuck longest")
 
     def drained(self, connection: WatchedConnection) -> None:
         """Record that a transport is no longer full, or is gone."""

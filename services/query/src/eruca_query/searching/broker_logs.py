@@ -82,7 +82,7 @@ class BrokerLogs:
         client: Provides the connections.
         directory: Provides the brokers' URLs.
         timeout: Seconds for one answer.
-        tail_size_max: Approximate bytes of a log that are searched.
+        tail_bytes_max: Approximate bytes of a log that are searched.
     """
 
     def __init__(
@@ -91,13 +91,13 @@ class BrokerLogs:
         directory: BrokerDirectory,
         *,
         timeout: float,
-        tail_size_max: int,
+        tail_bytes_max: int,
     ) -> None:
         self._transport = client.context.hot_transport
         self._api = BrokerApi(self._transport, timeout)
         self._directory = directory
         self._timeout = timeout
-        self._tail_size_max = tail_size_max
+        self._tail_bytes_max = tail_bytes_max
 
     async def brokers(self) -> KnownBrokers:
         """Return the living brokers."""
@@ -237,7 +237,7 @@ class BrokerLogs:
         self, url: str, broker_name: str, from_offset: int, *, size_max: int | None = None
     ) -> LogBlock:
         target = target_of(
-            "/v1/log", from_offset=from_offset, bytes_max=size_max or self._tail_size_max
+            "/v1/log", from_offset=from_offset, bytes_max=size_max or self._tail_bytes_max
         )
         answer = await self._transport.request(
             "GET", url, target, headers=_HEADERS, timeout=self._timeout

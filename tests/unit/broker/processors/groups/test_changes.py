@@ -87,7 +87,7 @@ def commit(group: str, queue_count: int) -> OffsetsCommitted:
 async def test_of_changes_that_belong_together_none_is_made_where_one_is_too_large(
     tmp_path: Path,
 ) -> None:
-    async with open_broker(tmp_path, segment_size=64 * 1024) as app:
+    async with open_broker(tmp_path, segment_bytes=64 * 1024) as app:
         store = broker_of(app).store
         changes = GroupChanges(store)
 

@@ -26,7 +26,7 @@ from support.waiting import turns_during
 
 pytestmark = pytest.mark.anyio
 
-ALL_MAY_GO = RetentionRules(disk_high=1e-9, disk_forced=1e-9, disk_refuse=1)
+ALL_MAY_GO = RetentionRules(disk_high_ratio=1e-9, disk_forced_ratio=1e-9, disk_refuse_ratio=1)
 
 
 @pytest.fixture

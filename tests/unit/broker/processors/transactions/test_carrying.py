@@ -26,7 +26,7 @@ async def test_many_transactions_are_looked_for_once_and_carried_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(carrying, "CARRIED_COUNT_MAX", 3)
-    settings = small_settings(segment_size=256 * 1024)
+    settings = small_settings(segment_bytes=256 * 1024)
     broker = await TransactionStore.open(tmp_path, settings, ManualClock())
     await broker.store.change(TopicPut(TOPIC, 1, 1, "rw"))
     for number in range(20):
@@ -69,14 +69,14 @@ async def test_the_largest_message_that_is_begun_can_be_carried_parked_and_commi
     tmp_path: Path,
 ) -> None:
     broker = await TransactionStore.open(
-        tmp_path, small_settings(segment_size=64 * 1024), ManualClock()
+        tmp_path, small_settings(segment_bytes=64 * 1024), ManualClock()
     )
     await broker.store.change(TopicPut(TOPIC, 1, 1, "rw"))
     ids = [f"{number}{'💶' * 254}" for number in range(3)]
     await broker.begin(ids[0], "x")
     [small] = broker.store.state.transactions
     half, _ = broker.log.message_of(small)
-    size = half_size_max(broker.store.segment_size) - len(half) + 1
+    size = half_size_max(broker.store.segment_bytes) - len(half) + 1
     with pytest.raises(TooLargeError, match="where segments have 65536 bytes"):
         await broker.begin(ids[1], "x" * (size + 1))
 

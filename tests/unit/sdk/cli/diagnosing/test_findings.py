@@ -41,7 +41,7 @@ def status(**changes: object) -> BrokerStatus:
         refusal=None,
         disk_used_ratio=0.5,
         log=LogStatus(
-            min_offset=0, max_offset=0, flushed_offset=0, segment_size=1, segment_count=1
+            min_offset=0, max_offset=0, flushed_offset=0, segment_bytes=1, segment_count=1
         ),
         projections=[ProjectionStatus(name="consume queues", log_offset=0, behind_bytes=0)],
         held_requests=0,

@@ -116,7 +116,7 @@ STATUS: Final = {
         "min_offset": 0,
         "max_offset": 8_201_775,
         "flushed_offset": 8_201_544,
-        "segment_size": 1_073_741_824,
+        "segment_bytes": 1_073_741_824,
         "segment_count": 1,
     },
     "projections": [

@@ -225,7 +225,7 @@ class SendMessages(HotEndpoint):
         self._sender = sender
         self._idempotent = idempotent
         self._json_limit = BodyLimit(in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
-        self._octets_limit = BodyLimit(in_flight, BODY_SIZE_MAX, "body_size_max")
+        self._octets_limit = BodyLimit(in_flight, BODY_SIZE_MAX, "body_bytes_max")
 
     @staticmethod
     def read(

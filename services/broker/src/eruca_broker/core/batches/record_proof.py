@@ -91,7 +91,7 @@ def expected_of(topic: str, queue_id: int, host_bits: int) -> Expected:
         born_timestamp_max=TIMESTAMP_MAX,
         topic_size=len(topic_part),
         body_at=layout.body,
-        body_size_max=BODY_SIZE_MAX,
+        body_bytes_max=BODY_SIZE_MAX,
         properties_size_max=_STORED_PROPERTIES_SIZE_MAX,
         queue_id=queue_id,
         sys_flag_mask=_SYS_FLAGS_REFUSED & 0xFFFF_FFFF | HOST_BITS,

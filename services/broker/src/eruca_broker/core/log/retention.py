@@ -1,10 +1,10 @@
 """Retention: the number of oldest segments to delete, and whether writes are accepted.
 
 The rules are RocketMQ's. Segments that have not been written for ``reserved_hours`` are deleted, in
-the hours listed in ``delete_hours``, or at any hour if disk use is above ``disk_high``. Above
-``disk_forced`` the oldest segments are deleted regardless of age, round after round, until disk use
-is below it. Above ``disk_refuse`` writes are refused too, until disk use is at ``disk_forced``
-again. The last segment is never deleted, and none before an older one.
+the hours listed in ``delete_hours``, or at any hour if disk use is above ``disk_high_ratio``. Above
+``disk_forced_ratio`` the oldest segments are deleted regardless of age, round after round, until
+disk use is below it. Above ``disk_refuse_ratio`` writes are refused too, until disk use is at
+``disk_forced_ratio`` again. The last segment is never deleted, and none before an older one.
 
 Source: RocketMQ 5.3, ``DefaultMessageStore.CleanCommitLogService``.
 """
@@ -24,12 +24,12 @@ class RetentionRules:
 
     reserved_hours: float = 72.0  # since a segment was last written to
     delete_hours: frozenset[int] = frozenset({4})  # of the day, local time
-    disk_high: float = 0.75  # used part of the disk: delete at any hour, by age
-    disk_forced: float = 0.85  # … delete regardless of age
-    disk_refuse: float = 0.90  # … and refuse writes
+    disk_high_ratio: float = 0.75  # used part of the disk: delete at any hour, by age
+    disk_forced_ratio: float = 0.85  # … delete regardless of age
+    disk_refuse_ratio: float = 0.90  # … and refuse writes
 
     def __post_init__(self) -> None:
-        assert 0 < self.disk_high <= self.disk_forced <= self.disk_refuse <= 1
+        assert 0 < self.disk_high_ratio <= self.disk_forced_ratio <= self.disk_refuse_ratio <= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ def decide(
     """
     candidates = written_at[:-1][:SEGMENTS_PER_ROUND_MAX]
     count = 0
-    if disk_used > rules.disk_forced:
+    if disk_used > rules.disk_forced_ratio:
         count = len(candidates)
-    elif hour in rules.delete_hours or disk_used > rules.disk_high:
+    elif hour in rules.delete_hours or disk_used > rules.disk_high_ratio:
         oldest_kept = now - rules.reserved_hours * 3600
         while count < len(candidates) and candidates[count] <= oldest_kept:
             count += 1
-    limit = rules.disk_forced if was_refusing else rules.disk_refuse
+    limit = rules.disk_forced_ratio if was_refusing else rules.disk_refuse_ratio
     return RetentionDecision(count, disk_used > limit)
 
 

@@ -42,7 +42,7 @@ class ExpectedRecord(ctypes.Structure):
         ("born_timestamp_max", c_int64),
         ("topic_size", c_uint32),
         ("body_at", c_uint32),
-        ("body_size_max", c_uint32),
+        ("body_bytes_max", c_uint32),
         ("properties_size_max", c_uint32),
         ("queue_id", c_uint32),
         ("sys_flag_mask", c_uint32),

@@ -50,7 +50,7 @@ struct expected {
     int64_t born_timestamp_max;   /* ms */
     uint32_t topic_size;          /* bytes of `topic` */
     uint32_t body_at;             /* bytes of a record before its body */
-    uint32_t body_size_max;
+    uint32_t body_bytes_max;
     uint32_t properties_size_max;
     uint32_t queue_id;
     uint32_t sys_flag_mask;       /* bits of the sys flag that must be … */

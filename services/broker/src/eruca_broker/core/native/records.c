@@ -31,7 +31,7 @@ static int prove(const uint8_t *record, uint32_t size, const struct expected *ex
         return 0;
 
     const uint32_t body_size = load32(body + BODY_SIZE);
-    if (!body_size || body_size > expected->body_size_max || body_size > size - size_min)
+    if (!body_size || body_size > expected->body_bytes_max || body_size > size - size_min)
         return 0;
     const uint32_t rest = size - size_min - body_size;
     const uint8_t *const topic = body + body_size;

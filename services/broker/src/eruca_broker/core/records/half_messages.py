@@ -112,9 +112,9 @@ def half_message(
     return _with_sys_flag(half, sys_flag_of(half) & ~SysFlag.ROLLBACK)  # or no queue has it
 
 
-def half_size_max(segment_size: int) -> int:
+def half_size_max(segment_bytes: int) -> int:
     """Return the maximum size of a half message: each later step must fit into one segment."""
-    return segment_size - BLANK_SIZE_MIN - _STEP_SIZE_MAX
+    return segment_bytes - BLANK_SIZE_MIN - _STEP_SIZE_MAX
 
 
 def delay_properties(

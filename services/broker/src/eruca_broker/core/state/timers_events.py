@@ -58,14 +58,14 @@ class DeadLettersRedriven(
 TimerEvent: TypeAlias = TimersFired | TimersCancelled | DeadLettersRedriven
 
 
-def fired_record_size_max(segment_size: int) -> int:
+def fired_record_size_max(segment_bytes: int) -> int:
     """Return the size of the largest record that fits into a segment behind its own event."""
-    return segment_size - BLANK_SIZE_MIN - _FIRED_SIZE_MAX
+    return segment_bytes - BLANK_SIZE_MIN - _FIRED_SIZE_MAX
 
 
-def waiting_record_size_max(segment_size: int) -> int:
+def waiting_record_size_max(segment_bytes: int) -> int:
     """Return the maximum size of a waiting record: it may have to be carried forward too."""
-    return fired_record_size_max(segment_size) - CARRIED_SIZE_MAX
+    return fired_record_size_max(segment_bytes) - CARRIED_SIZE_MAX
 
 
 class TimersPiece(msgspec.Struct, frozen=True, array_like=True):

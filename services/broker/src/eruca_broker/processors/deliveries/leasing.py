@@ -108,7 +108,7 @@ class Leasing:
         self._store = store
         self._limits = limits
         self._reader = reader
-        self._dead_size_max = store.segment_size // 4  # bytes of dead letters in one write
+        self._dead_size_max = store.segment_bytes // 4  # bytes of dead letters in one write
         self._turns: dict[tuple[str, str], int] = {}
 
     def look(

@@ -137,11 +137,11 @@ class TransactionBeginning:
             )
         except PropertiesTooLargeError as error:
             raise TooLargeError(f"{_POINTER}: {error}") from error
-        segment_size = self._writes.store.segment_size
-        if len(half) > (size_max := half_size_max(segment_size)):
+        segment_bytes = self._writes.store.segment_bytes
+        if len(half) > (size_max := half_size_max(segment_bytes)):
             raise TooLargeError(
                 f"{_POINTER}: its half message takes {len(half)} bytes in the log; where segments "
-                f"have {segment_size} bytes, it may take {size_max}"
+                f"have {segment_bytes} bytes, it may take {size_max}"
             )
         return half
 

@@ -48,9 +48,9 @@ class OutsideLogError(Exception):
 class CommitLog:
     """The segments, the position of the next record, and the data to be written."""
 
-    def __init__(self, directory: Path, segment_size: int, segments: list[Segment]) -> None:
+    def __init__(self, directory: Path, segment_bytes: int, segments: list[Segment]) -> None:
         self._directory = directory
-        self.segment_size = segment_size
+        self.segment_bytes = segment_bytes
         self.segments = segments
         self.end_offset = segments[0].base_offset if segments else 0  # of the next record
         self.written_offset = self.end_offset  # everything before it can be read
@@ -64,13 +64,15 @@ class CommitLog:
         self._is_tail_foul = False  # a failed write may have left bytes behind the end
 
     @classmethod
-    def open(cls, directory: Path, segment_size: int, *, stopped_cleanly: bool = True) -> CommitLog:
+    def open(
+        cls, directory: Path, segment_bytes: int, *, stopped_cleanly: bool = True
+    ) -> CommitLog:
         """Open the log in *directory*, or an empty one. No file is changed.
 
         The log's end is still unknown: recovery finds it and calls :meth:`set_end`. The length of
-        existing files takes precedence over *segment_size*. Only the last file may be shorter,
+        existing files takes precedence over *segment_bytes*. Only the last file may be shorter,
         since a crash can come before a new file has its length. If it is the only file, its
-        intended length is unknown. After a crash *segment_size* is then assumed, provided that
+        intended length is unknown. After a crash *segment_bytes* is then assumed, provided that
         Eruca has begun the file.
 
         Raises:
@@ -94,8 +96,8 @@ class CommitLog:
         if segments:
             own_size = segments[0].size
             is_cut = len(segments) == 1 and not stopped_cleanly and _is_ours(segments[0])
-            segment_size = max(own_size, segment_size) if is_cut else own_size
-        log = cls(directory, segment_size, segments)
+            segment_bytes = max(own_size, segment_bytes) if is_cut else own_size
+        log = cls(directory, segment_bytes, segments)
         log._empty = empty
         return log
 
@@ -130,9 +132,9 @@ class CommitLog:
                     if not is_scarcity(error):
                         raise
                     self._is_tail_foul = True  # clear it before the next write
-            if last.size < self.segment_size and not is_full:
-                self.segments[-1] = last.extend(self.segment_size)
-            self.segment_size = self.segments[-1].size
+            if last.size < self.segment_bytes and not is_full:
+                self.segments[-1] = last.extend(self.segment_bytes)
+            self.segment_bytes = self.segments[-1].size
         self.end_offset = self.written_offset = offset
         assert self.min_offset <= offset <= self.allocated_offset, "the log ends outside its files"
 
@@ -155,7 +157,7 @@ class CommitLog:
                 if room:
                     assert room >= BLANK_SIZE_MIN
                     self._add(memoryview(encode_blank(room)), room)
-            assert following.size == self.segment_size, "segments are found by dividing"
+            assert following.size == self.segment_bytes, "segments are found by dividing"
             following.use()
             self.segments.append(following)
         self._new_segments += 1
@@ -250,7 +252,7 @@ class CommitLog:
         """Return the segment that holds *offset*; None outside the log."""
         if not self.min_offset <= offset < self.written_offset:
             return None
-        segment = self.segments[(offset - self.min_offset) // self.segment_size]
+        segment = self.segments[(offset - self.min_offset) // self.segment_bytes]
         assert segment.base_offset <= offset < segment.end_offset, "segments of two lengths"
         return segment
 
@@ -348,7 +350,7 @@ class CommitLog:
         base = self.segments[-1].end_offset if self.segments else self.end_offset
         following, self._next = self._next, None
         assert following is None or following.base_offset == base
-        return following or Segment.create(self._directory, base, self.segment_size)
+        return following or Segment.create(self._directory, base, self.segment_bytes)
 
     def _cut_tail(self) -> None:
         for segment in self.segments_between(self.written_offset, self.written_offset + 1):
@@ -356,7 +358,7 @@ class CommitLog:
         self._is_tail_foul = False
 
     def _is_unused(self, segment: Segment, end_offset: int) -> bool:
-        is_unmade = segment.base_offset == end_offset and segment.size < self.segment_size
+        is_unmade = segment.base_offset == end_offset and segment.size < self.segment_bytes
         return segment.base_offset > end_offset or is_unmade
 
 

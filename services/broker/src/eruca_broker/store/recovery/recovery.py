@@ -125,7 +125,7 @@ def _recover(
         DamagedRecordError: The last record is damaged.
     """
     log = CommitLog.open(
-        directory / "commitlog", settings.segment_size, stopped_cleanly=stopped_cleanly
+        directory / "commitlog", settings.segment_bytes, stopped_cleanly=stopped_cleanly
     )
     opened.callback(log.close)
     log.is_warming = settings.is_log_warmed

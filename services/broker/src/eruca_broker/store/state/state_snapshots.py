@@ -60,7 +60,7 @@ class StateSnapshots:
         writer: Writer,
         *,
         visible_offset: int,
-        segment_size: int,
+        segment_bytes: int,
         batch_of: Callable[[StateSnapshot], Batch],
     ) -> list[tuple[Batch, Event]]:
         """Return the state after everything that *writer* has accepted, in parts.
@@ -71,7 +71,7 @@ class StateSnapshots:
         Args:
             writer: Knows the events that are not published yet.
             visible_offset: Log offset up to which timers are known.
-            segment_size: Bytes; a part should take no more than about half of them.
+            segment_bytes: Bytes; a part should take no more than about half of them.
             batch_of: Builds a part's control record.
         """
         state = self._state
@@ -80,7 +80,7 @@ class StateSnapshots:
             state = state.copy()
             for event, log_offset in coming:
                 state.apply(event, log_offset)
-        items_max = min(SNAPSHOT_ITEMS_MAX, max(segment_size // 2 // _ITEM_SIZE, 1))
+        items_max = min(SNAPSHOT_ITEMS_MAX, max(segment_bytes // 2 // _ITEM_SIZE, 1))
         ends = list(self._queue_ends(state, writer))
         has_timers = any(topic in DELAYED_TOPICS for topic, _, _ in ends)
         while True:
@@ -89,7 +89,7 @@ class StateSnapshots:
                 ends, items_max=items_max, more=timers, new_log_id=self._new_log_id
             )
             batches: list[tuple[Batch, Event]] = [(batch_of(part), part) for part in parts]
-            if items_max == 1 or all(b.size + BLANK_SIZE_MIN <= segment_size for b, _ in batches):
+            if items_max == 1 or all(b.size + BLANK_SIZE_MIN <= segment_bytes for b, _ in batches):
                 return batches
             items_max //= 2
 
