@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Final
 
 import msgspec
@@ -30,12 +30,11 @@ from eruca.contract.wire import (
 )
 from eruca_broker.api.answers import CountedResponse
 from eruca_broker.api.examples import messages as examples
-from eruca_broker.api.leaving import leaving
 from eruca_broker.core.records.rendering import plain_body, render_log_record
 from eruca_broker.processors.budgets import ConsumeBudget
 from eruca_broker.processors.log_feed import LogFeed
 from eruca_broker.store.log_reader import LogRead
-from eruca_chassis.asgi import ClientGoneError
+from eruca_chassis.asgi import ClientGoneError, Receive
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.documents.schemas import in_octets
@@ -100,7 +99,7 @@ async def read_log(
     in `damaged` instead of `records`.
     """
     media_type = choose(accept_of(request.headers), _OFFERED)
-    read = await feed.read(from_offset, bytes_max, wait_seconds, leaving(request.receive))
+    read = await feed.read(from_offset, bytes_max, wait_seconds, _leaving(request.receive))
     if read is None:
         raise ClientGoneError
     if media_type == LOG_MEDIA_TYPE:
@@ -197,3 +196,13 @@ def _records(read: LogRead, from_offset: int) -> Iterator[tuple[int, Record | st
         except DamagedRecordError as error:
             yield log_offset, str(error)
         position += int.from_bytes(view[position : position + 4])
+
+
+def _leaving(receive: Receive) -> Callable[[], Awaitable[None]]:
+    """Return a function that returns once the client of a request, whose body is read, is gone."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    return gone

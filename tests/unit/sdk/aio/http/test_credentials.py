@@ -12,8 +12,7 @@ import httpx
 import pytest
 
 from eruca.aio.http.clients import http1_transport, httpx_client, httpx_transport
-from eruca.aio.http.credentials import Credentials
-from eruca.aio.http.tls import trusted_context
+from eruca.aio.http.credentials import Credentials, trusted_context
 from eruca.aio.http.transport import HttpTransport, HttpxTransport, NotConnectedError
 from eruca.contract.errors import TimeoutExpiredError, UnavailableError
 from support.http_peers import OK, Peer, peer, read_request
