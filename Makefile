@@ -5,10 +5,12 @@ VENV := .venv
 NATIVE := services/broker/hatch_build.py $(wildcard services/broker/src/eruca_broker/core/native/*.[ch])
 BIN := $(VENV)/bin
 ARGS ?=
-# Tests wait as much as they compute: two run side by side for each processor, and four at most.
+# Unit tests wait as much as they compute: two run side by side for each processor, and four at
+# most. Most other tests wait for processes three quarters of their time: half as many again.
 # ARGS="-n 0" runs them one after the other.
-WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); [ $$n -lt 2 ] && echo 2 || echo 4)
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
+UNIT_WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); [ $$n -lt 2 ] && echo 2 || echo 4)
+WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); [ $$n -lt 2 ] && echo 3 || echo 6)
+PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder
 
 # Compiled modules are kept, or every process would spend a second on compiling them again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -16,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 LINT := tests/contract/lint
 
-.PHONY: help up demo test check docs floors bench interop clients lint-openapi
+.PHONY: help up demo test check lint types unit docs floors bench interop clients lint-openapi
 
 help:
 	@echo "make demo     real data through a local cluster and back; ends by itself"
@@ -45,14 +47,22 @@ demo: $(VENV)/.synced
 	@$(BIN)/python -m demo.flights $(ARGS)
 
 test: $(VENV)/.synced
-	$(PYTEST) $(ARGS)
+	$(PYTEST) -n $(WORKERS) $(ARGS)
 
+# mypy computes for a minute on one processor, so it runs beside the others.
 check: $(VENV)/.synced
+	@$(MAKE) --no-print-directory --jobs=2 lint types unit
+
+lint:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) tests/house tests/unit $(ARGS)
+
+types:
+	$(BIN)/mypy
+
+unit: lint
+	$(PYTEST) -n $(UNIT_WORKERS) tests/house tests/unit $(ARGS)
 
 docs: $(VENV)/.synced
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)

@@ -21,6 +21,7 @@ from support.certificates import read_certificates_once
 from support.durations import (
     DurationRecorder,
     UnitScheduling,
+    alternating,
     recorded,
     unit_of,
     units_longest_first,
@@ -74,5 +75,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> UnitSch
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the units of work, the longest first; within a unit the order stays random."""
-    places = {unit: place for place, unit in enumerate(units_longest_first(recorded()))}
+    units = alternating(units_longest_first(recorded()))
+    places = {unit: place for place, unit in enumerate(units)}
     items.sort(key=lambda item: places.get(unit_of(item.nodeid), len(places)))

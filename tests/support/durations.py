@@ -4,13 +4,17 @@ Several processes share the tests. Each takes the next module when it has finish
 longest modules must come first. Otherwise one process works alone at the end. The seconds are in
 ``tests/durations.json``; ``make test ARGS=--record-durations`` writes it. A module that is not in
 the file counts as short.
+
+Modules that start a Java compute all the time, and most others wait. The two kinds take turns, so
+that processors neither idle nor have more to do than they can.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +27,9 @@ ONE_SPARK_SESSION: Final = frozenset(
     f"spark/test_{name}.py" for name in ("export", "stream", "reports", "table")
 )
 """Modules that share a Spark session, which takes seconds to start: one process runs them all."""
+
+STARTING_JAVA: Final = ("spark", "system/test_demo.py")
+"""How the names of units begin whose tests start a Java."""
 
 
 def module_of(node_id: str) -> str:
@@ -48,6 +55,15 @@ def units_longest_first(seconds: Mapping[str, float]) -> dict[str, float]:
     for module, duration in seconds.items():
         units[unit_of(module)] += duration
     return dict(sorted(units.items(), key=lambda unit: -unit[1]))
+
+
+def alternating(units: Iterable[str]) -> Iterator[str]:
+    """Yield the units, those that start a Java and those that do not by turns, each in order."""
+    ordered = list(units)
+    java = [unit for unit in ordered if unit.startswith(STARTING_JAVA)]
+    others = [unit for unit in ordered if not unit.startswith(STARTING_JAVA)]
+    for pair in zip_longest(java, others):
+        yield from filter(None, pair)
 
 
 class UnitScheduling(LoadScopeScheduling):  # type: ignore[misc] # it has no type hints

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from support.durations import ONE_SPARK_SESSION, recorded, unit_of, units_longest_first
+from support.durations import (
+    ONE_SPARK_SESSION,
+    alternating,
+    recorded,
+    unit_of,
+    units_longest_first,
+)
 
 
 def test_the_longest_unit_comes_first() -> None:
@@ -25,3 +31,15 @@ def test_a_module_is_a_unit_of_its_own() -> None:
 
 def test_every_module_of_a_shared_session_has_a_record() -> None:
     assert recorded().keys() >= ONE_SPARK_SESSION
+
+
+def test_units_that_start_a_java_take_turns_with_the_others() -> None:
+    units = ["spark/test_kills.py", "spark", "a.py", "system/test_demo.py", "b.py"]
+
+    assert list(alternating(units)) == [
+        "spark/test_kills.py",
+        "a.py",
+        "spark",
+        "b.py",
+        "system/test_demo.py",
+    ]
