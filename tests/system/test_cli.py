@@ -38,7 +38,7 @@ def eruca(namesrv_url: str) -> Eruca:
 
 
 def test_a_topic_is_created_shown_listed_and_deleted(eruca: Eruca) -> None:
-    created = eruca.json("topic", "create", "t-life", "--queues=2", "--permission=rw")
+    created = eruca.json("topic", "create", "t-life", "--queue-count=2", "--permission=rw")
     assert {name: config["write_queue_count"] for name, config in created.items()} == {
         "broker-a": 2,
         "broker-b": 2,
@@ -65,8 +65,8 @@ def test_a_topic_is_created_shown_listed_and_deleted(eruca: Eruca) -> None:
 
 
 def test_creating_a_topic_again_changes_at_each_broker_only_what_is_named(eruca: Eruca) -> None:
-    eruca("topic", "create", "t-again", "--queues=6", "--ordered")
-    wider = eruca("topic", "create", "t-again", "--queues=8", "--broker=broker-b")
+    eruca("topic", "create", "t-again", "--queue-count=6", "--ordered")
+    wider = eruca("topic", "create", "t-again", "--queue-count=8", "--broker=broker-b")
 
     same = eruca("topic", "create", "t-again")
     changed = eruca("topic", "create", "t-again", "--permission=r")
@@ -85,11 +85,11 @@ def test_creating_a_topic_again_changes_at_each_broker_only_what_is_named(eruca:
 
 
 def test_queues_are_taken_away_only_where_that_is_said_to_be_meant(eruca: Eruca) -> None:
-    eruca("topic", "create", "t-fewer", "--queues=3", "--broker=broker-a")
+    eruca("topic", "create", "t-fewer", "--queue-count=3", "--broker=broker-a")
 
-    refused = eruca("topic", "create", "t-fewer", "--queues=2", code=2)
+    refused = eruca("topic", "create", "t-fewer", "--queue-count=2", code=2)
     kept = eruca.json("topic", "show", "t-fewer")["brokers"]
-    done = eruca.json("topic", "create", "t-fewer", "--queues=2", "--yes")
+    done = eruca.json("topic", "create", "t-fewer", "--queue-count=2", "--yes")
 
     assert "--yes" in refused.stderr
     assert {name: config["read_queue_count"] for name, config in kept.items()} == {"broker-a": 3}
@@ -357,7 +357,7 @@ def test_a_tail_says_what_it_follows_and_ctrl_c_ends_it_without_a_word(
     eruca: Eruca, stop: signal.Signals, code: int
 ) -> None:
     topic = f"t-tail-{code}"
-    eruca("topic", "create", topic, "--queues=1")
+    eruca("topic", "create", topic, "--queue-count=1")
     eruca("send", f"--topic={topic}", "hello")
     with eruca.start("tail", topic, "--start=earliest") as process:
         assert process.stdout is not None
@@ -417,7 +417,7 @@ def test_a_reader_that_goes_away_ends_it_without_a_word(
 
 
 def test_pull_shows_a_stretch_of_one_queue_and_says_where_it_ends(eruca: Eruca) -> None:
-    eruca("topic", "create", "t-pull", "--queues=1", "--broker=broker-a")
+    eruca("topic", "create", "t-pull", "--queue-count=1", "--broker=broker-a")
     eruca("send", "--topic=t-pull", *(f"number {n}" for n in range(10)))
 
     done = eruca("pull", "t-pull", "--offset=3", "--count=2", "--output=json")
@@ -436,7 +436,7 @@ def test_pull_shows_a_stretch_of_one_queue_and_says_where_it_ends(eruca: Eruca) 
 def test_conditions_and_tags_say_what_is_read(eruca: Eruca, arguments: tuple[str, ...]) -> None:
     command, *options = arguments
     topic = f"t-sql-{command}"
-    eruca("topic", "create", topic, "--queues=1", "--broker=broker-a")
+    eruca("topic", "create", topic, "--queue-count=1", "--broker=broker-a")
     for price in (10, 20, 30):
         eruca("send", "--topic", topic, f"{price}", f"--property=price={price}", f"--tag=t{price}")
 
@@ -451,7 +451,7 @@ def test_conditions_and_tags_say_what_is_read(eruca: Eruca, arguments: tuple[str
 
 
 def test_the_lag_of_a_group_that_nobody_knows_is_an_error(eruca: Eruca) -> None:
-    eruca("topic", "create", "t-group", "--queues=1")
+    eruca("topic", "create", "t-group", "--queue-count=1")
 
     said = eruca("group", "lag", "nobody", "--topic=t-group", code=1).output
 
@@ -459,7 +459,7 @@ def test_the_lag_of_a_group_that_nobody_knows_is_an_error(eruca: Eruca) -> None:
 
 
 def test_the_log_is_followed_record_by_record(eruca: Eruca) -> None:
-    eruca("topic", "create", "t-log", "--queues=1", "--broker=broker-b")
+    eruca("topic", "create", "t-log", "--queue-count=1", "--broker=broker-b")
     eruca("send", "--topic=t-log", "in the log", "--tag=x")
 
     found: list[dict[str, Any]] = []

@@ -32,7 +32,7 @@ def command(namesrv_url: str) -> Eruca:
 
 
 def filled(command: Eruca, topic: str, count: int) -> None:
-    command("topic", "create", topic, "--queues=2")
+    command("topic", "create", topic, "--queue-count=2")
     command.piped("".join(f"m{i}\n" for i in range(count)), "send", "--topic", topic)
 
 
@@ -84,8 +84,8 @@ def test_creating_a_group_again_changes_at_each_broker_only_what_is_named(
     assert configs["broker-a"]["retry_policy"] == {"kind": "customized", "delays_seconds": [1.0]}
     assert configs["broker-b"]["retries_max"] == 5
     assert done.stderr.splitlines() == [
-        "broker-a had g-again already: enabled yes → no",
-        "broker-b had g-again already: enabled yes → no",
+        "broker-a already had g-again: enabled yes → no",
+        "broker-b already had g-again: enabled yes → no",
     ]
 
 
@@ -148,7 +148,7 @@ def test_a_member_with_another_filter_is_told_what_to_give(
     command: Eruca, option: str, text: str
 ) -> None:
     name = f"filtered{option}"
-    command("topic", "create", f"t-{name}", "--queues=1")
+    command("topic", "create", f"t-{name}", "--queue-count=1")
     with command.start("consume", f"t-{name}", "-g", f"g-{name}", option, text) as process:
         assert process.stderr is not None
         assert "is a member" in process.stderr.readline()
@@ -222,7 +222,9 @@ def test_a_group_that_is_nowhere_is_said_to_be_at_no_broker(
 def test_watching_looks_again_until_it_is_stopped(command: Eruca) -> None:
     filled(command, "t-watch", 2)
     command("consume", "t-watch", "-g", "g-watch", "--start=earliest", "-n1")
-    with command.start("group", "lag", "g-watch", "--watch", "--every=0.1", "-ojson") as process:
+    with command.start(
+        "group", "lag", "g-watch", "--watch", "--every-seconds=0.1", "-ojson"
+    ) as process:
         assert process.stdout is not None
         looks = [json.loads(process.stdout.readline()) for _ in range(3)]
         process.send_signal(signal.SIGINT)
@@ -285,7 +287,7 @@ async def test_watching_goes_on_when_the_only_broker_has_restarted() -> None:
         await asyncio.to_thread(filled, command, "t-away", 2)
         await asyncio.to_thread(command, "group", "create", "g-away")
         with command.start(
-            "group", "lag", "g-away", "--topic=t-away", "--watch", "--every=0.1", "-ojson"
+            "group", "lag", "g-away", "--topic=t-away", "--watch", "--every-seconds=0.1", "-ojson"
         ) as watch:
             assert watch.stdout is not None
             assert watch.stderr is not None
@@ -306,7 +308,7 @@ async def test_watching_goes_on_when_the_only_broker_has_restarted() -> None:
 def test_watching_in_a_pipe_shows_each_look_and_ends_with_whoever_reads(command: Eruca) -> None:
     filled(command, "t-piped", 2)
     command("consume", "t-piped", "-g", "g-piped", "--start=earliest", "-n1")
-    with command.start("group", "lag", "g-piped", "--watch", "--every=0.1") as process:
+    with command.start("group", "lag", "g-piped", "--watch", "--every-seconds=0.1") as process:
         assert process.stdout is not None
         titles = [process.stdout.readline()]
         while len(titles) < 2:
@@ -379,7 +381,7 @@ def test_topics_of_groups_are_listed_only_when_asked_for(
 def test_dead_letters_are_found_where_only_one_broker_knows_the_group(
     command: Eruca, namesrv_url: str
 ) -> None:
-    command("topic", "create", "t-here", "--queues=1", "--broker=broker-b")
+    command("topic", "create", "t-here", "--queue-count=1", "--broker=broker-b")
     queue = eruca.MessageQueue("t-here", "broker-b", 0)
     with eruca.Client(namesrv_url) as client:
         client.admin.groups.commit("g-here", {queue: 0})
@@ -391,5 +393,5 @@ def test_dead_letters_are_found_where_only_one_broker_knows_the_group(
 
 
 def test_redriving_needs_to_know_which(command: Eruca) -> None:
-    assert "say which" in command("dlq", "redrive", "g-dead", "--yes", code=2).stderr
+    assert "options that select" in command("dlq", "redrive", "g-dead", "--yes", code=2).stderr
     assert "BROKER/ID" in command("dlq", "show", "g-dead", "17", code=2).stderr

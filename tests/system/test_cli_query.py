@@ -205,7 +205,7 @@ def test_the_read_model_is_made_anew_while_it_answers(
     assert sum(log["rows"] for log in status["followed"]) >= len(results)
     assert one["brokers"] == ["broker-b"]
     assert [log["broker_name"] for log in one["followed"]] == ["broker-b"]
-    assert begun.startswith("begun: broker-a, broker-b; eruca query status")
+    assert begun.startswith("started: broker-a, broker-b; to see the progress")
     for result in results:
         assert command.json("query", "id", result.message_id)["message"]["body"] is not None
 

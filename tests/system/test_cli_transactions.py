@@ -115,7 +115,7 @@ def test_an_operator_commits_or_discards_with_a_reason(
 
 
 def test_what_is_sent_with_a_delay_is_listed_and_can_be_recalled(command: Eruca) -> None:
-    command("topic", "create", "t-later", "--queues=1")
+    command("topic", "create", "t-later", "--queue-count=1")
     [first] = command.json("send", "-t", "t-later", "in an hour", "--delay=1h")
     command("send", "-t", "t-later", "at once")
     command.piped("a\nb\n", "send", "-t", "t-later", "--delay=30m")

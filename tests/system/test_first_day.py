@@ -62,7 +62,7 @@ ASYNC_WAIT = "await asyncio.to_thread(sys.stdin.readline)"
 def url() -> Iterator[str]:
     with RunningCluster() as cluster:
         [url] = cluster.namesrv_urls
-        Eruca(url)("topic", "create", "orders", "--queues=1")
+        Eruca(url)("topic", "create", "orders", "--queue-count=1")
         Eruca(url)("send", "--topic=orders", "order 17")
         yield url
 

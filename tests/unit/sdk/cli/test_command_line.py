@@ -26,8 +26,8 @@ def refusal(*arguments: str) -> str:
     [
         (["frobnicate"], "frobnicate"),
         (["topic", "create"], "TOPIC"),
-        (["topic", "create", "x", "--queues=0"], "--queues"),
-        (["topic", "create", "x", "--queues=1025"], "'--queues'"),
+        (["topic", "create", "x", "--queue-count=0"], "--queue-count"),
+        (["topic", "create", "x", "--queue-count=1025"], "'--queue-count'"),
         (["group", "create", "x", "--retries-max=1001"], "'--retries-max'"),
         (["topic", "create", "x", "--permission=all"], "all"),
         (["--output=xml", "status"], "xml"),

@@ -91,7 +91,7 @@ async def create(
         bool | None,
         typer.Option("--enabled/--disabled", help="Whether members receive messages."),
     ] = None,
-    subscriptions: Annotated[
+    subscription_mode: Annotated[
         SubscriptionModeChoice | None,
         typer.Option(
             help="Whether all members must have the same subscriptions [a new group: shared]."
@@ -110,7 +110,7 @@ async def create(
         "retries_max": retries_max,
         "ordered": ordered,
         "consume_enabled": enabled,
-        "subscription_mode": None if subscriptions is None else subscriptions.value,
+        "subscription_mode": None if subscription_mode is None else subscription_mode.value,
     }
     named = {name: value for name, value in options.items() if value is not None}
     async with session.client() as client:
@@ -222,8 +222,8 @@ async def lag(
     group: GroupArgument,
     topic: TopicOption = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
-    every: Annotated[
-        float, typer.Option("--every", help="Seconds between two repetitions.", min=0.1)
+    every_seconds: Annotated[
+        float, typer.Option("--every-seconds", help="Seconds between two repetitions.", min=0.1)
     ] = _WATCH_SECONDS,
 ) -> int:
     """Show a group's lag, in total and in each queue; a dash means unknown.
@@ -239,7 +239,7 @@ async def lag(
         # Raises for a group that no broker knows; otherwise it would have no lag.
         await client.admin.groups.get(group, unanswered=unanswered)
         if watch:
-            await watch_lag(session, client, group, topic, every)
+            await watch_lag(session, client, group, topic, every_seconds)
             return 0
         unanswered.clear()  # the topic's brokers are called again
         behind = await client.admin.groups.lag(group, topic=topic, unanswered=unanswered)

@@ -52,7 +52,7 @@ async def create(
     session: Session,
     *,
     topic: TopicArgument,
-    queues: Annotated[
+    queue_count: Annotated[
         int | None,
         typer.Option(
             help=f"Queues on each broker [a new topic: {QUEUE_COUNT_DEFAULT}].",
@@ -105,13 +105,13 @@ async def create(
         before: dict[str, TopicConfig] = {}
         with suppress(TopicNotFoundError):
             before = await client.admin.topic(topic, cluster=cluster, broker_name=broker)
-        if not yes and (fewer := _fewer_queues(before, queues)):
+        if not yes and (fewer := _fewer_queues(before, queue_count)):
             question = f"Remove queues of {topic} with their messages ({fewer})?"
             if not confirmed(question, instead=f"to remove queues ({fewer}) give --yes"):
                 return EXIT_FAILED
 
         settings = {
-            name: _settings(before.get(name), queues, permission, ordered=ordered)
+            name: _settings(before.get(name), queue_count, permission, ordered=ordered)
             for name in await masters(client, cluster=cluster, broker=broker)
         }
         configs = await client.admin.change_topic(
@@ -175,7 +175,7 @@ async def masters(
 
 def _settings(
     held: TopicConfig | None,
-    queues: int | None,
+    queue_count: int | None,
     permission: PermissionChoice | None,
     *,
     ordered: bool | None,
@@ -184,8 +184,8 @@ def _settings(
     from eruca.contract.topics import TopicSettings
 
     named = {
-        "read_queue_count": queues,
-        "write_queue_count": queues,
+        "read_queue_count": queue_count,
+        "write_queue_count": queue_count,
         "permission": None if permission is None else permission.value,
         "ordered": ordered,
     }
@@ -193,12 +193,14 @@ def _settings(
     return TopicSettings(**kept | {name: its for name, its in named.items() if its is not None})
 
 
-def _fewer_queues(before: Mapping[str, TopicConfig], queues: int | None) -> str:
+def _fewer_queues(before: Mapping[str, TopicConfig], queue_count: int | None) -> str:
     """Return the brokers that would have fewer queues, with the new counts; empty if none."""
-    if queues is None:
+    if queue_count is None:
         return ""
     counts = {name: config.read_queue_count for name, config in sorted(before.items())}
-    return ", ".join(f"{name}: {n} → {queues}" for name, n in counts.items() if n > queues)
+    return ", ".join(
+        f"{name}: {n} → {queue_count}" for name, n in counts.items() if n > queue_count
+    )
 
 
 async def _names(client: AsyncClient, *, system: bool) -> list[str]:
