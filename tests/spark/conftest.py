@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from eruca_spark.session import spark_session
 from support.export_service import ExportService, serving_exports
 from support.spark import SMALL_SPARK
+from support.spark_classes import archive_classes
 
 SECONDS_MAX = 900  # of one test: a time-out within Spark ends its session, and all tests after it
 
@@ -20,6 +21,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == Path(__file__).parent and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SECONDS_MAX))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _classes() -> None:
+    archive_classes()
 
 
 @pytest.fixture(scope="session")

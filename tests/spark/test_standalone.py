@@ -18,7 +18,8 @@ import pytest
 import eruca
 import eruca_spark
 from support.export_cluster import ExportCluster, command, export_cluster, kill_tree
-from support.spark import QUICK_JAVA, command_line, raw_offsets
+from support.spark import command_line, raw_offsets
+from support.spark_classes import QUICK_JAVA
 from support.standalone_spark import (
     SPARK_SUBMIT,
     StandaloneSpark,

@@ -12,10 +12,9 @@ import psutil
 import pyarrow.parquet as pq
 
 from eruca_spark.session import LOG_SETTINGS
+from support.spark_classes import QUICK_JAVA
 from support.waiting import wait_until
 
-# Without the second compiler a JVM is ready in two thirds of the time.
-QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SMALL_SPARK: Final = {
     "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -Dlog4j2.configurationFile={LOG_SETTINGS}",
     "spark.driver.memory": "1g",

@@ -20,7 +20,7 @@ import pyspark
 from eruca_spark.java import find_java_home
 from support.export_cluster import kill_tree
 from support.processes import clean_environment
-from support.spark import QUICK_JAVA
+from support.spark_classes import QUICK_JAVA
 
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 SPARK_SUBMIT: Final = SPARK_HOME / "bin" / "spark-submit"

@@ -13,11 +13,16 @@ import psutil
 import pytest
 
 from support.postgres import reachable_directory
-from support.spark import QUICK_JAVA
+from support.spark_classes import QUICK_JAVA, archive_classes
 
 ROOT = Path(__file__).parents[2]
 
 WITHIN_SECONDS = 250  # machines that run tests are busy
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _classes() -> None:
+    archive_classes()
 
 
 @pytest.fixture
