@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import httpx
+
+WELL_BEFORE_ITS_TIME_SECONDS: Final = 20.0  # of a request that would wait for 30
 
 
 class DeliveryClient:
