@@ -172,7 +172,7 @@ def test_an_export_that_goes_on_ends_in_order_at_ctrl_c(
     lake = tmp_path / "lake"
     with command(
         *("export", str(lake), "--topic", "orders", "--url", service.url, *SMALL),
-        *("--rows-per-batch", "500", "--master", "local[2]", "--every", "0.1"),
+        *("--rows-per-batch", "500", "--master", "local[2]", "--every-seconds", "0.1"),
         has_own_group=True,
     ) as driver:
         until_none(lambda: () if files_of(lake) else ("a batch",), within_seconds=SECONDS)

@@ -156,7 +156,7 @@ def export(
         ),
     ] = False,
     damaged: Damaged = "refuse",
-    every: Annotated[
+    every_seconds: Annotated[
         float | None,
         typer.Option(
             min=0.1, help="seconds; export for ever, looking for new messages at this interval"
@@ -183,7 +183,7 @@ def export(
                 spark,
                 lake,
                 options,
-                every_seconds=every,
+                every_seconds=every_seconds,
                 watch=lambda done: bar.show(done.rows),
                 is_over=is_interrupted,
             )
