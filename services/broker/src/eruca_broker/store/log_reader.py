@@ -149,6 +149,35 @@ class LogReader:
         damaged = _damaged_of(segment, starts, position)
         return LogRead(view[start:position], damaged, following, lowest, end_offset)
 
+    def run(self, from_offset: int, bytes_max: int, end_offset: int) -> list[memoryview]:
+        """Return the log's own bytes from *from_offset* on, blank records included, by segment.
+
+        They end after a whole record, which is never a blank one. So if they include a blank
+        record, they include the record after it.
+
+        Raises:
+            RecordNotFoundError: No record starts there.
+            UnavailableError: A record is damaged.
+        """
+        pieces: list[memoryview] = []
+        position, room, is_filled = from_offset, bytes_max, True
+        while is_filled and position < end_offset:
+            read = self.read_log(position, room, end_offset)
+            if read.damaged:
+                raise UnavailableError(
+                    f"the record at log offset {read.damaged[0]} is damaged", fix=RESTORE_FIX
+                )
+            segment = self._log.segment_at(position)
+            assert segment is not None  # it has just been read
+            is_filled = read.next_offset == segment.end_offset
+            if is_filled and read.next_offset >= end_offset:  # nothing after the blank record
+                return [*pieces, read.records] if read.records else pieces
+            begin, end = position - segment.base_offset, read.next_offset - segment.base_offset
+            pieces.append(memoryview(segment.buffer)[begin:end])
+            position = read.next_offset
+            room = max(room - (end - begin), 1)
+        return pieces
+
     def store_timestamp(self, log_offset: int) -> int | None:
         """Return when the record at *log_offset* was stored, in ms since the epoch.
 

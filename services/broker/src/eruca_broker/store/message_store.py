@@ -37,11 +37,18 @@ from typing import Final, NamedTuple
 import numpy as np
 import structlog
 
-from eruca.contract.errors import ErucaError, StoreFailedError, UnavailableError
+from eruca.contract.errors import (
+    ErucaError,
+    RecordNotFoundError,
+    StoreFailedError,
+    UnavailableError,
+)
 from eruca.contract.messages import DamagedRecord
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Host, Record
 from eruca_broker.core.batches.batch import Batch, batch_of_records
+from eruca_broker.core.log.copied_run import RefusedRunError, prove_run
+from eruca_broker.core.records.scheduled import delivery_time
 from eruca_broker.core.state.events import (
     EVENTS_QUEUE_ID,
     Event,
@@ -51,7 +58,7 @@ from eruca_broker.core.state.events import (
 )
 from eruca_broker.core.state.record_groups import GROUP_HEADS
 from eruca_broker.core.state.state import BrokerState
-from eruca_broker.core.state.timers import PendingTimers
+from eruca_broker.core.state.timers import PendingTimers, Timer
 from eruca_broker.core.state.timers_events import TimersCancelled, TimersFired
 from eruca_broker.store.checkpoints import Checkpoints, Reach
 from eruca_broker.store.config import config_snapshots
@@ -72,6 +79,7 @@ from eruca_broker.store.queue_reader import QueueReader
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import KEY_INDEX, index_failed, index_unproved
 from eruca_broker.store.queues.queue_files import DamagedQueueError
+from eruca_broker.store.record_groups import group_across
 from eruca_broker.store.recovery.recovery import Recovered, make_durable, recover
 from eruca_broker.store.retention import Retention
 from eruca_broker.store.settings import StoreSettings
@@ -80,7 +88,7 @@ from eruca_broker.store.writer import Writer
 from eruca_chassis.clock import Clock
 from eruca_chassis.directories import FILE_MODE, make_directory, sync_directory, tighten
 from eruca_chassis.file_lock import FileLock
-from eruca_chassis.finishing import finished_in_thread
+from eruca_chassis.finishing import finished, finished_in_thread
 
 logger = structlog.get_logger(__name__)
 
@@ -155,8 +163,12 @@ class MessageStore:
             head_of_segment=self._snapshot_batches,
             publish=self._published,
         )
-        # A log of RocketMQ's, or of an earlier version, gets its id with a snapshot.
-        self._needs_snapshot = recovered.needs_snapshot or not recovered.state.log_id
+        # A log of RocketMQ's, or of an earlier version, gets its id with a snapshot. A replica gets
+        # its snapshots with the master's log.
+        self._needs_snapshot = not settings.is_replica and (
+            recovered.needs_snapshot or not recovered.state.log_id
+        )
+        self._copying = asyncio.Lock()
         self._doubted_from = recovered.doubted_from
         self._is_marked = is_marked
         if recovered.shortage is not None:
@@ -286,6 +298,34 @@ class MessageStore:
         parts = self._group(head, batches)
         self._writer.append_group(parts, born_host, done, despite_full_disk=despite_full_disk)
 
+    async def copy(self, run: memoryview, log_offset: int) -> None:
+        """Append a run of the master's log to this replica, whose log ends at *log_offset*.
+
+        Return once its records are visible, and as durable as the settings promise. A cancelled
+        call waits for that as well. Concurrent calls are executed one after the other.
+
+        Args:
+            run: The bytes as the master wrote them (:mod:`eruca_broker.core.log.copied_run`).
+            log_offset: Log offset of the first byte.
+
+        Raises:
+            RefusedRunError: The run does not continue this log, or is not valid; nothing has
+                changed.
+            ErucaError: Writes are refused now, or the write failed; nothing has changed.
+        """
+        async with self._copying:
+            end = self._log.end_offset
+            if log_offset != end:
+                raise RefusedRunError(f"expected a run at log offset {end}, found {log_offset}")
+            proved = prove_run(
+                run,
+                end,
+                room=self._log.room,
+                segment_bytes=self.segment_bytes,
+                log_id=self.state.log_id,
+            )
+            await finished(self._writer.copied(proved))
+
     @property
     def tick_timestamp(self) -> int | None:
         """The store time of an append now, in ms; None before the first append of a tick."""
@@ -346,6 +386,30 @@ class MessageStore:
     def log_read(self, from_offset: int, bytes_max: int) -> LogRead:
         """Return whole records of the log from *from_offset* on; raises RecordNotFoundError."""
         return self._log_reader.read_log(from_offset, bytes_max, self.visible_offset)
+
+    def log_run(self, from_offset: int, bytes_max: int) -> list[memoryview]:
+        """Return the run at *from_offset*, for :meth:`copy` of a replica; empty at the log's end.
+
+        Args:
+            from_offset: The beginning of a record.
+            bytes_max: Maximum bytes; exceeded by the first record, by a group of records, or by the
+                record after a blank one, if the run would be empty or incomplete without it.
+
+        Returns:
+            The log's own bytes, one piece for each segment.
+
+        Raises:
+            RecordNotFoundError: No record starts there.
+            UnavailableError: A record is damaged.
+        """
+        read = partial(self._log_reader.run, from_offset)
+        run = read(bytes_max, self.visible_offset)
+        end = from_offset + sum(map(len, run))
+        torn = group_across(self._log, self._consume_queues, end)
+        if torn is None:
+            return run
+        before = read(bytes_max, torn.begin) if torn.begin > from_offset else []
+        return before or read(torn.end - from_offset, torn.end)
 
     def by_key(
         self,
@@ -689,6 +753,7 @@ class MessageStore:
         return batch_of_records(EVENTS_TOPIC, EVENTS_QUEUE_ID, [record])
 
     def _published(self, appended: Sequence[Appended], events: Sequence[tuple[Event, int]]) -> None:
+        self._set_timers()  # first, since an event may end one of them
         for event, log_offset in events:
             self.state.apply(event, log_offset)
             if isinstance(event, TopicDeleted):
@@ -698,13 +763,33 @@ class MessageStore:
             elif isinstance(event, StateSnapshot):
                 self._snapshots.note(event, log_offset)
             elif isinstance(event, TimersFired | TimersCancelled):
+                if self.settings.is_replica:
+                    self._hold(event.timers)
                 self.timers.finish(event.timers)
                 self._handover.note_end()
-        self._set_timers()
         self._index_follower.notice()
         arrived = list(dict.fromkeys((a.batch.topic, a.batch.queue_id) for a in appended))
         if arrived:
             self.on_arrival(arrived)
+
+    def _hold(self, timer_ids: Sequence[int]) -> None:
+        """Hold pending timers that the master has ended: nothing on this replica has taken them."""
+        timers, unread = [], []
+        for timer_id in timer_ids:
+            try:
+                record = self._log_reader.record(timer_id)
+                properties = record.properties.encode()
+                due = delivery_time(record.topic, properties, record.store_timestamp)
+            except RecordNotFoundError:
+                due = None
+            if due is None:
+                unread.append(timer_id)
+            else:
+                timers.append(Timer(due, timer_id))
+        if unread:  # their records are damaged: search all timers, which is slow
+            rows = self.timers.rows()
+            timers += [Timer(*row) for row in rows[np.isin(rows[:, 1], unread)].tolist()]
+        self.timers.take(timers)
 
     def _set_timers(self) -> None:
         waiting = self._dispatcher.take_waiting()

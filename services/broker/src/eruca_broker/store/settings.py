@@ -31,4 +31,5 @@ class StoreSettings:
     open_files_max: int = 1_024  # of consume queues; the least recently used is closed
     is_log_warmed: bool = False  # write new segments through once, in advance
     has_group_access: bool = False  # the files' group may read them
+    is_replica: bool = False  # append only runs of a master's log, and nothing of its own
     is_damage_cut: bool = False  # truncate the log at damaged durable records instead of failing

@@ -23,6 +23,10 @@ may have dropped the pages, so nothing is acknowledged until the store has been 
 failed projection refuses nothing, unless a resource is short
 (:mod:`eruca_broker.store.projections`).
 
+The writer of a *replica* (``StoreSettings.is_replica``) accepts runs of the master's log instead of
+batches (:mod:`eruca_broker.core.log.copied_run`). A run is already stamped. Its batches pass
+through the same stages together, as one write, like batches of its own.
+
 Source: RocketMQ 5.3, ``CommitLog.asyncPutMessage``, ``GroupCommitService``.
 """
 
@@ -34,6 +38,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import structlog
@@ -48,6 +53,7 @@ from eruca.contract.errors import (
 )
 from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.core.batches.batch import Batch
+from eruca_broker.core.log.copied_run import ProvedRun, RefusedRunError, StoredBatch
 from eruca_broker.core.state.events import Event, TopicDeleted
 from eruca_broker.store.files.refusals import failed_flush, refusal_of, renewed, stuck_flush
 from eruca_broker.store.log.appended import Act, Appended, Done, GroupDone, move
@@ -62,6 +68,7 @@ from eruca_chassis.clock import Clock
 from eruca_chassis.finishing import finished_in_thread
 
 FLUSH_SECONDS_MAX: Final = 30.0  # a longer flush counts as stuck; disks retry for less
+_REPLICA: Final = "a replica appends nothing but runs"
 
 logger = structlog.get_logger(__name__)
 
@@ -86,6 +93,7 @@ class Writer:
         self._projections = projections
         self._store_host = settings.store_host
         self._is_sync = settings.flush_mode is FlushMode.SYNC
+        self._is_replica = settings.is_replica
         self.durability = "flushed" if self._is_sync else "written"  # of published batches
         self._clock = clock
         self._head_of_segment = head_of_segment
@@ -147,9 +155,14 @@ class Writer:
 
     def unpublished_events(self) -> Iterator[tuple[Event, int]]:
         """Return the events that are not in the state yet, with their log offsets, in order."""
-        for appended in (*self._flushing, *self._written, *self._accepted):
+        for appended in chain(*self._under_way):
             if appended.event is not None:
                 yield appended.event, appended.log_offset
+
+    @property
+    def _under_way(self) -> tuple[list[Appended], ...]:
+        """The batches that are not published yet, in the log's order."""
+        return self._flushing, self._written, self._accepted
 
     @property
     def tick_timestamp(self) -> int | None:
@@ -173,6 +186,7 @@ class Writer:
         Raises:
             ErucaError: The store refuses writes now; nothing has changed, *done* is not called.
         """
+        assert not self._is_replica, _REPLICA
         if self.refusal is not None:
             raise renewed(self.refusal)
         if batch.topic in self._leaving:
@@ -209,6 +223,7 @@ class Writer:
         Raises:
             ErucaError: The store refuses writes now; nothing has changed, *done* is not called.
         """
+        assert not self._is_replica, _REPLICA
         is_full = isinstance(self.refusal, DiskFullError)
         if self.refusal is not None and not (is_full and despite_full_disk):
             raise renewed(self.refusal)
@@ -237,12 +252,50 @@ class Writer:
         self.append_group(parts, None, done, despite_full_disk=despite_full_disk)
         return future
 
+    def copied(self, run: ProvedRun) -> asyncio.Future[Receipt]:
+        """Accept a run that continues the log; the future is done when it is published.
+
+        There must be no other run that is not published yet.
+
+        Raises:
+            RefusedRunError: A queue offset in it does not follow; nothing has changed.
+            ErucaError: The store refuses writes now, or has no room; nothing has changed.
+        """
+        assert self._is_replica, "only a replica appends runs"
+        assert not any(self._under_way), "a run follows one that is not published yet"
+        assert run.log_offset == self._log.end_offset, "the run does not continue the log"
+        if self.refusal is not None:
+            raise renewed(self.refusal)
+        self._check_places(run.batches)
+        try:
+            self._log.add_copied(run.stretches)
+        except OSError as error:
+            self._log.take_back()
+            self.refusal = refusal_of(error, "no room for a new segment of the log")
+            raise renewed(self.refusal) from error
+        for stored in run.batches:
+            self._take(
+                Appended(
+                    stored.batch,
+                    stored.queue_offset,
+                    stored.log_offset,
+                    stored.store_timestamp,
+                    stored.entries,
+                    event=stored.event,
+                )
+            )
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        self._accepted[-1].done = receipt_to(future, self.durability)
+        self._end_tick()
+        return future
+
     async def write_snapshot(self) -> None:
         """Write the state into the log now; create the first segment if there is none yet.
 
         Raises:
             ErucaError: There is no room for it, or a part of it is larger than a segment.
         """
+        assert not self._is_replica, _REPLICA
         if not self._log.segments:
             self._roll(0)
         else:
@@ -300,9 +353,9 @@ class Writer:
             return
         move(accepted, Act.WRITE)
         assert accepted[-1].log_offset < self._log.written_offset
-        assert self._written_timestamp <= accepted[-1].store_timestamp, "store times go backwards"
+        assert self._written_timestamp <= self.last_store_timestamp, "store times go backwards"
         self._before_write.clear()
-        self._written_timestamp = accepted[-1].store_timestamp
+        self._written_timestamp = self.last_store_timestamp
         if self._is_sync:
             self._written.extend(accepted)
             self._begin_flush()
@@ -359,12 +412,38 @@ class Writer:
         appended = Appended(batch, queue_offset, log_offset, store_timestamp, entries, done, event)
         added_at = self._log.add(batch.records)
         assert added_at == log_offset, "records are stamped with another place"
-        self._before_write.setdefault(key, queue_offset)
-        self._next_offsets[key] = queue_offset + batch.count
+        self._take(appended)
+        return appended
+
+    def _take(self, appended: Appended) -> None:
+        """Record a batch, whose place is assigned, as accepted."""
+        batch, event = appended.batch, appended.event
+        key = (batch.topic, batch.queue_id)
+        self.last_store_timestamp = max(self.last_store_timestamp, appended.store_timestamp)
+        self._before_write.setdefault(key, appended.queue_offset)
+        self._next_offsets[key] = appended.queue_offset + batch.count
         if isinstance(event, TopicDeleted):
             self._leaving[event.topic] += 1
         self._accepted.append(appended)
-        return appended
+
+    def _check_places(self, batches: Sequence[StoredBatch]) -> None:
+        """Refuse batches whose queue offsets do not follow; a deleted topic begins at 0 again."""
+        expected: dict[tuple[str, int], int] = {}
+        deleted: set[str] = set()
+        for stored in batches:
+            key = (stored.batch.topic, stored.batch.queue_id)
+            if key not in expected:
+                expected[key] = 0 if key[0] in deleted else self.next_offset(*key)
+            if stored.queue_offset != expected[key]:
+                raise RefusedRunError(
+                    f"{key[0]}/{key[1]}: expected queue offset {expected[key]} at log offset "
+                    f"{stored.log_offset}, found {stored.queue_offset}"
+                )
+            expected[key] += stored.batch.count
+            if isinstance(stored.event, TopicDeleted):
+                topic = stored.event.topic
+                deleted.add(topic)
+                expected = {key: end for key, end in expected.items() if key[0] != topic}
 
     def _end_tick(self) -> None:
         self._is_amid_tick = False
@@ -423,11 +502,13 @@ class Writer:
         move(published, Act.PUBLISH if self._is_sync else Act.PUBLISH_UNFLUSHED)
         visible_offset = self._visible_offset()
         assert published[-1].log_offset < visible_offset, "visible before it is as promised"
-        shortage = self._projections.feed(published, visible_offset)
-        if shortage is not None:
-            self.refusal = shortage
-        events = [(a.event, a.log_offset) for a in published if a.event is not None]
-        self._publish_to(published, events)
+        whole = [(published, visible_offset)]
+        for part, end_offset in _parted(published, visible_offset) if self._leaving else whole:
+            shortage = self._projections.feed(part, end_offset)
+            if shortage is not None:
+                self.refusal = shortage
+            events = [(a.event, a.log_offset) for a in part if a.event is not None]
+            self._publish_to(part, events)
         for appended in published:
             self._conclude(appended)
             appended.settle(appended)
@@ -487,6 +568,25 @@ class Writer:
         self.write()
         if self._written:
             self._begin_flush()
+
+
+def _parted(
+    published: Sequence[Appended], end_offset: int
+) -> Iterator[tuple[Sequence[Appended], int]]:
+    """Split *published*, which end at *end_offset*, after each deletion of a topic.
+
+    A deletion must take effect before later records are dispatched. A run may contain records of a
+    topic that was created again.
+
+    Yields:
+        The batches of a part, and the log offset of its end.
+    """
+    first = 0
+    for number, appended in enumerate(published[:-1], start=1):
+        if isinstance(appended.event, TopicDeleted):
+            yield published[first:number], published[number].log_offset
+            first = number
+    yield published[first:], end_offset
 
 
 def _flush_all(segments: Sequence[Segment]) -> None:

@@ -1,9 +1,9 @@
 """The commit log: one sequence of records over segments of equal length, with one writer.
 
-Appending has two halves. ``roll`` and ``add`` take buffers in memory and return their future log
-offsets. ``write`` passes everything added since the last call to the kernel, one system call per
-segment. Nothing is acknowledged in between, so a failed ``write`` undoes all of it: the log is as
-it was.
+Appending has two halves. ``roll``, ``add`` and ``add_copied`` take buffers in memory, which get
+their future log offsets. ``write`` passes everything added since the last call to the kernel, one
+system call per segment. Nothing is acknowledged in between, so a failed ``write`` undoes all of it:
+the log is as it was.
 
 A killed process may leave the beginning of a large write without its end. So the first bytes of a
 write are written last, in a separate call. Data behind zeros is not part of the log, and the next
@@ -166,6 +166,22 @@ class CommitLog:
         """Add *records*, which must fit, and return the log offset of the first one."""
         assert self.fits(len(records)), "a record would cross the segment's end"
         return self._add(records, len(records))
+
+    @property
+    def room(self) -> int:
+        """Bytes left in the segment of the next record."""
+        return self.allocated_offset - self.end_offset or self.segment_bytes
+
+    def add_copied(self, stretches: Sequence[memoryview]) -> None:
+        """Add bytes of the master's log; each stretch but the last fills its segment.
+
+        Raises:
+            OSError: There is no room for a segment; the caller must take back everything added.
+        """
+        for stretch in stretches:
+            if self.end_offset == self.allocated_offset:
+                self.roll()
+            self._add(stretch, len(stretch))
 
     def write(self) -> None:
         """Pass everything added to the kernel; from then on it can be read.

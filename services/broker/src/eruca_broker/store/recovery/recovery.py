@@ -31,16 +31,11 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import structlog
 
 from eruca.contract.errors import RecordNotFoundError
-from eruca.contract.hashing import tags_code
-from eruca.contract.names import EVENTS_TOPIC
-from eruca.contract.records import DamagedRecordError, decode_record
-from eruca_broker.core.state.events import EVENTS_QUEUE_ID, decode_event
-from eruca_broker.core.state.record_groups import GROUP_HEADS
+from eruca.contract.records import DamagedRecordError
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.core.state.timers import PendingTimers
 from eruca_broker.store.config import config_snapshots, delay_offsets, handover
@@ -59,6 +54,7 @@ from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog, CorruptLogError
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.queue_files import DamagedQueueError
+from eruca_broker.store.record_groups import group_across
 from eruca_broker.store.recovery.projection_recovery import (
     Walked,
     Walker,
@@ -69,8 +65,6 @@ from eruca_broker.store.recovery.projection_recovery import (
 )
 from eruca_broker.store.settings import StoreSettings
 from eruca_broker.store.state.state_fold import Folded, fold
-
-_GROUP_CODES: Final = {tags_code(str(head.__struct_config__.tag)) for head in GROUP_HEADS}
 
 logger = structlog.get_logger(__name__)
 
@@ -314,9 +308,9 @@ def _settle_end(
     """Cut off the torn part, make the rest durable; return the end of the log."""
     end = walked.end
     queues.truncate(end)
-    if (torn := _torn_group(log, queues, end)) is not None:
-        logger.warning("the log ends in a torn group of records", log_offset=torn)
-        end = torn
+    if (torn := group_across(log, queues, end)) is not None:  # nothing follows a torn group
+        logger.warning("the log ends in a torn group of records", log_offset=torn.begin)
+        end = torn.begin
         queues.truncate(end)
     is_full = walked.is_full and torn is None
     log.set_end(end, is_full=is_full, is_tail_clean=is_orderly and end == flushed)
@@ -359,21 +353,3 @@ def make_durable(log: CommitLog, first: int, end: int) -> None:
         base = segment.base_offset
         segment.rewrite(max(doubted - base, 0), min(end - base, segment.size))
         segment.flush()
-
-
-def _torn_group(log: CommitLog, queues: ConsumeQueues, end: int) -> int | None:
-    """Return the beginning of a group of records that is incomplete at the log's end.
-
-    Nothing follows a torn group, so its head is the last event of all.
-    """
-    queue = queues.existing(EVENTS_TOPIC, EVENTS_QUEUE_ID)
-    if queue is None or queue.min_offset == queue.max_offset:
-        return None
-    last = queue.entry(queue.max_offset - 1)
-    if last.tags_code not in _GROUP_CODES:
-        return None
-    [segment] = log.segments_between(last.log_offset, last.log_end)
-    record = decode_record(memoryview(segment.buffer), last.log_offset - segment.base_offset)
-    head = decode_event(record.body)
-    assert isinstance(head, GROUP_HEADS)
-    return last.log_offset if last.log_end + head.group_size > end else None
