@@ -83,8 +83,7 @@ class Dispatcher:
         Returns:
             The queues that could not be written now, and why; they lag from here on.
         """
-        assert self.queued_offset <= appended[0].log_offset, "dispatched twice"
-        assert appended[-1].log_offset < end_offset <= self._log.written_offset
+        assert self.queued_offset <= appended[0].log_offset < end_offset, "dispatched twice"
         runs: dict[Key, tuple[int, list[bytearray]]] = {}  # by queue
         for item in appended:
             queue = item.batch.topic, item.batch.queue_id

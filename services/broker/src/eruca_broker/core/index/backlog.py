@@ -41,12 +41,13 @@ class KeyBacklog:
 
     def add(self, count: int, keys: bytes, log_offset: int, timestamp: int) -> None:
         """Add the keys of a batch of *count* records."""
-        assert self.last_offset < log_offset, "batches come in log order, each once"
+        offsets = self._log_offsets
+        assert not offsets or offsets[-1] < log_offset, "batches come in log order, each once"
         assert not len(keys) % KEY_SIZE
         self.count += count
         self.size += len(keys)
         self._keys.append(keys)
-        self._log_offsets.append(log_offset)
+        offsets.append(log_offset)
         self._timestamps.append(timestamp)
 
     @property
