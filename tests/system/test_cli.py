@@ -72,10 +72,10 @@ def test_creating_a_topic_again_changes_at_each_broker_only_what_is_named(eruca:
     changed = eruca("topic", "create", "t-again", "--permission=r")
 
     assert same.stderr.splitlines() == [
-        "broker-a had t-again already: nothing changed",
-        "broker-b had t-again already: nothing changed",
+        "broker-a already had t-again: nothing changed",
+        "broker-b already had t-again: nothing changed",
     ]
-    assert "broker-a had t-again already: permission rw → r" in changed.stderr
+    assert "broker-a already had t-again: permission rw → r" in changed.stderr
     assert "ordered over broker-a:6, broker-b:6 → over broker-a:6, broker-b:8" in wider.stderr
     held = eruca.json("topic", "show", "t-again")["brokers"]
     settings = {
@@ -427,7 +427,7 @@ def test_pull_shows_a_stretch_of_one_queue_and_says_where_it_ends(eruca: Eruca) 
     assert done.stderr == "next offset 5\n"
     assert "next offset 10" in eruca("pull", "t-pull", "--count=100").stderr
     beyond = eruca("pull", "t-pull", "--offset=99", code=1).stderr
-    assert "ends at 10: nothing is at offset 99" in beyond
+    assert "expected an offset from 0 to 10, found 99" in beyond
     assert "give an --offset from 0 to 10" in beyond
     assert "no queue 7" in eruca("pull", "t-pull", "--queue=7", code=1).stderr
 

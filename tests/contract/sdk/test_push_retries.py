@@ -185,7 +185,7 @@ class UnshowableError(Exception):
     ("failure", "last_error"),
     [
         (ValueError(os.fsdecode(b"no file \xff")), "ValueError: no file \\udcff"),
-        (UnshowableError(), "UnshowableError: (it cannot be shown)"),
+        (UnshowableError(), "UnshowableError: (unprintable)"),
         (asyncio.CancelledError("its own loop"), "CancelledError: its own loop"),
     ],
     ids=["not in UTF-8", "not to be shown", "cancelled"],

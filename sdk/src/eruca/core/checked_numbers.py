@@ -1,4 +1,4 @@
-"""Numbers as a program gives them, refused before anything is begun with them."""
+"""Check the numbers that a program passes, before work begins with them."""
 
 from __future__ import annotations
 
@@ -9,48 +9,52 @@ from eruca.contract.errors import ValidationError
 
 
 def check_count(name: str, value: int, lowest: int, highest: int | None = None) -> None:
-    """Raise ValidationError for what is no whole number from *lowest* to *highest*."""
+    """Raise ValidationError unless *value* is a whole number from *lowest* to *highest*."""
     if not isinstance(value, Integral):
         raise ValidationError(
-            f"{name}: {value!r} is no whole number", fix=_fix(name, lowest, highest)
+            f"{name}: expected a whole number, found {value!r}", fix=_fix(name, lowest, highest)
         )
     check_range(name, value, lowest, highest)
 
 
 def check_range(name: str, value: float, lowest: float, highest: float | None = None) -> None:
-    """Raise ValidationError for what is not from *lowest* to *highest*; None: no end."""
+    """Raise ValidationError unless *value* is from *lowest* to *highest*; None: no maximum."""
     fix = _fix(name, lowest, highest)
     if not isinstance(value, Real):
-        raise ValidationError(f"{name}: {value!r} is no number", fix=fix)
+        raise ValidationError(f"{name}: expected a number, found {value!r}", fix=fix)
     if highest is None:
         if not lowest <= value < math.inf:
-            raise ValidationError(f"{name}: {value} is not {_digits(lowest)} or more", fix=fix)
+            raise ValidationError(
+                f"{name}: expected {_digits(lowest)} or more, found {value}", fix=fix
+            )
     elif not lowest <= value <= highest:
         raise ValidationError(
-            f"{name}: {value} is not from {_digits(lowest)} to {_digits(highest)}", fix=fix
+            f"{name}: expected {_digits(lowest)} to {_digits(highest)}, found {value}", fix=fix
         )
 
 
 def check_above_zero(name: str, value: float) -> None:
-    """Raise ValidationError for what is no number above 0; without end is one."""
+    """Raise ValidationError unless *value* is a number above 0; infinity is valid."""
     if not (isinstance(value, Real) and value > 0):
-        raise ValidationError(f"{name}: {value!r} is not above 0", fix=f"give {name} above 0")
+        raise ValidationError(
+            f"{name}: expected a number above 0, found {value!r}", fix=f"give {name} above 0"
+        )
 
 
 def check_wait(value: float, name: str = "wait_seconds") -> None:
-    """Raise ValidationError for what is no number of seconds to wait; for ever is one."""
+    """Raise ValidationError unless *value* is a wait in seconds; infinity is valid."""
     if not (isinstance(value, Real) and value >= 0):
         raise ValidationError(
-            f"{name}: {value!r} is no number of seconds, 0 or more",
+            f"{name}: expected seconds of 0 or more, found {value!r}",
             fix=f"give {name} in seconds, 0 or more",
         )
 
 
 def checked_seconds(value: float, name: str) -> float:
-    """Return a time-out; it must be more than nothing and less than for ever."""
+    """Return a timeout; it must be above 0 and finite."""
     if not (isinstance(value, Real) and 0 < value < math.inf):
         raise ValidationError(
-            f"{name}: {value!r} is no number of seconds above 0",
+            f"{name}: expected seconds above 0, found {value!r}",
             fix=f"give {name} in seconds, above 0",
         )
     return value

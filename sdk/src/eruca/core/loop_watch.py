@@ -1,16 +1,16 @@
-"""Telling an event loop that turns from one that is blocked, and from one that hangs.
+"""Distinguish an event loop that runs from one that is blocked, and from one that hangs.
 
-A thread asks, by a callback that the loop runs when it gets to it, and looks some time later::
+A thread schedules a callback in the loop, and checks some time later whether it has run::
 
     turning ──asked, and no answer by the next look──► late ──for longer than the limit──► hung
        ▲                                                │                                   │
        └──────────────── the loop has answered ─────────┴───────────────────────────────────┘
 
-The limit is for one handler. A turn of the loop may run several that block, one after the other, so
-the time counts anew when one begins.
+The limit is for one handler. One iteration of the loop may run several blocking handlers, so the
+time is reset when a handler begins.
 
-Concurrency rule: one thread asks and looks, the loop answers; the answer is one store. There is one
-question at a time, so an answer is always to the last.
+Concurrency rule: one thread asks and looks, the loop answers. The answer is one atomic store. There
+is one request at a time, so an answer always belongs to the last one.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class LoopWatch:
         self._asked_at: float | None = None
 
     def ask(self, now: float) -> None:
-        """Note that the loop, which was turning, is asked."""
+        """Record that the loop, which was running, is asked."""
         self._asked_at = now
 
     def answer(self) -> None:
-        """Note that the loop turns; called by the loop."""
+        """Record that the loop runs; called by the loop."""
         self._asked_at = None
 
     def look(self, now: float, begun_at: float) -> LoopState:
-        """Return the loop's state, given when it last began a handler."""
+        """Return the loop's state; *begun_at* is the last start of a handler."""
         asked_at = self._asked_at
         if asked_at is None:
             return LoopState.TURNING

@@ -1,12 +1,12 @@
 """The retry policy of sends: whether to retry, after what pause, and with what timeout.
 
-All attempts of a send share one deadline. An attempt that is not the last gets half of what is
-left, so that one which hangs leaves time for the next: RocketMQ gives each attempt all of it, and
-its retries then help only against failures that are fast.
+All attempts of a send share one deadline. Every attempt except the last gets half of the remaining
+time, so an attempt that hangs leaves time for the next. RocketMQ gives each attempt all of it, so
+its retries help only against fast failures.
 
-A broker that asks for patience (Retry-After) is asked again only after it, and another broker at
-once; where all have asked for it, whose patience ends first. A refusal that says the route was
-wrong has the route fetched anew first.
+A broker that sent Retry-After is tried again only after that time; another broker is tried at once.
+If all brokers have sent it, the one whose time ends first is next. After a refusal because of a
+wrong route, the route is fetched again first.
 
 Source: RocketMQ 5.3, ``DefaultMQProducerImpl.sendDefaultImpl``, ``retryResponseCodes``.
 """
@@ -31,8 +31,8 @@ from eruca.contract.errors import (
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.pauses import doubled
 
-ATTEMPT_SECONDS_MIN: Final = 0.2  # an attempt with less would fail a broker that is merely busy
-BACK_OFF_SECONDS: Final = 0.02  # before the same broker is tried again; doubles
+ATTEMPT_SECONDS_MIN: Final = 0.2  # with less time, a busy broker would seem to fail
+BACK_OFF_SECONDS: Final = 0.02  # before the same broker is retried; doubles
 BACK_OFF_SECONDS_MAX: Final = 1.0
 assert BACK_OFF_SECONDS <= BACK_OFF_SECONDS_MAX
 
@@ -52,7 +52,7 @@ class Patience:
     """The brokers that sent Retry-After during one send, each with its end.
 
     Times are seconds of one monotonic clock, given by the caller. None stands for the name servers,
-    where no broker has been asked yet.
+    if no broker has been tried yet.
     """
 
     __slots__ = ("_until",)
@@ -61,27 +61,27 @@ class Patience:
         self._until: dict[str | None, float] = {}
 
     def note(self, broker_name: str | None, error: ErucaError, now: float) -> None:
-        """Take in how an attempt at a broker ended."""
+        """Record the outcome of an attempt at a broker."""
         if error.retry_after_seconds is not None:
             self._until[broker_name] = now + error.retry_after_seconds
 
     def is_asked(self, broker_name: str, now: float) -> bool:
-        """Tell whether the broker is not to be asked yet."""
+        """Tell whether the broker must not be tried yet."""
         return now < self._until.get(broker_name, now)
 
     def seconds(self, broker_names: Iterable[str | None], now: float) -> float:
-        """Return how long it takes until the first of these may be asked."""
+        """Return the seconds until the first of these brokers may be tried."""
         return max(min(self._until.get(name, now) for name in broker_names) - now, 0.0)
 
     def queues(self, queues: Sequence[MessageQueue], now: float) -> Sequence[MessageQueue]:
-        """Return those of *queues* whose broker may be asked; all of them where none may."""
+        """Return the *queues* whose brokers may be tried; all of them if there are none."""
         if not self._until:
             return queues
         return [queue for queue in queues if not self.is_asked(queue.broker_name, now)] or queues
 
 
 def attempt_seconds(remaining_seconds: float, attempts_left: int) -> float:
-    """Return how long the next attempt may take; *attempts_left* counts it."""
+    """Return the timeout of the next attempt; *attempts_left* includes it."""
     if attempts_left <= 1:
         return remaining_seconds
     return min(remaining_seconds, max(remaining_seconds / 2, ATTEMPT_SECONDS_MIN))
@@ -96,15 +96,15 @@ def next_attempt(
     has_other_broker: bool,
     patience_seconds: float,
 ) -> Retry | None:
-    """Return what to do before attempt number *attempt* + 1, or None if there is none.
+    """Return the plan for attempt number *attempt* + 1, or None if there is none.
 
     Args:
-        error: How this attempt ended.
+        error: The error of this attempt.
         attempt: Its number, from 1.
-        attempts_max: How many there may be.
-        remaining_seconds: Until the deadline.
-        has_other_broker: The next attempt can go to another broker, and at once.
-        patience_seconds: If not: until a broker it can go to may be asked.
+        attempts_max: Maximum number of attempts.
+        remaining_seconds: Time until the deadline.
+        has_other_broker: Whether the next attempt can go to another broker at once.
+        patience_seconds: Otherwise: the time until a possible broker may be tried.
     """
     if attempt >= attempts_max or remaining_seconds <= 0:
         return None
@@ -121,12 +121,12 @@ def next_attempt(
 
 
 def is_brokers_fault(error: ErucaError) -> bool:
-    """Tell whether an error speaks against the broker, and not against the request."""
+    """Tell whether an error is the broker's fault, and not the request's."""
     return isinstance(error, (*_UNREACHED, UnavailableError, InternalError))
 
 
 def was_reached(error: ErucaError) -> bool:
-    """Tell whether anything came back from the broker."""
+    """Tell whether any answer came from the broker."""
     return not isinstance(error, _UNREACHED)
 
 

@@ -923,7 +923,11 @@ async def test_a_number_is_no_queue_to_send_to() -> None:
         ("buffer_bytes_max", 0, "buffer_bytes_max: 0 is not 1 or more"),
         ("compression_threshold_bytes", -1, "compression_threshold_bytes: -1 is not 0 or more"),
         ("retries_max", -1, "retries_max: -1 is not 0 or more"),
-        ("send_timeout_seconds", float("nan"), "send_timeout_seconds: nan is no number of seconds"),
+        (
+            "send_timeout_seconds",
+            float("nan"),
+            "send_timeout_seconds: expected seconds above 0, found nan",
+        ),
     ],
 )
 async def test_a_number_that_means_nothing_is_refused_by_name(

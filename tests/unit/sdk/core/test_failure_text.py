@@ -34,7 +34,7 @@ def test_what_cannot_be_sent_is_written_as_an_escape() -> None:
 
 
 def test_an_exception_that_cannot_be_shown_is_named() -> None:
-    assert text_of_error(UnshowableError()) == "UnshowableError: (it cannot be shown)"
+    assert text_of_error(UnshowableError()) == "UnshowableError: (unprintable)"
 
 
 def test_a_value_that_cannot_be_shown_is_named() -> None:

@@ -36,11 +36,11 @@ class Delivery(msgspec.Struct, frozen=True, eq=False):
     """A message under a lease."""
 
     message: ReceivedMessage
-    attempt: int  # how often it has been handed out, this time included
-    visible_at: datetime  # from then on others may get it, unless the time is extended
-    handle: str  # opaque; its broker knows what it means
+    attempt: int  # deliveries of the message so far, this one included
+    visible_at: datetime  # end of the lease, unless it is extended
+    handle: str  # opaque to clients
     broker_name: str
-    invisible_seconds: float  # as asked for: what extending asks for again
+    invisible_seconds: float  # as requested; the default for extending
     kept_until: float  # as visible_at, by this process's monotonic clock
 
     def __repr__(self) -> str:
@@ -50,10 +50,10 @@ class Delivery(msgspec.Struct, frozen=True, eq=False):
 def delivery_of(
     wire: WireDelivery, broker_name: str, invisible_seconds: float, *, now: float
 ) -> Delivery:
-    """Return a delivery for programs; *now* is the monotonic time when its answer came.
+    """Return a delivery for programs; *now* is the monotonic time of its answer.
 
     Raises:
-        ValueError: The answer makes no sense.
+        ValueError: The answer is invalid.
     """
     queue = MessageQueue(wire.message.topic, broker_name, wire.message.queue_id)
     retried = wire.attempt - 1 - (wire.message.reconsume_times or 0)
@@ -71,15 +71,15 @@ def delivery_of(
 def received_message(
     message: PulledMessage, queue: MessageQueue, retried: int = 0
 ) -> ReceivedMessage:
-    """Return a message of a JSON answer as consumers get it.
+    """Return a message of a JSON answer as consumers receive it.
 
     Args:
-        message: The message of the answer.
-        queue: The queue that the message is in, or belongs to.
+        message: The message in the answer.
+        queue: The message's queue.
         retried: Number of redeliveries that its record does not count.
 
     Raises:
-        ValueError: The answer makes no sense.
+        ValueError: The answer is invalid.
     """
     if message.damage is not None:
         told = f"at log offset {message.log_offset}: {message.damage}"
@@ -126,7 +126,7 @@ def _stored_body(body: PulledBody) -> tuple[bytes, int]:
 
 
 def _known(value: _T | None) -> _T:
-    """Return *value*, which only a damaged message lacks."""
+    """Return *value*; only a damaged message lacks it."""
     if value is None:
         raise ValueError("an undamaged message lacks a field")
     return value

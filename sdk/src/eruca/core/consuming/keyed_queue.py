@@ -1,13 +1,13 @@
-"""One queue of an orderly consumer that keeps order per sharding key, and not beyond.
+"""One queue of an orderly consumer that keeps the order of each sharding key, and no other order.
 
-A message whose handler fails *blocks its key*: that message and all later ones of the key wait, and
-those of other keys go on. When the time is up the key's messages come first, oldest first, until
-none is left; only then does the key flow with the others again. Messages without a sharding key
-count as one key.
+A message whose handler fails *blocks its key*. That message and all later ones of the key wait;
+messages of other keys continue. After the pause the key's messages are handed out first, oldest
+first, until none is left. Only then does the key flow with the others again. Messages without a
+sharding key count as one key.
 
-The offset that may be committed stays at the first blocked message. So a crash, or handing the
-queue over, while a key is blocked repeats messages of other keys that were consumed behind it; how
-many is bounded by what a consumer may hold of a queue.
+The offset that may be committed stays at the first blocked message. So a crash or a hand-over while
+a key is blocked repeats messages of other keys that were consumed after it. Their number is limited
+by the consumer's prefetch limits.
 
 Source: none; RocketMQ suspends the whole queue.
 """
@@ -25,7 +25,7 @@ from eruca.core.consuming.process_queue import M, ProcessQueue
 
 @dataclass(slots=True)
 class _Blocked(Generic[M]):
-    until: float  # infinite while one of its messages is in a handler's hands
+    until: float  # infinite while a handler has one of its messages
     messages: deque[M] = field(default_factory=deque)
 
 
@@ -33,8 +33,8 @@ class KeyedQueue(Generic[M]):
     """The messages of one queue, handed out in order per key; not thread-safe.
 
     Args:
-        held: Which counts them, and says what may be committed.
-        key_of: Tells a message's key.
+        held: Counts the messages, and determines the offset that may be committed.
+        key_of: Returns a message's key.
     """
 
     __slots__ = ("_blocked", "_key_of", "_waiting", "held")
@@ -47,11 +47,11 @@ class KeyedQueue(Generic[M]):
 
     @property
     def blocked_keys(self) -> list[str | None]:
-        """The keys that wait."""
+        """The blocked keys."""
         return list(self._blocked)
 
     def add(self, messages: Sequence[M]) -> None:
-        """Take in what was pulled, after what is there; what is of a blocked key joins it."""
+        """Add pulled messages after the present ones; those of a blocked key wait with it."""
         if not self._blocked:
             self._waiting.extend(messages)
             return
@@ -60,14 +60,14 @@ class KeyedQueue(Generic[M]):
             (self._waiting if blocked is None else blocked.messages).append(message)
 
     def ready_at(self) -> float | None:
-        """Return from when on there is something to take, 0 for now; None: nothing is here."""
+        """Return the time from which a message is available, 0: now; None: there is no message."""
         if self._waiting:
             return 0.0
         due = min((blocked.until for blocked in self._blocked.values()), default=math.inf)
         return due if due < math.inf else None
 
     def take(self, count_max: int, now: float) -> list[M]:
-        """Hand out the next messages: of a blocked key whose time is up, else of all others."""
+        """Hand out the next messages: of a blocked key whose pause is over, else of all others."""
         for blocked in self._blocked.values():
             if blocked.until <= now:
                 blocked.until = math.inf
@@ -75,14 +75,14 @@ class KeyedQueue(Generic[M]):
         return _taken(self._waiting, count_max)
 
     def succeed(self, messages: Sequence[M]) -> int:
-        """Note that messages taken are done with; return their bytes."""
+        """Record that messages are finished; return their bytes."""
         if self._blocked:
             self._go_on(messages)
         return self.held.remove(messages)
 
     def block(self, messages: Sequence[M], until: float) -> None:
-        """Put messages taken back, and have their keys wait."""
-        assert until < math.inf, "its key would never come again"
+        """Put back messages, and block their keys."""
+        assert until < math.inf, "its key would stay blocked for ever"
         by_key: dict[str | None, list[M]] = {}
         for message in messages:
             by_key.setdefault(self._key_of(message), []).append(message)
@@ -96,7 +96,7 @@ class KeyedQueue(Generic[M]):
             self.add(waiting)
 
     def give_back(self, messages: Sequence[M], now: float) -> None:
-        """Put back messages that were taken and never handled."""
+        """Put back messages that were taken and not handled."""
         if not messages:
             return
         blocked = self._blocked.get(self._key_of(messages[0]))

@@ -1,7 +1,7 @@
-"""The filters that users write: tags as a text, or a condition over properties by :func:`sql`.
+"""Users' filters: tags as a text, or a condition over properties made by :func:`sql`.
 
-A condition is compiled where it is written, so a mistake is found there and not when a broker is
-asked; brokers have the last word all the same.
+A condition is compiled where it is written. So a mistake raises an error there, and not at the
+first request to a broker. The broker checks the condition again.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _FIX: Final = 'such as "a || b", or "*"; a condition over properties is eruca.sq
 def sql(condition: str) -> Sql92Filter:
     """Return a filter over messages' properties, such as ``price > 20 AND city = 'Rome'``.
 
-    Properties are texts; compared with a number they are read as one. A message that lacks a
-    property, or whose property is no such number, is not let through by a comparison with it. The
-    tag is the property ``TAGS``. ``matches`` of what is returned tries it on a dict.
+    Properties are texts; a comparison with a number converts them. If a message lacks a property,
+    or its property is not such a number, the comparison does not match. The tag is the property
+    ``TAGS``. To test the filter, call its ``matches`` with a dict.
 
     Raises:
-        FilterSyntaxError: It is no condition; says where, and where possible what to write instead.
+        FilterSyntaxError: The text is invalid; the error has the position and, if possible, a fix.
     """
     return compile_sql92(condition)
 
 
 def subscription_of(filter: Filter | None) -> Subscription:
-    """Return what *filter* subscribes to; None is everything.
+    """Return the subscription of *filter*; None selects everything.
 
     Raises:
-        ValidationError: A text names no tag.
+        ValidationError: A text contains no tag.
     """
     if filter is not None and not isinstance(filter, str | Sql92Filter):
         raise ValidationError(
-            f"filter: {filter!r:.80} is neither a text nor eruca.sql(…)", fix=_FIX
+            f"filter: expected a text or eruca.sql(…), found {filter!r:.80}", fix=_FIX
         )
     if filter is not None and len(_text_of(filter)) > FILTER_SIZE_MAX:
         raise ValidationError(
@@ -59,7 +59,7 @@ def subscription_of(filter: Filter | None) -> Subscription:
 
 
 def filter_type(subscription: Subscription) -> Literal["tag", "sql92"]:
-    """Return what a broker calls the kind of a subscription's expression."""
+    """Return a broker's name for the type of a subscription's expression."""
     return "tag" if subscription.expression_type == TAG_TYPE else "sql92"
 
 

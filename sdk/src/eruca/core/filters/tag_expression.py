@@ -1,9 +1,10 @@
-"""Tag expressions: ``TagA || TagB``, what it subscribes to, and which messages that lets through.
+"""Tag expressions such as ``TagA || TagB``: their parsing, and the messages that they match.
 
-Filtering takes two steps. The broker has only the 32-bit hash of each message's tag in its consume
-queue and passes what *may* match (:meth:`Subscription.matches_code`); whoever hands the message to
-a user compares the tag itself (:meth:`Subscription.matches_tag`), since ``Aa`` and ``BB`` have one
-hash. There is no operator but ``||``; ``*`` is a wildcard only when it stands alone.
+Filtering takes two steps. The broker's consume queue has only the 32-bit hash of each message's
+tag, so the broker passes messages that *may* match (:meth:`Subscription.matches_code`). Then the
+client compares the tag itself (:meth:`Subscription.matches_tag`), because for example ``Aa`` and
+``BB`` have the same hash. ``||`` is the only operator; ``*`` is a wildcard only when it stands
+alone.
 
 Source: RocketMQ 5.3, ``FilterAPI``, ``SubscriptionData``, ``ExpressionMessageFilter``.
 """
@@ -18,11 +19,11 @@ from eruca.contract.hashing import tags_code
 SUBSCRIBE_ALL: Final = "*"
 TAG_TYPE: Final = "TAG"
 _SEPARATOR: Final = "||"
-_TRIMMED: Final = "".join(map(chr, range(0x21)))  # what Java's String.trim takes off
+_TRIMMED: Final = "".join(map(chr, range(0x21)))  # characters that Java's String.trim removes
 
 
 class TagExpressionError(ValueError):
-    """The text subscribes to nothing that could be meant; ``code`` says why, for programs."""
+    """The text is not a meaningful subscription; ``code`` has the reason, for programs."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -33,36 +34,36 @@ class TagExpressionError(ValueError):
 class Subscription:
     """The messages that an expression matches."""
 
-    expression: str  # as given; "*" where everything was meant
+    expression: str  # as given; "*" if it selects everything
     tags: frozenset[str] = frozenset()
     codes: frozenset[int] = frozenset()  # the tags' hashes, signed 32 bits
     expression_type: str = TAG_TYPE
 
     @property
     def tag_codes(self) -> frozenset[int] | None:
-        """The codes a broker lets pass; None where tags decide nothing, an empty set: nothing."""
+        """The codes that a broker passes; None: all codes; an empty set: none."""
         if self.expression == SUBSCRIBE_ALL or self.expression_type != TAG_TYPE:
             return None
         return self.codes
 
     def matches_code(self, code: int) -> bool:
-        """Tell whether a message whose consume-queue entry holds this tags code may match."""
+        """Tell whether a message with this tags code may match."""
         codes = self.tag_codes
         return codes is None or _int32(code) in codes
 
     def matches_tag(self, tag: str | None) -> bool:
-        """Tell whether a message the broker let pass is one that was asked for."""
+        """Tell whether a message that the broker passed really matches."""
         return not self.tags or tag in self.tags
 
 
 def parse_tag_expression(expression: str | None) -> Subscription:
-    """Return what *expression* subscribes to: everything, for None, an empty text and ``*``.
+    """Return the subscription of *expression*: everything for None, an empty text and ``*``.
 
-    Blank parts are dropped. Where only blank parts are left, as of ``" "`` or ``"|| ||"``, the
-    subscription lets nothing through, as RocketMQ has it.
+    Blank parts are dropped. If only blank parts are left, as in ``" "`` or ``"|| ||"``, the
+    subscription matches nothing, as in RocketMQ.
 
     Raises:
-        TagExpressionError: Between its separators *expression* holds nothing at all.
+        TagExpressionError: *expression* has nothing between its separators.
     """
     if not expression or expression == SUBSCRIBE_ALL:
         return Subscription(SUBSCRIBE_ALL)
@@ -74,13 +75,13 @@ def parse_tag_expression(expression: str | None) -> Subscription:
 
 
 def checked_tag_expression(expression: str | None) -> Subscription:
-    """Return what *expression* subscribes to, as :func:`parse_tag_expression` does.
+    """Return the subscription of *expression*, as :func:`parse_tag_expression` does, but stricter.
 
-    RocketMQ takes a single ``|`` for a part of a tag. No message has such a tag, so that a slip of
-    the pen would be a subscription to nothing.
+    RocketMQ takes a single ``|`` as a part of a tag. No message has such a tag, so a typing error
+    would become a subscription to nothing.
 
     Raises:
-        TagExpressionError: It names no tag, or one that no message can have.
+        TagExpressionError: It contains no tag, or one that no message can have.
     """
     subscription = parse_tag_expression(expression)
     if subscription.expression == SUBSCRIBE_ALL:
@@ -95,7 +96,8 @@ def checked_tag_expression(expression: str | None) -> Subscription:
             )
         if not tag.isprintable():
             raise TagExpressionError(
-                "unprintable_tag", f"{expression!r} has a control character, which no tag can hold"
+                "unprintable_tag",
+                f"{expression!r} has a control character, which no tag can contain",
             )
     return subscription
 

@@ -1,1 +1,1 @@
-"""Messages: to send and received, alone and in batches, as objects and as bytes."""
+"""Messages: sent and received, single and in batches, as objects and as bytes."""

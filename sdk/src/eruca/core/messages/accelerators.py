@@ -1,10 +1,10 @@
 """Optional libraries that make the hot path faster (extra ``fast``), and their substitutes.
 
-``crc32``, ``compress`` and ``decompressobj`` are zlib-ng's or the standard library's: the checksums
-are the same, and each unpacks what the other packed. numpy has no stand-in: who asks for it has
-another way. It takes 0.1 s and more to import, for which an event loop must not stand still, and a
-program that sends three messages has no use for it; so a thread imports it when it is first asked
-for, and until then the other way is taken.
+``crc32``, ``compress`` and ``decompressobj`` are zlib-ng's or the standard library's. Their
+checksums are equal, and each decompresses the other's data. numpy has no substitute here: its
+callers have another way. Importing it takes 0.1 s or more, too long for an event loop, and a
+program that sends three messages does not need it. So a thread imports it at the first request, and
+callers use the other way until then.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ except ImportError:
     COMPRESSION_ERRORS: tuple[type[Exception], ...] = (zlib.error,)
 else:
     crc32, compress, decompressobj = zlib_ng.crc32, zlib_ng.compress, zlib_ng.decompressobj
-    # Its stub says that the class is an instance.
+    # Its type stub wrongly declares the class as an instance.
     COMPRESSION_ERRORS = (zlib.error, cast("type[Exception]", zlib_ng.error))
 
 
 def optional_numpy() -> ModuleType | None:
-    """Return numpy; None where it is not installed, or not imported yet."""
+    """Return numpy; None if it is not installed, or not imported yet."""
     loading = loading_numpy()
     return loading.result() if loading.done() else None
 
 
 @cache
 def loading_numpy() -> Future[ModuleType | None]:
-    """Have a thread import numpy, if that has not happened, and return the future of it."""
+    """Import numpy in a thread, if that has not happened; return the future of it."""
     loading: Future[ModuleType | None] = Future()
     if "numpy" in sys.modules:
         loading.set_result(_import_numpy())

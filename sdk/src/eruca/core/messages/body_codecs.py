@@ -1,10 +1,10 @@
-"""The compressions that RocketMQ's clients can write, undone: zlib, LZ4 and Zstandard.
+"""Decompression of RocketMQ's codecs: zlib, LZ4 and Zstandard.
 
-Eruca's own clients write zlib only, but its brokers take what such a client has written. The others
-are undone by pyarrow. Few programs ever meet one; so pyarrow stays optional (extra ``arrow``), and
-is imported when the first body asks.
+Eruca's own clients write only zlib. But its brokers accept messages of RocketMQ's clients, which
+may use the others. pyarrow decompresses those. Few programs need it, so pyarrow is optional (extra
+``arrow``) and imported for the first such body.
 
-A few kilobytes can stand for gigabytes. What unpacks to more than a body may have is refused.
+A few kilobytes can decompress to gigabytes. A body that exceeds the limit is refused.
 
 Source: RocketMQ 5.3, ``CompressorFactory``: zlib, LZ4 frames, Zstandard.
 """
@@ -19,7 +19,7 @@ from eruca.core.messages.accelerators import COMPRESSION_ERRORS, decompressobj
 UNPACKED_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes of one body
 ZLIB: Final = "zlib"
 CODECS: Final = {
-    0: ZLIB,  # written before there was a choice
+    0: ZLIB,  # from versions without a choice
     int(SysFlag.COMPRESSION_ZLIB): ZLIB,
     int(SysFlag.COMPRESSION_LZ4): "lz4",
     int(SysFlag.COMPRESSION_ZSTD): "zstd",
@@ -28,11 +28,11 @@ _PIECE_SIZE: Final = 1024 * 1024
 
 
 def unpacked(stored: bytes, codec: str, size_max: int = UNPACKED_SIZE_MAX) -> bytes:
-    """Return a body as it was before it was compressed.
+    """Return the decompressed body.
 
     Raises:
-        ModuleNotFoundError: It takes pyarrow, which is not installed.
-        ValueError: It does not unpack, or to more than *size_max* bytes.
+        ModuleNotFoundError: pyarrow is required and not installed.
+        ValueError: The body is invalid, or larger than *size_max* bytes.
     """
     if codec == ZLIB:
         return _unpacked_by_zlib(stored, size_max)
@@ -53,9 +53,9 @@ def _unpacked_by_zlib(stored: bytes, size_max: int) -> bytes:
 
 
 def _unpacked_by_arrow(stored: bytes, codec: str, size_max: int) -> bytes:
-    import pyarrow as pa  # 0.2 s and more, which few programs need to spend
+    import pyarrow as pa  # takes 0.2 s or more, and few programs need it
 
-    if not stored:  # which Arrow takes for a whole stream of nothing
+    if not stored:  # Arrow accepts it as a complete empty stream
         raise ValueError("its end is missing")
     pieces: list[bytes] = []
     size = 0

@@ -1,14 +1,14 @@
-"""Delayed delivery: the fixed delay levels, arbitrary times, and where a delayed message waits.
+"""Delayed delivery: fixed delay levels, arbitrary times, and the place of a delayed message.
 
-A message with a delay level waits in the schedule topic, in the level's own queue; one with a
-delivery time of its own waits in the timer topic. Either way its real topic and queue are put into
-properties, from which the broker restores them when the time has come.
+A message with a delay level waits in the schedule topic, in the level's queue. A message with its
+own delivery time waits in the timer topic. Its real topic and queue are stored in properties. The
+broker restores them at the delivery time.
 
-A level wins over a time. Among the timer properties, seconds win over milliseconds, and both over
-an absolute time. A time that has passed delays nothing.
+A level takes precedence over a time. Among the timer properties, seconds take precedence over
+milliseconds, and both over an absolute time. A time in the past causes no delay.
 
 Source: RocketMQ 5.3, ``ScheduleMessageService``, ``HookUtils.handleScheduleMessage``. Numbers are
-read and overflow as Java's ``long`` does.
+parsed and overflow like Java's ``long``.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ TIMER_UNITS: Final = (
     (TIMER_DELAY_MS, 1, True),
     (TIMER_DELIVER_MS, 1, False),
 )
-"""Timer properties: name, ms of the unit, whether it counts from now. The first there is wins."""
+"""Timer properties: name, unit in ms, whether it counts from now. The first one present wins."""
 UNKNOWN_LEVEL_DELAY_MS: Final = 1_000  # of a level that is not in the table
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 
 
 class DelayLevelsError(ValueError):
-    """A list of levels cannot be read; it keeps what was read before the item that is wrong."""
+    """A list of levels is invalid; the error has the levels before the invalid item."""
 
     def __init__(self, text: str, item: str, delays_ms: tuple[int, ...]) -> None:
         super().__init__(f"{item!r} in {text!r} is not a number and one of s, m, h and d")
@@ -50,7 +50,7 @@ class DelayLevelsError(ValueError):
 
 
 class TimerError(ValueError):
-    """A timer property holds no number, or a time beyond what may be waited for."""
+    """A timer property is not a number, or its time is beyond the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,15 @@ class DelayLevels:
 
     @classmethod
     def parse(cls, text: str) -> DelayLevels:
-        """Return the levels in *text*: numbers with a unit, one blank between two.
+        """Return the levels in *text*: numbers with a unit, separated by one blank.
 
         Raises:
-            DelayLevelsError: An item is neither.
+            DelayLevelsError: An item is invalid.
         """
         delays: tuple[int, ...] = ()
         items = text.split(" ")
         while len(items) > 1 and not items[-1]:
-            items.pop()  # blanks at the end do not count
+            items.pop()  # trailing blanks do not count
         if items == [""] and text:
             items = []
         for item in items:
@@ -85,7 +85,7 @@ class DelayLevels:
         return len(self.delays_ms)
 
     def deliver_at_ms(self, level: int, stored_at_ms: int) -> int:
-        """Return when a message stored at a level is due."""
+        """Return the delivery time of a message with this level and store time."""
         is_known = 1 <= level <= self.max_level
         return stored_at_ms + (self.delays_ms[level - 1] if is_known else UNKNOWN_LEVEL_DELAY_MS)
 
@@ -105,18 +105,18 @@ class Placement:
     topic: str
     queue_id: int
     level: int
-    real_topic: str | None = None  # None: it is not delayed, and stored where it belongs
+    real_topic: str | None = None  # None: it is not delayed, and stored in its own topic
     real_queue_id: int | None = None
-    timer_out_ms: int | None = None  # when the timer lets it go
+    timer_out_ms: int | None = None  # when the timer delivers it
 
 
 def queue_of_level(level: int) -> int:
-    """Return the queue of the schedule topic that holds a level."""
+    """Return the schedule topic's queue for a level."""
     return level - 1
 
 
 def level_of_queue(queue_id: int) -> int:
-    """Return the level that a queue of the schedule topic holds."""
+    """Return the level of a queue of the schedule topic."""
     return queue_id + 1
 
 
@@ -131,12 +131,12 @@ def place(
     now_ms: int,
     limits: TimerLimits,
 ) -> Placement:
-    """Return where a message to *topic* is stored now.
+    """Return the topic and queue that store a message to *topic* now.
 
-    A half message and a rollback are not delayed; what a commit makes visible is.
+    A half message and a rollback are not delayed. A committed message is.
 
     Raises:
-        TimerError: Its time cannot be read, or is too far ahead.
+        TimerError: The time is invalid, or too far ahead.
     """
     as_it_is = Placement(topic, queue_id, level)
     if sys_flag & SysFlag.ROLLBACK not in (0, SysFlag.COMMIT):
@@ -145,7 +145,7 @@ def place(
         held = min(level, levels.max_level)
         return Placement(SCHEDULE_TOPIC, queue_of_level(held), held, topic, queue_id)
     if topic == TIMER_TOPIC or TIMER_OUT_MS in properties:
-        return as_it_is  # it has been in the timer already
+        return as_it_is  # it has already been in the timer
     deliver_ms = _deliver_ms(properties, now_ms)
     if deliver_ms is None:
         return as_it_is
@@ -155,7 +155,7 @@ def place(
         return as_it_is
     if deliver_ms - now_ms > limits.max_delay_seconds * 1_000:
         raise TimerError(f"a delivery time may be {limits.max_delay_seconds} seconds ahead")
-    # Down to a tick, and an exact tick to the one before: the timer lets go after the tick.
+    # Down to a tick, and an exact tick to the one before: the timer delivers after the tick.
     out_ms = (deliver_ms - 1) // limits.precision_ms * limits.precision_ms
     return Placement(TIMER_TOPIC, 0, level, topic, queue_id, out_ms)
 
@@ -166,13 +166,13 @@ def _deliver_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
         if text is not None:
             number = _java_long(text)
             if number is None:
-                raise TimerError(f"property {name} is {text!r}, which is no number")
+                raise TimerError(f"property {name}: expected a number, found {text!r}")
             return _int64(is_from_now * now_ms + number * unit_ms)
     return None
 
 
 def _java_long(text: str) -> int | None:
-    """Return what ``Long.parseLong`` reads: a sign, digits, 64 bits; None where it would throw."""
+    """Parse a number like ``Long.parseLong``: sign, digits, 64 bits; None where it throws."""
     if not _INTEGER.fullmatch(text) or len(text) > 1_000:
         return None
     number = int(text)

@@ -1,6 +1,6 @@
-"""Bodies that were sent as JSON, on their way out: whether the stored bytes are still JSON.
+"""Bodies that were sent as JSON: check on the way out whether the stored bytes are JSON.
 
-A producer of records may say of any body that it is JSON.
+A producer of records may mark any body as JSON.
 
 Source: RFC 8259.
 """
@@ -15,7 +15,7 @@ _VALUE: Final = msgspec.json.Decoder(msgspec.Raw)
 
 
 def json_text(body: bytes) -> msgspec.Raw | None:
-    """Return *body* as it stands in a JSON document; None: it is no JSON."""
+    """Return *body* for embedding in a JSON document; None if it is not JSON."""
     try:
         body.decode()
         return _VALUE.decode(body)
@@ -24,9 +24,9 @@ def json_text(body: bytes) -> msgspec.Raw | None:
 
 
 def json_line(body: bytes) -> msgspec.Raw | None:
-    """Return *body* as it stands in a line of NDJSON; None: it is no JSON.
+    """Return *body* for a line of NDJSON; None if it is not JSON.
 
-    Line breaks are white space between JSON's tokens; within its texts they are escaped.
+    Line breaks are white space between JSON's tokens; in its texts they are escaped.
     """
     text = json_text(body)
     if text is None or (b"\n" not in body and b"\r" not in body):

@@ -1,8 +1,8 @@
-"""Messages as JSON: the form in which those go that are delivered later, and half messages.
+"""Messages as JSON: the form of delayed messages and half messages.
 
-The hot form, records, has no room for what a broker does with a message before it is delivered.
-Bodies go as base64, whose size is known beforehand. A body that was made of a JSON value goes as
-that value: so the broker knows that it is JSON, and so do its readers.
+The hot form, records, has no fields for what a broker does before the delivery. Bodies are sent as
+base64, whose size is known in advance. A body that was made from a JSON value is sent as that
+value. So the broker and the readers know that it is JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def json_batch(messages: Sequence[Message], message_ids: Sequence[str]) -> bytes
 
 
 def new_message(message: Message, message_id: str) -> NewMessage:
-    """Return *message* as the JSON contract has it, under that id."""
+    """Return *message* in the JSON contract's form, with that id."""
     return NewMessage(
         body=_body(message),
         tag=message.tag,

@@ -1,7 +1,8 @@
-"""A stretch of a broker's log, as the feed sends it: records back to back, read when looked at.
+"""A stretch of a broker's log from the log feed: consecutive records, decoded on access.
 
-A :class:`LogBlock` is such a stretch as a whole, for those who read many records in one step; its
-:class:`LogRecord` objects are made when they are asked for, and decoded when looked into.
+A :class:`LogBlock` is the whole stretch, for readers that process many records in one step. It
+creates :class:`LogRecord` objects when it is iterated, and they are decoded at the first access to
+a field.
 
 Source: RocketMQ 5.3, ``CommitLog``; the feed is ours.
 """
@@ -30,11 +31,11 @@ from eruca.contract.records import (
 _SIZE_AND_MAGIC = struct.Struct(">iI")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
-MAGIC_END: Final = 7  # where the last byte of a record's magic lies: it tells the versions apart
+MAGIC_END: Final = 7  # index of the last byte of a record's magic, which distinguishes the versions
 
 
 class LogRecord(Struct, gc=False, frozen=True):
-    """A record of a broker's log, with the bytes it lies in."""
+    """A record of a broker's log, with its bytes."""
 
     broker_name: str
     log_offset: int
@@ -44,25 +45,25 @@ class LogRecord(Struct, gc=False, frozen=True):
 
     @property
     def next_offset(self) -> int:
-        """The log offset right behind it: where to follow on from, once it is dealt with."""
+        """The log offset after the record: store it when the record is processed."""
         return self.log_offset + self.size
 
     @property
     def raw(self) -> bytes:
-        """Its bytes, as the log holds them."""
+        """Its bytes, as in the log."""
         return bytes(self._records[self._start : self._start + self.size])
 
     @property
     def topic(self) -> str:
-        """The topic it is in; for telling what is worth decoding.
+        """The record's topic; cheaper than decoding the record.
 
         Raises:
-            DamagedRecordError: It is not a sound record.
+            DamagedRecordError: The record is damaged.
         """
         try:
             return self._topic()
         except (struct.error, UnicodeDecodeError) as error:
-            raise DamagedRecordError(f"no topic can be read: {error}") from error
+            raise DamagedRecordError(f"its topic is unreadable: {error}") from error
 
     def _topic(self) -> str:
         start = self._start
@@ -73,7 +74,7 @@ class LogRecord(Struct, gc=False, frozen=True):
         head_size = 1 if self._records[start + MAGIC_END] == MAGIC_V1 & 0xFF else 2
         size = int.from_bytes(self._records[at : at + head_size], "big")
         if not start < at <= start + self.size - head_size - size:
-            raise DamagedRecordError("its topic does not lie within it")
+            raise DamagedRecordError("its topic is outside the record")
         return str(self._records[at + head_size : at + head_size + size], "utf-8")
 
     def __repr__(self) -> str:
@@ -83,29 +84,29 @@ class LogRecord(Struct, gc=False, frozen=True):
         """Return its fields.
 
         Raises:
-            DamagedRecordError: It is not a sound record.
+            DamagedRecordError: The record is damaged.
         """
         return decode_record(self._records, self._start, check_crc=check_crc)
 
 
 class LogBlock(Struct, gc=False, frozen=True):
-    """Content of one answer of a broker's log feed: whole records, in order.
+    """The content of one answer of a broker's log feed: complete records, in order.
 
-    Those that the broker found damaged are not among them.
+    Records that the broker found damaged are excluded.
     """
 
     broker_name: str
-    from_offset: int  # where it was read from
-    next_offset: int  # where to read on; everything before it is in this block or earlier ones
-    end_offset: int  # where the log ended then
+    from_offset: int  # start of the read
+    next_offset: int  # where to continue; everything before it is in this block or earlier ones
+    end_offset: int  # the log's end at that time
     data: bytes  # the records
-    damaged: Mapping[int, bytes] = {}  # those that are left out, as they lie, by their log offsets
+    damaged: Mapping[int, bytes] = {}  # the excluded records, as stored, by log offset
 
     def records(self) -> Iterator[LogRecord]:
         """Yield its records, in order.
 
         Raises:
-            DamagedRecordError: The bytes are not records back to back.
+            DamagedRecordError: The bytes are not consecutive records.
         """
         return split_log_block(self.broker_name, self.data)
 
@@ -119,15 +120,15 @@ class LogBlock(Struct, gc=False, frozen=True):
 def sound_records(
     data: bytes, from_offset: int, damaged_offsets: str
 ) -> tuple[bytes, dict[int, bytes]]:
-    """Return the records of an answer of the feed that are sound, and the others by log offset.
+    """Return the undamaged records of an answer of the feed, and the damaged ones by log offset.
 
     Args:
-        data: Its body.
-        from_offset: Where it begins.
-        damaged_offsets: What its header DAMAGED_OFFSETS_HEADER says; nothing: that all are sound.
+        data: The answer's body.
+        from_offset: Its log offset.
+        damaged_offsets: The header DAMAGED_OFFSETS_HEADER; empty: all records are undamaged.
 
     Raises:
-        ValueError: The header says no offsets, or others than those of the body.
+        ValueError: The header is invalid, or its offsets are not in the body.
     """
     if not damaged_offsets:
         return data, {}
@@ -137,7 +138,7 @@ def sound_records(
         start = log_offset - from_offset
         (size,) = _I32.unpack(data[start : start + _I32.size].ljust(_I32.size, b"\0"))
         if not position <= start or size < RECORD_SIZE_MIN:
-            raise ValueError(f"no record lies at the log offset {log_offset} of the answer")
+            raise ValueError(f"no record starts at the log offset {log_offset} of the answer")
         pieces.append(data[position:start])
         position = start + size
         damaged[log_offset] = data[start:position]
@@ -148,7 +149,7 @@ def split_log_block(broker_name: str, block: Buffer) -> Iterator[LogRecord]:
     """Yield the records in *block*, in order, without the blanks at the ends of segments.
 
     Raises:
-        DamagedRecordError: The bytes are not records back to back.
+        DamagedRecordError: The bytes are not consecutive records.
     """
     position, end = 0, len(block)
     while position < end:

@@ -1,15 +1,16 @@
-"""A message to send: checked when it is made, read-only afterwards.
+"""A message to send: checked when it is created, read-only afterwards.
 
-Whatever a broker would refuse is refused here, where the line that made the mistake is still on
-the stack; what a field may be is said in :mod:`eruca.core.messages.message_fields`.
+The constructor refuses every value that a broker would refuse, so the traceback contains the line
+with the mistake. :mod:`eruca.core.messages.message_fields` has the rules of each field.
 
-The text of the properties has the order TAGS, KEYS, UNIQ_KEY, others: the first three are what a
-broker indexes, and it finds them fastest there. UNIQ_KEY's value is known when the message is sent.
+The text of the properties has the order TAGS, KEYS, UNIQ_KEY, others. A broker indexes the first
+three, and finds them fastest at the beginning. The value of UNIQ_KEY is known when the message is
+sent.
 
-Most messages are *plain*: a body of moderate size, at most one short key in ASCII, a topic and a
-tag that have been seen before, and nothing else. One look tells so when such a message is made; its
-text is put together when its batch is, for all messages at once. The others are checked field by
-field, and keep their text. A message that is to be delivered later is never plain.
+Most messages are *plain*: a body of moderate size, at most one short key in ASCII, a known topic
+and tag, and no other field. One check at creation detects this. The text of plain messages is built
+with their batch, for all messages at once. Other messages are checked field by field, and store
+their text. A delayed message is never plain.
 
 Source: RocketMQ 5.3, ``Message``.
 """
@@ -49,14 +50,14 @@ from eruca.core.messages.message_fields import (
 
 PLAIN_TEXT_SIZE_MAX: Final = 64  # characters of a plain message's key, and of its tag
 PLAIN_BODY_SIZE_MAX: Final = 64 * 1024  # bytes
-_RECORD_ROOM: Final = 212  # bytes left for a record's fields, checksum, and an id made later
-_PLAIN_ROOM: Final = _RECORD_ROOM + V1_TOPIC_SIZE_MAX + 2 * PLAIN_TEXT_SIZE_MAX  # but the body
+_RECORD_ROOM: Final = 212  # bytes reserved for a record's fields, checksum, and generated id
+_PLAIN_ROOM: Final = _RECORD_ROOM + V1_TOPIC_SIZE_MAX + 2 * PLAIN_TEXT_SIZE_MAX  # without the body
 _UNIQ_KEY_NAME: Final = f"{UNIQ_KEY}{NAME_SEPARATOR}"
 BEFORE_ID: Final = f"{PROPERTY_SEPARATOR}{_UNIQ_KEY_NAME}"  # between a key and the unique id
 _JSON_MARK: Final = f"{BODY_FORMAT}{NAME_SEPARATOR}{JSON_FORMAT}{PROPERTY_SEPARATOR}"
-_KNOWN_MAX: Final = 4_096  # topics, and tags, that are remembered as sound
+_KNOWN_MAX: Final = 4_096  # topics, and tags, that are remembered as valid
 
-# What plain messages may have; only ever added to, so threads may share them.
+# Valid in plain messages; entries are only added, so threads may share them.
 _plain_topics: set[str] = set()
 _plain_tags: set[str | None] = {None}
 
@@ -66,12 +67,12 @@ class PropertiesText(msgspec.Struct, gc=False, frozen=True):
 
     head: str
     tail: str
-    record_size: int  # bytes, by estimate, of all the record
+    record_size: int  # bytes of the whole record, estimated
     is_delayed: bool = False  # whether the message is delivered later
 
 
 class _Details(msgspec.Struct, frozen=True, gc=False, eq=False, kw_only=True):
-    """Optional fields of a message, as passed by the program until they are checked."""
+    """Optional fields of a message, as the program passes them, until they are checked."""
 
     keys: tuple[str, ...] = ()
     tag: str | None = None
@@ -82,11 +83,11 @@ class _Details(msgspec.Struct, frozen=True, gc=False, eq=False, kw_only=True):
     deliver_at: datetime | None = None
     delay_seconds: float | None = None
     delay_level: int | None = None
-    _text: PropertiesText | None = None  # of a message that is not plain
-    _is_json: bool = False  # whether the body was made of a JSON value
+    _text: PropertiesText | None = None  # None for a plain message
+    _is_json: bool = False  # whether the body was made from a JSON value
 
 
-# The field itself: by its name a message hands out a copy.
+# The field itself: the attribute with its name returns a copy.
 _properties_field: Final[Any] = _Details.properties
 _given_properties: Final = _properties_field.__get__
 
@@ -95,31 +96,31 @@ class Message(_Details, frozen=True, gc=False, eq=False):
     """A message to send; its attributes are read-only.
 
     Args:
-        topic: Where to.
-        body: Bytes as they are, or text, which is stored as UTF-8; see :meth:`json` for values.
-        keys: What to find it by later, as RocketMQ's KEYS: one key or several, none with a blank.
-        tag: What consumers filter by; one at most.
+        topic: The target topic.
+        body: Bytes, or text, which is stored as UTF-8; see :meth:`json` for other values.
+        keys: Words to find it by, RocketMQ's KEYS: one key or several, without blanks.
+        tag: A word that consumers filter by; at most one.
         properties: The application's own names and values.
-        sharding_key: Messages of one key go to one queue, and so stay in order.
-        message_id: The unique id; one is made where it is None.
-        flag: A 32-bit number of the application's own.
-        deliver_at: When it is delivered, to the millisecond; a time that has passed delays nothing.
-        delay_seconds: How long after it has been stored, by the broker's clock; instead of a time.
-        delay_level: The same by one of RocketMQ's 18 levels, 1 second to 2 hours; instead of both.
+        sharding_key: Messages with the same one go to one queue, and so stay in order.
+        message_id: The unique id; None: it is generated.
+        flag: A 32-bit number of the application.
+        deliver_at: Delivery time, to the millisecond; a time in the past causes no delay.
+        delay_seconds: Delay after storing, by the broker's clock; excludes *deliver_at*.
+        delay_level: One of RocketMQ's 18 delay levels, 1 second to 2 hours; excludes the other two.
 
     Raises:
         ValidationError: A value is not allowed.
-        SystemTopicError: The topic is the system's: the broker alone writes there.
+        SystemTopicError: The topic is a system topic: only the broker writes to it.
         TooLargeError: The body or the properties exceed their limit.
 
     ``msgspec.structs.replace`` makes a changed copy, and checks it with msgspec 0.21 or later.
-    An earlier msgspec copies without checking: make a new message there.
+    Earlier versions copy without checking: create a new message there.
     """
 
     topic: str
     body: bytes
 
-    if TYPE_CHECKING:  # more is taken than is kept
+    if TYPE_CHECKING:  # it accepts more types than it stores
 
         def __init__(
             self,
@@ -142,11 +143,11 @@ class Message(_Details, frozen=True, gc=False, eq=False):
             if self._is_plain():
                 return
         except TypeError:
-            pass  # a topic or a tag that cannot be looked up is no text: said below
+            pass  # an unhashable topic or tag is not a text: reported below
         self._check()
 
     def _is_plain(self) -> bool:
-        """Tell whether this is one of many alike, whose fields need no closer look."""
+        """Tell whether this is a plain message, whose fields need no further check."""
         keys: object = self.keys
         body = self.body
         if (
@@ -162,7 +163,7 @@ class Message(_Details, frozen=True, gc=False, eq=False):
             and self.delay_seconds is None
             and self.delay_level is None
             and not self._is_json
-            and self._text is None  # else it is made of another, by msgspec.structs.replace
+            and self._text is None  # else it is a copy by msgspec.structs.replace
         ):
             if keys == ():
                 return True
@@ -178,7 +179,7 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         return False
 
     def _check(self) -> None:
-        """Check field by field, and bring everything into the form that is kept."""
+        """Check field by field, and convert the fields to their stored form."""
         topic, tag = self.topic, self.tag
         check_destination(topic)
         body = checked_body(self.body)
@@ -195,7 +196,7 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         is_delayed = checked_delay(self.deliver_at, self.delay_seconds, self.delay_level)
         text_size = len(head) + len(tail) + len(self.message_id or "")
         if not (head.isascii() and tail.isascii()):
-            text_size *= 4  # bytes a character may take
+            text_size *= 4  # maximum bytes of a character
         size = len(body) + text_size + len(topic) + _RECORD_ROOM
         if size > PROPERTIES_SIZE_MAX:
             check_sizes(body, head + tail, self.message_id)
@@ -235,8 +236,8 @@ class Message(_Details, frozen=True, gc=False, eq=False):
     ) -> Self:
         """Return a message whose body is *value* as JSON.
 
-        *value* is anything msgspec encodes (dicts, lists, dataclasses, Structs, datetimes …) or a
-        pydantic model. Who reads the message over HTTP gets the value, and no text.
+        *value* is any value that msgspec encodes (dicts, lists, dataclasses, Structs, datetimes …)
+        or a pydantic model. Readers over HTTP get the value, not a text.
         """
         to_json = getattr(value, "model_dump_json", None)
         body = to_json() if callable(to_json) else msgspec.json.encode(value)
@@ -262,7 +263,7 @@ class Message(_Details, frozen=True, gc=False, eq=False):
 
     @property
     def is_json(self) -> bool:
-        """True if the body was made of a JSON value, by :meth:`json`."""
+        """True if the body was made from a JSON value, by :meth:`json`."""
         return self._is_json
 
     @property
@@ -282,7 +283,7 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         return f"{head}{_UNIQ_KEY_NAME}{message_id}{PROPERTY_SEPARATOR}"
 
     def size_estimate(self) -> int:
-        """Return about how many bytes it takes in a batch; no fewer than it does."""
+        """Return the estimated bytes in a batch; at least the actual number."""
         text = self._text
         return len(self.body) + _PLAIN_ROOM if text is None else text.record_size
 
@@ -306,7 +307,7 @@ class Message(_Details, frozen=True, gc=False, eq=False):
 
 
 def size_estimates(messages: Iterable[Message]) -> list[int]:
-    """Return the estimate of each; the same as asking each, and faster."""
+    """Return the estimate of each message; faster than single calls."""
     return [
         len(message.body) + _PLAIN_ROOM if (text := message._text) is None else text.record_size
         for message in messages
@@ -314,13 +315,13 @@ def size_estimates(messages: Iterable[Message]) -> list[int]:
 
 
 def any_delayed(messages: Iterable[Message]) -> bool:
-    """Tell whether one of *messages* is to be delivered later."""
+    """Tell whether one of *messages* is delayed."""
     texts = [text for message in messages if (text := message._text) is not None]
     return any(text.is_delayed for text in texts)
 
 
 def _remember(topic: str, tag: str | None) -> None:
-    """Let messages of this topic, and with this tag, be plain."""
+    """Allow messages with this topic and this tag to be plain."""
     if len(topic) <= V1_TOPIC_SIZE_MAX and len(_plain_topics) < _KNOWN_MAX:
         _plain_topics.add(topic)
     is_plain = tag is None or (len(tag) <= PLAIN_TEXT_SIZE_MAX and tag.isascii())

@@ -1,7 +1,7 @@
-"""The fields of a message to send: what each may be, and its stored text.
+"""The fields of a message to send: their rules, and their stored text.
 
-An error names the field, the value and what to do. No text of a property holds U+0001 or U+0002,
-which part properties in a record.
+An error names the field, the value and the fix. No property text contains U+0001 or U+0002, because
+these separate properties in a record.
 
 Source: RocketMQ 5.3, ``Validators``, ``MessageConst``.
 """
@@ -41,14 +41,16 @@ from eruca.contract.properties import (
 )
 
 KEYS_NAME: Final = f"{KEYS}{NAME_SEPARATOR}"
-_ID_ROOM: Final = 64  # bytes left for an id that is made when the message is sent
-_VALUE_SHOWN: Final = 60  # characters of a wrong value that an error repeats
+_ID_ROOM: Final = 64  # bytes reserved for an id that is generated when the message is sent
+_VALUE_SHOWN: Final = 60  # characters of an invalid value that an error quotes
 
 
 def check_destination(topic: str) -> None:
-    """Raise what keeps a client from sending to *topic*."""
+    """Raise an error if a client must not send to *topic*."""
     if not isinstance(topic, str):
-        raise ValidationError(f"topic: {_shown(topic)} is not a text", fix="give the topic's name")
+        raise ValidationError(
+            f"topic: expected a text, found {_shown(topic)}", fix="give the topic's name"
+        )
     _check_destination(topic)
 
 
@@ -62,11 +64,11 @@ def _check_destination(topic: str) -> None:
             fix=names.TOPIC_NAME_FIX,
         )
     if names.is_system_topic(topic):
-        raise SystemTopicError(f"topic {topic!r} belongs to the system")
+        raise SystemTopicError(f"topic {topic!r} is a system topic")
 
 
 def checked_body(body: object) -> bytes:
-    """Return a body as it is stored."""
+    """Return a body in its stored form."""
     if isinstance(body, str):
         try:
             data = body.encode()
@@ -79,32 +81,35 @@ def checked_body(body: object) -> bytes:
         data = bytes(body)
     else:
         raise ValidationError(
-            f"body: {type(body).__name__} is neither bytes nor text",
+            f"body: expected bytes or text, found {type(body).__name__}",
             fix="use Message.json for other values",
         )
     if not data:
         raise ValidationError(
-            "body: it is empty", fix="say something, if only a single byte; RocketMQ refuses it"
+            "body: expected at least one byte, found none",
+            fix="send at least one byte, because RocketMQ refuses an empty body",
         )
     return data
 
 
 def checked_keys(keys: object) -> tuple[str, ...]:
-    """Return keys that were given as one, or as several."""
+    """Return the keys, which may be given as one text or as several."""
     several: tuple[object, ...]
     if isinstance(keys, str):
-        several = (keys,)  # or each of its letters would be a key
+        several = (keys,)  # otherwise each of its letters would be a key
     elif isinstance(keys, Iterable):
         several = tuple(keys)
     else:
-        raise ValidationError(f"keys: {_shown(keys)} is no list of keys", fix='such as ["id-7"]')
+        raise ValidationError(
+            f"keys: expected a list of keys, found {_shown(keys)}", fix='use keys such as ["id-7"]'
+        )
     checked: list[str] = []
     for key in several:
-        # No control character or other blank is printable, and no lone surrogate either.
+        # isprintable() also excludes control characters, other blanks and lone surrogates.
         if not isinstance(key, str) or not key or " " in key or not key.isprintable():
             raise ValidationError(
-                f"keys: {_shown(key)} is not a key",
-                fix="a key is a text of at least one character, without blanks",
+                f"keys: expected a text without blanks, found {_shown(key)}",
+                fix="use a text of at least one character, without blanks",
             )
         _check_size("keys", key)
         checked.append(key)
@@ -115,27 +120,27 @@ def checked_properties(properties: Mapping[str, str]) -> Mapping[str, str]:
     """Return a copy of the application's own properties."""
     if not isinstance(properties, Mapping):
         raise ValidationError(
-            f"properties: {_shown(properties)} is no mapping of texts",
-            fix='such as {"city": "Rome"}',
+            f"properties: expected a mapping of texts, found {_shown(properties)}",
+            fix='use properties such as {"city": "Rome"}',
         )
     if len(properties) > USER_PROPERTY_COUNT_MAX:
         raise ValidationError(
-            f"properties: {len(properties)} of them exceed the {USER_PROPERTY_COUNT_MAX} allowed"
+            f"properties: expected at most {USER_PROPERTY_COUNT_MAX}, found {len(properties)}"
         )
     checked = dict(properties)
     for name, value in checked.items():
         _check_text(name, "properties: name", "give it a plain name")
         if name in RESERVED:
             raise ValidationError(
-                f"properties: {name!r} has a meaning of its own and cannot be set",
+                f"properties: the name {name!r} is reserved",
                 fix="choose another name; tag, keys and sharding_key are arguments of Message",
             )
-        _check_text(value, f"properties: {name}", "write it as a text, or leave it out")
+        _check_text(value, f"properties: {name}", "convert it to a text, or omit it")
     return checked
 
 
 def head_of_tag(tag: str) -> str:
-    """Return the stored text of a tag, which properties begin with."""
+    """Return the stored text of a tag, which is the first property."""
     if not isinstance(tag, str):
         _check_text(tag, "tag", "use a short word, or None")
     return _head_of_tag(tag)
@@ -146,8 +151,8 @@ def _head_of_tag(tag: str) -> str:
     _check_text(tag, "tag", "use a short word, or None")
     if "|" in tag or tag != tag.strip() or not tag.isprintable():
         raise ValidationError(
-            f"tag: {_shown(tag)} holds a |, a control character or a blank at an end",
-            fix="no filter could ask for it: use a plain word, one tag per message",
+            f"tag: {_shown(tag)} contains a |, a control character or a blank at an end",
+            fix="no filter could select it: use a plain word, one tag per message",
         )
     _check_size("tag", tag)
     return f"{TAGS}{NAME_SEPARATOR}{tag}{PROPERTY_SEPARATOR}"
@@ -161,10 +166,10 @@ def keys_text(keys: tuple[str, ...]) -> str:
 
 
 def tail_text(sharding_key: str | None, properties: Mapping[str, str]) -> str:
-    """Return the stored text of what comes behind the unique id."""
+    """Return the stored text of the properties after the unique id."""
     text = ""
     if sharding_key is not None:
-        _check_text(sharding_key, "sharding_key", "or leave it out")
+        _check_text(sharding_key, "sharding_key", "or omit it")
         text = f"{SHARDING_KEY}{NAME_SEPARATOR}{sharding_key}{PROPERTY_SEPARATOR}"
     for name, value in properties.items():
         text += f"{name}{NAME_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
@@ -172,29 +177,29 @@ def tail_text(sharding_key: str | None, properties: Mapping[str, str]) -> str:
 
 
 def check_message_id(message_id: str) -> None:
-    """Raise ValidationError where *message_id* can be no unique id."""
-    _check_text(message_id, "message_id", "or leave it out")
+    """Raise ValidationError if *message_id* is invalid as a unique id."""
+    _check_text(message_id, "message_id", "or omit it")
     if len(message_id) > MESSAGE_ID_SIZE_MAX or message_id.split() != [message_id]:
         raise ValidationError(
-            f"message_id: {_shown(message_id)} holds a blank or more than"
+            f"message_id: {_shown(message_id)} contains a blank or more than"
             f" {MESSAGE_ID_SIZE_MAX} characters"
         )
-    if not message_id.strip("."):  # in a URL's path it would mean another place
+    if not message_id.strip("."):  # in a URL's path it would mean another path
         raise ValidationError(
-            f"message_id: {_shown(message_id)} is dots alone", fix="add a letter or a digit"
+            f"message_id: {_shown(message_id)} consists of dots only", fix="add a letter or a digit"
         )
 
 
 def check_flag(flag: int) -> None:
-    """Raise ValidationError where *flag* does not fit into a record."""
+    """Raise ValidationError if *flag* does not fit into a record."""
     if not isinstance(flag, int) or not -(2**31) <= flag < 2**31:
-        raise ValidationError(f"flag: {_shown(flag)} is not a signed 32-bit number")
+        raise ValidationError(f"flag: expected a signed 32-bit number, found {_shown(flag)}")
 
 
 def checked_delay(
     deliver_at: datetime | None, delay_seconds: float | None, delay_level: int | None
 ) -> bool:
-    """Return whether a delivery is to be later, if it is said in one way and a sound one."""
+    """Return whether a delivery is delayed; raise ValidationError for an invalid delay."""
     given = {"deliver_at": deliver_at, "delay_seconds": delay_seconds, "delay_level": delay_level}
     ways = [name for name, value in given.items() if value is not None]
     if not ways:
@@ -205,54 +210,54 @@ def checked_delay(
         not isinstance(deliver_at, datetime) or deliver_at.tzinfo is None
     ):
         raise ValidationError(
-            f"deliver_at: {_shown(deliver_at)} is no time with a zone",
-            fix="such as datetime.now(UTC) + timedelta(minutes=30)",
+            f"deliver_at: expected a time with a time zone, found {_shown(deliver_at)}",
+            fix="use a time such as datetime.now(UTC) + timedelta(minutes=30)",
         )
     if delay_seconds is not None and not (
         isinstance(delay_seconds, (int, float)) and 0 <= delay_seconds <= DELAY_SECONDS_MAX
     ):
         raise ValidationError(
-            f"delay_seconds: {_shown(delay_seconds)} is not within 0 to {DELAY_SECONDS_MAX:.0f}"
+            f"delay_seconds: expected 0 to {DELAY_SECONDS_MAX:.0f}, found {_shown(delay_seconds)}"
         )
     if delay_level is not None and not (
         isinstance(delay_level, int) and 1 <= delay_level <= DELAY_LEVEL_MAX
     ):
         raise ValidationError(
-            f"delay_level: {_shown(delay_level)} is not within 1 to {DELAY_LEVEL_MAX}"
+            f"delay_level: expected 1 to {DELAY_LEVEL_MAX}, found {_shown(delay_level)}"
         )
     return True
 
 
 def check_sizes(body: bytes, text: str, message_id: str | None) -> None:
-    """Raise TooLargeError where a body, or *text*, that of all properties but the id, is."""
+    """Raise TooLargeError if the body or *text*, all properties except the id, is too large."""
     if len(body) > BODY_SIZE_MAX:
         raise TooLargeError(
-            f"body: {len(body)} bytes exceed the {BODY_SIZE_MAX} of one message",
-            fix="split it, or store it elsewhere and send where it is",
+            f"body: expected at most {BODY_SIZE_MAX} bytes, found {len(body)}",
+            fix="split it, or store it elsewhere and send its address",
         )
     id_size = _ID_ROOM if message_id is None else len(message_id) * 4
     size = len(text.encode()) + id_size
     if size > PROPERTIES_SIZE_MAX:
         raise TooLargeError(
-            f"properties: {size} bytes with tag and keys exceed the {PROPERTIES_SIZE_MAX}"
-            " of one message",
-            fix="move what is long into the body",
+            f"properties: expected at most {PROPERTIES_SIZE_MAX} bytes with tag and keys, found"
+            f" {size}",
+            fix="move long values into the body",
         )
 
 
 def _check_size(what: str, word: str) -> None:
     if len(word) > KEY_SIZE_MAX:
         raise ValidationError(
-            f"{what}: {_shown(word)} has {len(word)} characters; at most {KEY_SIZE_MAX} can be "
-            "looked for",
-            fix="move what is long into the body, and give its hash as the key",
+            f"{what}: expected at most {KEY_SIZE_MAX} characters, found {len(word)} in"
+            f" {_shown(word)}",
+            fix="move long values into the body, and use a hash as the key",
         )
 
 
 def _check_text(text: object, what: str, fix: str) -> None:
     if isinstance(text, str):
         if text and text.isprintable() and not text.isspace():
-            return  # nearly all of them
+            return  # the usual case
         fault = _text_fault(text)
     else:
         fault = "is not a text"
@@ -264,13 +269,13 @@ def _text_fault(text: str) -> str | None:
     if not text.strip():
         return "is blank"
     if NAME_SEPARATOR in text or PROPERTY_SEPARATOR in text:
-        return "holds U+0001 or U+0002, which separate properties"
+        return "contains U+0001 or U+0002, which separate properties"
     if "\0" in text:
-        return "holds U+0000, which ends texts elsewhere"
+        return "contains U+0000, which ends texts in other programs"
     try:
         text.encode()
     except UnicodeEncodeError:
-        return "holds a lone surrogate"
+        return "contains a lone surrogate"
     return None
 
 

@@ -1,8 +1,8 @@
-"""A message queue: one numbered queue of a topic on one broker, and the choice of one to send to.
+"""A message queue (one numbered queue of a topic on one broker), and the choice of one for a send.
 
-Queues sort by topic, then broker name, then number, and so do tuples: every client that sorts the
-same queues gets the same list. Java sorts names by UTF-16 code unit and Python by code point, which
-is the same for the ASCII names the contract allows.
+Queues sort by topic, then broker name, then number, like tuples. So all clients that sort the same
+queues get the same list. Java sorts names by UTF-16 code unit and Python by code point. Both agree
+for the ASCII names that the contract allows.
 
 Source: RocketMQ 5.3, ``MessageQueue``.
 """
@@ -24,16 +24,17 @@ class MessageQueue(NamedTuple):
 
 
 def checked_queue(queue: MessageQueue, argument: str = "queue") -> MessageQueue:
-    """Return *queue*, as a program gives it.
+    """Return *queue* if it is a MessageQueue.
 
     Raises:
-        ValidationError: It is something else, a queue's number, say; *argument* is for the error.
+        ValidationError: It is another value, for example a queue's number; *argument* is for the
+            error.
     """
     if not isinstance(queue, MessageQueue):
         raise ValidationError(
-            f"{argument}: {queue!r} is no MessageQueue",
-            fix='give topic, broker and number: eruca.MessageQueue("orders", "broker-a", 3); those '
-            "of a topic are in its route, and a message's own is message.queue",
+            f"{argument}: expected a MessageQueue, found {queue!r}",
+            fix='use a queue such as eruca.MessageQueue("orders", "broker-a", 3); a topic\'s'
+            " queues are in its route, and a message's own is message.queue",
         )
     return queue
 
@@ -41,10 +42,10 @@ def checked_queue(queue: MessageQueue, argument: str = "queue") -> MessageQueue:
 class ChoiceReason(StrEnum):
     """The reasons for choosing a queue."""
 
-    ROUND_ROBIN = "round_robin"  # it was its turn, and nothing spoke against its broker
-    PROBE = "probe"  # its broker's isolation is over; this message finds out whether it has mended
-    ISOLATED = "isolated"  # every broker is isolated; this one at least was reached
-    LAST_RESORT = "last_resort"  # nothing is left to avoid: the turn alone decided
+    ROUND_ROBIN = "round_robin"  # the next queue, and its broker is not avoided
+    PROBE = "probe"  # its broker's isolation has ended; this message tests whether it works again
+    ISOLATED = "isolated"  # every broker is isolated; this one was at least reached
+    LAST_RESORT = "last_resort"  # every broker is to be avoided: the next queue
     LEAST_BAD = "least_bad"  # one of the better half of the known brokers, as 4.x falls back
 
 

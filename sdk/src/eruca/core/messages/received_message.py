@@ -1,11 +1,11 @@
-"""A message as it was pulled: a window into the answer's bytes, read only where it is looked at.
+"""A pulled message: a view of the answer's bytes, decoded only on access.
 
-A pull hands out thousands of these, so one costs next to nothing until it is read: it knows the
-answer it lies in, where, and its queue and offset. The answer stays in memory as long as one of
-its messages does; pickling or :meth:`ReceivedMessage.detached` copies a message out.
+A pull returns thousands of messages, so an unread one must cost almost nothing. It stores a
+reference to the answer, its position in it, its queue and its offset. The answer stays in memory as
+long as one of its messages. Pickling or :meth:`ReceivedMessage.detached` copies a message out.
 
-A retry is a copy of a message in the retry topic of a group. Its ``topic`` is the one it was first
-sent to; ``queue`` says where the copy lies.
+A retry is a copy of a message in a group's retry topic. Its ``topic`` is the original topic;
+``queue`` is the copy's queue.
 
 Source: RocketMQ 5.3, ``MessageExt``, ``MessageDecoder``.
 """
@@ -52,14 +52,14 @@ _I32: Final = struct.Struct(">i")
 _read_i32 = _I32.unpack_from
 _U16: Final = struct.Struct(">H")
 _I64: Final = struct.Struct(">q")
-# Checksum, flags and body size, where both hosts are IPv4: all that reading a body takes.
+# Checksum, flags and body size for IPv4 hosts: the fields needed to read a body.
 _read_body_fields = struct.Struct(
     f">8xi24xi{LAYOUT_V4.body_size - RecordLayout.SYS_FLAG - 4}xi"
 ).unpack_from
 _BODY_START: Final = LAYOUT_V4.body
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)  # a plain int: the enum's operators cost 0.5 µs
-# Where a copy came from: the first of these that it has; a dead letter may have been a retry.
+# A copy's original topic: the first of these that exists; a dead letter may have been a retry.
 _ORIGIN_TOPICS: Final = ("RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
 _ORIGIN_MESSAGE_IDS: Final = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 _MAGIC: Final = 4
@@ -67,45 +67,45 @@ _FLAG: Final = 16
 
 
 class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=True):
-    """A stored message; everything but queue and offset is read when asked for."""
+    """A stored message; all fields except queue and offset are decoded on access."""
 
     queue: MessageQueue
     queue_offset: int  # index in the queue
-    _records: Buffer  # what it lies in
+    _records: Buffer  # contains the record
     _start: int  # of its record
     _size: int  # of its record
     _body: bytes | None = None
-    _retried: int = 0  # in place, by an ordered consumer; the record knows nothing of it
-    _damage: str | None = None  # then there is no record
+    _retried: int = 0  # retries in place, by an ordered consumer; the record does not count them
+    _damage: str | None = None  # set if there is no record
 
     @classmethod
     def damaged(cls, queue: MessageQueue, queue_offset: int, damage: str) -> Self:
-        """Return what stands for a message that its broker found damaged: its place, and why."""
+        """Return the stand-in for a damaged message: its place, and the fault."""
         return cls(queue, queue_offset, b"", 0, 0, None, 0, damage)
 
     @property
     def damage(self) -> str | None:
-        """Fault of the message on its broker's disk; None: it is sound.
+        """Fault of the message on its broker's disk; None: it is undamaged.
 
-        Of one that is damaged only ``queue``, ``queue_offset`` and ``damage`` are known. Whatever
-        else is read of it raises DamagedMessageError.
+        A damaged message has only ``queue``, ``queue_offset`` and ``damage``. Every other field
+        raises DamagedMessageError.
         """
         return self._damage
 
     @property
     def topic(self) -> str:
-        """Its topic; that of a retry is the one it was first sent to."""
+        """Its topic; for a retry, the original topic."""
         topic = self.queue.topic
         return self.origin_topic if topic.startswith(RETRY_TOPIC_PREFIX) else topic
 
     @property
     def origin_topic(self) -> str:
-        """The topic it was first sent to: that of a retry or a dead letter, else its queue's."""
+        """The original topic: for a retry or a dead letter, else its queue's."""
         return self._first_of(_ORIGIN_TOPICS) or self.queue.topic
 
     @property
     def origin_message_id(self) -> str:
-        """The offset id of what a retry or a dead letter is a copy of, else its own."""
+        """The offset id of the original message of a retry or a dead letter, else its own."""
         return self._first_of(_ORIGIN_MESSAGE_IDS) or self.offset_message_id
 
     @property
@@ -113,8 +113,8 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
         """The body, decompressed; the first access verifies its checksum.
 
         Raises:
-            DamagedMessageError: The bytes are not what the producer sent; or they are compressed
-                with LZ4 or Zstandard, and pyarrow is not installed.
+            DamagedMessageError: The bytes differ from the producer's; or they are compressed with
+                LZ4 or Zstandard, and pyarrow is not installed.
         """
         if self._body is not None:
             return self._body
@@ -147,9 +147,9 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
     def json(self, type: type[T]) -> T: ...
 
     def json(self, type: Any = Any) -> Any:
-        """Return the body as a JSON value, checked and built as *type*.
+        """Return the body as a JSON value, validated and converted to *type*.
 
-        *type* is anything msgspec decodes to, or a pydantic model.
+        *type* is any type that msgspec decodes to, or a pydantic model.
         """
         validate = getattr(type, "model_validate_json", None)
         if callable(validate):
@@ -173,12 +173,12 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
 
     @property
     def message_id(self) -> str | None:
-        """The unique id its producer gave it; retries and copies keep it."""
+        """The unique id from its producer; retries and copies have the same one."""
         return self._all_properties().get(UNIQ_KEY)
 
     @property
     def offset_message_id(self) -> str:
-        """The id that says where it is stored."""
+        """The id that contains the place where it is stored."""
         return encode_offset_id(self.store_host, self.log_offset)
 
     @property
@@ -188,7 +188,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
 
     @property
     def system_properties(self) -> dict[str, str]:
-        """Every other property, by RocketMQ's names."""
+        """All other properties, by RocketMQ's names."""
         return {n: v for n, v in self._all_properties().items() if n in RESERVED}
 
     @property
@@ -254,12 +254,12 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
 
     @property
     def record(self) -> bytes:
-        """Its record, byte for byte as the log holds it."""
+        """Its record, byte for byte as in the log."""
         self._check()
         return bytes(self._records[self._start : self._start + self._size])
 
     def detached(self) -> ReceivedMessage:
-        """Return the same message without the rest of the answer it came in."""
+        """Return the same message without the rest of its answer."""
         if self._damage is not None:
             return self
         return ReceivedMessage(self.queue, self.queue_offset, self.record, 0, self._size)
@@ -294,7 +294,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
         if self._damage is not None:
             raise DamagedMessageError(
                 f"{self._place()}: the broker found the message damaged: {self._damage}",
-                fix="go on behind it; its broker's log names the file to restore from a backup",
+                fix="skip it; its broker's log names the file to restore from a backup",
             )
 
     def _i32(self, position: int) -> int:
@@ -315,19 +315,18 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=Tru
     def _unpacked(self, stored: bytes, sys_flag: int) -> bytes:
         codec = CODECS.get(sys_flag & COMPRESSION_MASK)
         if codec is None:
-            raise DamagedMessageError(
-                f"{self._place()}: the body is compressed in a way that is not known"
-            )
+            raise DamagedMessageError(f"{self._place()}: the body's compression is unknown")
         try:
             return unpacked(stored, codec)
         except ModuleNotFoundError:
             raise DamagedMessageError(
-                f"{self._place()}: the body is compressed with {codec}: that takes pyarrow",
-                fix="install it, as the extra eruca[arrow] does; or let its producer use zlib",
+                f"{self._place()}: the body is compressed with {codec}, which requires pyarrow",
+                fix="install it, for example as the extra eruca[arrow]; or configure its"
+                " producer to use zlib",
             ) from None
         except ValueError as error:
             raise DamagedMessageError(
-                f"{self._place()}: the body does not unpack: {error}"
+                f"{self._place()}: the body cannot be decompressed: {error}"
             ) from None
 
     def _all_properties(self) -> dict[str, str]:

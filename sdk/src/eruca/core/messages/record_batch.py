@@ -1,13 +1,13 @@
-"""Messages to wire batches, and pulled bytes to messages: the two ends of the hot path.
+"""Encode messages into wire batches, and decode pulled bytes: the two ends of the hot path.
 
-A batch is what ``eruca.contract.wire`` describes: a preamble, a column of sizes, and log records
-whose broker's fields are zero, with room for their checksums at their ends. Two ways to build it
-give the same bytes: columns with numpy, which costs more to begin and less per message, and a
-struct loop; they are about equally fast at 28 messages. Without numpy the loop does it all. Most
-batches hold messages that are alike but for body, key and id; the columns then write keys and ids
-into copies of the first one's properties.
+``eruca.contract.wire`` describes a batch: a preamble, a column of sizes, and log records. The
+records have zeros in the broker's fields, and room for their checksums at the end. There are two
+ways to build the same bytes. Columns with numpy have a higher fixed cost and a lower cost per
+message than a loop with structs. Both are equally fast at about 28 messages. Without numpy only the
+loop is used. In most batches the messages differ only in body, key and id. Then the columns write
+keys and ids into copies of the first message's properties.
 
-A pull is decoded no further than where each record starts and which queue offset it has; see
+A pull is decoded only as far as each record's start and queue offset; see
 :class:`eruca.core.messages.received_message.ReceivedMessage`.
 """
 
@@ -50,10 +50,10 @@ _NO_ADDRESS_V6: Final = bytes(16)
 
 
 class EncodedBatch(NamedTuple):
-    """A request body, and how large each record in it is."""
+    """A request body, and the size of each record in it."""
 
     body: bytes
-    sizes: bytes  # the column as it stands in the body: u32 each
+    sizes: bytes  # the column as in the body: u32 each
 
 
 def encode_messages(
@@ -67,7 +67,7 @@ def encode_messages(
 ) -> EncodedBatch:
     """Return the batch that stores *messages* of one topic, each under its id.
 
-    Bodies of at least *compression_threshold_bytes* are compressed where that makes them smaller.
+    Bodies of at least *compression_threshold_bytes* are compressed if that makes them smaller.
     """
     assert len(messages) == len(message_ids) > 0
     template = _Template(messages[0].topic, queue_id, born_timestamp, store_host_v6=store_host_v6)
@@ -75,14 +75,14 @@ def encode_messages(
     sys_flags: list[int] = []
     if compression_threshold_bytes is not None:
         sys_flags = _compress(bodies, compression_threshold_bytes)
-        assert len(sys_flags) in (0, len(bodies)), "a body would go without its flag"
+        assert len(sys_flags) in (0, len(bodies)), "a body would be sent without its flag"
     if len(messages) < COLUMNS_FROM or optional_numpy() is None:
         return _encode_by_loop(template, messages, message_ids, bodies, sys_flags)
     return _encode_by_columns(template, messages, message_ids, bodies, sys_flags)
 
 
 def _compress(bodies: list[bytes], threshold: int) -> list[int]:
-    """Replace large bodies by smaller forms; return the flags that say so, none if none was."""
+    """Replace large bodies by smaller forms; return their flags, empty if none was replaced."""
     if max(map(len, bodies)) < threshold:
         return []
     sys_flags = [0] * len(bodies)
@@ -137,7 +137,7 @@ class _Template:
             self.store_address,
             0,
             0,  # not a retry
-            0,  # no half message
+            0,  # not a half message
             body_size,
         )
 
@@ -207,19 +207,19 @@ def _encode_by_columns(
 
 
 def _batch_of(pieces: Sequence[bytes], column: bytes, total: int) -> EncodedBatch:
-    """Return the batch of *pieces*, whose records take *total* bytes by their own account."""
+    """Return the batch of *pieces*; *total* is the sum of the sizes in its records."""
     body = b"".join(pieces)
     size = BATCH_PREAMBLE.size + len(column) + total
-    assert len(body) == size, "a record's size is not what it takes"
+    assert len(body) == size, "a record's size differs from its bytes"
     return EncodedBatch(body, column)
 
 
 def _interleaved(
     records: numpy.ndarray, head_size: int, bodies: Sequence[bytes], tails: Sequence[bytes]
 ) -> list[bytes]:
-    """Return the parts of all records in order: what precedes a body, it, and what follows.
+    """Return the parts of all records in order: bytes before a body, the body, bytes after it.
 
-    Where *tails* is empty, they lie in *records*, each before the next record's head.
+    If *tails* is empty, they are in *records*, each before the next record's head.
     """
     import numpy  # late, as in optional_numpy, which has found it
 
@@ -240,7 +240,7 @@ def _interleaved(
 
 
 def _tails(topic: bytes, messages: Sequence[Message], message_ids: Sequence[str]) -> list[bytes]:
-    """Return what follows each body: topic and properties, with their sizes."""
+    """Return the bytes after each body: topic and properties, with their sizes."""
     tails = []
     before: dict[int, bytes] = {}  # properties of that size
     for message, message_id in zip(messages, message_ids, strict=True):
@@ -255,10 +255,10 @@ def _tails(topic: bytes, messages: Sequence[Message], message_ids: Sequence[str]
 def _alike_records(
     template: _Template, messages: Sequence[Message], message_ids: Sequence[str]
 ) -> numpy.ndarray | None:
-    """Return the records without bodies of plain messages that differ in key and counter alone.
+    """Return the records without bodies of plain messages that differ only in key and counter.
 
-    That takes one tag, keys of one length, or none, and ids of one range; else there is None. The
-    first record is the pattern of all.
+    This requires one tag, keys of one length or none, and ids of one range; otherwise it returns
+    None. The first record is the pattern for all.
     """
     import numpy  # late, as in optional_numpy, which has found it
 
@@ -267,7 +267,7 @@ def _alike_records(
         return None
     keys = [key for message in messages for key in message.keys]
     key_size = len(keys[0]) if keys else 0
-    # A blank behind each key, and none within: so they stand at the ends of rows of one length.
+    # A blank after each key, and none within: so they end rows of one length.
     text = " ".join([*keys, ""])
     if (
         len({message.tag for message in messages}) > 1
@@ -291,7 +291,7 @@ def _alike_records(
 def _record_fields(
     layout: RecordLayout, tail_size: int = 0, id_head_size: int = 0, key_size: int = 0
 ) -> numpy.dtype:
-    """Return the fields that differ, of a record's head or, with a tail, of all but its body."""
+    """Return the fields that differ: of a record's head, or, with a tail, of all but its body."""
     import numpy  # late, as in optional_numpy, which has found it
 
     fields = {
@@ -327,11 +327,11 @@ def decode_messages(
     """Return the messages in *records* from *start* on, in order.
 
     Args:
-        queue: Where they lie.
-        records: What they are windows into; of bytes, a body is read fastest.
-        sizes: How large each record is.
-        start: Where the first one begins.
-        wanted: Leaves some of them out.
+        queue: Their queue.
+        records: The bytes that the messages refer to; bodies are read fastest from ``bytes``.
+        sizes: The size of each record.
+        start: The start of the first one.
+        wanted: Returns whether to include a message.
     """
     starts = list(accumulate(sizes[:-1], initial=start)) if sizes else []
     offsets = _queue_offsets(records, starts)

@@ -1,7 +1,7 @@
 """Columns of many records at once: the fields of each, read from the log's bytes.
 
-Recovery and the projections look at thousands of records; numpy over unaligned views reads a
-field of all of them in one step, with no Python per message.
+Recovery and the projections read thousands of records. numpy over unaligned views reads a field of
+all of them in one step, without Python code per message.
 
 Source: RocketMQ 5.3, ``CommitLog.checkMessageAndReturnSize``.
 """
@@ -40,25 +40,25 @@ class RecordColumns:
     properties_sizes: Int64Array
 
     def is_queued(self) -> NDArray[np.bool_]:
-        """Tell which records appear in a consume queue: all but prepared and rolled back ones."""
+        """Tell which records are in a consume queue: all except prepared and rolled back ones."""
         queued: NDArray[np.bool_] = (self.sys_flags & SysFlag.PREPARED) == 0
         return queued
 
     def is_indexed(self) -> NDArray[np.bool_]:
-        """Tell which records' keys are indexed: all but rolled back ones."""
+        """Tell which records' keys are indexed: all except rolled back ones."""
         indexed: NDArray[np.bool_] = (self.sys_flags & SysFlag.ROLLBACK) != SysFlag.ROLLBACK
         return indexed
 
 
 class TopicColumn(NamedTuple):
-    """Each record's topic, as a number into the topics that occur."""
+    """Each record's topic, as an index into the occurring topics."""
 
     names: list[str]
     numbers: Int64Array
 
     @classmethod
     def of(cls, columns: RecordColumns) -> TopicColumn:
-        """Return the topics of records whose structure is sound."""
+        """Return the topics of records whose structure is valid."""
         view = memoryview(columns.buffer)
         ends = columns.topic_starts + columns.topic_sizes
         known: dict[bytes, int] = {}
@@ -80,10 +80,9 @@ class TopicColumn(NamedTuple):
 
 
 def read_columns(buffer: LogBuffer, starts: Int64Array) -> RecordColumns:
-    """Return the columns of the records at *starts*, whose sizes and magics are known to be good.
+    """Return the columns of the records at *starts*, whose sizes and magics must be valid.
 
-    The lengths inside a record are taken as they stand; :func:`sound_structure` tells whether they
-    add up.
+    The lengths inside a record are not checked; :func:`sound_structure` tells whether they add up.
     """
     words = strided(buffer, ">i8", 8)
     halves = strided(buffer, ">i4", 4)
@@ -121,7 +120,7 @@ def read_columns(buffer: LogBuffer, starts: Int64Array) -> RecordColumns:
 
 
 def sound_structure(columns: RecordColumns) -> NDArray[np.bool_]:
-    """Tell of which records the parts add up exactly to the whole."""
+    """Tell for which records the parts add up exactly to the whole."""
     ends = columns.properties_starts + columns.properties_sizes
     sound: NDArray[np.bool_] = (
         (columns.body_sizes >= 0)
@@ -132,7 +131,7 @@ def sound_structure(columns: RecordColumns) -> NDArray[np.bool_]:
 
 
 def _inside(positions: Int64Array, starts: Int64Array, sizes: Int64Array) -> Int64Array:
-    """Keep positions within their records, so that a damaged length cannot lead astray."""
+    """Keep positions inside their records, so that a damaged length cannot lead outside."""
     clipped: Int64Array = np.minimum(np.maximum(positions, starts + 4), starts + sizes - 2)
     return clipped
 

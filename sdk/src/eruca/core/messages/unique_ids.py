@@ -1,16 +1,16 @@
-"""Unique ids for messages, made by the client: who (address, process, instance), when, and a count.
+"""Unique ids for messages, generated from address, process, instance, time and a count.
 
-No two ids of one generator are equal. Within a millisecond the 16-bit counter tells them apart.
-Wherever time or counter would come round again, the generator moves on to the next instance number:
-when a millisecond has too little of the counter left, when the clock is set back, and when a month
-begins, for the id counts its milliseconds from the start of the month and does not say which month.
+No two ids of one generator are equal. Within a millisecond the 16-bit counter distinguishes them.
+If time or counter would repeat, the generator continues with the next instance number. That happens
+in three cases: a millisecond has too few counter values left, the clock is set back, or a month
+begins. The id counts its milliseconds from the start of the month and does not contain the month.
 After a fork the child's ids differ by the process id, which the caller passes each time.
 
-Ids taken together differ in their counter alone, and stay a range until somebody looks at one: a
+Ids that are taken together differ only in their counter, and stay a range until one is accessed. A
 batch is encoded from the digits of all of them.
 
 Source: RocketMQ 5.3, ``MessageClientIDSetter``, whose instance is the hash of a class loader and
-stays the same; the layout is in :mod:`eruca.contract.message_ids`.
+never changes; the layout is in :mod:`eruca.contract.message_ids`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _PROCESS_SHIFT: Final = 26  # Linux has process ids of up to 22 bits: 6 beyond t
 
 
 class UniqueIdRange(Sequence[str]):
-    """Ids that differ in their counter alone; each is put together when it is looked at.
+    """Ids that differ only in their counter; each is built on access.
 
     Args:
-        head: What they have in common.
+        head: Their common part.
         first: The first one's counter.
-        count: How many there are; the counter goes on at 0 behind its largest value.
+        count: Number of ids; after its largest value the counter continues at 0.
     """
 
     __slots__ = ("_count", "_first", "head")
@@ -49,7 +49,7 @@ class UniqueIdRange(Sequence[str]):
 
     @property
     def digits(self) -> str:
-        """The counters of all of them, four digits each, back to back."""
+        """The counters of all of them, four digits each, without separators."""
         start = self._first * COUNTER_DIGITS
         digits = _all_digits()[start : start + self._count * COUNTER_DIGITS]
         missing = self._count * COUNTER_DIGITS - len(digits)
@@ -62,7 +62,7 @@ class UniqueIdRange(Sequence[str]):
         ids: list[str] = []
         counter, left = self._first, self._count
         while left:
-            # Up to 256 at a time, which have all but the last two digits in common.
+            # Up to 256 at a time, which share all but the last two digits.
             high, low = divmod(counter, len(_OCTETS))
             head, endings = self.head + _OCTETS[high], _OCTETS[low : low + left]
             ids += [head + ending for ending in endings]
@@ -95,9 +95,9 @@ class UniqueIds:
     """Makes unique ids. Not thread-safe.
 
     Args:
-        address: 4 or 16 bytes that tell this machine from others.
-        instance: A random number, which tells generators of one process apart; 32 bits.
-        counter: Where to start counting; a random number makes ids harder to guess.
+        address: 4 or 16 bytes that distinguish this machine from others.
+        instance: A random number that distinguishes generators of one process; 32 bits.
+        counter: First value of the counter; a random one makes ids harder to guess.
     """
 
     __slots__ = (
@@ -119,9 +119,9 @@ class UniqueIds:
         self._process_id = -1
         self._now_ms = -1
         self._day: int | None = None  # since the epoch, in UTC
-        self._month_ms = 0  # when its month began
-        self._left = 0  # ids that _now_ms still has room for; never negative
-        self._head = ""  # all but the counter, in hex; another one at each move
+        self._month_ms = 0  # start of its month
+        self._left = 0  # ids left for _now_ms; never negative
+        self._head = ""  # all but the counter, in hex; changes at each move
 
     def next(self, now_ms: int, process_id: int) -> str:
         """Return a new id; the arguments are those of :meth:`take`."""
@@ -132,12 +132,12 @@ class UniqueIds:
         return f"{self._head}{counter:04X}"
 
     def take(self, count: int, now_ms: int, process_id: int) -> UniqueIdRange:
-        """Return *count* new ids, at most as many as the counter has values.
+        """Return *count* new ids, at most the number of the counter's values.
 
         Args:
-            count: How many.
+            count: Number of ids.
             now_ms: The wall clock, ms since the epoch.
-            process_id: This process, asked for at each call: a fork does not pass unnoticed.
+            process_id: This process; passed at each call, to detect a fork.
         """
         assert 0 <= count <= _COUNTER_SIZE
         if now_ms != self._now_ms or process_id != self._process_id or count > self._left:
@@ -145,21 +145,22 @@ class UniqueIds:
         ids = UniqueIdRange(self._head, (self._counter + 1) % _COUNTER_SIZE, count)
         self._counter = (self._counter + count) % _COUNTER_SIZE
         self._left -= count
-        assert self._left >= 0, "a counter would come round under one head"
+        assert self._left >= 0, "a counter would repeat under one head"
         return ids
 
     def _move_to(self, now_ms: int, process_id: int) -> None:
-        """Work out all but the counter, for another moment or process."""
+        """Compute all but the counter, for another time or process."""
         is_used_up = now_ms == self._now_ms and process_id == self._process_id
         if is_used_up or now_ms < self._now_ms:
             self._instance += 1
         day = now_ms // _DAY_MS
-        if day != self._day:  # months begin with a day
+        if day != self._day:  # a month begins with a day
             month_ms = month_start_ms(now_ms)
             self._instance += self._day is not None and month_ms != self._month_ms
             self._day, self._month_ms = day, month_ms
         self._now_ms, self._process_id, self._left = now_ms, process_id, _COUNTER_SIZE
-        # The id has room for 16 bits of the process id; the others go where instances do not count.
+        # The id has room for 16 bits of the process id; the others go into unused bits of the
+        # instance.
         instance = self._instance ^ (process_id >> 16 << _PROCESS_SHIFT)
         whole = encode_unique_id(
             self._address, process_id, instance, now_ms - self._month_ms, counter=0

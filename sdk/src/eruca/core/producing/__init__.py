@@ -1,1 +1,1 @@
-"""Producing: what travels together, what came of it, and transactions."""
+"""Producing: batches of messages, their results, and transactions."""

@@ -1,9 +1,9 @@
-"""Linger batches: which messages travel together, and when a batch leaves.
+"""Linger batches: which messages share a batch, and when a batch is sent.
 
-A batch leaves at once while nothing is under way, so a lone message never waits. While something is
-under way, waiting costs nothing that was not lost already: the batch fills until it is full, until
-its first message has lingered long enough, or until what was under way has come back, whatever is
-first. So batches grow with the load by themselves.
+A batch is sent at once while no other is under way, so a lone message never waits. While another
+batch is under way, waiting costs nothing. The batch fills until it is full, until its first message
+has lingered long enough, or until the other batch has returned, whichever is first. So batches grow
+with the load.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from eruca.core.checked_numbers import check_count, check_range
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
-    """Options for gathering messages into batches.
+    """Options for grouping messages into batches.
 
     Args:
-        count_max: Messages in a batch.
-        bytes_max: Bytes in a batch, by estimate; a larger message travels alone.
-        linger_ms: The time a batch may wait for company while another is under way.
-        in_flight_max: Batches under way at a time, per topic.
+        count_max: Maximum number of messages in a batch.
+        bytes_max: Maximum number of bytes in a batch, estimated; a larger message is sent alone.
+        linger_ms: How long a batch may wait for more messages while another is under way.
+        in_flight_max: Maximum number of batches under way, per topic.
 
     Raises:
         ValidationError: A value is not allowed.
@@ -55,14 +55,14 @@ def linger_seconds(
     waited_seconds: float,
     linger_seconds_max: float,
 ) -> float | None:
-    """Return how much longer a batch waits: 0 to send it, None until another has come back.
+    """Return how much longer a batch waits: 0 to send it, None until another has returned.
 
     Args:
-        is_full: It takes no further message.
+        is_full: Whether it accepts no further message.
         in_flight: Batches of the same lane under way.
-        in_flight_max: How many there may be.
-        waited_seconds: Since its first message.
-        linger_seconds_max: How long it may wait for company.
+        in_flight_max: Maximum number of them.
+        waited_seconds: Time since its first message.
+        linger_seconds_max: How long it may wait for more messages.
     """
     assert in_flight_max >= 1, "a batch would wait for ever"
     if in_flight == 0:

@@ -1,7 +1,7 @@
-"""Parting many messages into batches, and putting their results back into the caller's order.
+"""Split many messages into batches, and return their results in the caller's order.
 
-Messages that must go to one queue form batches of their own, in order; the rest of each topic forms
-batches for any queue. All are as full as the limits allow.
+Messages that must go to one queue form batches of their own, in order. The rest of each topic forms
+batches for any queue. Batches are as full as the limits allow.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from eruca.core.producing.send_result import SendResult, SendResults, Stored
 
 
 class SendPart:
-    """Messages that make one batch."""
+    """Messages of one batch."""
 
     __slots__ = ("indexes", "messages", "queue", "size", "topic")
 
     def __init__(self, topic: str, queue: MessageQueue | None) -> None:
         self.topic = topic
-        self.queue = queue  # where they must go; None for any queue
+        self.queue = queue  # where they must go; None: any queue
         self.messages: list[Message] = []
-        self.indexes: Sequence[int] = []  # where each stands in the caller's order
-        self.size = 0  # bytes, by estimate
+        self.indexes: Sequence[int] = []  # the index of each in the caller's order
+        self.size = 0  # bytes, estimated
 
     @classmethod
     def of(
         cls, messages: list[Message], indexes: range, queue: MessageQueue | None, size: int
     ) -> Self:
-        """Return a part that takes no more messages."""
+        """Return a part that accepts no more messages."""
         assert len(messages) == len(indexes), "each message has a place in the caller's order"
         part = cls(messages[0].topic, queue)
         part.messages, part.indexes, part.size = messages, indexes, size
@@ -44,7 +44,7 @@ class SendPart:
 def part_by_queue(
     messages: Sequence[Message], queues: Sequence[MessageQueue | None], limits: Batching
 ) -> list[SendPart]:
-    """Return *messages* in batches; ``queues[i]`` is where ``messages[i]`` must go, if anywhere."""
+    """Return *messages* in batches; ``queues[i]`` is the target of ``messages[i]``, if any."""
     parts: list[SendPart] = []
     open_parts: dict[tuple[str, MessageQueue | None], SendPart] = {}
     count_max, size_max = limits.count_max, limits.bytes_max
@@ -67,7 +67,7 @@ def part_by_queue(
 def part_alike(
     messages: list[Message], queue: MessageQueue | None, limits: Batching
 ) -> list[SendPart]:
-    """Return messages of one topic that may all go to *queue* in batches; the faster way."""
+    """Return messages of one topic and one *queue* in batches; the faster way."""
     sizes = size_estimates(messages)
     if 0 < len(messages) <= limits.count_max and (size := sum(sizes)) <= limits.bytes_max:
         return [SendPart.of(messages, range(len(messages)), queue, size)]
@@ -87,12 +87,12 @@ def part_alike(
 def results_in_order(
     parts: Sequence[SendPart], outcomes: Sequence[Stored | ErucaError]
 ) -> SendResults:
-    """Return what the batches were stored as, in the caller's order of messages.
+    """Return the results of the batches, in the caller's order of messages.
 
     Raises:
         PartialSendError: Some batches failed and others did not.
-        ErucaError: None was stored: the first error by which one may be all the same, else the
-            first.
+        ErucaError: No batch was stored for certain: the first error after which one may be stored,
+            else the first error.
     """
     errors = [outcome for outcome in outcomes if isinstance(outcome, ErucaError)]
     stored = [outcome for outcome in outcomes if not isinstance(outcome, ErucaError)]

@@ -1,7 +1,7 @@
 """The results of sends: the places of stored messages.
 
-A batch is stored with one receipt. Whoever sends many messages gets a sequence of results that are
-made from the receipts when one of them is looked at: few ever are.
+A batch is stored with one receipt. A send of many messages returns a sequence that builds the
+results from the receipts on access, because few are ever read.
 
 Source: RocketMQ 5.3, ``SendResult``.
 """
@@ -27,18 +27,18 @@ class SendResult(Struct, frozen=True, gc=False):
 
     message_id: str  # the unique id; a retry or a copy of the message keeps it
     queue: MessageQueue
-    queue_offset: int | None  # index in the queue; None of a message that is delivered later
+    queue_offset: int | None  # index in the queue; None for a delayed message
     log_offset: int  # bytes from the start of the broker's log
     stored_at_ms: int  # since the epoch, the broker's clock
     durability: str  # "flushed": on disk. "written": with the kernel, survives kill -9
     store_host: Host  # the broker, as its records name it
-    deliver_at: datetime | None = None  # when it is delivered; None: it was at once
+    deliver_at: datetime | None = None  # delivery time; None: delivered at once
     replayed: bool = False  # an idempotent producer's: an earlier attempt had stored it
-    recall_handle: str | None = None  # recalls it before it is delivered; None like deliver_at
+    recall_handle: str | None = None  # cancels the delivery; None if it is not delayed
 
     @property
     def offset_message_id(self) -> str:
-        """The id that says where it is stored."""
+        """The id that contains the place where it is stored."""
         return encode_offset_id(self.store_host, self.log_offset)
 
     @property
@@ -61,7 +61,7 @@ class StoredBatch(Struct, frozen=True, gc=False):
         """Return the result of each message."""
         receipt = self.receipt
         sizes = struct.unpack(f">{receipt.count}I", self.sizes)
-        if receipt.born_host_is_ipv6:  # the broker has made room that the SDK does not leave
+        if receipt.born_host_is_ipv6:  # the broker's record is larger than the SDK's
             sizes = tuple(size + IPV6_HOST_SIZE - IPV4_HOST_SIZE for size in sizes)
         return list(
             map(
@@ -79,7 +79,7 @@ class StoredBatch(Struct, frozen=True, gc=False):
 
 
 class StoredMessages(Struct, frozen=True, gc=False):
-    """The places of stored messages with a receipt each, such as scheduled ones."""
+    """The places of stored messages with one receipt each, such as scheduled ones."""
 
     queue: MessageQueue
     receipts: Sequence[SendReceipt]
@@ -112,8 +112,8 @@ class SendResults(Sequence[SendResult]):
     """The results of many messages, in the order in which the messages were given.
 
     Args:
-        batches: Where the messages have been stored.
-        indexes: For each batch, where its messages stand in the order.
+        batches: The places of the batches.
+        indexes: For each batch, the indexes of its messages in that order.
     """
 
     __slots__ = ("_batches", "_indexes", "_made")
@@ -121,7 +121,7 @@ class SendResults(Sequence[SendResult]):
     def __init__(self, batches: Sequence[Stored], indexes: Sequence[Sequence[int]]) -> None:
         self._batches = batches
         self._indexes = indexes
-        self._made: list[SendResult] | None = None  # until somebody looks
+        self._made: list[SendResult] | None = None  # until the first access
 
     def __len__(self) -> int:
         return sum(map(len, self._indexes))

@@ -6,13 +6,14 @@ States of an id::
                                      │
                                      └──commit, rollback──▶ concluded ──settle──▶ (not in the book)
 
-While one is under way nobody knows, whatever the program's check function thinks: the local code
-may be about to commit. A concluded one is answered as it was concluded, until its broker knows; if
-there are too many, the oldest make room, and then the check function is asked about them.
+While a transaction is under way its outcome is unknown, whatever the program's check function says:
+the local code may be about to commit. A concluded one is answered with its conclusion until the
+broker has it. If there are too many, the oldest are dropped, and the check function is called for
+them.
 
-An id of the program's own may be begun again, after it was concluded or while another process works
-under it. So what was concluded counts until the half message is stored again, and one that could
-not be stored says nothing of the id.
+The program may begin its own id again: after its conclusion, or while another process uses it. So a
+conclusion is valid until the half message is stored again. A half message that could not be stored
+changes nothing about the id.
 """
 
 from __future__ import annotations
@@ -25,23 +26,24 @@ CONCLUDED_COUNT_MAX: Final = 10_000
 
 
 class TransactionBook:
-    """The transactions of one producer that are not decided at their brokers."""
+    """The transactions of one producer that are undecided at their brokers."""
 
     def __init__(self, concluded_max: int = CONCLUDED_COUNT_MAX) -> None:
-        self._under_way: dict[str, int] = {}  # how often each is: ids may be the program's own
+        # how often each is under way: the program may use its own ids
+        self._under_way: dict[str, int] = {}
         self._concluded: dict[str, Verdict] = {}  # oldest first
         self._concluded_max = concluded_max
 
     def begin(self, transaction_id: str) -> None:
-        """Note that a half message is about to be sent."""
+        """Record that a half message is about to be sent."""
         self._under_way[transaction_id] = self._under_way.get(transaction_id, 0) + 1
 
     def note_stored(self, transaction_id: str) -> None:
-        """Note that the half message is stored, so local code will say what is so from now on."""
+        """Record that the half message is stored: from now on its local code decides."""
         self._concluded.pop(transaction_id, None)
 
     def conclude(self, transaction_id: str, verdict: Verdict) -> None:
-        """Note what the local code said, or what is so since it will never run."""
+        """Record the verdict of the local code, or the outcome if it will never run."""
         count = self._under_way.pop(transaction_id)
         if count > 1:
             self._under_way[transaction_id] = count - 1
@@ -51,11 +53,11 @@ class TransactionBook:
                 del self._concluded[next(iter(self._concluded))]
 
     def settle(self, transaction_id: str) -> None:
-        """Note that the broker knows what became of it."""
+        """Record that the broker has the decision."""
         self._concluded.pop(transaction_id, None)
 
     def answer(self, transaction_id: str) -> Verdict | None:
-        """Return what a check is answered; None: the check function is to be asked."""
+        """Return the answer to a check; None: call the check function."""
         if transaction_id in self._under_way:
             return "unknown"
         return self._concluded.get(transaction_id)

@@ -15,11 +15,11 @@ from eruca.core.routing.latency_fault import LatencyProfile
 from eruca.core.routing.services import TXN_CHECKER
 
 CheckFunction: TypeAlias = Callable[[TransactionCheck], Verdict | Awaitable[Verdict | None] | None]
-"""Says what became of a transaction; None is ``unknown``."""
+"""Returns the outcome of a transaction; None means ``unknown``."""
 LocalCode: TypeAlias = Callable[[HalfMessage], Verdict | Awaitable[Verdict | None] | None]
-"""What a transaction's message tells of, and whether it has been done; None is ``unknown``."""
+"""The local work of a transaction; returns its outcome; None means ``unknown``."""
 OnError: TypeAlias = Literal["unknown", "rollback"]
-"""What it means that local code raises."""
+"""The outcome if local code raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class TransactionSettings:
     group: str
     check: CheckFunction | None
     check_concurrency: int
-    checker_urls: tuple[str, ...]  # none: the name servers are asked
+    checker_urls: tuple[str, ...]  # empty: read from the name servers
     latency_fault: bool | LatencyProfile
     retries_max: int
     send_timeout_seconds: float
@@ -52,11 +52,11 @@ class TransactionSettings:
         """Return the settings.
 
         Raises:
-            ValidationError: One cannot be used; the error says which, and where it came from.
+            ValidationError: A setting is invalid; the error names it and its source.
         """
         check_own_group(group)
         if check is not None and not callable(check):
-            raise ValidationError(f"check: {check!r} is no function")
+            raise ValidationError(f"check: expected a function, found {check!r}")
         check_count("check_concurrency", check_concurrency, 1, CHECKS_TAKEN_MAX)
         check_count("retries_max", retries_max, 0)
         return cls(
@@ -72,17 +72,17 @@ class TransactionSettings:
 
 
 def checked_immunity(seconds: float | None) -> float | None:
-    """Return for how long nobody is to be asked about a transaction, if that can be wished."""
+    """Return the time in which a transaction is not checked; raise ValidationError if invalid."""
     if seconds is not None:
         check_range("check_immunity_seconds", seconds, 0, CHECK_IMMUNITY_SECONDS_MAX)
     return seconds
 
 
 def checked_on_error(on_error: OnError) -> OnError:
-    """Return what an error means, if it can."""
+    """Return the outcome after an error; raise ValidationError if it is invalid."""
     if on_error not in ("unknown", "rollback"):
         raise ValidationError(
-            f'on_error: {on_error!r} is neither "unknown" nor "rollback"',
-            fix="an error says nothing, unless it is certain that it undoes the local work",
+            f'on_error: expected "unknown" or "rollback", found {on_error!r}',
+            fix='use "unknown", unless an error certainly undoes the local work',
         )
     return on_error

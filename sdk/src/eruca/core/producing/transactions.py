@@ -1,27 +1,28 @@
 """The program's view of a transaction: its half message, its checks and its result.
 
-A transaction of this client goes so; what is told to the broker stands on the arrows::
+A transaction of this client has these states; the arrows show the requests to the broker::
 
     beginning ──begin──▶ open ──commit, rollback──▶ decided
         │                 │ │
         │                 │ └── the decision cannot be delivered ──▶ left
-        │                 └──── nobody knows (unknown) ────────────▶ left
+        │                 └──── the outcome is unknown ────────────▶ left
         ▼
     not begun: the error is raised, and local code does not run
 
-Where it is not begun, though its half message may be stored, a check is answered ``rollback`` if
-the id was made for it. An id of the program's own may have been begun before, or elsewhere, so then
-nothing follows from it, and the program's check function is asked.
+If a transaction is not begun, its half message may be stored nevertheless. Then a check is answered
+``rollback`` if the id was generated for it. The program's own id may have been begun before or
+elsewhere, so the program's check function is called.
 
 ``left``: the transaction is pending, and the checker asks the producer group.
 
 Invariants:
 
-1. Local code runs only once its half message is stored.
-2. A check of a transaction whose local code still runs here is answered ``unknown``; when that has
-   ended, what it said. The program's own check function is asked about all others.
-3. Whoever decided first has decided: a decision that comes too late raises AlreadyDecidedError.
-4. Where local code raises, or says nothing, nobody knows, unless the program says otherwise.
+1. Local code runs only after its half message is stored.
+2. While the local code of a transaction runs here, a check is answered ``unknown``. After it has
+   ended, a check is answered with its verdict. All other checks are answered by the program's check
+   function.
+3. The first decision wins. A later, different decision raises AlreadyDecidedError.
+4. If local code raises or returns nothing, the outcome is unknown, unless the program sets another.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from eruca.contract.transactions import ProducerCheck
 
 Verdict: TypeAlias = Literal["commit", "rollback", "unknown"]
-"""What local code, or a check, knows of a transaction."""
+"""The outcome of a transaction, as local code or a check knows it."""
 
 _VERDICTS: Final[dict[object, Verdict]] = {
     "commit": "commit",
@@ -54,11 +55,11 @@ _VERDICTS: Final[dict[object, Verdict]] = {
 
 
 class HalfMessage(Struct, frozen=True, gc=False):
-    """A message that is stored, and that no consumer sees unless it is committed."""
+    """A stored message that consumers do not see until it is committed."""
 
     transaction_id: str  # also the message's unique id
     message: Message
-    queue: MessageQueue  # where a commit stores it
+    queue: MessageQueue  # the queue in which a commit stores it
     log_offset: int  # of the half message, in its broker's log
     begun_at: datetime  # by the broker's clock
     durability: str  # "flushed": on disk. "written": with the kernel, survives kill -9
@@ -68,7 +69,7 @@ class TransactionResult(Struct, frozen=True, gc=False):
     """The result of a transaction, as far as this producer knows it."""
 
     half: HalfMessage
-    verdict: Verdict  # what local code said
+    verdict: Verdict  # of the local code
     decision: DecisionReceipt | None  # the broker's; None: the transaction is left to the checker
 
     @property
@@ -83,44 +84,44 @@ class TransactionResult(Struct, frozen=True, gc=False):
 
 
 class TransactionCheck(Struct, frozen=True, gc=False):
-    """The question what became of a transaction."""
+    """A request for the outcome of a transaction."""
 
     transaction_id: str
-    message: ReceivedMessage  # the half message; its queue is the one a commit stores it in
+    message: ReceivedMessage  # the half message; its queue is the one for the commit
     producer_group: str
-    number: int  # which check of this transaction: 1, 2, 3 …
+    number: int  # number of this check of the transaction: 1, 2, 3 …
     begun_at: datetime
-    answer_until: datetime  # then the check counts as unanswered
+    answer_until: datetime  # after it, the check counts as unanswered
 
 
 def verdict_of(returned: object) -> Verdict:
-    """Return what a function of the program's means; it knows nothing where it returned nothing.
+    """Return the verdict in a result of the program's function; ``unknown`` for None.
 
     Raises:
-        ValidationError: It returned something else.
+        ValidationError: The result is not a verdict.
     """
     if returned is None:
         return "unknown"
     verdict = _VERDICTS.get(returned) if isinstance(returned, str) else None
     if verdict is None:
         raise ValidationError(
-            f"{returned!r} says nothing about a transaction",
+            f"expected a verdict on a transaction, found {returned!r}",
             fix='return "commit", "rollback" or "unknown"',
         )
     return verdict
 
 
 def transaction_check(check: ProducerCheck) -> TransactionCheck:
-    """Return a check as the program sees it.
+    """Return a check in its form for programs.
 
     Raises:
-        ValueError: The checker's question makes no sense.
+        ValueError: The checker's request is invalid.
     """
     try:
-        # A JSON body is kept as its raw text, which only decoding gives.
+        # A JSON body is kept as raw text, which only decoding returns.
         asked = msgspec.json.decode(msgspec.json.encode(check.message), type=PulledMessage)
-    except msgspec.ValidationError as error:  # a ValueError of its own accord from 0.21 on
-        raise ValueError(f"the message cannot be read: {error}") from error
+    except msgspec.ValidationError as error:  # a subclass of ValueError since msgspec 0.21
+        raise ValueError(f"the message is invalid: {error}") from error
     message = received_message(asked, MessageQueue(check.topic, check.broker_name, check.queue_id))
     return TransactionCheck(
         check.transaction_id,

@@ -1,1 +1,1 @@
-"""Routing: where a topic's queues are, which one is next, and which brokers are avoided."""
+"""Routing: the queues of a topic, the choice of the next one, and the avoided brokers."""

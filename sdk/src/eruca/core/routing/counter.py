@@ -1,7 +1,7 @@
 """The round-robin counter: counts up before each use and stays non-negative for ever.
 
-RocketMQ keeps one per thread, so that each thread deals its messages out evenly whatever the others
-do; here whoever sends owns one and hands it in.
+RocketMQ has one per thread, so each thread distributes its messages evenly. Here each sender has
+its own counter and passes it.
 
 Source: RocketMQ 5.3, ``ThreadLocalIndex``. It wraps a 32-bit number and masks its sign bit, which
 is counting modulo 2³¹.
@@ -19,8 +19,8 @@ class Counter:
     """A round-robin counter. Not thread-safe: one for each thread or event loop.
 
     Args:
-        start: What it has counted to; a random number keeps clients that start together from
-            starting with the same queue.
+        start: Its first value; a random number, or all clients that start together would begin with
+            the same queue.
     """
 
     __slots__ = ("value",)

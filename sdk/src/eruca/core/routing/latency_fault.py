@@ -1,18 +1,19 @@
 """Latency fault tolerance: which brokers a producer avoids, and for how long.
 
-After each attempt the producer reports how long it took and how it ended. A slow or failed broker
-is *isolated* for a time that a table gives for the latency. When that time is over the broker is
-*on trial*: one message is let through as a probe, and its result decides whether the broker is
-healthy again or isolated anew. No mark lasts for ever: isolation ends by itself, a probe whose
-result never comes expires, and so does the mark of a broker that could not be reached.
+After each attempt the producer reports its latency and outcome. A slow or failed broker is
+*isolated* for a time that a table gives for the latency. After that time the broker is *on trial*:
+one message is sent to it as a probe. Its result decides whether the broker is healthy or isolated
+again. No mark lasts for ever: an isolation ends by itself, a probe without a result expires, and so
+does the mark of an unreachable broker.
 
-One table per producer, keyed by broker name; it holds nothing of brokers that were never reported.
-So it is as large as the cluster: a broker keeps its name when it restarts or moves.
-All times are ms of one monotonic clock, given by the caller.
+There is one table per producer, keyed by broker name. It contains only reported brokers. So it is
+as large as the cluster: a broker keeps its name when it restarts or moves. All times are ms of one
+monotonic clock, given by the caller.
 
 Source: RocketMQ 5.3, ``LatencyFaultToleranceImpl``, ``MQFaultStrategy``; release 4.7 for the older
-table. The trial and the end of the unreachable mark are ours: there every sender rushes to a broker
-at the end of its isolation, and a broker that answered with an error may stay marked for ever.
+table. The trial and the expiry of the unreachable mark are ours. In RocketMQ all senders use a
+broker at once when its isolation ends, and a broker that answered with an error may stay marked for
+ever.
 """
 
 from __future__ import annotations
@@ -23,22 +24,23 @@ from typing import Final, Protocol
 
 from eruca.contract.errors import ValidationError
 
-PROBE_MS_MAX: Final = 3_000  # RocketMQ's sendMsgTimeout: a probe has been answered by then or never
+PROBE_MS_MAX: Final = 3_000  # RocketMQ's sendMsgTimeout: after it, a probe has no result any more
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyProfile:
     """The time to avoid a broker, by the latency of the last attempt.
 
-    The two tables are read together: an attempt of at least ``latency_max_ms[i]`` ms isolates for
+    The two tables belong together: an attempt of at least ``latency_max_ms[i]`` ms isolates for
     ``not_available_ms[i]`` ms; below the first bound nothing happens.
     """
 
     latency_max_ms: tuple[int, ...]  # ascending
     not_available_ms: tuple[int, ...]
-    failure_latency_ms: int  # what a failed attempt counts as, however fast it failed
-    never_shortens: bool  # whether a later, better attempt leaves a running isolation as it is
-    unreachable_ms_max: int | None  # how long a broker counts as unreachable; None: until mended
+    failure_latency_ms: int  # latency of a failed attempt, however fast it failed
+    never_shortens: bool  # whether a later, better attempt does not shorten an isolation
+    # how long a broker counts as unreachable; None: until it is reached
+    unreachable_ms_max: int | None
 
     def __post_init__(self) -> None:
         if len(self.latency_max_ms) != len(self.not_available_ms):
@@ -47,7 +49,7 @@ class LatencyProfile:
             raise ValueError("a profile's latency bounds must ascend")
 
     def isolation_ms(self, latency_ms: float, *, failed: bool) -> int:
-        """Return for how long an attempt isolates its broker; 0 for not at all."""
+        """Return how long an attempt isolates its broker; 0: not at all."""
         counted = self.failure_latency_ms if failed else latency_ms
         for bound, duration in zip(
             reversed(self.latency_max_ms), reversed(self.not_available_ms), strict=True
@@ -77,8 +79,8 @@ class Condition(StrEnum):
     """The condition of a broker, as seen by a producer."""
 
     HEALTHY = "healthy"
-    ISOLATED = "isolated"  # avoided until its time is over
-    ON_TRIAL = "on_trial"  # its time is over; a probe decides
+    ISOLATED = "isolated"  # avoided until its time ends
+    ON_TRIAL = "on_trial"  # its time has ended; a probe decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +91,13 @@ class FaultItem:
     latency_ms: float  # of the last attempt
     available_from_ms: float  # isolated until then
     unreachable_since_ms: float | None = None
-    is_on_trial: bool = False  # it has been isolated, and nothing has succeeded since
-    probe_until_ms: float | None = None  # a probe is under way; by then another may follow
+    is_on_trial: bool = False  # it was isolated, and no attempt has succeeded since
+    probe_until_ms: float | None = None  # a probe is under way; after this time another may follow
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerHealth:
-    """A broker's standing at one moment, for people to look at."""
+    """A broker's health at one moment, for people."""
 
     broker_name: str
     condition: Condition
@@ -113,7 +115,7 @@ class RandomSource(Protocol):
 
 
 class FaultTable:
-    """The brokers of one producer, as its own attempts have shown them. Not thread-safe."""
+    """The brokers of one producer, by the results of its own attempts. Not thread-safe."""
 
     def __init__(self, profile: LatencyProfile = CURRENT) -> None:
         self.profile = profile
@@ -128,15 +130,15 @@ class FaultTable:
         failed: bool = False,
         reachable: bool = True,
     ) -> None:
-        """Take in the result of one attempt.
+        """Record the result of one attempt.
 
         Args:
-            broker_name: Where the attempt went.
-            latency_ms: How long it took.
-            now_ms: When it ended.
-            failed: The broker is to be avoided whatever the latency: the connection failed, or
-                the answer was an error of the broker's and not of the request.
-            reachable: False if nothing at all came back.
+            broker_name: The broker.
+            latency_ms: Duration of the attempt.
+            now_ms: Its end.
+            failed: Avoid the broker whatever the latency: the connection failed, or the error was
+                the broker's fault.
+            reachable: False if there was no answer at all.
         """
         old = self._items.get(broker_name)
         duration = self.profile.isolation_ms(latency_ms, failed=failed)
@@ -148,7 +150,7 @@ class FaultTable:
             latency_ms,
             available_from,
             unreachable_since_ms=None if reachable else now_ms,
-            # Good news within the isolation does not end it, and so not the trial after it either.
+            # A success during the isolation does not end it, so the trial follows nevertheless.
             is_on_trial=now_ms < available_from,
         )
 
@@ -158,12 +160,12 @@ class FaultTable:
         return item is None or now_ms >= item.available_from_ms
 
     def is_reachable(self, broker_name: str, now_ms: float) -> bool:
-        """Tell whether the last attempt got through, or failed too long ago to count."""
+        """Tell whether the last attempt reached the broker, or failed too long ago to count."""
         item = self._items.get(broker_name)
         return item is None or self._reaches(item, now_ms)
 
     def admits(self, broker_name: str, now_ms: float) -> bool:
-        """Tell whether the broker may be sent to: neither isolated nor waiting for its probe."""
+        """Tell whether to send to the broker: it is neither isolated nor waiting for its probe."""
         item = self._items.get(broker_name)
         if item is None:
             return True
@@ -171,7 +173,7 @@ class FaultTable:
         return now_ms >= item.available_from_ms and not is_probed
 
     def begin_probe(self, broker_name: str, now_ms: float) -> bool:
-        """Note that a message goes to an admitted broker; tell whether it is the trial's probe."""
+        """Record that a message goes to an admitted broker; return whether it is the probe."""
         item = self._items.get(broker_name)
         if item is None or not item.is_on_trial:
             return False
@@ -180,15 +182,15 @@ class FaultTable:
         return True
 
     def remove(self, broker_name: str) -> None:
-        """Forget a broker."""
+        """Drop a broker."""
         self._items.pop(broker_name, None)
 
     def items(self, now_ms: float) -> list[FaultItem]:
-        """Return what is known, best broker first."""
+        """Return the records of all brokers, best first."""
         return sorted(self._items.values(), key=lambda item: fault_order(item, now_ms))
 
     def health(self, now_ms: float) -> tuple[BrokerHealth, ...]:
-        """Return how every known broker stands now, best first."""
+        """Return the health of every known broker, best first."""
         return tuple(
             BrokerHealth(
                 item.broker_name,
@@ -208,7 +210,7 @@ class FaultTable:
 
 
 def fault_order(item: FaultItem, now_ms: float) -> tuple[bool, float, float]:
-    """Return what items are sorted by: the available first, then the faster, then the sooner."""
+    """Return the sort key: available brokers first, then faster, then sooner available ones."""
     return now_ms < item.available_from_ms, item.latency_ms, item.available_from_ms
 
 
@@ -219,15 +221,15 @@ def _condition(item: FaultItem, now_ms: float) -> Condition:
 
 
 def fault_table(latency_fault: bool | LatencyProfile) -> FaultTable | None:  # noqa: FBT001
-    """Return the table of a producer that was told so; None for one that remembers nothing.
+    """Return the fault table for a producer's setting; None if the tolerance is off.
 
     Raises:
-        ValidationError: It is neither, and would be taken for a no.
+        ValidationError: The setting is invalid, and would be taken for False.
     """
     if isinstance(latency_fault, LatencyProfile):
         return FaultTable(latency_fault)
     if not isinstance(latency_fault, bool):
         raise ValidationError(
-            f"latency_fault: {latency_fault!r} is neither True nor False, nor a LatencyProfile"
+            f"latency_fault: expected True, False or a LatencyProfile, found {latency_fault!r}"
         )
     return FaultTable() if latency_fault else None

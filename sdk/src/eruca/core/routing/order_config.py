@@ -1,12 +1,12 @@
-"""Over which queues an ordered topic's sharding keys are divided, after its settings have changed.
+"""Compute an ordered topic's order config after a change of the topic's settings.
 
-Each broker of the topic holds the whole *order config*. It lists every broker where the topic is
-ordered and may be written to, with its queues. One that is away keeps its entry, and so its keys,
-until it is given up by name. A config that says something else than the one before has the next
-version; brokers that were away meanwhile hold an older one, which counts no longer.
+Each broker of the topic has the whole *order config*. It lists every broker where the topic is
+ordered and writable, with its queues. Sharding keys are divided over these queues. A broker that is
+away keeps its entry, and so its keys, until an operator removes it by name. A changed config gets
+the next version. A broker that was away meanwhile has an older version, which does not count.
 
-Source: RocketMQ 5.3, ``UpdateTopicSubCommand`` with ``-o true``, ``UpdateOrderConfCommand``; there
-name servers hold the config, here the brokers' logs do.
+Source: RocketMQ 5.3, ``UpdateTopicSubCommand`` with ``-o true``, ``UpdateOrderConfCommand``. In
+RocketMQ the name servers have the config, here the brokers' logs have it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def order_config_of(
     live: Collection[str],
     without: Collection[str] = (),
 ) -> OrderConfig | None:
-    """Return a topic's order config; None where it is ordered nowhere.
+    """Return a topic's order config; None if it is not ordered on any broker.
 
     Args:
-        topics: The topic by broker name, as it is to be on each broker that answers.
+        topics: The topic's new settings, by broker name, on each broker that answers.
         known: Its order config so far.
         live: The brokers that answer, with the topic or without it.
-        without: Brokers whose keys go elsewhere, for they will not come back.
+        without: Brokers that will not return, so their keys move to others.
     """
     here = {
         name: topic.write_queue_count
@@ -47,6 +47,6 @@ def order_config_of(
 
 
 def latest_order_config(topics: Mapping[str, TopicConfig]) -> OrderConfig | None:
-    """Return the order config that counts of those that brokers hold."""
+    """Return the latest of the brokers' order configs."""
     configs = [topic.order_config for topic in topics.values() if topic.order_config is not None]
     return max(configs, key=lambda config: (config.version, config.text), default=None)

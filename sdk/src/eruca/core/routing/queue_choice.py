@@ -1,13 +1,12 @@
-"""The queue the next message goes to: in turn, around brokers that failed or are slow.
+"""Choose the queue of the next message: in turn, avoiding slow and failed brokers.
 
-Without a fault table: round robin, and for a retry another broker than the one that just failed.
-With one, three passes, each over all queues in turn: first the brokers that admit messages; then,
-if all are isolated, those that can be reached; then any. A retry avoids the last broker in all but
-the third. So a producer always has somewhere to send to.
+Without a fault table this is round robin, and a retry avoids the broker that just failed. With one
+there are three passes, each over all queues in turn. The first pass accepts brokers that admit
+messages. If all are isolated, the second accepts reachable brokers. The third accepts any. A retry
+avoids the last broker in all passes but the third. So a producer always finds a queue.
 
-Each queue that is looked at takes one tick of the counter. Where that wraps round, once in 2³¹
-ticks, a pass may look at one queue twice and miss another, as RocketMQ's does. Queues are values
-and never changed.
+Each examined queue takes one tick of the counter. When the counter wraps, once in 2³¹ ticks, a pass
+may examine one queue twice and miss another, as in RocketMQ. Queues are values and never change.
 
 Source: RocketMQ 5.3, ``MQFaultStrategy.selectOneMessageQueue``, ``TopicPublishInfo``.
 """
@@ -33,13 +32,13 @@ def choose_queue(
 
     Args:
         queues: The topic's writable queues in publish order; at least one.
-        counter: The caller's own; advanced.
-        now_ms: By the fault table's clock; without a table it does not matter.
-        last_broker: Where the attempt before this one failed; None for a first attempt.
-        faults: The producer's fault table; None while latency fault tolerance is off. A choice
-            whose reason is PROBE has been noted there.
+        counter: The caller's own; it is advanced.
+        now_ms: By the fault table's clock; unused without a table.
+        last_broker: The broker of the failed attempt before; None for a first attempt.
+        faults: The producer's fault table; None while latency fault tolerance is off. A choice with
+            the reason PROBE is recorded in it.
     """
-    assert queues, "a topic without a queue to write to is for the caller to refuse"
+    assert queues, "the caller must refuse a topic without writable queues"
     if faults is None:
         return _choose_in_turn(queues, counter, last_broker)
 

@@ -1,13 +1,13 @@
-"""Routes as a client uses them: where each topic's queues are, and how old that knowledge is.
+"""Routes in a client: the queues of each topic, and the age of this knowledge.
 
-A topic's route has two views. Producers see the *publish view*: queues of brokers that are writable
-and whose master is there. Consumers see the *subscribe view*: queues of readable brokers, from
-which a replica can serve as well. Both are in queue order, so that every client counts the same
-queues in the same order. Over which queues sharding keys are divided is told by the topic's order
-config where it has one, whether or not the brokers in it are up, so that a key keeps its queue;
-else it is the queues of the publish view.
+A topic's route has two views. The *publish view*, for producers, has queues of writable brokers
+with a live master. The *subscribe view*, for consumers, has queues of readable brokers, from which
+a replica can serve as well. Both are in queue order, so all clients count the same queues in the
+same order. If the topic has an order config, sharding keys are divided over its queues, whether or
+not their brokers are up. So a key keeps its queue. Otherwise they are divided over the queues of
+the publish view.
 
-Routes come from one name server at a time; nothing is merged.
+Routes come from one name server at a time; they are not merged.
 
 Source: RocketMQ 5.3, ``MQClientInstance.topicRouteData2TopicPublishInfo`` and
 ``topicRouteData2TopicSubscribeInfo``.
@@ -37,10 +37,10 @@ class PublishView:
     """The part of a topic's route that producers need."""
 
     topic: str
-    queues: tuple[MessageQueue, ...]  # where messages may go, in publish order; may be empty
+    queues: tuple[MessageQueue, ...]  # writable queues, in publish order; may be empty
     urls: Mapping[str, str]  # of the masters, by broker name
-    store_hosts: Mapping[str, Host]  # what the masters write into records, by broker name
-    order: tuple[MessageQueue, ...] = ()  # the order config's queues, where there is one
+    store_hosts: Mapping[str, Host]  # the masters' hosts as written into records, by broker name
+    order: tuple[MessageQueue, ...] = ()  # the order config's queues, if there is one
 
     @property
     def key_queues(self) -> tuple[MessageQueue, ...]:
@@ -48,26 +48,24 @@ class PublishView:
         return self.order or self.queues
 
     def is_missed(self, queue: MessageQueue) -> bool:
-        """Tell whether *queue* is one of the order config's whose broker is away."""
+        """Tell whether *queue* is in the order config and its broker is away."""
         return queue.broker_name not in self.urls and queue in self.order
 
     def url_of(self, queue: MessageQueue) -> str:
-        """Return where *queue* is written to.
+        """Return the URL of *queue*'s broker for writing.
 
         Raises:
-            NoRouteError: Its broker has no master now: the queue was named, or is one of the order
-                config's.
+            NoRouteError: Its broker has no live master: the queue was named, or is in the order
+                config.
         """
         url = self.urls.get(queue.broker_name)
         if url is None:
-            where = (
-                f"queue {queue.queue_id} of {self.topic} is at {queue.broker_name}, which is away"
-            )
+            where = f"broker {queue.broker_name} of queue {queue.queue_id} of {self.topic} is away"
             if queue in self.order:
                 raise NoRouteError(
                     f"{where}; in an ordered topic a sharding key keeps its queue",
-                    fix="send again when it is back. If it will not come back: eruca topic create "
-                    f"{self.topic} --without {queue.broker_name}",
+                    fix="send again when it is back. If it will not return: eruca topic create"
+                    f" {self.topic} --without {queue.broker_name}",
                 )
             raise NoRouteError(where)
         return url
@@ -78,11 +76,11 @@ class SubscribeView:
     """The part of a topic's route that consumers need."""
 
     topic: str
-    queues: tuple[MessageQueue, ...]  # what may be read, in queue order; may be empty
+    queues: tuple[MessageQueue, ...]  # readable queues, in queue order; may be empty
     urls: Mapping[str, Mapping[int, str]]  # by broker name, then by broker id
 
     def url_of(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
-        """Return where *queue* is read from: the wanted process of its broker, or another one.
+        """Return a URL for reading *queue*: of the given process of its broker, or of another one.
 
         Raises:
             NoRouteError: The broker is not in the route any more.
@@ -95,7 +93,7 @@ class SubscribeView:
 
 @dataclass(frozen=True, slots=True)
 class CachedRoute:
-    """A topic's route, taken apart, and when it came."""
+    """A topic's parsed route, and the time when it was fetched."""
 
     route: TopicRoute
     publish: PublishView
@@ -105,12 +103,12 @@ class CachedRoute:
 
 
 class RouteTable:
-    """The routes a client has fetched. Not thread-safe.
+    """The routes that a client has fetched. Not thread-safe.
 
     Args:
-        network: Which of a broker's addresses is this client's; the default one where it has none
-            of that name.
-        age_ms_max: How long a route is used without asking again.
+        network: The network whose broker addresses this client uses; the default network for
+            brokers without an address in it.
+        age_ms_max: How long a route is used before it is fetched again.
     """
 
     def __init__(
@@ -121,10 +119,10 @@ class RouteTable:
         self._routes: dict[str, CachedRoute] = {}
 
     def put(self, route: TopicRoute, *, etag: str | None, now_ms: float) -> bool:
-        """Take in a fetched route; tell whether it differs from the one before.
+        """Store a fetched route; return whether it differs from the one before.
 
         Raises:
-            NoRouteError: Its order config cannot be read; the route before it stays.
+            NoRouteError: Its order config is invalid; the route before it stays.
         """
         before = self._routes.get(route.topic)
         self._routes[route.topic] = CachedRoute(
@@ -145,7 +143,7 @@ class RouteTable:
         return known > {broker.broker_name for broker in route.brokers}
 
     def confirm(self, topic: str, *, now_ms: float) -> None:
-        """Note that a route still holds, if it is still here: the name server answered 304."""
+        """Record that a cached route is still valid: the name server answered 304."""
         if (cached := self._routes.get(topic)) is not None:
             self._routes[topic] = replace(cached, fetched_at_ms=now_ms)
 
@@ -154,20 +152,20 @@ class RouteTable:
         return self._routes.get(topic)
 
     def is_stale(self, topic: str, now_ms: float) -> bool:
-        """Tell whether the topic's route is to be fetched: none is there, or it is too old."""
+        """Tell whether the topic's route must be fetched: it is missing or too old."""
         cached = self._routes.get(topic)
         return cached is None or now_ms - cached.fetched_at_ms >= self._age_ms_max
 
     def forget(self, topic: str) -> None:
-        """Drop a topic's route: the topic is gone, or no longer of interest."""
+        """Drop a topic's route: the topic is deleted, or not needed any more."""
         self._routes.pop(topic, None)
 
     def topics(self) -> list[str]:
-        """Return the topics whose routes are here, sorted."""
+        """Return the topics with cached routes, sorted."""
         return sorted(self._routes)
 
     def broker_names(self) -> frozenset[str]:
-        """Return every broker some route names."""
+        """Return every broker in the routes."""
         return frozenset(
             broker.broker_name
             for cached in self._routes.values()
@@ -176,10 +174,10 @@ class RouteTable:
 
 
 def publish_view(route: TopicRoute, *, network: str = DEFAULT_NETWORK) -> PublishView:
-    """Return what producers may use of *route*.
+    """Return the publish view of *route*.
 
     Raises:
-        NoRouteError: The order config cannot be read.
+        NoRouteError: The order config is invalid.
         ValueError: A store host is not ``IP:port``; name servers refuse such a registration.
     """
     masters = {b.broker_name: b for b in route.brokers if b.urls.get(MASTER_ID)}
@@ -205,7 +203,7 @@ def publish_view(route: TopicRoute, *, network: str = DEFAULT_NETWORK) -> Publis
 
 
 def subscribe_view(route: TopicRoute, *, network: str = DEFAULT_NETWORK) -> SubscribeView:
-    """Return what consumers may use of *route*."""
+    """Return the subscribe view of *route*."""
     urls = {
         broker.broker_name: {
             broker_id: address_for(broker.urls[broker_id], network)
@@ -229,13 +227,13 @@ def _ordered_queues(topic: str, config: str) -> tuple[MessageQueue, ...]:
     for part in filter(None, config.split(";")):
         match = _ORDER_PART.fullmatch(part.strip())
         if match is None or int(match["count"]) > QUEUE_COUNT_MAX:
-            raise NoRouteError(f"{part!r} in the order config of {topic} is not BROKER:QUEUES")
+            raise NoRouteError(f"order config of {topic}: expected BROKER:QUEUES, found {part!r}")
         for queue_id in range(int(match["count"])):
             queues.append(MessageQueue(topic, match["broker"], queue_id))
     return tuple(queues)
 
 
 def address_for(urls: Mapping[str, str], network: str) -> str:
-    """Return which of a broker's addresses, by network, is that of a client in *network*."""
-    # Where a broker has no default address the first one is as good a guess as any.
+    """Return the broker's address for a client in *network*."""
+    # If a broker has no default address, the first one is as good as any.
     return urls.get(network) or urls.get(DEFAULT_NETWORK) or next(iter(urls.values()))

@@ -1,12 +1,12 @@
-"""Queue selectors: the sender's own rule for which queue a message goes to.
+"""Queue selectors: the sender's own rule for a message's queue.
 
-A selector gets a topic's queues in publish order and an argument, and returns one of them. Equal
-arguments keep their queue only while the number of queues stays the same, so messages that belong
-together stay in order only under a stable topology.
+A selector gets a topic's queues in publish order and an argument, and returns one of the queues.
+Equal arguments keep their queue only while the number of queues does not change. So related
+messages stay in order only under a stable topology.
 
 Source: RocketMQ 5.3, ``SelectMessageQueueByHash``, ``SelectMessageQueueByRandom``,
-``SelectMessageQueueByMachineRoom``. The last one was never written there; here it is, with the
-naming that ``AllocateMachineRoom`` expects: a broker of a machine room is called ``ROOM@NAME``.
+``SelectMessageQueueByMachineRoom``. The last one was never implemented there. Here it is, with the
+names that ``AllocateMachineRoom`` expects: a broker in a machine room is called ``ROOM@NAME``.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _FALSE_HASH: Final = 1237
 def select_queue(
     selector: QueueSelector, queues: Sequence[MessageQueue], argument: SelectorArgument
 ) -> MessageQueue:
-    """Return the queue that *selector* picks.
+    """Return the queue that *selector* chooses.
 
     Raises:
-        ValidationError: It returned something that is not one of *queues*.
+        ValidationError: Its result is not one of *queues*.
     """
     queue = selector(queues, argument)
     if queue not in queues:
         raise ValidationError(
-            f"the queue selector returned {queue!r}, which is none of the topic's queues",
-            fix="return one of the queues the selector was called with",
+            f"expected one of the topic's queues from the queue selector, found {queue!r}",
+            fix="return one of the queues that the selector was called with",
         )
     return queue
 
@@ -48,13 +48,13 @@ def by_hash(queues: Sequence[MessageQueue], argument: SelectorArgument) -> Messa
     """Return the queue of the argument's hash: equal arguments go to one queue.
 
     Raises:
-        ValidationError: The argument is of a type without a hash that all clients agree on.
+        ValidationError: The argument's type has no hash that is equal in all clients.
     """
     return queues[queue_of_hash(argument_hash(argument), len(queues))]
 
 
 def by_random(random: RandomSource) -> QueueSelector:
-    """Return a selector that picks any queue, all with equal chance."""
+    """Return a selector that picks any queue, all with equal probability."""
 
     def select(queues: Sequence[MessageQueue], _: SelectorArgument) -> MessageQueue:
         return queues[random.randrange(len(queues))]
@@ -63,9 +63,9 @@ def by_random(random: RandomSource) -> QueueSelector:
 
 
 def by_machine_room(rooms: Collection[str], then: QueueSelector = by_hash) -> QueueSelector:
-    """Return a selector that stays within *rooms* and picks by *then* among their queues.
+    """Return a selector that chooses by *then* among the queues in *rooms*.
 
-    Where no broker of those rooms is in the route it picks among all queues: a message in a far
+    If the route has no broker in those rooms, it chooses among all queues: a message in a distant
     room is better than none.
     """
 
@@ -77,19 +77,19 @@ def by_machine_room(rooms: Collection[str], then: QueueSelector = by_hash) -> Qu
 
 
 def machine_room(broker_name: str) -> str | None:
-    """Return the room that a broker's name puts it in; None for a name without one."""
+    """Return the room in a broker's name; None if there is none."""
     room, separator, _ = broker_name.partition(ROOM_SEPARATOR)
     return room if separator else None
 
 
 def argument_hash(argument: SelectorArgument) -> int:
-    """Return Java's ``hashCode`` of the argument, so that Java's producers pick the same queue.
+    """Return Java's ``hashCode`` of the argument, so that Java's producers choose the same queue.
 
-    A number within 32 bits counts as an Integer, any other as a Long; the two differ for small
-    negative numbers only. None hashes to 0.
+    A number within 32 bits counts as an Integer, any other as a Long; the two differ only for small
+    negative numbers. None hashes to 0.
 
     Raises:
-        ValidationError: It is none of these, or does not fit into 64 bits.
+        ValidationError: The type is none of these, or the number does not fit into 64 bits.
     """
     if argument is None:
         return 0
@@ -100,6 +100,6 @@ def argument_hash(argument: SelectorArgument) -> int:
     if isinstance(argument, int) and -(2**63) <= argument < 2**63:
         return argument if -(2**31) <= argument < 2**31 else long_hash(argument)
     raise ValidationError(
-        f"{argument!r} cannot be a selector's argument",
+        f"selector argument: expected a str, a bool or an int, found {argument!r}",
         fix="give a str, a bool, or an int of up to 64 bits",
     )

@@ -1,7 +1,7 @@
-"""Services that a client is told of by the name servers, unless somebody names them to it.
+"""Services that a client finds through the name servers, unless the program gives their URLs.
 
-An instance puts its URL into the name servers' key-value table, in a namespace of its kind's, under
-its own name, and does so again now and then.
+An instance writes its URL into the name servers' key-value table, in the namespace of its kind,
+under its own name. It repeats this from time to time.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from eruca.core.client_settings import checked_urls
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A kind of service, of which any instance will do."""
+    """A kind of service; all of its instances are equivalent."""
 
     what: str  # for errors
-    module: str  # starts one
-    variable: str  # of the environment: where they are, parted by ";"
-    namespace: str  # where they tell themselves
+    module: str  # the module that starts one
+    variable: str  # the environment variable with their URLs, separated by ";"
+    namespace: str  # the namespace in which they register
     such_as: str  # a URL, for errors
 
     @property
     def how_to_have_one(self) -> str:
-        """The fix where there is none, or none answers."""
+        """The fix if none is known, or none answers."""
         return f"start one: python -m {self.module}; or set {self.variable} to one that runs"
 
     def given(
@@ -36,10 +36,10 @@ class Service:
         urls: str | Iterable[str] | None = None,
         source: str = "urls",
     ) -> tuple[str, ...]:
-        """Return where they are: as a program says, in *source*, else the environment; or nothing.
+        """Return the URLs of the program (*source* in errors), else of the environment; or none.
 
         Raises:
-            ValidationError: What is said is no URL.
+            ValidationError: A value is not a URL.
         """
         if urls is None:
             urls, source = environment.get(self.variable) or None, self.variable
@@ -54,7 +54,7 @@ class Service:
             try:
                 urls += checked_urls(url, name, f"a {self.what}", such_as=self.such_as)
             except ValidationError:
-                continue  # somebody else's entry is no reason not to find the others
+                continue  # skip an invalid entry of another program
         return urls
 
 

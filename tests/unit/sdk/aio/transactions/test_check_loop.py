@@ -144,7 +144,7 @@ async def test_of_what_it_left_undecided_the_program_is_asked() -> None:
     ("said", "reason"),
     [
         (lambda _: None, None),
-        (lambda _: True, "ValidationError: True says nothing about a transaction"),
+        (lambda _: True, "ValidationError: expected a verdict on a transaction, found True"),
         (lambda _: 1 / 0, "ZeroDivisionError: division by zero"),
     ],
 )

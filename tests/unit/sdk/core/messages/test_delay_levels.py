@@ -175,7 +175,7 @@ def test_a_message_is_not_recalled_after_its_time() -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "1.5", "9223372036854775808", "1" * 5_000])
 def test_a_time_that_cannot_be_read_is_refused(text: str) -> None:
-    with pytest.raises(TimerError, match="no number"):
+    with pytest.raises(TimerError, match="expected a number"):
         placed(properties={"TIMER_DELAY_MS": text})
 
 

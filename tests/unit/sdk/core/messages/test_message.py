@@ -197,7 +197,7 @@ def test_who_gives_a_number_as_a_property_is_told_to_write_it_as_a_text() -> Non
     with pytest.raises(ValidationError, match="properties: amount: 7 is not a text") as refused:
         Message("orders", b"x", properties={"amount": 7})  # type: ignore[dict-item]
 
-    assert "as a text" in (refused.value.fix or "")
+    assert "to a text" in (refused.value.fix or "")
 
 
 @pytest.mark.parametrize("letter", ["a", "ü", "🜚"])
@@ -216,7 +216,7 @@ def test_a_message_to_a_topic_of_the_system_is_refused_as_the_broker_refuses_it(
     with pytest.raises(SystemTopicError) as refused:
         Message(topic, b"x")
 
-    assert refused.value.detail == f"topic {topic!r} belongs to the system"
+    assert refused.value.detail == f"topic {topic!r} is a system topic"
     assert "a topic of your own" in (refused.value.fix or "")
 
 

@@ -24,7 +24,7 @@ def test_a_function_says_one_of_three_things() -> None:
 
 @pytest.mark.parametrize("said", [True, False, 0, "COMMIT", "committed", b"commit", [], object()])
 def test_anything_else_is_no_answer(said: object) -> None:
-    with pytest.raises(ValidationError, match="says nothing about a transaction"):
+    with pytest.raises(ValidationError, match="expected a verdict on a transaction"):
         verdict_of(said)
 
 

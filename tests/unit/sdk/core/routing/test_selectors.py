@@ -57,7 +57,7 @@ def test_arguments_hash_as_their_java_types(argument: int | None, expected: int)
 
 @pytest.mark.parametrize("argument", [2**63, -(2**63) - 1, 1.5, b"key", ("a", 1)])
 def test_other_arguments_are_refused(argument: object) -> None:
-    with pytest.raises(ValidationError, match="selector's argument"):
+    with pytest.raises(ValidationError, match="selector argument"):
         by_hash(QUEUES, cast("Any", argument))
 
 
@@ -87,5 +87,5 @@ def test_a_broker_name_without_a_room_is_in_none() -> None:
 
 @pytest.mark.parametrize("returned", [None, MessageQueue("orders", "broker-z", 0)])
 def test_a_selector_must_return_one_of_the_queues(returned: MessageQueue | None) -> None:
-    with pytest.raises(ValidationError, match="none of the topic's queues"):
+    with pytest.raises(ValidationError, match="expected one of the topic's queues"):
         select_queue(lambda _queues, _argument: cast("MessageQueue", returned), QUEUES, "key")

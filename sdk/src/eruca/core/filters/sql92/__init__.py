@@ -1,9 +1,9 @@
 """SQL92 filters: conditions over a message's properties, such as ``price > 20 AND city = 'Rome'``.
 
-:func:`compile_sql92` turns a text into a :class:`Sql92Filter` or raises the contract's
-``FilterSyntaxError``, which shows where and says what to write instead. The broker evaluates
-filters; the SDK compiles them before it sends them, so that a mistake is found where it is made,
-and a user can try a filter without a broker.
+:func:`compile_sql92` turns a text into a :class:`Sql92Filter`, or raises the contract's
+``FilterSyntaxError`` with the position and a fix. The broker evaluates filters. The SDK compiles
+them before it sends them, so the error appears where the mistake is, and users can test a filter
+without a broker.
 """
 
 from __future__ import annotations

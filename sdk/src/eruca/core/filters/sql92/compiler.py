@@ -1,8 +1,8 @@
-"""A compiled filter, and the way to get one.
+"""Compile filters, and cache the compiled ones.
 
-Bounded: a text has at most ``FILTER_SIZE_MAX`` characters and nests at most ``DEPTH_MAX`` deep,
-which keeps parser and evaluation clear of the interpreter's own limit, and makes the work for one
-message a matter of microseconds. Filters are kept compiled, up to ``CACHE_SIZE`` of them.
+The limits: a text has at most ``FILTER_SIZE_MAX`` characters and at most ``DEPTH_MAX`` levels. So
+neither parser nor evaluation reaches the interpreter's recursion limit, and one message takes only
+microseconds. Up to ``CACHE_SIZE`` compiled filters are cached.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from eruca.core.filters.sql92.conditions import Condition, Properties
 from eruca.core.filters.sql92.parser import Parser
 from eruca.core.filters.sql92.values import EvaluationError
 
-CACHE_SIZE: Final = 128  # RocketMQ keeps 100
+CACHE_SIZE: Final = 128  # RocketMQ caches 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +26,20 @@ class Sql92Filter:
 
     expression: str
     condition: Condition = field(repr=False, compare=False)
-    names: frozenset[str] = field(repr=False, compare=False)  # of the properties it looks at
-    cost: int = field(repr=False, compare=False)  # in tokens: one evaluation does no more steps
+    names: frozenset[str] = field(repr=False, compare=False)  # of the properties in the condition
+    # in tokens: an upper bound of the steps of one evaluation
+    cost: int = field(repr=False, compare=False)
 
     def evaluate(self, properties: Properties) -> bool | None:
-        """Return whether the condition holds; None where that is unknown.
+        """Return whether the condition is true; None: unknown.
 
         Raises:
-            EvaluationError: A property is not of the type its comparison needs.
+            EvaluationError: A property does not have the type of its comparison.
         """
         return self.condition(properties)
 
     def matches(self, properties: Properties) -> bool:
-        """Tell whether a message with these properties is let through: it must be true."""
+        """Tell whether a message with these properties matches: the condition must be true."""
         try:
             return self.condition(properties) is True
         except EvaluationError:
@@ -49,11 +50,12 @@ def compile_sql92(expression: str) -> Sql92Filter:
     """Return the compiled filter.
 
     Raises:
-        FilterSyntaxError: It is none; says where, and where possible what to write instead.
+        FilterSyntaxError: The text is invalid; the error has the position and, if possible, a fix.
     """
     if not isinstance(expression, str):
         raise FilterSyntaxError(
-            f"condition: {expression!r:.60} is not a text", fix='such as "price > 20"'
+            f"condition: expected a text, found {expression!r:.60}",
+            fix='use a condition such as "price > 20"',
         )
     return _compiled(expression)
 
@@ -62,9 +64,9 @@ def compile_sql92(expression: str) -> Sql92Filter:
 def _compiled(expression: str) -> Sql92Filter:
     if len(expression) > FILTER_SIZE_MAX:
         raise FilterSyntaxError(
-            f"filter: it has {len(expression)} characters, {FILTER_SIZE_MAX} are the most",
+            f"filter: expected at most {FILTER_SIZE_MAX} characters, found {len(expression)}",
             position=FILTER_SIZE_MAX,
-            fix="send a property that says what you ask for, and filter by that",
+            fix="add a property with the result to the messages, and filter by that",
         )
     parser = Parser(expression)
     condition = parser.parse()

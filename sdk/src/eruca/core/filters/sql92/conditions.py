@@ -1,12 +1,12 @@
 """Compile a filter's parts into functions from a message's properties to a value.
 
-A condition is true, false or unknown (None): a comparison with a property the message does not
-have is unknown, ``AND`` and ``OR`` decide where one side is enough, and only what is true matches.
-A condition may also raise :class:`EvaluationError`, which ends the whole evaluation: no ``OR``
-and no ``NOT`` makes a match of it.
+A condition is true, false or unknown (None). A comparison with a missing property is unknown.
+``AND`` and ``OR`` need only one side if it decides. Only a true condition matches. A condition may
+also raise :class:`EvaluationError`, which ends the whole evaluation: neither ``OR`` nor ``NOT``
+turns it into a match.
 
-The common comparisons, of a property with a constant, have functions of their own that look at the
-property once and convert it once; everything else goes through :mod:`.values`.
+Comparisons of a property with a constant are the most frequent. They have their own functions,
+which read and convert the property once. All others use :mod:`.values`.
 
 Source: RocketMQ 5.3, ``ComparisonExpression``, ``LogicExpression``, ``UnaryExpression``,
 ``UnaryInExpression``.
@@ -30,10 +30,10 @@ from eruca.core.filters.sql92.values import (
 
 
 class Properties(Protocol):
-    """A message's properties: a dict, or whatever else can look one up."""
+    """A message's properties: a dict, or any other mapping."""
 
     def get(self, name: str, /) -> str | None:
-        """Return a property's value; None where the message has none of this name."""
+        """Return a property's value; None if the message does not have it."""
 
 
 Term: TypeAlias = Callable[[Properties], Value | None]
@@ -49,17 +49,17 @@ ORDERS: Final[dict[str, Order]] = {
 
 
 def constant(value: bool | None) -> Condition:  # noqa: FBT001 - it is the value
-    """Return what is always *value*."""
+    """Return a condition that is always *value*."""
     return lambda _: value
 
 
 def property_of(name: str) -> Term:
-    """Return what a property is; None where the message has none of this name."""
+    """Return a property's value; None if the message does not have it."""
     return lambda properties: properties.get(name)
 
 
 def unknown_after(term: Term) -> Condition:
-    """Return what is always unknown, unless *term* cannot be evaluated."""
+    """Return a condition that is always unknown, unless *term* cannot be evaluated."""
 
     def evaluate(properties: Properties) -> None:
         term(properties)
@@ -68,7 +68,7 @@ def unknown_after(term: Term) -> Condition:
 
 
 def is_there(name: str) -> Condition:
-    """Return what a property alone means as a condition: false, for it is a text, or unknown."""
+    """Return a lone property as a condition: false, because it is a text, or unknown."""
     return lambda properties: None if properties.get(name) is None else False
 
 
@@ -78,7 +78,7 @@ def is_null(term: Term) -> Condition:
 
 
 def negation(condition: Condition) -> Condition:
-    """Return the opposite; of what is unknown, unknown."""
+    """Return the opposite; unknown stays unknown."""
 
     def evaluate(properties: Properties) -> bool | None:
         value = condition(properties)
@@ -88,7 +88,7 @@ def negation(condition: Condition) -> Condition:
 
 
 def all_of(conditions: Sequence[Condition]) -> Condition:
-    """Return whether all are true; the first that is false decides, without asking on."""
+    """Return whether all are true; stop at the first that is false."""
 
     def evaluate(properties: Properties) -> bool | None:
         is_known = True
@@ -104,7 +104,7 @@ def all_of(conditions: Sequence[Condition]) -> Condition:
 
 
 def any_of(conditions: Sequence[Condition]) -> Condition:
-    """Return whether one is true; the first that is decides, without asking on."""
+    """Return whether one is true; stop at the first that is."""
 
     def evaluate(properties: Properties) -> bool | None:
         is_known = True
@@ -120,12 +120,12 @@ def any_of(conditions: Sequence[Condition]) -> Condition:
 
 
 def equals(left: Term, right: Term) -> Condition:
-    """Return whether both are the same value."""
+    """Return whether both have the same value."""
     return lambda properties: equal(left(properties), right(properties))
 
 
 def property_equals(name: str, text: str) -> Condition:
-    """Return whether a property is *text*, letter by letter."""
+    """Return whether a property is exactly *text*."""
 
     def evaluate(properties: Properties) -> bool | None:
         value = properties.get(name)
@@ -135,7 +135,7 @@ def property_equals(name: str, text: str) -> Condition:
 
 
 def orders(left: Term, right: Term, symbol: str) -> Condition:
-    """Return how two terms compare; two texts must both be numbers."""
+    """Return the comparison of two terms; two texts must both be numbers."""
     order = ORDERS[symbol]
 
     def evaluate(properties: Properties) -> bool | None:
@@ -153,7 +153,7 @@ def orders(left: Term, right: Term, symbol: str) -> Condition:
 
 
 def orders_number(name: str, number: Number, symbol: str) -> Condition:
-    """Return how a property, read as *number*'s type, compares with it."""
+    """Return the comparison of a property, converted to *number*'s type, with *number*."""
     order, read = ORDERS[symbol], READERS[type(number)]
 
     def evaluate(properties: Properties) -> bool | None:
@@ -181,10 +181,10 @@ _SEARCHES: Final[dict[str, Callable[[str, str], bool]]] = {
 
 
 def contains(term: Term, keyword: str, text: str, *, is_negated: bool) -> Condition:
-    """Return whether a text holds *text* where *keyword* says.
+    """Return whether a text contains *text* at the place that *keyword* names.
 
-    Always known: what is missing or no text neither holds it nor, negated, does not; and nothing
-    holds an empty text.
+    The result is never unknown. A missing property, or one that is not a text, is false both plain
+    and negated. An empty text is never contained.
     """
     if not text:
         return constant(value=False)

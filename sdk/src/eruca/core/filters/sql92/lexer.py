@@ -1,8 +1,8 @@
-"""From a filter's text to its tokens, one at a time, each with its place.
+"""Split a filter's text into tokens, one at a time, each with its position.
 
-Keywords are matched in any case of letters, names of properties in the case they have. Whole
-numbers have no leading zeros and may end in ``L``; texts stand in single quotes, two of which mean
-one. ``--`` begins a comment where a line end follows; at the end of the text it is two signs, as in
+Keywords match in any case, property names only in their own case. Whole numbers have no leading
+zeros and may end in ``L``. Texts are in single quotes, with two of them for a quote in the text.
+``--`` begins a comment if a line end follows. At the end of the text it is two signs, as in
 RocketMQ.
 
 Source: RocketMQ 5.3, the token rules of ``SelectorParser``.
@@ -34,7 +34,7 @@ class Kind(StrEnum):
 
 
 class Token(NamedTuple):
-    """A piece of the filter: ``text`` is in capitals for a keyword, as written for all others."""
+    """A token; ``text`` is in capitals for a keyword, unchanged for all others."""
 
     kind: Kind
     text: str
@@ -42,12 +42,12 @@ class Token(NamedTuple):
     end: int
 
     def is_(self, *texts: str) -> bool:
-        """Tell whether this is one of these keywords or signs."""
+        """Tell whether the token is one of these keywords or signs."""
         return self.text in texts and self.kind in (Kind.KEYWORD, Kind.SYMBOL)
 
     @property
     def unquoted(self) -> str:
-        """Return what a text in quotes says."""
+        """Return the content of a quoted text."""
         return self.text[1:-1].replace("''", "'")
 
 
@@ -93,12 +93,12 @@ _OTHER_HINT: Final = "names of properties consist of the letters a to z, digits,
 
 
 def excerpt(text: str) -> str:
-    """Return *text*, cut to what fits into a message."""
+    """Return *text*, truncated for an error text."""
     return shown(text, _EXCERPT_SIZE)
 
 
 def unexpected(token: Token, detail: str, fix: str | None = None) -> FilterSyntaxError:
-    """Return the error that *token* may not stand where it does."""
+    """Return the error for a *token* at an invalid place."""
     shown = excerpt(token.text) or _END_EXCERPT
     return FilterSyntaxError(
         f"filter: {detail}: {shown}, character {token.start + 1}",
@@ -109,7 +109,7 @@ def unexpected(token: Token, detail: str, fix: str | None = None) -> FilterSynta
 
 
 def next_token(text: str, position: int) -> Token:
-    """Return the token at or after *position*, which must be where one ends.
+    """Return the token at or after *position*, which must be the end of another one.
 
     Raises:
         FilterSyntaxError: No token begins there.
@@ -119,7 +119,7 @@ def next_token(text: str, position: int) -> Token:
         if match is None:
             character = text[position]
             raise FilterSyntaxError(
-                f"filter: no part of one begins with {character!r}, character {position + 1}",
+                f"filter: unexpected character {character!r}, character {position + 1}",
                 position=position,
                 excerpt=excerpt(text[position:]),
                 fix=_HINTS.get(character, _OTHER_HINT),

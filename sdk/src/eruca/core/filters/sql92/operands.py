@@ -1,7 +1,7 @@
-"""The operands of a filter, what an operator may make of them, and what to say where it may not.
+"""The operands of a filter, the valid operators for each, and the errors for invalid ones.
 
-Source: RocketMQ 5.3, ``ComparisonExpression``, ``ConstantExpression``: which operands a comparison
-takes, and the types of literals.
+Source: RocketMQ 5.3, ``ComparisonExpression``, ``ConstantExpression``: valid operands of a
+comparison, and the types of literals.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from eruca.core.filters.sql92.values import (
 )
 
 _FLIPPED: Final = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
-_INTEGER_SIZE: Final = 2**31  # one more than the largest number of 32 bits
+_INTEGER_SIZE: Final = 2**31  # one more than the largest 32-bit number
 _NULL_FIX: Final = "write IS NULL, or IS NOT NULL"
 
 
@@ -44,29 +44,29 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A parsed part of the filter, and where it stands in the text."""
+    """A parsed part of the filter, and its position in the text."""
 
     form: Form
     term: Term
     start: int
     end: int
     text: str  # the whole filter's
-    value: Value | None = None  # a constant's; the name of a property
-    condition: Condition | None = None  # what is evaluated where a condition is wanted
+    value: Value | None = None  # a constant's value; a property's name
+    condition: Condition | None = None  # evaluated if a condition is required
     is_not: bool = False  # begins with NOT
 
     @property
     def source(self) -> str:
-        """Return what was written."""
+        """Return the source text."""
         return self.text[self.start : self.end]
 
     @property
     def source_behind_not(self) -> str:
-        """Return what was written, without its NOT."""
+        """Return the source text without its NOT."""
         return self.source[len("NOT") :].strip()
 
     def wrong(self, detail: str, fix: str | None = None) -> FilterSyntaxError:
-        """Return the error that this operand may not stand where it does."""
+        """Return the error for this operand at an invalid place."""
         shown = excerpt(self.source)
         return FilterSyntaxError(
             f"filter: {detail}: {shown}, character {self.start + 1}",
@@ -77,7 +77,7 @@ class Operand:
 
 
 def literal(token: Token, text: str) -> Operand | None:
-    """Return the constant or the property that *token* is; None where it is none."""
+    """Return the constant or property of *token*; None if it is neither."""
 
     def made(form: Form, term: Term, value: Value, condition: Condition | None = None) -> Operand:
         return Operand(form, term, token.start, token.end, text, value, condition)
@@ -103,10 +103,10 @@ def literal(token: Token, text: str) -> Operand | None:
 
 
 def _number(token: Token) -> Number:
-    """Return a literal's number: of the smallest type that RocketMQ gives it.
+    """Return a literal's number, of the smallest type, as in RocketMQ.
 
     Raises:
-        FilterSyntaxError: It does not fit into 64 bits, or, a decimal one, is 0 or not finite.
+        FilterSyntaxError: It does not fit into 64 bits; or a decimal number is 0 or not finite.
     """
     if token.kind is Kind.DECIMAL:
         value = float(token.text)
@@ -125,7 +125,7 @@ def _number(token: Token) -> Number:
 
 
 def minus(operand: Operand, start: int) -> Operand:
-    """Return what a minus sign at *start* makes of *operand*: of all but numbers the unknown."""
+    """Return *operand* with the minus sign at *start*; unknown unless it is a number."""
     value = operand.value
     if not _is_number(value):
         term = conditions.unknown_after(operand.term)
@@ -135,18 +135,18 @@ def minus(operand: Operand, start: int) -> Operand:
 
 
 def as_condition(operand: Operand) -> Condition:
-    """Return what *operand* means as a condition.
+    """Return *operand* as a condition.
 
     Raises:
         FilterSyntaxError: It is a value.
     """
     if operand.condition is None:
-        raise operand.wrong("this is a value, no condition", "compare it with a property")
+        raise operand.wrong("expected a condition, found a value", "compare it with a property")
     return operand.condition
 
 
 def equals(left: Operand, right: Operand) -> Condition:
-    """Return whether both are the same.
+    """Return whether both are equal.
 
     Raises:
         FilterSyntaxError: One is NULL; or the left one is a truth value and the right one is not.
@@ -162,7 +162,7 @@ def equals(left: Operand, right: Operand) -> Condition:
 
 
 def orders(left: Operand, symbol: str, right: Operand) -> Condition:
-    """Return how two operands compare by ``>``, ``>=``, ``<`` or ``<=``.
+    """Return the comparison of two operands with ``>``, ``>=``, ``<`` or ``<=``.
 
     Raises:
         FilterSyntaxError: One has no order: a text, a truth value, NULL or a condition.
@@ -193,11 +193,11 @@ def _no_order(left: Operand, symbol: str, right: Operand, wrong: Operand) -> Fil
 
 
 def between(value: Operand, low: Operand, high: Operand, *, is_negated: bool) -> Condition:
-    """Return whether *value* lies from *low* to *high*, or, negated, outside.
+    """Return whether *value* is between *low* and *high*, or, negated, outside.
 
     Raises:
-        FilterSyntaxError: One has no order; or two literals leave nothing in between. The opposite
-            of nothing is everything, so negated they may.
+        FilterSyntaxError: One has no order; or the range between two literals is empty. A negated
+            range may be empty, because then everything matches.
     """
     if value.is_not:
         raise value.wrong(
@@ -213,10 +213,10 @@ def between(value: Operand, low: Operand, high: Operand, *, is_negated: bool) ->
 
 
 def in_texts(operand: Operand, texts: list[str], listed: str, *, is_negated: bool) -> Condition:
-    """Return whether *operand* is one of *texts*, which were written as *listed*.
+    """Return whether *operand* is one of *texts*; *listed* is their source text.
 
     Raises:
-        FilterSyntaxError: It is no property.
+        FilterSyntaxError: The operand is not a property.
     """
     if operand.form is not Form.PROPERTY:
         fix = f"write NOT ({operand.source_behind_not} {listed})" if operand.is_not else None

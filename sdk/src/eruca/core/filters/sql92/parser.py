@@ -1,12 +1,13 @@
-"""The grammar of filters: from a text to the function that evaluates it, in one pass.
+"""The grammar of filters: parse a text into a function that evaluates it, in one pass.
 
 By rising precedence: ``OR``; ``AND``; ``=``, ``<>``, ``IS [NOT] NULL``; ``>``, ``>=``, ``<``,
 ``<=``, ``[NOT] CONTAINS | STARTSWITH | ENDSWITH | BETWEEN | IN``; the signs ``+``, ``-`` and
-``NOT``; literals, properties and parentheses. One method each, top down.
+``NOT``; literals, properties and parentheses. The parser has one method for each, top down.
 
-Two rules of RocketMQ's surprise, and are kept: ``NOT`` binds more tightly than a comparison, and a
-property alone is never true, whatever it says. One is not: RocketMQ ignores what follows a complete
-condition, so that a slip of the pen halves a filter unnoticed; here it is refused.
+Two surprising rules of RocketMQ are kept: ``NOT`` binds more tightly than a comparison, and a lone
+property is never true, whatever its value. One rule differs: RocketMQ ignores all text after a
+complete condition, so a typing error could cut off half of a filter unnoticed. Here such a text is
+refused.
 
 Source: RocketMQ 5.3, ``SelectorParser``.
 """
@@ -35,21 +36,21 @@ _FIXES: Final = {
 
 
 class Parser:
-    """One reading of one text: the token at hand, and how deep we are."""
+    """One parse of one text: the current token and the nesting depth."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._token = next_token(text, 0)
         self._depth = 0
-        self._end = 0  # of the last token taken
-        self.names: set[str] = set()  # of the properties met so far
-        self.token_count = 0  # taken so far
+        self._end = 0  # of the last token
+        self.names: set[str] = set()  # of the properties so far
+        self.token_count = 0  # tokens so far
 
     def parse(self) -> Condition:
-        """Parse the text to its end.
+        """Parse the whole text.
 
         Raises:
-            FilterSyntaxError: It is no condition.
+            FilterSyntaxError: The text is not a condition.
         """
         if self._token.kind is Kind.END:
             raise self._unexpected("the filter is empty", 'write a condition, such as "price > 20"')

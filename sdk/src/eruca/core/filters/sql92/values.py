@@ -1,12 +1,12 @@
-"""The values a filter compares, with Java's rules: which texts are numbers, what is smaller.
+"""The values that a filter compares, by Java's rules for numbers and their order.
 
-A property is always a text. Compared with a number it is read as that number's Java type, so "5.5"
-is no number beside ``5`` and is one beside ``5.0``; compared with TRUE or FALSE it is true where
-it says so in any case of letters, and false otherwise. What cannot be read is an error, and a
-message whose evaluation ends in an error does not match.
+A property is always a text. Compared with a number, it is converted to that number's Java type:
+"5.5" is invalid beside ``5`` and valid beside ``5.0``. Compared with TRUE or FALSE, it is true if
+its text is "true" in any case, and false otherwise. A failed conversion is an error, and a message
+whose evaluation ends in an error does not match.
 
-Doubles are ordered as by ``Double.compareTo``: NaN equals itself and is above all else, and -0.0 is
-below 0.0.
+Doubles are ordered as by ``Double.compareTo``: NaN equals itself and is above all others, and -0.0
+is below 0.0.
 
 Source: RocketMQ 5.3, ``ComparisonExpression``; Java's ``Integer.valueOf``, ``Double.valueOf``.
 """
@@ -27,22 +27,22 @@ _HEXADECIMAL = re.compile(
 _NAMED: Final = {
     sign + name: float(sign + name) for sign in ("", "+", "-") for name in ("NaN", "Infinity")
 }
-_TRIMMED: Final = "".join(map(chr, range(0x21)))  # what Java's String.trim takes off
+_TRIMMED: Final = "".join(map(chr, range(0x21)))  # characters that Java's String.trim removes
 _TRUE: Final = "true"
 
 
 class EvaluationError(ValueError):
-    """A property is not what its comparison needs; the message does not match."""
+    """A property does not have the type of its comparison; the message does not match."""
 
 
 class Integer(int):
-    """A number of 32 bits: what a literal is that fits into them."""
+    """A 32-bit number: the type of a literal that fits."""
 
     __slots__ = ()
 
 
 class Long(int):
-    """A number of 64 bits."""
+    """A 64-bit number."""
 
     __slots__ = ()
 
@@ -52,35 +52,35 @@ Value: TypeAlias = str | bool | Integer | Long | float
 
 
 def integral(text: str, largest: int = _LONG_MAX) -> int:
-    """Return the whole number that *text* is: digits behind an optional sign, and nothing else.
+    """Return the whole number in *text*: an optional sign and digits, and nothing else.
 
     Raises:
-        EvaluationError: It is no such number, or does not fit between *largest* and its negative
-            less one.
+        EvaluationError: The text is not a whole number, or it is outside -(*largest* + 1) to
+            *largest*.
     """
     match = _INTEGRAL.fullmatch(text)
     if match is not None and (text.isascii() or max(text) <= "\uffff"):
         number = int(match[1] + match[2])
         if -largest - 1 <= number <= largest:
             return number
-    raise EvaluationError(f"{text[:40]!r} is no whole number here")
+    raise EvaluationError(f"expected a whole number, found {text[:40]!r}")
 
 
 def integer(text: str) -> Integer:
-    """Return the 32-bit number that *text* is; raise EvaluationError if it is none."""
+    """Return the 32-bit number in *text*; raise EvaluationError if it is invalid."""
     return Integer(integral(text, _INTEGER_MAX))
 
 
 def long(text: str) -> Long:
-    """Return the 64-bit number that *text* is; raise EvaluationError if it is none."""
+    """Return the 64-bit number in *text*; raise EvaluationError if it is invalid."""
     return Long(integral(text))
 
 
 def double(text: str) -> float:
-    """Return the double that *text* is to Java, NaN and hexadecimal forms included.
+    """Return the double in *text* by Java's rules, NaN and hexadecimal forms included.
 
     Raises:
-        EvaluationError: It is none.
+        EvaluationError: The text is not a number.
     """
     match = _DECIMAL.fullmatch(text)
     if match is None:
@@ -92,7 +92,7 @@ def double(text: str) -> float:
         return float(match[1])
     match = _HEXADECIMAL.fullmatch(text)
     if match is None:
-        raise EvaluationError(f"{text[:40]!r} is no number")
+        raise EvaluationError(f"expected a number, found {text[:40]!r}")
     try:
         return float.fromhex(match[1])
     except OverflowError:
@@ -100,7 +100,7 @@ def double(text: str) -> float:
 
 
 def boolean(text: str) -> bool:
-    """Return whether *text* says true."""
+    """Return whether *text* is "true"."""
     return text.lower() == _TRUE
 
 
@@ -108,7 +108,7 @@ READERS: Final = {Integer: integer, Long: long, float: double}
 
 
 def compare_doubles(left: float, right: float) -> int:
-    """Return -1, 0 or 1 as *left* is below, equal to or above *right*."""
+    """Return -1, 0 or 1 for *left* below, equal to or above *right*."""
     if left < right:
         return -1
     if left > right:
@@ -121,17 +121,17 @@ def compare_doubles(left: float, right: float) -> int:
 
 
 def compare_numbers(left: Number, right: Number) -> int:
-    """Return -1, 0 or 1; where one is a double, both are."""
+    """Return -1, 0 or 1; if one is a double, both are compared as doubles."""
     if type(left) is float or type(right) is float:
         return compare_doubles(float(left), float(right))
     return (left > right) - (left < right)
 
 
 def compare(left: Value, right: Value) -> int:
-    """Return -1, 0 or 1, after reading a text as the other's type; -1 for types without order.
+    """Return -1, 0 or 1, after converting a text to the other's type; -1 for types without order.
 
     Raises:
-        EvaluationError: A text is not of the other's type, or stands right of a truth value.
+        EvaluationError: A text is not of the other's type, or is to the right of a truth value.
     """
     if isinstance(left, str):
         if isinstance(right, str):
@@ -141,7 +141,7 @@ def compare(left: Value, right: Value) -> int:
         return compare_numbers(READERS[type(right)](left), right)
     if isinstance(left, bool):
         if isinstance(right, str):
-            raise EvaluationError("a truth value can only be compared with what is right of it")
+            raise EvaluationError("a truth value can only be compared with the value to its right")
         return left - right if isinstance(right, bool) else -1
     if isinstance(right, bool):
         return -1
@@ -151,10 +151,10 @@ def compare(left: Value, right: Value) -> int:
 
 
 def equal(left: Value | None, right: Value | None) -> bool | None:
-    """Return whether both are the same; None where only the left one is unknown.
+    """Return whether both are equal; None if only the left one is unknown.
 
-    RocketMQ's rule is lopsided: an unknown right side is simply something else, and two unknown
-    ones are alike.
+    RocketMQ's rule is asymmetric: an unknown right side is simply different, and two unknown values
+    are equal.
     """
     if left is None:
         return True if right is None else None
