@@ -57,7 +57,9 @@ def test_limits_are_told_in_all_of_their_digits() -> None:
         ValidationError, match=r"n: expected 0\.25 to 9, found 9\.5 \(give n from 0\.25 to 9\)$"
     ):
         check_range("n", 9.5, 0.25, 9.0)
-    with pytest.raises(ValidationError, match=r"n: -1 is not 0 or more \(give n of 0 or more\)$"):
+    with pytest.raises(
+        ValidationError, match=r"n: expected 0 or more, found -1 \(give n of 0 or more\)$"
+    ):
         check_range("n", -1, 0.0)
 
 

@@ -45,7 +45,7 @@ class ChoiceReason(StrEnum):
     ROUND_ROBIN = "round_robin"  # the next queue, and its broker is not avoided
     PROBE = "probe"  # its broker's isolation has ended; this message tests whether it works again
     ISOLATED = "isolated"  # every broker is isolated; this one was at least reached
-    LAST_RESORT = "last_resort"  # every broker is to be avoided: the next queue
+    LAST_RESORT = "last_resort"  # every broker should be avoided: the next queue
     LEAST_BAD = "least_bad"  # one of the better half of the known brokers, as 4.x falls back
 
 

@@ -209,7 +209,7 @@ class Sender:
         if isinstance(appended, StoredLater):
             return self._receipts_later(appended, unique_ids)
         batch, first = appended.batch, appended.log_offset
-        assert batch.count == len(unique_ids), "a message would be told another one's place"
+        assert batch.count == len(unique_ids), "a message would get another one's place"
         stored_at = _shown_time(appended.store_timestamp)
         return [
             SendReceipt(

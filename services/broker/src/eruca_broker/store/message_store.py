@@ -556,7 +556,7 @@ class MessageStore:
             raise
 
     async def _reach(self) -> Reach:
-        """Bring all projections to one log offset, and take what is to be flushed of them.
+        """Bring all projections to one log offset, and take their unflushed parts.
 
         Raises:
             OSError, DamagedQueueError: One lacks something.

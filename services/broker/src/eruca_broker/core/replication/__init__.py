@@ -11,7 +11,7 @@ compare-and-set. Three rules carry everything else::
     truncate    a replica cuts its log to the last record that it has in common with the master's,
                 found by the epochs in both logs, and never by a confirmed offset
 
-So a new master has everything that anybody was told, whichever member it is.
+So a new master has every acknowledged record, whichever member it is.
 
 The rooms, each pure: no clock, no I/O, no randomness::
 

@@ -73,5 +73,5 @@ class Gathering(Generic[Asked, Told]):
             if self._rounds.get(group) is having:
                 del self._rounds[group]
             told = await self._do(group, having.requests)
-        assert len(told) == len(having.requests), "a request would be told another one's outcome"
+        assert len(told) == len(having.requests), "a request would get another one's outcome"
         return told

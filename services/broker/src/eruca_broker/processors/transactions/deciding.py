@@ -141,7 +141,9 @@ class TransactionDeciding:
             if event.outcome == "commit":
                 final = outcome[1]
                 place = destination if wait is None else wait.place
-                assert (final.batch.topic, final.batch.queue_id) == place, "it is told of another"
+                assert (final.batch.topic, final.batch.queue_id) == place, (
+                    "the decision names another place"
+                )
                 message = CommittedPlace(
                     topic=destination.topic,
                     queue_id=destination.queue_id,

@@ -359,7 +359,7 @@ class KeyIndex:
             return None
         name, digest = next(iter(self.unproved.items()))
         found = [file for file in self._files if _name(file) == name]
-        assert found, f"{name} is to be verified, and is not part of the index"
+        assert found, f"{name} must be verified, and is not part of the index"
         return partial(_proof, found[0], digest)
 
     def proved(self, proof: Proof) -> bool:

@@ -74,7 +74,7 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The messages have arrived; their rows are being built. Without messages the step ends here.
 
     If bodies grow too large for one piece, fewer messages are taken than were pulled. A damaged
-    message is taken alone if its row is to be marked, else not at all.
+    message is taken alone if its row must be marked, else not at all.
     """
 
     number: int
