@@ -108,9 +108,12 @@ def test_wrong_usage_is_said_before_spark_starts(arguments: tuple[str, ...], tol
     ("arguments", "told"),
     [
         (EXPORT, "--url http://127.0.0.1:10931), or set ERUCA_QUERY_URLS"),
-        ((*EXPORT, "--url", "query:10931"), "'query:10931' is no http URL"),
+        ((*EXPORT, "--url", "query:10931"), "expected an http URL, found 'query:10931'"),
         ((*EXPORT, "--url", NOWHERE, "--option", "colour=red"), "unknown option 'colour'"),
-        (("export", "lake", "--topic", "a b", "--url", NOWHERE), "'a b' is no name of a topic"),
+        (
+            ("export", "lake", "--topic", "a b", "--url", NOWHERE),
+            "expected a topic's name, found 'a b'",
+        ),
         (("latency", "--topic", "orders"), "option url is missing"),
         (("hot-keys", "--lake", "l", "--option", "codec=lz4"), "cannot be used with a lake"),
         ((*REPLAY, "--name", "again", "--lake", "lake"), "option url is missing"),
@@ -128,7 +131,7 @@ def test_an_option_of_the_source_is_looked_at_before_spark_starts(
 def test_a_wrong_option_is_one_line_and_the_exit_code_of_wrong_usage() -> None:
     code, lines = run(*EXPORT, "--url", "query:10931")
 
-    assert (code, lines) == (2, ["error: option url: 'query:10931' is no http URL"])
+    assert (code, lines) == (2, ["error: option url: expected an http URL, found 'query:10931'"])
 
 
 def test_a_service_that_is_away_is_said_while_it_is_waited_for_and_then_named(

@@ -432,7 +432,7 @@ async def test_a_position_outside_of_the_queue_is_an_error_unless_told_otherwise
 
     async with client.pull_consumer(queues=[queue]) as strict:
         if offset < 0:
-            with pytest.raises(eruca.ValidationError, match="offset: -1 is not 0 or more"):
+            with pytest.raises(eruca.ValidationError, match="offset: expected 0 or more, found -1"):
                 await strict.seek(queue, offset)
             return
         await strict.seek(queue, offset)

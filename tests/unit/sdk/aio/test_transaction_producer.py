@@ -76,7 +76,9 @@ async def test_local_code_that_knows_nothing_leaves_it_to_the_checker(verdict: A
 async def test_a_wrong_answer_of_local_code_decides_nothing() -> None:
     client, hot = transaction_client(ScriptedBrokers())
     async with client, client.transaction_producer("group") as producer:
-        with pytest.raises(eruca.ValidationError, match="True says nothing"):
+        with pytest.raises(
+            eruca.ValidationError, match="expected a verdict on a transaction, found True"
+        ):
             await producer.send_in_transaction(MESSAGE, lambda _half: True)  # type: ignore[arg-type,return-value]
 
     assert decisions(hot.requests) == []
