@@ -232,8 +232,8 @@ def test_a_service_that_breaks_off_is_not_noticed(
         ({"startingOffsets": "latest"}, "earliest offsets"),
         ({"endingOffsets": '{"orders/broker-a/0": 11}'}, "expected at most 10 .* found 11"),
         ({"startingOffsets": '{"orders/broker-a/0": 11}'}, "expected at most 10 .* found 11"),
-        ({"startingOffsets": '{"orders/broker-a/2": 0}'}, "unknown queue orders/broker-a/2; the topic has"),
-        ({"endingOffsets": '{"orders/broker-z/0": 3}'}, "unknown queue orders/broker-z/0; the topic has"),
+        ({"startingOffsets": '{"orders/broker-a/2": 0}'}, "unknown queue orders/broker-a/2"),
+        ({"endingOffsets": '{"orders/broker-z/0": 3}'}, "unknown queue orders/broker-z/0"),
         ({"endingOffsets": '{"orders/broker-a/1": 4}'}, "messages 4 to 4 .* deleted"),
         (
             {
