@@ -17,7 +17,8 @@ from eruca.core.filters.tag_expression import (
     parse_tag_expression,
 )
 from eruca.core.routing.counter import Counter
-from eruca.core.routing.latency_fault import CURRENT, SEED_4X, FaultTable, RandomSource
+from eruca.core.routing.latency_fault import CURRENT, FaultTable, RandomSource
+from support.latency_profiles import SEED_4X
 
 PROFILES: Final = {"current": CURRENT, "seed_4x": SEED_4X}
 

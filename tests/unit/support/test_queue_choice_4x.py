@@ -6,8 +6,9 @@ import pytest
 
 from eruca.core.messages.message_queue import ChoiceReason, MessageQueue
 from eruca.core.routing.counter import Counter
-from eruca.core.routing.latency_fault import SEED_4X, FaultTable
+from eruca.core.routing.latency_fault import FaultTable
 from eruca.core.routing.queue_choice import choose_queue
+from support.latency_profiles import SEED_4X
 from support.queue_choice_4x import choose_queue_4x
 
 QUEUES = tuple(MessageQueue("orders", f"broker-{b}", n) for b in "ab" for n in range(2))

@@ -15,13 +15,13 @@ from eruca.core.routing.counter import Counter
 from eruca.core.routing.latency_fault import (
     CURRENT,
     PROBE_MS_MAX,
-    SEED_4X,
     BrokerHealth,
     Condition,
     FaultTable,
     LatencyProfile,
     fault_table,
 )
+from support.latency_profiles import SEED_4X
 from support.rocketmq_rules import pick_of_better_half, pick_reachable
 
 PROFILES = st.sampled_from([CURRENT, SEED_4X])

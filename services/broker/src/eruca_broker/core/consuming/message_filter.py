@@ -23,7 +23,6 @@ from eruca.core.filters.tag_expression import (
 )
 
 FilterType: TypeAlias = Literal["tag", "sql92"]
-FILTER_TYPES: Final[tuple[FilterType, ...]] = ("tag", "sql92")
 _CACHE_SIZE: Final = 1_024  # tag expressions kept parsed; SQL92 filters have a cache of their own
 
 
