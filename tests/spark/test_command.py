@@ -162,7 +162,7 @@ def test_an_export_says_how_far_it_is_and_what_it_has_done(
     expected = [
         "1,200 of 1,200 messages exported",
         "orders: 1,200 messages",
-        f"{lake} holds 1,200 messages in 2 batches",
+        f"{lake} has 1,200 messages in 2 batches",
     ]
     # Spark's own Python processes may complain of each other meanwhile.
     assert [line for line in lines if line in expected] == expected
@@ -183,7 +183,7 @@ def test_an_export_that_goes_on_ends_in_order_at_ctrl_c(
         output, _ = driver.communicate(timeout=SECONDS)
 
     assert driver.returncode == 130, output
-    assert f"{lake} holds " in output
+    assert f"{lake} has " in output
     # Spark's own Python processes may complain of each other; of ours nobody does.
     assert "/eruca_spark/" not in output
     assert "/pyspark_eruca/" not in output

@@ -71,7 +71,7 @@ async def lacks_work(
             log["broker_name"] for log in status["followed"] if log["followed_by"] is not None
         }
         if unfollowed := brokers - followed:
-            return f"says that nobody follows {', '.join(sorted(unfollowed))}"
+            return f"says that no instance follows {', '.join(sorted(unfollowed))}"
         for namesrv_url in namesrv_urls:
             table = await _answer(transport, namesrv_url, f"/v1/kv/{namespace}")
             if status["name"] not in table["entries"]:

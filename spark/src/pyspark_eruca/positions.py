@@ -2,10 +2,14 @@
 
 An offset alone is not enough. A topic that was deleted and created again has other messages at the
 same offsets. So has a broker whose log was replaced, truncated, or restored from an older copy. So
-a position also contains the topic's id (which includes the log's id), the run of the broker in
-which it was valid, and the store time of the queue's last message at that time. A log can be
-truncated or restored only while its broker is stopped. The service proves a position from an
-earlier run: it searches for the first message that was stored later.
+a position has three more fields:
+
+- the topic's id, which includes the log's id;
+- the run of the broker in which the position was valid;
+- the store time of the queue's last message at that time.
+
+A log can be truncated or restored only while its broker is stopped. The service proves a position
+from an earlier run: it searches for the first message that was stored later.
 """
 
 from __future__ import annotations

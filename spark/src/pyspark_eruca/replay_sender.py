@@ -30,7 +30,7 @@ REPLAY_BATCH_SIZE: Final = 3 * 1024 * 1024
 _BODY_FORMAT: Final = "ERUCA_BODY_FORMAT"  # "json": the format in which the body was sent
 _COMPRESSED: Final = 1  # this bit of sys_flag stays if a body could not be decompressed
 
-# What a replayed message may not carry along: names that mean something to brokers and clients.
+# Names that a replayed message must not have, because brokers and clients interpret them.
 # fmt: off
 RESERVED_PROPERTIES: Final = frozenset((
     "TRACE_ON", "MSG_REGION", "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC",

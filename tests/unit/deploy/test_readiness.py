@@ -62,10 +62,10 @@ async def test_it_is_at_work_once_it_is_found_everywhere_and_every_log_is_follow
     ("answers", "told"),
     [
         ({}, "had 503 from http://query/v1/status: gone (wait)"),
-        (world(BOTH[:1], ANNOUNCED, ANNOUNCED), "says that nobody follows broker-b"),
+        (world(BOTH[:1], ANNOUNCED, ANNOUNCED), "says that no instance follows broker-b"),
         (
             world([BOTH[0], {**BOTH[1], "followed_by": None}], ANNOUNCED, ANNOUNCED),
-            "says that nobody follows broker-b",
+            "says that no instance follows broker-b",
         ),
         (
             world(BOTH, ANNOUNCED, {"entries": {"query-2": "http://other"}}),

@@ -74,8 +74,8 @@ async def route(session: Session, *, topic: TopicArgument) -> None:
 async def status(session: Session) -> int:
     """Show every name server and broker: log, projections, disk, load.
 
-    Exit code 1 if one of them does not answer, if a broker that the query service has read is away,
-    or if no name server can list the brokers yet. See also: eruca doctor.
+    Exit code 1 in three cases: one of them does not answer; a broker that the query service has
+    read is away; or no name server can list the brokers yet. See also: eruca doctor.
     """
     from eruca.contract.errors import ErucaError, NameServerSettlingError
 

@@ -8,5 +8,5 @@ SHOWN_SIZE_MAX: Final = 80  # characters of a refused text in an error
 
 
 def shown(text: str, size_max: int = SHOWN_SIZE_MAX) -> str:
-    """Return *text*, cut to *size_max* characters, the last of which says so."""
+    """Return *text*, truncated to *size_max* characters; the last one marks the truncation."""
     return text if len(text) <= size_max else text[: size_max - 1] + "…"

@@ -138,7 +138,7 @@ class Parser:
                     "a text in single quotes belongs here", "list numbers as texts: IN ('1', '2')"
                 )
             texts.append(self._take().unquoted)
-        self._expect(")", "the list of texts goes on with a comma or ends with )")
+        self._expect(")", "a list of texts continues with a comma or ends with )")
         return texts
 
     def _unary(self) -> Operand:
