@@ -53,12 +53,12 @@ test: $(VENV)/.synced
 check: $(VENV)/.synced
 	@$(MAKE) --no-print-directory --jobs=2 lint types unit
 
-lint:
+lint: $(VENV)/.synced
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 
-types:
+types: $(VENV)/.synced
 	$(BIN)/mypy
 
 unit: lint
