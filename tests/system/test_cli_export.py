@@ -462,7 +462,7 @@ def test_parts_that_lack_rows_become_no_file(tmp_path: Path) -> None:
     whole.write_bytes(b'{"n": 1}\n{"n": 2}\n')
     emptied.touch()
 
-    with pytest.raises(ConflictError, match=r"2 rows.* 4"):
+    with pytest.raises(ConflictError, match=r"expected 4 rows .* found 2"):
         write_file(tmp_path / "n.ndjson", FileFormat.NDJSON, [whole, emptied], 4, lambda _: None)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["emptied", "whole"]
