@@ -34,6 +34,7 @@ from support.limits import file_size_limit
 from support.log_model import read_log
 from support.stores import abandon, delete_oldest_segments, scratch_directory, small_settings
 from support.timer_model import TimerModel
+from support.torn_logs import cut_log, delete_projections
 
 Result = TypeVar("Result")
 TOPIC = "orders"
@@ -192,13 +193,13 @@ class TimersMachine(RuleBasedStateMachine):
     def stop_and_start(self, deleted: set[str]) -> None:
         self.is_open = False
         self.run(self.store.close())
-        self.delete(deleted)
+        delete_projections(self.directory, deleted)
         self.open()
 
     @rule(turns=st.integers(0, 3), deleted=projections)
     def kill_amid_firing(self, turns: int, deleted: set[str]) -> None:
         self.run(self.abandon_amid(turns))
-        self.delete(deleted)
+        delete_projections(self.directory, deleted)
         self.open()
 
     @rule(turns=st.integers(0, 3), part=st.floats(0, 1), some=sets)
@@ -209,7 +210,7 @@ class TimersMachine(RuleBasedStateMachine):
         self.run(self.send(some))
         self.run(self.abandon_amid(turns))
         flushed, end = self.store.flushed_offset, self.store.log_max_offset
-        self.cut_log(flushed + round(part * (end - flushed)))
+        cut_log(self.directory, flushed + round(part * (end - flushed)))
         shutil.rmtree(self.directory / "consumequeue")
         self.forget_from(flushed)
         self.open()
@@ -268,18 +269,6 @@ class TimersMachine(RuleBasedStateMachine):
         """Forget records and promises that a power cut may have taken back."""
         self.records = {at: r for at, r in self.records.items() if at + r.size <= flushed}
         self.acknowledged = {b: end for b, end in self.acknowledged.items() if end <= flushed}
-
-    def cut_log(self, offset: int) -> None:
-        for path in sorted((self.directory / "commitlog").iterdir()):
-            base, size = int(path.name), path.stat().st_size
-            keep = min(max(offset - base, 0), size)
-            data = path.read_bytes()[:keep]
-            path.write_bytes(data + bytes(size - keep))
-
-    def delete(self, names: set[str]) -> None:
-        for name in names:
-            path = self.directory / name
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 TestTimersMachine = TimersMachine.TestCase

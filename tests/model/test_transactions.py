@@ -43,6 +43,7 @@ from support.stores import (
     scratch_directory,
     small_settings,
 )
+from support.torn_logs import cut_log, delete_projections
 from support.transaction_model import TransactionModel
 from support.transaction_stores import CHECKER, GROUP, TOPIC, TransactionStore
 
@@ -283,13 +284,13 @@ class TransactionsMachine(RuleBasedStateMachine):
     def stop_and_start(self, deleted: set[str]) -> None:
         self.is_open = False
         self.run(self.store.close())
-        self.delete(deleted)
+        delete_projections(self.directory, deleted)
         self.open()
 
     @rule(turns=st.integers(0, 3), some=some_steps, deleted=projections)
     def kill_amid_work(self, turns: int, some: list[Step], deleted: set[str]) -> None:
         self.run(self.abandon_amid(turns, some))
-        self.delete(deleted)
+        delete_projections(self.directory, deleted)
         self.open()
 
     @rule(turns=st.integers(0, 3), part=st.floats(0, 1), some=some_steps)
@@ -297,7 +298,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         """Lose what was not flushed from somewhere on, also within a record or a group of them."""
         self.run(self.abandon_amid(turns, some))
         flushed, end = self.store.flushed_offset, self.store.log_max_offset
-        self.cut_log(flushed + round(part * (end - flushed)))
+        cut_log(self.directory, flushed + round(part * (end - flushed)))
         shutil.rmtree(self.directory / "consumequeue")
         self.records = {at: r for at, r in self.records.items() if at + r.size <= flushed}
         self.told = [entry for entry in self.told if entry[2] <= flushed]
@@ -387,18 +388,6 @@ class TransactionsMachine(RuleBasedStateMachine):
 
     def delete_up_to(self, count: int) -> None:
         self.run(delete_oldest_segments(self.store, count))
-
-    def cut_log(self, offset: int) -> None:
-        for path in sorted((self.directory / "commitlog").iterdir()):
-            base, size = int(path.name), path.stat().st_size
-            keep = min(max(offset - base, 0), size)
-            data = path.read_bytes()[:keep]
-            path.write_bytes(data + bytes(size - keep))
-
-    def delete(self, names: set[str]) -> None:
-        for name in names:
-            path = self.directory / name
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 TestTransactionsMachine = TransactionsMachine.TestCase

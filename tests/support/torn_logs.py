@@ -7,6 +7,7 @@ import multiprocessing
 import resource
 import shutil
 import signal
+from collections.abc import Collection
 from pathlib import Path
 
 from eruca_broker.store.message_store import MessageStore
@@ -22,6 +23,22 @@ def cut_copy(source: Path, copy: Path, offset: int) -> None:
     [segment] = (copy / "commitlog").iterdir()
     data = segment.read_bytes()
     segment.write_bytes(data[:offset].ljust(len(data), b"\0"))
+
+
+def cut_log(store: Path, offset: int) -> None:
+    """Clear what lies from *offset* on in the log of the store in *store*."""
+    for path in sorted((store / "commitlog").iterdir()):
+        base, size = int(path.name), path.stat().st_size
+        keep = min(max(offset - base, 0), size)
+        data = path.read_bytes()[:keep]
+        path.write_bytes(data + bytes(size - keep))
+
+
+def delete_projections(store: Path, names: Collection[str]) -> None:
+    """Delete files and folders of the store in *store*; some of them may be missing."""
+    for name in names:
+        path = store / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def kill_amid_a_write(
