@@ -229,6 +229,6 @@ async def test_a_record_that_has_rotted_is_told_apart_from_one_that_is_not_there
 
     answer = await client.get(f"/log/records/{rotten}")
 
-    assert (answer.status_code, answer.json()["code"]) == (404, "record-not-found")
+    assert (answer.status_code, answer.json()["code"]) == (410, "message-damaged")
     assert f"the record at log offset {rotten} is damaged" in answer.json()["detail"]
     assert "backup" in answer.json()["fix"]

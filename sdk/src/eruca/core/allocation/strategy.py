@@ -15,6 +15,7 @@ Source: RocketMQ 5.3, ``AllocateMessageQueueStrategy``, ``AbstractAllocateMessag
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Protocol
@@ -86,9 +87,9 @@ def allocate(
 
 
 def divided(queues: Sequence[MessageQueue], share: list[MessageQueue]) -> list[MessageQueue]:
-    """Return *share*, which must have each of *queues* at most once, and no others."""
-    assert len(set(share)) == len(share), "a queue is in the share twice"
-    assert set(share) <= set(queues), "a queue of the share is none of those to divide"
+    """Return *share*, a part of *queues*: it has no queue more often than *queues* does."""
+    surplus = Counter(share) - Counter(queues)
+    assert not surplus, f"more in the share than there is to divide: {surplus}"
     return share
 
 
