@@ -163,7 +163,7 @@ async def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> Non
 
         said = await command("export", "orders", "--to", file)
 
-    assert "goes on" in said
+    assert "continuing" in said
     assert service.exports.slots.rows - read_before < COUNT
     # What came later is not in it: the first run has fixed what there is.
     assert numbers(parquet.read_table(file)["body"].to_pylist()) == list(range(COUNT))

@@ -110,7 +110,7 @@ def test_an_operator_commits_or_discards_with_a_reason(
     assert (discarded["state"], discarded["by"]) == ("rolled_back", "operator")
     assert "was rolled back by an operator" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
-    assert "'no-such-id' is known to any broker" in unknown.stderr
+    assert "'no-such-id' is unknown to every broker" in unknown.stderr
     assert command.bodies("t-decide") == ["wanted"]
 
 

@@ -96,7 +96,7 @@ async def test_an_ordered_topic_is_not_made_elsewhere_while_its_broker_is_away(
     await cluster.restart(NAMESRV)
 
     with pytest.raises(
-        (eruca.NoRouteError, eruca.SendFailedError), match="broker-b, which is away"
+        (eruca.NoRouteError, eruca.SendFailedError), match=r"broker broker-b .* is away"
     ):
         await send(cluster, "2", within=5)
     assert topics_of_a(cluster) == []
@@ -171,7 +171,7 @@ async def test_no_topic_is_made_on_the_word_of_a_name_server_that_has_lost_its_f
     with pytest.raises(eruca.NameServerSettlingError):
         await send(cluster, "2", within=1, topic="trains")
     with pytest.raises(
-        (eruca.NoRouteError, eruca.SendFailedError), match="broker-b, which is away"
+        (eruca.NoRouteError, eruca.SendFailedError), match=r"broker broker-b .* is away"
     ):
         await send(cluster, "2", within=5)
 

@@ -42,3 +42,12 @@ def test_stopping_is_final() -> None:
 
     assert readiness.is_stopping
     assert "stopping" in readiness.error().detail
+
+
+def test_a_service_that_stops_lets_go_of_what_it_asks_for_incapacities() -> None:
+    readiness = Readiness()
+    readiness.incapacities.append(lambda: None)
+
+    readiness.stop()
+
+    assert readiness.incapacities == []

@@ -44,8 +44,9 @@ class Readiness:
             self.reason, self._fix = reason, fix
 
     def stop(self) -> None:
-        """Refuse requests for ever."""
+        """Refuse requests for ever, and let go of the parts that are asked for incapacities."""
         self.reason, self._fix = _STOPPING, None
+        self.incapacities.clear()  # FastAPI's caches keep this object, and must not keep a store
 
     @property
     def is_ready(self) -> bool:
