@@ -36,15 +36,7 @@ from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import Scrub
 
 
-class _Samples(Collector):
-    """The samples of one subject."""
-
-    def describe(self) -> list[Metric]:
-        """Return nothing: ``collect`` describes the metrics."""
-        return []
-
-
-class LogMetrics(_Samples):
+class LogMetrics(Collector):
     """The log and its projections."""
 
     def __init__(self, store: MessageStore) -> None:
@@ -90,7 +82,7 @@ class LogMetrics(_Samples):
         )
 
 
-class ScrubMetrics(_Samples):
+class ScrubMetrics(Collector):
     """The search for damage."""
 
     def __init__(self, scrub: Scrub) -> None:
@@ -114,7 +106,7 @@ class ScrubMetrics(_Samples):
         )
 
 
-class TrafficMetrics(_Samples):
+class TrafficMetrics(Collector):
     """Stored and pulled messages."""
 
     def __init__(self, sender: Sender, puller: Puller) -> None:
@@ -141,7 +133,7 @@ class TrafficMetrics(_Samples):
         yield latency
 
 
-class LaterMetrics(_Samples):
+class LaterMetrics(Collector):
     """Delayed messages, retries and dead letters."""
 
     def __init__(
@@ -186,7 +178,7 @@ class LaterMetrics(_Samples):
         )
 
 
-class LimitMetrics(_Samples):
+class LimitMetrics(Collector):
     """Usage of everything that has a limit."""
 
     def __init__(
@@ -221,7 +213,7 @@ class LimitMetrics(_Samples):
         yield _gauge("eruca_broker_topics", "Topics, system topics included", len(topics))
 
 
-class GroupMetrics(_Samples):
+class GroupMetrics(Collector):
     """Groups, their members and their lags."""
 
     def __init__(
@@ -295,7 +287,7 @@ class GroupMetrics(_Samples):
         )
 
 
-class DeliveryMetrics(_Samples):
+class DeliveryMetrics(Collector):
     """Deliveries to groups."""
 
     def __init__(self, store: MessageStore, deliveries: Deliveries) -> None:
@@ -342,7 +334,7 @@ class DeliveryMetrics(_Samples):
         )
 
 
-class TransactionMetrics(_Samples):
+class TransactionMetrics(Collector):
     """Half messages and their decisions."""
 
     def __init__(

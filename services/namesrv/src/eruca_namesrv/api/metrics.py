@@ -16,10 +16,6 @@ class NamesrvMetrics(Collector):
     def __init__(self, name_server: NameServer) -> None:
         self._name_server = name_server
 
-    def describe(self) -> list[Metric]:
-        """Return nothing: ``collect`` describes its samples."""
-        return []
-
     def collect(self) -> Iterator[Metric]:
         """Yield the samples."""
         table, held = self._name_server.table, self._name_server.held

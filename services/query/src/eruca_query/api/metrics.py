@@ -30,10 +30,6 @@ class QueryMetrics(Collector):
         self._counts = counts
         self._upkeep = upkeep
 
-    def describe(self) -> list[Metric]:
-        """Return nothing; ``collect`` yields all metrics."""
-        return []
-
     def collect(self) -> Iterator[Metric]:
         """Yield the samples."""
         yield from following_metrics(_PREFIX, self._shares)

@@ -49,10 +49,6 @@ class CheckerMetrics(Collector):
         self._webhooks = webhooks
         self._notices = notices
 
-    def describe(self) -> list[Metric]:
-        """Return nothing: ``collect`` describes its samples."""
-        return []
-
     def collect(self) -> Iterator[Metric]:
         """Yield the samples."""
         yield from following_metrics(_PREFIX, self._shares)
