@@ -278,19 +278,20 @@ class Dispatcher:
         if is_event.any():
             foreign_end = min(foreign_end, base_offset + int(columns.starts[is_event][0]))
         trusted = int(np.searchsorted(columns.starts, self._trusted_to - base_offset))
-        deletions = np.flatnonzero(is_event & (tag_codes == _DELETED_TAG))
+        is_queued = columns.is_queued()
         # A deleted topic's queues must not take records of its successor.
-        bounds = sorted({0, trusted, *(deletions + 1).tolist(), len(columns.starts)})
+        ends = set((np.flatnonzero(is_event & (tag_codes == _DELETED_TAG)) + 1).tolist())
+        bounds = sorted({0, trusted, len(columns.starts), *ends})
         for first, last in pairwise(bounds):
             if first == trusted and self._trusted_to:
                 self.end_trust()
-            rows = np.arange(first, last)[columns.is_queued()[first:last]]
+            rows = np.flatnonzero(is_queued[first:last]) + first
             for key, queue_offset, entries in _runs(columns, base_offset, topics, codes, rows):
                 if last <= trusted:
                     self._note_walked(key, queue_offset, entries)
                 else:
                     self._put_run(key, queue_offset, entries, foreign_end)
-            if last - 1 in deletions:
+            if last in ends:
                 self._delete_topic_of(columns, last - 1, is_trusted=last <= trusted)
         end = base_offset + int(columns.starts[-1] + columns.sizes[-1])
         if not self.is_index_lagging:
