@@ -21,15 +21,15 @@ class Damage(NamedTuple):
         return f"at log offset {self.log_offset}: {self.reason}"
 
 
-class RecordDamagedError(RecordNotFoundError):
+class UnreadableRecordError(RecordNotFoundError):
     """A record is where it was expected, and damaged.
 
     A reader that needs its content treats it like a missing one.
     """
 
 
-def damaged_record(log_offset: int, fault: object) -> RecordDamagedError:
+def damaged_record(log_offset: int, fault: object) -> UnreadableRecordError:
     """Return the error for a request that needs the record at *log_offset*, which has *fault*."""
-    return RecordDamagedError(
+    return UnreadableRecordError(
         f"the record at log offset {log_offset} is damaged: {fault}", fix=RESTORE_FIX
     )

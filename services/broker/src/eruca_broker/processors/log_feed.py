@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from eruca.contract.errors import MessageDamagedError
 from eruca.contract.records import Record
 from eruca_broker.core.consuming.held_pulls import Position
-from eruca_broker.core.damage import RecordDamagedError
+from eruca_broker.core.damage import UnreadableRecordError
 from eruca_broker.processors.held_requests import LOG_FEED, HeldRequests
 from eruca_broker.store.log_reader import LogRead
 from eruca_broker.store.message_store import MessageStore
@@ -55,7 +55,7 @@ class LogFeed:
         """
         try:
             return self._store.record(log_offset)
-        except RecordDamagedError as error:
+        except UnreadableRecordError as error:
             raise MessageDamagedError(error.detail, fix=error.fix) from error
 
     def raw_record(self, log_offset: int) -> memoryview:
