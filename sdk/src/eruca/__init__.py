@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ast
 from importlib import import_module
-from pkgutil import get_data
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 def _homes_of_public_names() -> dict[str, str]:
     """Return the module of each public name: the imports of ``public_names.py``, read, not run."""
-    source = get_data(__name__, "public_names.py")
-    assert source is not None, "the package is installed without its sources"
+    loader, path = __spec__.loader, __file__.replace("__init__.py", "public_names.py")
+    source = loader.get_data(path)  # type: ignore[union-attr] # archives have it, too
     return {
         name.name: node.module
         for node in ast.parse(source).body
