@@ -22,11 +22,9 @@ def share_routes() -> None:
     make: Callable[..., Any] = context.from_api_route
 
     def make_once(*, original_route: Any, include_context: Any) -> Any:  # noqa: ANN401
-        here = replace(
-            include_context,
-            dependency_overrides_provider=None,
-            generate_unique_id_function=None,  # its name, for all services
-        )
+        # Without the application, which would stay in memory as long as the route.
+        include_context = replace(include_context, dependency_overrides_provider=None)
+        here = replace(include_context, generate_unique_id_function=None)  # its name, for all
         made = vars(original_route).setdefault(_MADE, [])
         for there, shared in made:
             if there == here:

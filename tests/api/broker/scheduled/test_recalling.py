@@ -167,7 +167,7 @@ async def test_a_message_that_is_being_delivered_cannot_be_recalled(
 ) -> None:
     receipt = await send(client, delay_seconds=1_000)
     timers = broker_of(app).store.timers
-    held = timers.take(list(timers.following(None)))  # as whoever fires them holds them
+    held = timers.take(list(timers.following(None)))  # as the loop that fires them holds them
 
     answer = await client.delete(f"/scheduled/{receipt['recall_handle']}")
 
@@ -226,7 +226,7 @@ async def test_what_was_delivered_is_not_recalled_because_its_topic_was_made_ane
     await nothing_waits(app)
     assert len(await pull(client)) == 1
     assert (await client.delete("/topics/orders")).is_success
-    await send(client)  # makes the topic anew
+    await send(client)  # creates the topic again
 
     answer = await client.delete(f"/scheduled/{receipt['recall_handle']}")
 
