@@ -20,6 +20,7 @@ The rooms, each pure: no clock, no I/O, no randomness::
     lineage.py          the common part of two logs
     in_sync.py          the master's knowledge of the copies, and the confirmed offset
     master_lease.py     the time in which no other replica can be master
+    roles.py            the role of a replica, and the decisions that change it
 
 ``tests/unit/broker/core/replication/test_small_worlds.py`` searches all interleavings of small
 groups for a broken promise, and finds one for each rule that is left out.
