@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import permutations
 from math import inf
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -49,7 +50,12 @@ ALL = frozenset({ONE, TWO, THREE})
 GROUP = BrokerGroup(4, ONE, ALL)
 
 
-def standing(member: Member, last_epoch: int = 4, end: int = 100, **facts: object) -> Standing:
+def standing(
+    member: Member,
+    last_epoch: int = 4,
+    end: int = 100,
+    **facts: Any,  # noqa: ANN401 - Standing's fields, of their types
+) -> Standing:
     return Standing(member, last_epoch, end)._replace(**facts)
 
 
@@ -120,7 +126,7 @@ def test_a_store_outside_the_in_sync_set_takes_no_term() -> None:
         ({}, None),
     ],
 )
-def test_a_wrong_clock_or_damage_bars_a_member(facts: dict[str, object], bar: Bar | None) -> None:
+def test_a_wrong_clock_or_damage_bars_a_member(facts: dict[str, Any], bar: Bar | None) -> None:
     assert bar_of(GROUP, standing(TWO, **facts)) is bar
 
 
