@@ -30,6 +30,7 @@ from eruca.contract.limits import (
     QUEUE_ID_MAX,
     WAIT_SECONDS_MAX,
 )
+from eruca.contract.urls import URL_PATTERN, checked_url
 
 OFFSET_MAX = 2**63 - 1
 MEMBER_COUNT_MAX = 64  # members of an object in a request; no model has that many fields
@@ -98,6 +99,25 @@ Offset = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
 QueueCount = Annotated[int, Field(ge=1, le=QUEUE_COUNT_MAX)]
 BrokerRole = Literal["master"]
 Permission = Literal["rw", "r", "w", "none"]
+NetworkUrls = Annotated[
+    dict[
+        Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")],
+        Annotated[
+            str,
+            # Field's own pattern would refuse first, and its error would only show the pattern.
+            Field(max_length=2048, json_schema_extra={"pattern": URL_PATTERN}),
+            AfterValidator(checked_url),
+        ],
+    ],
+    Field(
+        min_length=1,
+        max_length=16,
+        description="The broker's URL by network; `default` is for all other networks",
+        examples=[{"default": "http://127.0.0.1:10911"}],
+    ),
+    BeforeValidator(with_few_members),
+]
+"""A broker's URLs by the networks on which clients reach them."""
 WaitSeconds = Annotated[float, Field(ge=0, le=WAIT_SECONDS_MAX, allow_inf_nan=False)]
 
 

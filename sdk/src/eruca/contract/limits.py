@@ -110,3 +110,8 @@ EXPORT_RANGE_COUNT_MAX: Final = 256  # ranges in one request: its URL has to fit
 EXPORT_PARTITION_COUNT_MAX: Final = 10_000  # partitions of one plan
 EXPORT_QUEUE_COUNT_MAX: Final = 16_384  # queues of one plan
 EXPORT_START_SIZE_MAX: Final = 32 * 1024  # characters of a plan's start positions
+
+REPLICA_COUNT_MAX: Final = 16  # replicas of one broker group; a master writes to each of them
+STORE_UID_SIZE_MAX: Final = 64  # characters of the random text that identifies a store
+CHANGE_AUTHOR_SIZE_MAX: Final = 255  # characters of the name of a change's author
+GROUP_WAIT_SECONDS_MAX: Final = 60.0  # how long a request for a broker group may be held

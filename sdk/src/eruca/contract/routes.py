@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Field,
 )
 
@@ -15,9 +14,9 @@ from eruca.contract.fields import (
     Answer,
     BrokerName,
     ClusterName,
+    NetworkUrls,
     Permission,
     Request,
-    with_few_members,
 )
 from eruca.contract.limits import (
     BROKER_TOPIC_COUNT_MAX,
@@ -27,7 +26,6 @@ from eruca.contract.limits import (
 from eruca.contract.records import Host
 from eruca.contract.times import Instant
 from eruca.contract.topics import TopicConfig
-from eruca.contract.urls import URL_PATTERN, checked_url
 
 SETTLING_HEADER = "eruca-settling"  # seconds in which the route may still lack brokers
 
@@ -41,23 +39,7 @@ class BrokerRegistration(Request):
     """Register a broker, or renew its registration; a heartbeat omits ``topics``."""
 
     cluster: ClusterName
-    urls: Annotated[
-        dict[
-            Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.-]+$")],
-            Annotated[
-                str,
-                # Field's own pattern would refuse first, and its error would only show the pattern.
-                Field(max_length=2048, json_schema_extra={"pattern": URL_PATTERN}),
-                AfterValidator(checked_url),
-            ],
-        ],
-        BeforeValidator(with_few_members),
-    ] = Field(
-        min_length=1,
-        max_length=16,
-        description="The broker's URL by network; `default` is for all other networks",
-        examples=[{"default": "http://127.0.0.1:10911"}],
-    )
+    urls: NetworkUrls
     store_host: Annotated[str, Field(max_length=64), AfterValidator(_checked_host)] = Field(
         description="IP:port that the broker writes into its records",
         examples=["127.0.0.1:10911"],
