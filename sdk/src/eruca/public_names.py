@@ -47,8 +47,12 @@ from eruca.contract.errors import NameServersUnreachableError as NameServersUnre
 from eruca.contract.errors import NoCommittedOffsetError as NoCommittedOffsetError
 from eruca.contract.errors import NoLiveBrokerError as NoLiveBrokerError
 from eruca.contract.errors import NoRouteError as NoRouteError
+from eruca.contract.errors import NotEnoughReplicasError as NotEnoughReplicasError
 from eruca.contract.errors import NotFoundError as NotFoundError
+from eruca.contract.errors import NotMasterError as NotMasterError
+from eruca.contract.errors import NotMasterForSureError as NotMasterForSureError
 from eruca.contract.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+from eruca.contract.errors import OutcomeUnknownError as OutcomeUnknownError
 from eruca.contract.errors import OverloadedError as OverloadedError
 from eruca.contract.errors import PartialSendError as PartialSendError
 from eruca.contract.errors import PermissionDeniedError as PermissionDeniedError
@@ -58,6 +62,7 @@ from eruca.contract.errors import RequestError as RequestError
 from eruca.contract.errors import ScheduledNotFoundError as ScheduledNotFoundError
 from eruca.contract.errors import SearchIncompleteError as SearchIncompleteError
 from eruca.contract.errors import SendFailedError as SendFailedError
+from eruca.contract.errors import StaleEpochError as StaleEpochError
 from eruca.contract.errors import StaleHandleError as StaleHandleError
 from eruca.contract.errors import SubscriptionConflictError as SubscriptionConflictError
 from eruca.contract.errors import SystemTopicError as SystemTopicError

@@ -96,7 +96,8 @@ async def test_a_problem_carries_its_retry_after_in_whole_seconds() -> None:
         sent.append(message)
 
     error = NotReadyError("soon", retry_after_seconds=0.2)
-    status = await send_problem(send, error, "id-1", [(b"connection", b"close")])
+    scope = {"headers": [(b"x-request-id", b"id-1")], "query_string": b""}
+    status = await send_problem(send, error, scope, [(b"connection", b"close")])
 
     start, body = sent
     assert status == start["status"] == 503

@@ -55,6 +55,7 @@ from eruca_chassis.asgi import (
     request_id,
     request_id_header,
     send_problem,
+    target_said,
 )
 from eruca_chassis.budget import Budget, client_max_of, client_of
 from eruca_chassis.connections.asgi_exchange import run_exchange
@@ -262,7 +263,7 @@ class ServiceApp(FastAPI):
                 raise self.readiness.error()
             return await handle(scope, receive, send)
         except ErucaError as error:
-            return await send_problem(send, error, request_id(scope))
+            return await send_problem(send, error, scope)
         except ClientGoneError:
             return CLIENT_GONE_STATUS
         except Exception:  # the outermost frame of a request
@@ -273,7 +274,7 @@ class ServiceApp(FastAPI):
                 path=scope["path"],
             )
             if _ANSWERED not in scope:
-                await send_problem(send, defect(), request_id(scope))
+                await send_problem(send, defect(), scope)
             return InternalError.status
 
     def _check_slashes(self, scope: Scope) -> None:
@@ -370,7 +371,8 @@ class _Refusal(HTTPException):
 def _problem(request: Request, error: ErucaError, **headers: str) -> Response:
     identity = request_id(request.scope)
     response = Response(problem_body(error, identity), status_code=error.status)
-    for name, value in (*problem_headers(error), request_id_header(identity)):
+    sent = (*problem_headers(error, target_said(request.scope)), request_id_header(identity))
+    for name, value in sent:
         response.headers[name.decode()] = value.decode()
     response.headers.update(headers)
     return response

@@ -1,7 +1,7 @@
 """ASGI without FastAPI: headers, request ids and problem documents.
 
-Source: ASGI 3.0, HTTP & WebSocket protocol; RFC 9457; RFC 9110 section 10.2.3 (Retry-After); W3C
-Trace Context, sections 3.2 (traceparent) and 3.3 (tracestate).
+Source: ASGI 3.0, HTTP & WebSocket protocol; RFC 9457; RFC 9110 sections 10.2.2 (Location) and
+10.2.3 (Retry-After); W3C Trace Context, sections 3.2 (traceparent) and 3.3 (tracestate).
 """
 
 from __future__ import annotations
@@ -79,6 +79,13 @@ def size_said(content_length: bytes | None) -> int | None:
     if content_length is None or not content_length.isdigit():
         return None
     return int(content_length.lstrip(b"0")[:_DIGITS_MAX] or b"0")
+
+
+def target_said(scope: Scope) -> bytes:
+    """Return the request's path and query, as sent; empty if the server does not say them."""
+    path: bytes = scope.get("raw_path") or b""
+    query: bytes = scope["query_string"]
+    return path + b"?" + query if query else path
 
 
 def request_id(scope: Scope) -> str:
@@ -169,14 +176,15 @@ async def send_answer(
 
 
 async def send_problem(
-    send: Send, error: ErucaError, request_id: str, headers: Iterable[Header] = ()
+    send: Send, error: ErucaError, scope: Scope, headers: Iterable[Header] = ()
 ) -> int:
-    """Send *error* as a problem document and return its status."""
+    """Answer the request of *scope* with *error* as a problem document; return its status."""
+    identity = request_id(scope)
     return await send_answer(
         send,
         error.status,
-        problem_body(error, request_id),
-        [*problem_headers(error), request_id_header(request_id), *headers],
+        problem_body(error, identity),
+        [*problem_headers(error, target_said(scope)), request_id_header(identity), *headers],
     )
 
 
@@ -187,9 +195,17 @@ def problem_body(error: ErucaError, request_id: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def problem_headers(error: ErucaError) -> list[Header]:
-    """Return the headers for the problem document of *error*, without the request's id."""
+def problem_headers(error: ErucaError, target: bytes = b"") -> list[Header]:
+    """Return the headers for the problem document of *error*, without the request's id.
+
+    Args:
+        error: The error.
+        target: The request's path and query, as sent; empty: not known yet.
+    """
     headers = [_PROBLEM_HEADER]
+    if target.startswith(b"/") and error.redirect_url is not None:
+        server = error.redirect_url.rstrip("/").encode("ascii", "ignore")
+        headers.append((b"location", server + target))
     if error.retry_after_seconds is not None:
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_seconds))))
     return headers

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from eruca.contract.errors import ConflictError
+from eruca.contract.errors import ConflictError, NotMasterError
 from eruca_chassis.asgi import ClientGoneError
 from eruca_chassis.budget import RESERVE_SIZE
 from eruca_chassis.connections.exchange import (
@@ -64,7 +64,7 @@ class Things:
         self.handled: list[bytes] = []
         self._handle = handle
         route = HotRoute("POST", "/v1/things", self.handle, admit=self.admit)
-        request = RequestHead(Found(route, {}), "POST", b"", headers or {})
+        request = RequestHead(Found(route, {}), "POST", b"/v1/things", headers or {})
         self.exchange = Exchange(self.carrier, request, None)
 
     def admit(self, exchange: Exchange) -> None:
@@ -419,3 +419,20 @@ async def test_a_client_that_has_left_before_it_is_waited_for_is_noticed_at_once
     assert not things.exchange.lose()
     await things.carrier.ended.wait()
     assert things.carrier.answers == [(0, b"")]  # ended, and answered by nothing
+
+
+def test_a_redirect_names_the_target_as_it_was_sent() -> None:
+    route = HotRoute("POST", "/v1/things", redirect)
+    head = RequestHead(Found(route, {}), "POST", b"/v1/things?x=%C3%BC&y=1", {})
+    exchange = Exchange(Carrier(), head, None)
+
+    exchange.begin()
+    exchange.complete()
+
+    assert head.query == b"x=%C3%BC&y=1"
+    assert exchange.head is not None
+    assert dict(exchange.head.headers)[b"location"] == b"http://a:1/v1/things?x=%C3%BC&y=1"
+
+
+def redirect(_exchange: Exchange) -> None:
+    raise NotMasterError("a standby", epoch=1, master_urls={"default": "http://a:1/"})

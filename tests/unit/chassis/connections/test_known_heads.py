@@ -21,7 +21,7 @@ HEADERS = {b"host": b"x", b"content-length": b"5"}
 
 def test_a_head_is_found_by_its_bytes() -> None:
     heads = KnownHeads()
-    request = RequestHead(FOUND, "POST", b"x=1", HEADERS)
+    request = RequestHead(FOUND, "POST", b"/v1/say?x=1", HEADERS)
     heads.learn(HEAD, request)
 
     assert heads.find(HEAD) is request
@@ -67,7 +67,7 @@ def test_a_head_is_found_by_its_bytes() -> None:
 )
 def test_other_heads_are_not_remembered(head: bytes, headers: dict[bytes, bytes]) -> None:
     heads = KnownHeads()
-    heads.learn(head, RequestHead(FOUND, "POST", b"", headers))
+    heads.learn(head, RequestHead(FOUND, "POST", b"/v1/say", headers))
 
     assert len(heads) == 0
 
@@ -80,6 +80,6 @@ def test_there_are_never_more_than_a_maximum(monkeypatch: pytest.MonkeyPatch) ->
         sized = str(size).encode()
         head = HEAD.replace(b": 5", b": " + sized)
         headers = HEADERS | {b"content-length": sized}
-        heads.learn(head, RequestHead(FOUND, "POST", b"", headers))
+        heads.learn(head, RequestHead(FOUND, "POST", b"/v1/say", headers))
         assert len(heads) <= 3
         assert heads.find(head) is not None

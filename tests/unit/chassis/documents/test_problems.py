@@ -6,6 +6,7 @@ from eruca.contract.errors import (
     PROBLEM_MEDIA_TYPE,
     ClientError,
     GroupNotFoundError,
+    NotMasterError,
     OverloadedError,
     TopicNotFoundError,
     ValidationError,
@@ -22,6 +23,10 @@ def test_kinds_of_one_status_share_a_response() -> None:
     assert list(examples) == ["topic-not-found", "group-not-found"]
     assert "Retry-After" in responses[429]["headers"]
     assert "headers" not in responses[404]
+
+
+def test_a_redirect_declares_its_location() -> None:
+    assert list(problems(NotMasterError)[307]["headers"]) == ["Location"]
 
 
 def test_every_example_is_what_the_schema_says() -> None:

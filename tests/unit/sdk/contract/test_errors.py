@@ -19,6 +19,7 @@ from eruca.contract.errors import (
     FilterSyntaxError,
     InternalError,
     NotFoundError,
+    NotMasterError,
     OffsetOutOfRangeError,
     OverloadedError,
     PartialSendError,
@@ -80,7 +81,7 @@ def test_every_error_survives_the_way_to_another_process(
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_error_has_a_code_and_a_status_of_its_kind(kind: type[ErucaError]) -> None:
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*", kind.code)
-    assert 400 <= kind.status <= 599
+    assert 400 <= kind.status <= 599 or kind is NotMasterError  # whose answer is a redirect
     assert kind.title
     if issubclass(kind, RequestError):
         # HTTP has two of its own for what a client asks and no server of this kind does.
@@ -161,6 +162,10 @@ def test_a_document_of_nonsense_is_still_an_error(nonsense: object) -> None:
     [
         (FilterSyntaxError("x", position=4, excerpt="AND"), {"position": 4, "excerpt": "AND"}),
         (AlreadyDecidedError("x", decision={"by": "check"}), {"decision": {"by": "check"}}),
+        (
+            NotMasterError("x", epoch=7, master_urls={"default": "http://a:1"}),
+            {"epoch": 7, "master_urls": {"default": "http://a:1"}},
+        ),
     ],
 )
 def test_what_a_kind_says_beyond_others_survives_the_wire(
@@ -172,16 +177,42 @@ def test_what_a_kind_says_beyond_others_survives_the_wire(
     assert vars(error_of_problem(document, error.status)) == vars(error)
 
 
-@pytest.mark.parametrize("kind", [FilterSyntaxError, AlreadyDecidedError])
+@pytest.mark.parametrize("kind", [FilterSyntaxError, AlreadyDecidedError, NotMasterError])
 @pytest.mark.parametrize("nonsense", [[["x"]], 1.5, None])
 def test_what_it_says_is_left_out_where_it_is_nonsense(
     kind: type[ErucaError], nonsense: object
 ) -> None:
-    members = dict.fromkeys(("position", "excerpt", "decision"), nonsense)
+    names = ("position", "excerpt", "decision", "epoch", "master_urls")
+    members = dict.fromkeys(names, nonsense)
 
     error = error_of_problem({"code": kind.code, "detail": "x"} | members, kind.status)
 
     assert vars(error) == vars(kind("x"))
+
+
+@pytest.mark.parametrize("epoch", [True, 0, -1, "7"])
+def test_a_number_that_is_no_epoch_is_left_out(epoch: object) -> None:
+    document = {"code": "not-master", "epoch": epoch, "master_urls": {"default": 5, "lan": ""}}
+
+    error = error_of_problem(document, 307)
+
+    assert isinstance(error, NotMasterError)
+    assert (error.epoch, error.master_urls, error.redirect_url) == (None, {}, None)
+
+
+@pytest.mark.parametrize(
+    ("urls", "redirect_url"),
+    [
+        ({"default": "http://a:1", "lan": "http://b:1"}, "http://a:1"),
+        ({"lan": "http://b:1"}, "http://b:1"),
+        ({}, None),
+    ],
+)
+def test_a_redirect_leads_to_the_master_in_the_default_network(
+    urls: dict[str, str], redirect_url: str | None
+) -> None:
+    assert NotMasterError("x", epoch=1, master_urls=urls).redirect_url == redirect_url
+    assert UnavailableError("x").redirect_url is None
 
 
 def test_what_to_do_is_part_of_the_text() -> None:

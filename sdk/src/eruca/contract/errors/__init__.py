@@ -27,6 +27,7 @@ The tree::
     │   ├── MethodNotAllowedError     405 method-not-allowed
     │   ├── UnknownMethodError        501 method-unknown
     │   ├── ExpectationError          417 expectation-failed
+    │   ├── PreconditionRequiredError 428 precondition-required
     │   ├── TargetTooLongError        414 target-too-long
     │   ├── HeadTooLargeError         431 head-too-large
     │   ├── TransferCodingError       501 transfer-coding-unsupported
@@ -60,12 +61,15 @@ The tree::
     │   │   ├── CheckOutOfTurnError       check-out-of-turn
     │   │   ├── OtherProducerGroupError   other-producer-group
     │   │   ├── TransactionIdInUseError   transaction-id-in-use
-    │   │   └── StaleHandleError          stale-handle
+    │   │   ├── StaleHandleError          stale-handle
+    │   │   ├── StaleEpochError           stale-epoch
+    │   │   └── ForeignReplicaError       foreign-replica
+    │   ├── PreconditionFailedError   412 precondition-failed
     │   ├── ExpiredHandleError        410 expired-handle
     │   ├── MisdirectedError          421 misdirected
     │   ├── RangeDeletedError         410 range-deleted
     │   └── MessageDamagedError       410 message-damaged
-    ├── UnavailableError          may succeed later; carries retry_after_seconds    408, 429, 503
+    ├── UnavailableError          may succeed later, or at another URL         307, 408, 429, 503
     │   ├── OverloadedError           429 overloaded
     │   ├── RequestTimeoutError       408 request-timeout
     │   ├── NotReadyError             503 not-ready
@@ -75,7 +79,11 @@ The tree::
     │   ├── DatabaseUnavailableError  503 database-unavailable
     │   ├── BrokerUnreachableError    503 broker-unreachable
     │   ├── SearchIncompleteError     503 search-incomplete
-    │   └── StoreFailedError          503 store-failed
+    │   ├── StoreFailedError          503 store-failed
+    │   ├── NotMasterError            307 not-master
+    │   ├── NotMasterForSureError     503 not-master-for-sure
+    │   ├── NotEnoughReplicasError    503 not-enough-replicas
+    │   └── OutcomeUnknownError       503 outcome-unknown
     ├── InternalError             a defect; logged under its request_id                  500
     └── ClientError               raised by the SDK itself, never sent
         ├── NameServersUnreachableError
@@ -143,12 +151,15 @@ from eruca.contract.errors.refusals import (
     CrossSiteError,
     DerivedTopicError,
     ExpiredHandleError,
+    ForeignReplicaError,
     MessageDamagedError,
     MisdirectedError,
     OtherProducerGroupError,
     PermissionDeniedError,
+    PreconditionFailedError,
     RangeDeletedError,
     RefusedError,
+    StaleEpochError,
     StaleHandleError,
     StaleLockError,
     SubscriptionConflictError,
@@ -166,6 +177,7 @@ from eruca.contract.errors.requests import (
     MalformedBodyError,
     MethodNotAllowedError,
     NotAcceptableError,
+    PreconditionRequiredError,
     RequestError,
     TargetTooLongError,
     TooLargeError,
@@ -181,7 +193,11 @@ from eruca.contract.errors.service import (
     InternalError,
     NameServerSettlingError,
     NoLiveBrokerError,
+    NotEnoughReplicasError,
+    NotMasterError,
+    NotMasterForSureError,
     NotReadyError,
+    OutcomeUnknownError,
     OverloadedError,
     RequestTimeoutError,
     SearchIncompleteError,
@@ -211,6 +227,7 @@ __all__ = [
     "ExpectationError",
     "ExpiredHandleError",
     "FilterSyntaxError",
+    "ForeignReplicaError",
     "GroupNotFoundError",
     "HeadTooLargeError",
     "HttpVersionError",
@@ -230,13 +247,19 @@ __all__ = [
     "NoLiveBrokerError",
     "NoRouteError",
     "NotAcceptableError",
+    "NotEnoughReplicasError",
     "NotFoundError",
+    "NotMasterError",
+    "NotMasterForSureError",
     "NotReadyError",
     "OffsetOutOfRangeError",
     "OtherProducerGroupError",
+    "OutcomeUnknownError",
     "OverloadedError",
     "PartialSendError",
     "PermissionDeniedError",
+    "PreconditionFailedError",
+    "PreconditionRequiredError",
     "QueueNotFoundError",
     "RangeDeletedError",
     "RecordNotFoundError",
@@ -246,6 +269,7 @@ __all__ = [
     "ScheduledNotFoundError",
     "SearchIncompleteError",
     "SendFailedError",
+    "StaleEpochError",
     "StaleHandleError",
     "StaleLockError",
     "StoreFailedError",

@@ -60,6 +60,14 @@ class ErucaError(Exception):
             document["errors"] = self.errors
         return document
 
+    @property
+    def redirect_url(self) -> str | None:
+        """URL of the server that answers the same request instead; None: there is none.
+
+        A problem answer then has a ``Location`` header: the request's own target at this server.
+        """
+        return None
+
     def __str__(self) -> str:
         return f"{self.detail} ({self.fix})" if self.fix else self.detail
 

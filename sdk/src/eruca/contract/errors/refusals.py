@@ -1,4 +1,4 @@
-"""Errors of a valid request that the current state does not allow (403, 409, 410, 421)."""
+"""Errors of a valid request that the current state does not allow (403, 409, 410, 412, 421)."""
 
 from __future__ import annotations
 
@@ -185,6 +185,33 @@ class StaleHandleError(ConflictError):
     code = "stale-handle"
     title = "The handle has been superseded"
     default_fix = "drop the handle; an unacknowledged message is redelivered with a new handle"
+
+
+class StaleEpochError(ConflictError):
+    """The request names an epoch that a later one has replaced, or that never was this log's."""
+
+    code = "stale-epoch"
+    title = "A later epoch has begun"
+    default_fix = "fetch the route and continue at the current master, with a fresh token or offset"
+
+
+class ForeignReplicaError(ConflictError):
+    """The replica's log does not descend from the master's; nothing of it has been changed."""
+
+    code = "foreign-replica"
+    title = "The replica's log is not a copy of the master's"
+    default_fix = (
+        "compare the two stores; to replace the replica, start it with an empty store directory"
+    )
+
+
+class PreconditionFailedError(RefusedError):
+    """The resource has another version than ``If-Match`` names; nothing has been changed."""
+
+    code = "precondition-failed"
+    status = 412
+    title = "The resource has another version"
+    default_fix = "read the resource again, decide again, and send its current ETag in If-Match"
 
 
 class ExpiredHandleError(RefusedError):

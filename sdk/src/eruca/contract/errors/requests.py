@@ -152,6 +152,15 @@ class ExpectationError(RequestError):
     default_fix = "omit the header Expect, or send Expect: 100-continue"
 
 
+class PreconditionRequiredError(RequestError):
+    """The operation changes a resource only under a condition, and the request has none."""
+
+    code = "precondition-required"
+    status = 428
+    title = "The request has no condition"
+    default_fix = "send If-Match with the ETag that you have read, or If-None-Match: * to create it"
+
+
 class TargetTooLongError(RequestError):
     """The request's path and query exceed their limit."""
 

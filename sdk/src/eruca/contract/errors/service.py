@@ -1,8 +1,14 @@
-"""Errors of the service: temporary ones (408, 429, 503), and defects (500)."""
+"""Errors of the service: temporary ones (307, 408, 429, 503), and defects (500)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
 from eruca.contract.errors.base import ErucaError
+
+_DEFAULT_NETWORK: Final = "default"
+_MASTER_URL_COUNT_MAX: Final = 16  # as many networks as a broker may register
 
 
 class UnavailableError(ErucaError):
@@ -101,6 +107,93 @@ class StoreFailedError(UnavailableError):
     code = "store-failed"
     title = "The broker's store has failed"
     default_fix = "repair the disk, then restart the broker; acknowledged messages are kept"
+
+
+class NotMasterError(UnavailableError):
+    """Only the broker group's master answers this, and another replica is the master.
+
+    ``master_urls`` has the master's URL by network, ``epoch`` its term. The ``Location`` header
+    names the same request at the master. Nothing has been done.
+    """
+
+    code = "not-master"
+    status = 307
+    title = "Another replica is the master"
+    default_fix = "send the same request to the master: follow Location, or use `master_urls`"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        epoch: int | None = None,
+        master_urls: Mapping[str, str] | None = None,
+        fix: str | None = None,
+        errors: Sequence[Mapping[str, str]] = (),
+        request_id: str | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(
+            detail,
+            fix=fix,
+            errors=errors,
+            request_id=request_id,
+            retry_after_seconds=retry_after_seconds,
+        )
+        self.epoch = epoch  # of the master; None: unknown
+        self.master_urls = dict(master_urls or {})  # by network; empty: unknown
+
+    @classmethod
+    def extension_members(cls, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return epoch and URLs, if the document contains them."""
+        epoch, urls = document.get("epoch"), document.get("master_urls")
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 1:
+            epoch = None
+        if not isinstance(urls, dict) or len(urls) > _MASTER_URL_COUNT_MAX:
+            urls = {}
+        texts = {network: url for network, url in urls.items() if url and isinstance(url, str)}
+        return {"epoch": epoch, "master_urls": texts}
+
+    def problem(self, request_id: str | None = None) -> dict[str, Any]:
+        """Return the problem document, with epoch and URLs."""
+        document = super().problem(request_id)
+        if self.epoch is not None:
+            document["epoch"] = self.epoch
+        if self.master_urls:
+            document["master_urls"] = self.master_urls
+        return document
+
+    @property
+    def redirect_url(self) -> str | None:
+        """The master's URL in the default network, or in the only one."""
+        urls = self.master_urls
+        return urls.get(_DEFAULT_NETWORK) or next(iter(urls.values()), None)
+
+
+class NotMasterForSureError(UnavailableError):
+    """The broker group has no master that is certain of its term; nothing has been done."""
+
+    code = "not-master-for-sure"
+    title = "No replica is certain to be the master"
+    default_fix = "wait a moment, then retry: the replicas elect a master within seconds"
+
+
+class NotEnoughReplicasError(UnavailableError):
+    """Fewer replicas are in sync than the request or the group demands; nothing is stored."""
+
+    code = "not-enough-replicas"
+    title = "Too few replicas are in sync"
+    default_fix = "wait until a replica has caught up, then retry; or demand fewer copies"
+
+
+class OutcomeUnknownError(UnavailableError):
+    """The broker ceased to be master before the write was confirmed; it may be stored or not.
+
+    A retry may store it a second time, except under the same ``Idempotency-Key``.
+    """
+
+    code = "outcome-unknown"
+    title = "It is unknown whether the write is stored"
+    default_fix = "retry under the same Idempotency-Key, or look whether the write is stored"
 
 
 class InternalError(ErucaError):

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 import asyncio
 
-from eruca_chassis.asgi import Receive, Scope, Send, joined_headers, request_id_header
+from eruca_chassis.asgi import (
+    Receive,
+    Scope,
+    Send,
+    joined_headers,
+    request_id_header,
+    target_said,
+)
 from eruca_chassis.connections.exchange import Exchange, Found, RequestHead
 from eruca_chassis.connections.pieces import joined
 from eruca_chassis.metrics import CLIENT_GONE_STATUS
@@ -30,7 +37,7 @@ async def run_exchange(found: Found, scope: Scope, receive: Receive, send: Send)
     """Answer one request of a hot route; return the status, 499 if the client disconnected."""
     call = _Call()
     headers = joined_headers(scope["headers"])
-    request = RequestHead(found, scope["method"], scope["query_string"], headers)
+    request = RequestHead(found, scope["method"], target_said(scope), headers)
     exchange = Exchange(call, request, scope["client"])
     watch: asyncio.Task[None] | None = None
     try:

@@ -389,7 +389,7 @@ class ServiceProtocol(HttpToolsProtocol):
         is_usual = parser.get_http_version() == "1.1" and not parser.should_upgrade()
         if not is_usual or b"expect" in headers or b"origin" in headers:
             return None  # the application also checks the origin of a page
-        request = RequestHead(found, method.decode(), query, headers)
+        request = RequestHead(found, method.decode(), self.url, headers)
         try:
             self.guard.check(request.method, path, query, "1.1", headers)
         except ErucaError:

@@ -157,6 +157,7 @@ class RequestHead:
         route: The route that answers.
         parameters: The path's named segments, decoded.
         method: GET, POST ….
+        target: Path and query, as sent.
         query: As sent, without the question mark.
         headers: Names in lower case; several with one name joined by commas.
         body_size: Announced bytes of the body; None if not announced.
@@ -168,15 +169,16 @@ class RequestHead:
 
     __slots__ = (
         "body_size", "headers", "meaning", "media_type", "method", "parameters", "query",
-        "request_id", "route",
+        "request_id", "route", "target",
     )  # fmt: skip
 
     def __init__(
-        self, found: Found, method: str, query: bytes, headers: Mapping[bytes, bytes]
+        self, found: Found, method: str, target: bytes, headers: Mapping[bytes, bytes]
     ) -> None:
         self.route, self.parameters = found
         self.method = method
-        self.query = query
+        self.target = target
+        self.query = target.partition(b"?")[2]
         self.headers = headers
         self.body_size = size_said(headers.get(b"content-length"))
         self.request_id = sane_request_id(headers.get(REQUEST_ID_HEADER))
@@ -300,7 +302,7 @@ class Exchange:
         if not self.status:
             self.chunks.clear()
             self._buffer = None
-            head = AnswerHead(error.status, *problem_headers(error))
+            head = AnswerHead(error.status, *problem_headers(error, request.target))
             self.answer(head, problem_body(error, identity))
 
     def resume(self, step: Callable[..., object], *arguments: object) -> None:

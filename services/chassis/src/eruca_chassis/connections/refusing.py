@@ -14,7 +14,6 @@ from eruca_chassis.asgi import (
     Send,
     problem_body,
     problem_headers,
-    request_id,
     request_id_header,
     send_problem,
 )
@@ -60,4 +59,4 @@ async def refuse_connection(scope: Scope, _receive: Receive, send: Send) -> None
         "files allows",
         retry_after_seconds=1,
     )
-    await send_problem(send, error, request_id(scope), [(b"connection", b"close")])
+    await send_problem(send, error, scope, [(b"connection", b"close")])

@@ -10,6 +10,7 @@ from typing import Any, Final
 from eruca.contract.errors import (
     PROBLEM_MEDIA_TYPE,
     ErucaError,
+    NotMasterError,
     UnavailableError,
     ValidationError,
 )
@@ -65,7 +66,14 @@ def problem_response(*kinds: type[ErucaError]) -> dict[str, Any]:
         "description": "; or: ".join(kind.title for kind in kinds),
         "content": {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": PROBLEM_REF}, "examples": examples}},
     }
-    if any(issubclass(kind, UnavailableError) for kind in kinds):
+    if any(issubclass(kind, NotMasterError) for kind in kinds):
+        response["headers"] = {
+            "Location": {
+                "description": "the same request at the master",
+                "schema": {"type": "string", "format": "uri"},
+            }
+        }
+    elif any(issubclass(kind, UnavailableError) for kind in kinds):
         response["headers"] = {
             "Retry-After": {"description": "seconds to wait", "schema": {"type": "integer"}}
         }
