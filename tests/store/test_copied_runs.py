@@ -9,7 +9,7 @@ import asyncio
 import errno
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -21,14 +21,17 @@ import msgspec
 import pytest
 
 from eruca.contract.errors import DiskFullError
+from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import BLANK_SIZE_MIN, MAGIC_BLANK
+from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.log.copied_run import RefusedRunError
-from eruca_broker.core.state.events import TopicPut, decode_event
+from eruca_broker.core.state.epoch_events import EpochBegan
+from eruca_broker.core.state.events import EVENTS_QUEUE_ID, TopicPut, decode_event, encode_event
 from eruca_broker.core.state.record_groups import GROUP_HEADS
 from eruca_broker.store.log.segment import Segment
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode, StoreSettings
-from support.brokers import broker_of, client_of, open_broker
+from support.brokers import BrokerParts, broker_of, client_of, open_broker
 from support.clocks import ManualClock
 from support.log_model import read_log
 from support.stores import STORE_HOST, abandon, all_answers, batch
@@ -52,7 +55,12 @@ def settings(*, is_replica: bool, flush_mode: FlushMode = FlushMode.ASYNC) -> St
     )
 
 
-async def live(client: httpx.AsyncClient, fire: Callable[[], Any], random: Random) -> None:
+def epoch_began(epoch: int) -> EpochBegan:
+    host = f"10.0.0.{epoch % 3}:10911"
+    return EpochBegan(epoch, epoch % 3, "9f2c51d07ab3e846", host, CLOCK.now_ms(), epoch == 5)
+
+
+async def live(client: httpx.AsyncClient, broker: BrokerParts, random: Random) -> None:
     """Have a broker store records of every kind."""
 
     async def ask(method: str, path: str, **body: object) -> dict[str, Any]:
@@ -92,8 +100,10 @@ async def live(client: httpx.AsyncClient, fire: Callable[[], Any], random: Rando
         await ask("POST", "/groups/billing/deliveries:ack", handles=handles[:2])
         await ask("POST", "/groups/billing/deliveries:nack", handles=handles[2:])
         CLOCK.advance(1.5)
-        while await fire():
+        while await broker.timers.fire():
             pass
+        if number % 5 == 1:
+            await broker.store.change(epoch_began(number // 2 + 1))
         if number % 4 == 3:
             await ask("DELETE", "/topics/passing")
             await ask("PUT", "/topics/passing", **QUEUES)
@@ -106,7 +116,7 @@ def broker_directory(directory: Path, seed: int) -> Path:
             open_broker(directory, CLOCK, segment_bytes=SEGMENT_SIZE) as app,
             client_of(app) as client,
         ):
-            await live(client, broker_of(app).timers.fire, Random(seed))
+            await live(client, broker_of(app), Random(seed))
 
     anyio.run(run)
     return directory
@@ -173,13 +183,12 @@ def files_of(store: MessageStore, folder: str) -> dict[str, bytes]:
 
 def state_of(store: MessageStore) -> dict[str, object]:
     """Return the whole state, as a snapshot of it would be, but in an order of its own."""
-    [(_, snapshot)] = store._snapshot_batches()
-    fields: dict[str, object] = msgspec.structs.asdict(snapshot)
-    fields["timers"] = store.timers.rows().tolist()
-    return {
-        name: sorted(items, key=repr) if isinstance(items, list) else items
-        for name, items in fields.items()
-    }
+    lists: dict[str, list[object]] = {}
+    for _, part in store._snapshot_batches():
+        for name, items in msgspec.structs.asdict(part).items():
+            lists[name] = lists.get(name, []) + (items if isinstance(items, list) else [items])
+    lists["timers"] = store.timers.rows().tolist()
+    return {name: sorted(items, key=repr) for name, items in lists.items()}
 
 
 def test_the_source_has_records_of_every_kind(stored: Path) -> None:
@@ -190,7 +199,7 @@ def test_the_source_has_records_of_every_kind(stored: Path) -> None:
     assert {event.__name__ for event in events} >= {
         "StateSnapshot", "TopicPut", "TopicDeleted", "GroupPut", "TimersFired",
         "TransactionBegun", "TransactionDecided", "DeliveriesLeased", "DeliveriesAcked",
-        "DeliveriesNacked",
+        "DeliveriesNacked", "EpochBegan",
     }  # fmt: skip
 
 
@@ -385,6 +394,33 @@ async def test_a_run_with_a_snapshot_of_another_log_is_refused(
 
         with refused(replica, match=f"of log {source.state.log_id}, found one of"):
             await replica.copy(memoryview(run), offset)
+    await other.close()
+
+
+async def test_a_run_with_an_epoch_that_does_not_ascend_is_refused(
+    source: MessageStore, tmp_path: Path
+) -> None:
+    """Rule 13: an arbiter that went back in time cannot repeat an epoch."""
+    async with open_replica(tmp_path / "replica") as replica:
+        await catch_up(replica, source, Random(11))
+    directory = Path(shutil.copytree(tmp_path / "replica", tmp_path / "other"))
+    other = await MessageStore.open(directory, settings(is_replica=False), CLOCK)
+    begin, last = other.log_max_offset, other.epochs().last
+    writer = other._writer
+    for epoch in (last + 2, last + 1):
+        record = encode_event(epoch_began(epoch), now_ms=CLOCK.now_ms(), host=STORE_HOST)
+        await writer.appended(batch_of_records(EVENTS_TOPIC, EVENTS_QUEUE_ID, [record]), None)
+    whole, first = other.log_run(begin, SEGMENT_SIZE), other.log_run(begin, 1)
+    second = other.log_run(begin + len(first[0]), SEGMENT_SIZE)
+
+    async with open_replica(tmp_path / "replica") as replica:
+        for run in (whole, second):
+            at = replica.log_max_offset
+            with refused(replica, match=rf"an epoch after {last + 2} at .* found {last + 1}"):
+                await replica.copy(memoryview(b"".join(run)), at)
+            if run is whole:
+                await replica.copy(first[0], begin)
+        assert replica.epochs().last == last + 2
     await other.close()
 
 

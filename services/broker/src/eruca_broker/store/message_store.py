@@ -49,8 +49,10 @@ from eruca.contract.records import Host, Record
 from eruca_broker.core.batches.batch import Batch, batch_of_records
 from eruca_broker.core.log.copied_run import RefusedRunError, prove_run
 from eruca_broker.core.records.scheduled import delivery_time
+from eruca_broker.core.replication.epochs import EpochTable
 from eruca_broker.core.state.events import (
     EVENTS_QUEUE_ID,
+    EpochBegan,
     Event,
     StateSnapshot,
     TopicDeleted,
@@ -323,6 +325,7 @@ class MessageStore:
                 room=self._log.room,
                 segment_bytes=self.segment_bytes,
                 log_id=self.state.log_id,
+                epoch=self.epochs().last,
             )
             await finished(self._writer.copied(proved))
 
@@ -370,6 +373,23 @@ class MessageStore:
         return self._writer.group_appended([(self._event_batch(event), event) for event in events])
 
     # --- Reading ----------------------------------------------------------------------------------
+
+    def epochs(self) -> EpochTable:
+        """Return the epochs of the whole log, those that are not visible yet included.
+
+        A replica compares them with its master's, and nothing may begin an epoch again.
+        """
+        epochs = self.state.log_epochs
+        coming = [
+            (event, log_offset)
+            for event, log_offset in self._writer.unpublished_events()
+            if isinstance(event, EpochBegan)
+        ]
+        if coming:
+            epochs = epochs.copy()
+            for event, log_offset in coming:
+                epochs.apply(event, log_offset)
+        return epochs.table
 
     def record(self, log_offset: int) -> Record:
         """Return the visible record at *log_offset*; raises RecordNotFoundError."""
@@ -749,6 +769,8 @@ class MessageStore:
         return [(self._event_batch(head), head), *parts]
 
     def _event_batch(self, event: Event) -> Batch:
+        if isinstance(event, EpochBegan):
+            assert event.epoch > self.epochs().last, "rule 13: epochs ascend"
         record = encode_event(event, now_ms=self._clock.now_ms(), host=self.settings.store_host)
         return batch_of_records(EVENTS_TOPIC, EVENTS_QUEUE_ID, [record])
 

@@ -103,6 +103,7 @@ class Retention:
             self._state.redriven.forget_before(
                 lambda group: self._queues.range(dead_letter_topic(group), 0)[0]
             )
+            self._state.log_epochs.forget_before(self._log.min_offset)
             yield self._log.min_offset
 
     async def let_deleted_go(self) -> None:

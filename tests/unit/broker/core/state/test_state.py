@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Host
+from eruca_broker.core.state.epoch_events import EpochBegan
 from eruca_broker.core.state.events import (
     CommittedOffset,
     Event,
@@ -72,6 +73,7 @@ events = st.one_of(
         st.none() | st.builds(OrderConfig, st.integers(1, 3), st.just((("a", 4), ("b", 2)))),
     ),
     st.builds(TopicDeleted, names),
+    st.builds(EpochBegan, st.integers(1, 9), replica_id=st.integers(1, 3), unclean=st.booleans()),
     st.builds(OffsetsCommitted, groups, st.lists(commits, max_size=3)),
 )
 
@@ -86,7 +88,8 @@ def folded(history: list[Event]) -> BrokerState:
 def view(state: BrokerState) -> object:
     offsets = {group: dict(state.group_offsets(group)) for group in state.groups}
     leases = sorted(state.leases.snapshot(), key=lambda piece: piece.group)
-    return state.topics, {group: known for group, known in offsets.items() if known}, leases
+    committed = {group: known for group, known in offsets.items() if known}
+    return state.topics, committed, leases, state.epochs, state.store_hosts
 
 
 @given(events)

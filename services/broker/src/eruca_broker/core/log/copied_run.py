@@ -10,7 +10,8 @@ Refused    Reason
 shifted    it does not begin where the replica's log ends
 cut        it ends in the middle of a record or a group, or after a blank record
 damaged    a size, a magic, a part, a record's own log offset or its CRC is wrong
-foreign    it has a snapshot of another log, or queue offsets that do not follow
+foreign    it has a snapshot of another log, an epoch that does not ascend, or queue offsets that
+           do not follow
 =========  ==========================================================================
 
 Records of another log whose offsets all agree by chance pass. So a replica must compare the ends of
@@ -26,7 +27,7 @@ are copied as files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -38,6 +39,7 @@ from eruca.core.messages.record_columns import RecordColumns, TopicColumn
 from eruca_broker.core.batches.batch import Batch, read_batch
 from eruca_broker.core.consume_queue_entry import build_entries
 from eruca_broker.core.log.recovery import walk
+from eruca_broker.core.state.epoch_events import EpochBegan
 from eruca_broker.core.state.events import Event, StateSnapshot, UnknownEventError, decode_event
 from eruca_broker.core.state.record_groups import GROUP_HEADS
 
@@ -66,7 +68,7 @@ class ProvedRun(NamedTuple):
 
 
 def prove_run(
-    run: memoryview, log_offset: int, *, room: int, segment_bytes: int, log_id: str
+    run: memoryview, log_offset: int, *, room: int, segment_bytes: int, log_id: str, epoch: int
 ) -> ProvedRun:
     """Verify a run, and return its batches.
 
@@ -76,6 +78,7 @@ def prove_run(
         room: Bytes left in the segment in which it begins.
         segment_bytes: Bytes of each later segment.
         log_id: The id of the log; empty: unknown.
+        epoch: The log's last epoch; 0: none.
 
     Raises:
         RefusedRunError: It is cut, damaged or foreign.
@@ -94,6 +97,7 @@ def prove_run(
     if is_filled:
         raise RefusedRunError(f"expected a record at the run's end, {end}, found none")
     _check_events(batches, end, log_id)
+    _check_epochs(batches, epoch)
     return ProvedRun(log_offset, stretches, batches)
 
 
@@ -178,3 +182,15 @@ def _check_events(batches: list[StoredBatch], end: int, log_id: str) -> None:
                 f"expected the group at log offset {last.log_offset} up to {group_end}, found the "
                 f"run's end, {end}"
             )
+
+
+def _check_epochs(batches: Iterable[StoredBatch], last: int) -> None:
+    """Refuse an epoch that is not greater than all before it (rule 13); *last* is the log's."""
+    for stored in batches:
+        if isinstance(stored.event, EpochBegan):
+            if stored.event.epoch <= last:
+                raise RefusedRunError(
+                    f"expected an epoch after {last} at log offset {stored.log_offset}, found "
+                    f"{stored.event.epoch}"
+                )
+            last = stored.event.epoch

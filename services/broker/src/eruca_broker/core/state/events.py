@@ -20,6 +20,7 @@ from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.properties import TAGS, UNIQ_KEY, encode_properties
 from eruca.contract.records import Host, Record, encode_unstamped
 from eruca.contract.transaction_events import TRANSACTION_EVENTS, TransactionEvent
+from eruca_broker.core.state.epoch_events import EpochBegan
 from eruca_broker.core.state.group_events import (
     CommittedOffset,
     GroupEvent,
@@ -35,6 +36,7 @@ __all__ = (
     "EVENTS_QUEUE_ID",
     "SNAPSHOT_TAG",
     "CommittedOffset",
+    "EpochBegan",
     "Event",
     "OffsetsCommitted",
     "StateSnapshot",
@@ -51,6 +53,7 @@ EVENTS_QUEUE_ID: Final = 0
 TopicEvent: TypeAlias = TopicPut | TopicDeleted
 Event: TypeAlias = (
     TopicEvent
+    | EpochBegan
     | GroupEvent
     | LeaseEvent
     | MembershipBegan

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from eruca_broker.core.state.dead_letters_state import RedrivenPiece
+from eruca_broker.core.state.epoch_events import SnapshotEpoch
 from eruca_broker.core.state.group_events import (
     GroupOffsets,
     GroupPieces,
@@ -47,6 +48,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, tag=SNAPSHOT_TAG, tag_field="ev
     redriven: list[RedrivenPiece] = []
     leases: list[SnapshotLeases] = []
     transactions: list[LiveTransaction] = []
+    epochs: list[SnapshotEpoch] = []
     runs: int = 0  # of the broker, in which groups changed; the same in every part
     log_id: str = ""  # distinguishes this log from every other; the same in every part
 

@@ -26,7 +26,10 @@ from eruca.contract.transaction_events import (
     TransactionDecided,
     TransactionParked,
 )
+from eruca_broker.core.replication.epochs import EpochTable
 from eruca_broker.core.state.dead_letters_state import RedrivenLetters
+from eruca_broker.core.state.epoch_events import EpochBegan
+from eruca_broker.core.state.epochs_state import LogEpochs
 from eruca_broker.core.state.events import Event
 from eruca_broker.core.state.group_events import MembershipBegan
 from eruca_broker.core.state.group_state import Groups
@@ -124,6 +127,7 @@ class BrokerState:
     redriven: RedrivenLetters = field(default_factory=RedrivenLetters)
     transactions: Transactions = field(default_factory=Transactions)
     log_id: str = ""  # random, from the log's first snapshot on; empty before that
+    log_epochs: LogEpochs = field(default_factory=LogEpochs)
     _parts: list[StateSnapshot] = field(default_factory=list)  # of an incomplete snapshot
 
     def apply(self, event: Event, log_offset: int) -> None:
@@ -150,6 +154,8 @@ class BrokerState:
                 self.version = log_offset
             case MembershipBegan():
                 self.runs += 1
+            case EpochBegan():
+                self.log_epochs.apply(event, log_offset)
             case DeadLettersRedriven():
                 self.redriven.apply(event)
             case TimersFired() | TimersCancelled():
@@ -171,6 +177,16 @@ class BrokerState:
             case _:
                 self.groups.apply(event, log_offset)
                 self.leases.give_way(event)
+
+    @property
+    def epochs(self) -> EpochTable:
+        """The epochs of the log."""
+        return self.log_epochs.table
+
+    @property
+    def store_hosts(self) -> tuple[str, ...]:
+        """The store hosts, as ``IP:port``, of all masters that wrote records of the log."""
+        return self.log_epochs.store_hosts
 
     def topic_id(self, topic: Topic) -> str | None:
         """Return the id that distinguishes *topic* from all others of its name, in any log.
@@ -201,6 +217,7 @@ class BrokerState:
             self.redriven.copy(),
             self.transactions.copy(),
             self.log_id,
+            self.log_epochs.copy(),
             list(self._parts),
         )
 
@@ -238,6 +255,8 @@ class BrokerState:
             yield SnapshotItem("redriven", piece, weight)
         for transaction in self.transactions:
             yield SnapshotItem("transactions", transaction, 1)
+        for epoch in self.log_epochs:
+            yield SnapshotItem("epochs", epoch, 1)
 
     def _collect(self, part: StateSnapshot, log_offset: int) -> None:
         if part.part == 1:
@@ -257,6 +276,7 @@ class BrokerState:
         self.leases = Leases()
         self.redriven = RedrivenLetters()
         self.transactions = Transactions()
+        self.log_epochs = LogEpochs()
         for part in parts:
             self.runs = part.runs
             self.log_id = part.log_id
@@ -281,6 +301,8 @@ class BrokerState:
                 self.redriven.load(piece)
             for transaction in part.transactions:
                 self.transactions.load(transaction)
+            for epoch in part.epochs:
+                self.log_epochs.load(epoch)
 
     def _forget_queues(self, topic: str) -> None:
         for key in [key for key in self.queue_ends if key[0] == topic]:

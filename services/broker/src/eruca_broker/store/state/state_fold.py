@@ -94,6 +94,7 @@ def fold(
             timers.apply(event, entry.log_offset)
             if not isinstance(event, StateSnapshot) or event.part == event.parts:
                 known_to = entry.log_end + getattr(event, "group_size", 0)
+        state.log_epochs.forget_before(log.min_offset)
     if queue is None or first is None:
         rows = imported_timers.imported(
             directory, queues, reader, log.min_offset, last_store_timestamp

@@ -1,0 +1,76 @@
+"""The message store: the epochs of its log (rules 2, 3 and 13)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eruca_broker.core.replication.epochs import Epoch, EpochTable
+from eruca_broker.core.state.epoch_events import EpochBegan
+from eruca_broker.store.message_store import MessageStore
+from support.message_stores import BOTH_MODES, ORDERS, opened, send
+from support.stores import abandon, delete_oldest_segments, small_settings
+
+pytestmark = pytest.mark.anyio
+
+
+def began(epoch: int, *, unclean: bool = False) -> EpochBegan:
+    return EpochBegan(epoch, 1, "9f2c51d07ab3e846", f"10.0.0.{epoch}:10911", 0, unclean)
+
+
+@BOTH_MODES
+async def test_an_epoch_counts_from_its_append_and_is_state_once_visible(
+    store: MessageStore,
+) -> None:
+    began_at = store.log_max_offset
+    expected = EpochTable((Epoch(4, began_at, is_unclean=True),))
+
+    change = store.change_all([began(4, unclean=True)])
+
+    assert (store.epochs(), store.state.epochs) == (expected, EpochTable())
+    with pytest.raises(AssertionError, match="rule 13"):
+        store.change_all([began(4)])
+    await change
+    assert store.epochs() == store.state.epochs == expected
+
+
+@BOTH_MODES
+@pytest.mark.parametrize("epoch", [3, 4])
+async def test_no_term_begins_an_epoch_again(store: MessageStore, epoch: int) -> None:
+    await store.change(began(4))
+    end = store.log_max_offset
+
+    with pytest.raises(AssertionError, match="rule 13"):
+        await store.change(began(epoch))
+
+    assert store.log_max_offset == end
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_the_epochs_of_the_log_outlive_restarts_and_retention(
+    tmp_path: Path, *, is_killed: bool
+) -> None:
+    """Those that the log has no record of are forgotten, before a restart or after it."""
+    store = await opened(tmp_path)
+    await store.change(ORDERS)
+    for epoch in (1, 2, 3):
+        await store.change(began(epoch))
+        first = store.segment_count
+        while store.segment_count == first:
+            await send(store, b"x" * 700)
+    whole, hosts = store.epochs(), store.state.store_hosts
+    assert hosts == ("10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911")
+
+    async def again() -> MessageStore:
+        await (abandon(store) if is_killed else store.close())
+        return await MessageStore.open(tmp_path, small_settings(), store._clock)
+
+    store = await again()
+    assert (store.epochs(), store.state.store_hosts) == (whole, hosts)
+    assert len(await delete_oldest_segments(store, 2)) == 2
+    assert (store.epochs().epochs, store.state.store_hosts) == (whole.epochs[1:], hosts[1:])
+
+    store = await again()
+    assert (store.epochs().epochs, store.state.store_hosts) == (whole.epochs[1:], hosts[1:])
+    await store.close()
