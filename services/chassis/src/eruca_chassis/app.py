@@ -96,8 +96,9 @@ class ServiceApp(FastAPI):
 
     Its lifespan adds all ``parts`` that endpoints declare, then calls ``open_routes``. It may set
     ``files_needed``, which returns how many descriptors connections must leave to the service. It
-    may add to ``stop_hooks``, which are called when shutdown begins, and to ``metrics_hooks``,
-    which are awaited before metrics are collected, for values that take a while.
+    may add to ``farewells``, which are awaited once a stop is requested, while requests are still
+    answered. It may add to ``stop_hooks``, which are called when shutdown begins after them, and to
+    ``metrics_hooks``, which are awaited before metrics are collected, for values that take a while.
 
     Args:
         title: The service's name, for people.
@@ -172,6 +173,7 @@ class ServiceApp(FastAPI):
         self.registry = CollectorRegistry()
         self.metrics = RequestMetrics()
         self.files_needed: Callable[[], int] = lambda: FILES_NEEDED
+        self.farewells: list[Callable[[], Awaitable[None]]] = []
         self.stop_hooks: list[Callable[[], None]] = []
         self.metrics_hooks: list[Callable[[], Awaitable[None]]] = []
         self.addresses: list[Address] = []  # where it listens; set before the lifespan starts
@@ -183,7 +185,13 @@ class ServiceApp(FastAPI):
         ]
         self.hot = HotRoutes(
             *(
-                HotRoute(operation.method, operation.template, unopened, admit=unopened)
+                HotRoute(
+                    operation.method,
+                    operation.template,
+                    unopened,
+                    admit=unopened,
+                    operation=operation.id,
+                )
                 for operation in self._hot_operations
             )
         )
@@ -237,15 +245,26 @@ class ServiceApp(FastAPI):
             send = sender_with_grant(scope, send)
         found = self.hot.find(scope["method"], scope["path"])
         if found is not None:
-            status = await self._answer(partial(run_exchange, found), scope, receive, send)
+            handle = partial(run_exchange, found, self.readiness.door)
+            status = await self._answer(handle, scope, receive, send, found.route.operation)
             metrics = found.route.metrics
         else:
             status = await self._answer(self._through_fastapi, scope, receive, send)
             metrics = self._metrics_of(scope)
         metrics.add(status, perf_counter() - started)
 
-    async def _answer(self, handle: Handler, scope: Scope, receive: Receive, send: Send) -> int:
-        """Run *handle*, answer an error that it raises as a problem, and return the status."""
+    async def _answer(
+        self, handle: Handler, scope: Scope, receive: Receive, send: Send, operation: str = ""
+    ) -> int:
+        """Run *handle*, answer an error that it raises as a problem, and return the status.
+
+        Args:
+            handle: Answers the request.
+            scope: Its head, as ASGI has it.
+            receive: Its body.
+            send: The way to its client.
+            operation: The id of its hot operation; empty: it is none.
+        """
         try:
             headers = joined_headers(scope["headers"])
             self.guard.check(
@@ -259,8 +278,10 @@ class ServiceApp(FastAPI):
             if self.guard.cross_origin.allows(scope) and is_preflight(scope):
                 methods = self.allowed_methods(scope["path"])
                 return await send_preflight(send, methods, request_id(scope))
-            if self.readiness.reason is not None and self._is_gated(scope["path"]):
-                raise self.readiness.error()
+            if not self.readiness.is_open and self._is_gated(scope["path"]):
+                refusal = self.readiness.refusal(operation or self._operation_of(scope))
+                if refusal is not None:
+                    raise refusal
             return await handle(scope, receive, send)
         except ErucaError as error:
             return await send_problem(send, error, scope)
@@ -286,6 +307,14 @@ class ServiceApp(FastAPI):
         if not any(context.path_regex.match(scope["path"]) for context in taking):
             raise escaped_slash(raw_path)
 
+    def _operation_of(self, scope: Scope) -> str:
+        """Return the id of the requested operation; empty: no route takes the request."""
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        for context in iter_route_contexts(self.routes):
+            if method in (context.methods or ()) and context.path_regex.match(scope["path"]):
+                return context.operation_id or ""
+        return ""
+
     def _is_gated(self, path: str) -> bool:
         """Return whether a request is refused until the service is ready."""
         is_open = not (self.readiness.is_starting or self.readiness.is_stopping)
@@ -301,7 +330,7 @@ class ServiceApp(FastAPI):
             check_not_encoded(encoding)
         status = CLIENT_GONE_STATUS
         size = taken = 0
-        client = client_of(scope["client"])
+        client, door = client_of(scope["client"]), self.readiness.door
 
         async def receive_within_limits() -> Message:
             nonlocal size, taken
@@ -326,12 +355,14 @@ class ServiceApp(FastAPI):
                 left_out = _OF_BODIES if status in BODILESS else (REQUEST_ID_HEADER,)
                 headers = [h for h in message.get("headers", ()) if h[0] not in left_out]
                 headers.append(request_id_header(identity))
+                if door is not None:
+                    headers += door.headers(getattr(routed.get("route"), "operation_id", "") or "")
                 message = {**message, "headers": headers}
             await send(message)
 
+        # HEAD is routed as GET; the server drops the body, by its own copy of the scope.
+        routed = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         with structlog.contextvars.bound_contextvars(**log_names(scope)):
-            # HEAD is routed as GET; the server drops the body, by its own copy of the scope.
-            routed = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
             try:
                 await super().__call__(routed, receive_within_limits, send_with_id)
             finally:

@@ -72,6 +72,7 @@ class HotEndpoint(ABC):
 class HotOperation:
     """A declared hot route, of every application that includes its router."""
 
+    id: str  # in the document
     method: str
     template: str
     endpoint: type[HotEndpoint]
@@ -138,6 +139,7 @@ class HotRouter(APIRouter):
             assert isinstance(route, _KnownRoute)
             self.hot_operations.append(
                 HotOperation(
+                    route.operation_id or endpoint.__name__,
                     method,
                     route.path,
                     endpoint,

@@ -6,9 +6,9 @@ Connections are accepted from then on: while the service's lifespan starts, heal
 other requests are refused. If requests waited in the kernel instead, they would be executed long
 after their senders had timed out and retried.
 
-On SIGTERM or SIGINT the service becomes not ready and releases its held requests. Requests in
-progress get ``stop_seconds`` to end, and the lifespan is closed; the exit code is 0. A second
-SIGINT does not wait for requests.
+On SIGTERM or SIGINT the service says farewell, if it has to: it hands its work to another process.
+Then it becomes not ready and releases its held requests. Requests in progress get ``stop_seconds``
+to end, and the lifespan is closed; the exit code is 0. A second SIGINT does not wait for requests.
 
 Signals, logging and memory belong to the process. :func:`run` sets them up in the service's own
 process. :func:`embedded` leaves them alone, and serves inside a foreign process.
@@ -133,8 +133,8 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().call_soon_threadsafe(self.stop)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Release held requests, then let requests end."""
-        self._begin_stop()
+        """Say farewell, release held requests, then let requests end."""
+        await self._begin_stop()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -149,8 +149,14 @@ class Server(uvicorn.Server):
         also = {"also": urls[1:]} if urls[1:] else {}
         _log.info("listening", url=urls[0], **also, pid=os.getpid())
 
-    def _begin_stop(self) -> None:
+    async def _begin_stop(self) -> None:
         _log.info("stopping")
+        for farewell in self.service.farewells:
+            try:
+                async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                    await farewell()
+            except Exception:  # the outermost frame of a farewell; the stop goes on
+                _log.exception("farewell failed")
         self.watch.is_stopping = True  # before held requests are released and answered
         self.service.begin_stop()
 
@@ -193,8 +199,8 @@ class EmbeddedServer(Server):
         self.has_begun.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Release held requests and let requests end; cut those that take too long."""
-        self._begin_stop()
+        """Say farewell, release held requests, let requests end; cut those that take too long."""
+        await self._begin_stop()
         for server in self.servers:
             server.close()
         for connection in list(self.server_state.connections):

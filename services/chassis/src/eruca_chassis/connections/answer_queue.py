@@ -111,7 +111,10 @@ class AnswerQueue:
         if len(self.exchanges) == 1 and self._closes_behind():
             exchange.closes = True
         assert exchange.head is not None
-        head = exchange.head.encoded(exchange.size, exchange.request_id, closes=exchange.closes)
+        more = () if exchange.door is None else exchange.role_headers
+        head = exchange.head.encoded(
+            exchange.size, exchange.request_id, closes=exchange.closes, more=more
+        )
         if exchange.request.method == "HEAD":
             self._write(head)
         elif exchange.size <= JOIN_SIZE_MAX:

@@ -19,6 +19,7 @@ from eruca_chassis.asgi import (
 )
 from eruca_chassis.connections.exchange import Exchange, Found, RequestHead
 from eruca_chassis.connections.pieces import joined
+from eruca_chassis.door import Door
 from eruca_chassis.metrics import CLIENT_GONE_STATUS
 
 
@@ -33,12 +34,15 @@ class _Call:
             self.settled.set_result(None)
 
 
-async def run_exchange(found: Found, scope: Scope, receive: Receive, send: Send) -> int:
+async def run_exchange(
+    found: Found, door: Door | None, scope: Scope, receive: Receive, send: Send
+) -> int:
     """Answer one request of a hot route; return the status, 499 if the client disconnected."""
     call = _Call()
     headers = joined_headers(scope["headers"])
     request = RequestHead(found, scope["method"], target_said(scope), headers)
     exchange = Exchange(call, request, scope["client"])
+    exchange.door = door
     watch: asyncio.Task[None] | None = None
     try:
         exchange.begin()
@@ -79,7 +83,8 @@ async def _notice_leaving(exchange: Exchange, call: _Call, receive: Receive) -> 
 
 async def _send_answer(exchange: Exchange, send: Send) -> None:
     assert exchange.head is not None
-    headers = [*exchange.head.headers, request_id_header(exchange.request_id)]
+    identity = request_id_header(exchange.request_id)
+    headers = [*exchange.head.headers, identity, *exchange.role_headers]
     if exchange.head.has_body:
         headers.append((b"content-length", b"%d" % exchange.size))
     await send({"type": "http.response.start", "status": exchange.status, "headers": headers})

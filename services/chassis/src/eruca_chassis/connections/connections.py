@@ -403,10 +403,14 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def _begin(self, exchange: Exchange) -> None:
         self._answers.exchanges.append(exchange)
-        if self.readiness.reason is not None and exchange.request.route.is_gated:
-            exchange.fail(self.readiness.error())
-        else:
-            exchange.begin()
+        route = exchange.request.route
+        if not self.readiness.is_open and route.is_gated:
+            refusal = self.readiness.refusal(route.operation)
+            exchange.door = self.readiness.door
+            if refusal is not None:
+                exchange.fail(refusal)
+                return
+        exchange.begin()
 
     def _complete(self, exchange: Exchange) -> None:
         exchange.complete()

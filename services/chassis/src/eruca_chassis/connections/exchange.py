@@ -58,6 +58,7 @@ from eruca_chassis.asgi import (
 from eruca_chassis.budget import RESERVE_SIZE, client_of
 from eruca_chassis.connections.body_receiver import new_buffer
 from eruca_chassis.connections.pieces import Piece
+from eruca_chassis.door import Door
 from eruca_chassis.metrics import RouteMetrics
 
 _SMALL_PIECE_SIZE: Final = 16 * 1024  # bytes below which arriving pieces are joined
@@ -103,10 +104,14 @@ class AnswerHead:
         lines = [STATUS_LINE[status], *(b"%b: %b\r\n" % header for header in headers)]
         self._prefix = b"".join(lines)
 
-    def encoded(self, size: int, request_id: str, *, closes: bool) -> bytes:
-        """Return the encoded head for a body of *size* bytes and a request id."""
+    def encoded(
+        self, size: int, request_id: str, *, closes: bool, more: Sequence[Header] = ()
+    ) -> bytes:
+        """Return the encoded head for a body of *size* bytes, a request id and *more* headers."""
         length = b"content-length: %d\r\n" % size if self.has_body else b""
         end = b"connection: close\r\n\r\n" if closes else b"\r\n"
+        if more:
+            end = b"".join((*(b"%b: %b\r\n" % header for header in more), end))
         return b"%b%b%b: %b\r\n%b" % (self._prefix, length, *request_id_header(request_id), end)
 
 
@@ -120,6 +125,11 @@ class Route(Protocol):
     @property
     def template(self) -> str:
         """The path, with names in place of its named segments."""
+        ...
+
+    @property
+    def operation(self) -> str:
+        """Its id in the OpenAPI document."""
         ...
 
     @property
@@ -199,7 +209,7 @@ class Exchange:
 
     __slots__ = (
         "_budget", "_buffer", "_carrier", "_is_driven", "_is_left", "_limit", "_paid",
-        "_request_id", "_size", "_taken", "chunks", "client", "closes", "head", "is_lost",
+        "_request_id", "_size", "_taken", "chunks", "client", "closes", "door", "head", "is_lost",
         "is_whole", "on_lost", "pieces", "request", "size", "started", "status", "unsent",
     )  # fmt: skip
 
@@ -211,6 +221,7 @@ class Exchange:
         self.client = client
         self.started = monotonic()
         self.closes = False  # whether the connection closes after this answer
+        self.door: Door | None = None  # has headers for the answer
         self._request_id = request.request_id
         self._limit: BodyLimit | None = None  # None: the body is ignored
         self._budget: Budget | None = None
@@ -351,6 +362,11 @@ class Exchange:
         if self._request_id is None:
             self._request_id = new_request_id()
         return self._request_id
+
+    @property
+    def role_headers(self) -> Sequence[Header]:
+        """The headers that the door adds to the answer now."""
+        return () if self.door is None else self.door.headers(self.request.route.operation)
 
     def begin(self) -> None:
         """Let the handler see the head."""

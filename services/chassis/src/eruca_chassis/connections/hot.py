@@ -49,17 +49,26 @@ class HotRoute:
         template: The path.
         handle: Answers a request whose body is complete.
         admit: Sees a request's head first: raises to refuse it, or declares its body.
+        operation: Its id in the OpenAPI document.
     """
 
     __slots__ = (
         "_fixed", "_named", "_pick", "_verb",
-        "admit", "handle", "is_gated", "method", "metrics", "segment_count", "template",
+        "admit", "handle", "is_gated", "method", "metrics", "operation", "segment_count",
+        "template",
     )  # fmt: skip
 
     def __init__(
-        self, method: str, template: str, handle: Step, *, admit: Step = _admit_without_body
+        self,
+        method: str,
+        template: str,
+        handle: Step,
+        *,
+        admit: Step = _admit_without_body,
+        operation: str = "",
     ) -> None:
         self.method = method
+        self.operation = operation
         self.template = template
         self.handle = handle
         self.admit = admit
