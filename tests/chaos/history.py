@@ -85,7 +85,7 @@ class Operation:
 
     @property
     def is_ok(self) -> bool:
-        """Whether it was done."""
+        """True if it was done."""
         return self.outcome == "ok"
 
 
