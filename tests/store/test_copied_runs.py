@@ -149,6 +149,12 @@ async def open_replica(
         await store.close()
 
 
+async def copied(replica: MessageStore, run: bytes) -> None:
+    """Have *replica* append a run and publish it."""
+    await replica.copy(memoryview(run), replica.log_max_offset)
+    replica.confirm(replica.durable_offset)
+
+
 async def catch_up(
     replica: MessageStore, source: MessageStore, random: Random, *, until: int | None = None
 ) -> list[int]:
@@ -158,7 +164,7 @@ async def catch_up(
     while (offset := replica.log_max_offset) < end:
         run = b"".join(source.log_run(offset, random.randrange(1, 20_000)))
         assert run
-        await replica.copy(memoryview(run), offset)
+        await copied(replica, run)
         assert replica.visible_offset == replica.log_max_offset == offset + len(run)
         begins.append(offset)
     return begins
@@ -299,7 +305,7 @@ async def half_way(
         run = b"".join(source.log_run(offset, 12_000))
         assert offset < 3 * SEGMENT_SIZE < offset + len(run)
         yield replica, run
-        await replica.copy(memoryview(run), offset)
+        await copied(replica, run)
         await catch_up(replica, source, Random(6))
         assert_same(replica, source)
 
@@ -471,7 +477,8 @@ async def test_a_run_is_stored_even_if_its_caller_is_cancelled(
         with pytest.raises(asyncio.CancelledError):
             await copying
 
-        assert replica.visible_offset == len(run)
+        assert replica.durable_offset == len(run)
+        replica.confirm(len(run))
         await catch_up(replica, source, Random(13))
         assert_same(replica, source)
 
@@ -479,7 +486,7 @@ async def test_a_run_is_stored_even_if_its_caller_is_cancelled(
 async def test_a_run_may_be_the_whole_log(source: MessageStore, tmp_path: Path) -> None:
     run = b"".join(source.log_run(0, 2**30))
     async with open_replica(tmp_path / "replica") as replica:
-        await replica.copy(memoryview(run), 0)
+        await copied(replica, run)
 
         assert len(run) == source.visible_offset
         assert_same(replica, source)
@@ -495,6 +502,7 @@ async def test_runs_that_come_at_once_are_taken_one_after_another(
             runs.append(replica.copy(memoryview(run), end))
             end += len(run)
         await asyncio.gather(*runs)
+        replica.confirm(end)
 
         assert_same(replica, source)
 

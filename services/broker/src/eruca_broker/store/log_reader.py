@@ -178,6 +178,26 @@ class LogReader:
             room = max(room - (end - begin), 1)
         return pieces
 
+    def stretches(self, from_offset: int, end_offset: int) -> list[memoryview]:
+        """Return the log's own bytes between two log offsets, blank records included, by segment.
+
+        Raises:
+            RecordNotFoundError: No record starts at the first one.
+        """
+        pieces: list[memoryview] = []
+        position = from_offset
+        while position < end_offset:
+            segment = self._log.segment_at(position)
+            if segment is None:
+                raise RecordNotFoundError(f"log offset {position} is outside the log")
+            view, begin = memoryview(segment.buffer), position - segment.base_offset
+            if position == from_offset and not _starts_at(view, begin, position):
+                raise RecordNotFoundError(f"no record starts at log offset {from_offset}")
+            end = min(end_offset, segment.end_offset)
+            pieces.append(view[begin : end - segment.base_offset])
+            position = end
+        return pieces
+
     def store_timestamp(self, log_offset: int) -> int | None:
         """Return when the record at *log_offset* was stored, in ms since the epoch.
 
@@ -275,6 +295,12 @@ def _damaged_of(segment: Segment, starts: Sequence[int], end: int) -> list[int]:
     sizes = np.diff(begins, append=end)
     sound = proved_rows(segment.buffer, begins, sizes)
     return [] if sound.all() else (begins[~sound] + segment.base_offset).tolist()
+
+
+def _starts_at(view: memoryview, start: int, log_offset: int) -> bool:
+    """Tell whether the record of *log_offset*, or a blank one, starts there."""
+    is_blank = int.from_bytes(view[start + 4 : start + 8]) == MAGIC_BLANK
+    return is_blank or _own_offset(view, start) == log_offset
 
 
 def _own_offset(view: memoryview, start: int) -> int:

@@ -163,7 +163,8 @@ class MessageStore:
             clock,
             last_store_timestamp=recovered.last_store_timestamp,
             head_of_segment=self._snapshot_batches,
-            publish=self._published,
+            fold=self._folded,
+            arrived=self._arrived,
         )
         # A log of RocketMQ's, or of an earlier version, gets its id with a snapshot. A replica gets
         # its snapshots with the master's log.
@@ -303,8 +304,9 @@ class MessageStore:
     async def copy(self, run: memoryview, log_offset: int) -> None:
         """Append a run of the master's log to this replica, whose log ends at *log_offset*.
 
-        Return once its records are visible, and as durable as the settings promise. A cancelled
-        call waits for that as well. Concurrent calls are executed one after the other.
+        Return once its records are as durable here as the settings promise. A cancelled call waits
+        for that as well. They are visible once :meth:`confirm` covers them. Concurrent calls are
+        executed one after the other.
 
         Args:
             run: The bytes as the master wrote them (:mod:`eruca_broker.core.log.copied_run`).
@@ -328,6 +330,32 @@ class MessageStore:
                 epoch=self.epochs().last,
             )
             await finished(self._writer.copied(proved))
+
+    @property
+    def is_replica(self) -> bool:
+        """True if this store appends only runs of a master's log, and nothing of its own."""
+        return self._writer.is_replica
+
+    @property
+    def on_durable(self) -> Callable[[int], None] | None:
+        """Called with :attr:`durable_offset` after it has moved; it may call :meth:`confirm`.
+
+        None in a broker without replicas: what it appends is confirmed once it is durable. What a
+        replica copies never is (rule 7).
+        """
+        return self._writer.on_durable
+
+    @on_durable.setter
+    def on_durable(self, hook: Callable[[int], None] | None) -> None:
+        self._writer.on_durable = hook
+
+    def confirm(self, log_offset: int) -> None:
+        """Publish everything durable before *log_offset*, which every member in sync holds.
+
+        Batches that were appended together, and runs, become visible as a whole, so it may publish
+        less. A lower offset than before changes nothing.
+        """
+        self._writer.confirm(log_offset)
 
     @property
     def tick_timestamp(self) -> int | None:
@@ -410,10 +438,14 @@ class MessageStore:
     def log_run(self, from_offset: int, bytes_max: int) -> list[memoryview]:
         """Return the run at *from_offset*, for :meth:`copy` of a replica; empty at the log's end.
 
+        It reaches up to the end of what is written, since a replica must hold records before they
+        are confirmed. It divides no group of records, and of what is not visible yet nothing that
+        was appended together: a replica can become master with it (rule 4).
+
         Args:
             from_offset: The beginning of a record.
-            bytes_max: Maximum bytes; exceeded by the first record, by a group of records, or by the
-                record after a blank one, if the run would be empty or incomplete without it.
+            bytes_max: Maximum bytes; exceeded by the first record, by what must not be divided, or
+                by the record after a blank one, if the run would be empty or incomplete without it.
 
         Returns:
             The log's own bytes, one piece for each segment.
@@ -422,6 +454,8 @@ class MessageStore:
             RecordNotFoundError: No record starts there.
             UnavailableError: A record is damaged.
         """
+        if from_offset >= self.visible_offset:
+            return self._unconfirmed_run(from_offset, bytes_max)
         read = partial(self._log_reader.run, from_offset)
         run = read(bytes_max, self.visible_offset)
         end = from_offset + sum(map(len, run))
@@ -430,6 +464,18 @@ class MessageStore:
             return run
         before = read(bytes_max, torn.begin) if torn.begin > from_offset else []
         return before or read(torn.end - from_offset, torn.end)
+
+    def _unconfirmed_run(self, from_offset: int, bytes_max: int) -> list[memoryview]:
+        """Return a run of records that are not visible yet; the writer knows their bounds."""
+        written = self.log_max_offset
+        if from_offset > written:
+            raise RecordNotFoundError(
+                f"log offset {from_offset} is outside the log, {self.log_min_offset} to {written}",
+                fix=f"read from {written} on",
+            )
+        end = self._writer.run_end(from_offset, from_offset + bytes_max)
+        assert end <= written, "a run contains records that are not written"
+        return self._log_reader.stretches(from_offset, end)
 
     def by_key(
         self,
@@ -505,9 +551,19 @@ class MessageStore:
         return self._writer.flushed_offset
 
     @property
+    def durable_offset(self) -> int:
+        """Everything before it is as durable here as the settings promise."""
+        return self._writer.durable_offset
+
+    @property
     def visible_offset(self) -> int:
         """Everything before it can be read."""
         return self._dispatcher.queued_offset
+
+    @property
+    def confirmed_offset(self) -> int:
+        """Everything before it is published; after a start, all that the log holds."""
+        return self.visible_offset
 
     @property
     def segment_bytes(self) -> int:
@@ -774,28 +830,32 @@ class MessageStore:
         record = encode_event(event, now_ms=self._clock.now_ms(), host=self.settings.store_host)
         return batch_of_records(EVENTS_TOPIC, EVENTS_QUEUE_ID, [record])
 
-    def _published(self, appended: Sequence[Appended], events: Sequence[tuple[Event, int]]) -> None:
+    def _folded(self, events: Sequence[tuple[Event, int]]) -> None:
+        """Fold published events; the records before the last of them are dispatched."""
         self._set_timers()  # first, since an event may end one of them
         for event, log_offset in events:
             self.state.apply(event, log_offset)
             if isinstance(event, TopicDeleted):
-                self._writer.forget_topic(event.topic)
                 self._dispatcher.forget_topic(event.topic)
                 self._consume_queues.delete_topic(event.topic)
             elif isinstance(event, StateSnapshot):
                 self._snapshots.note(event, log_offset)
             elif isinstance(event, TimersFired | TimersCancelled):
-                if self.settings.is_replica:
-                    self._hold(event.timers)
+                # Nothing on this store has taken a timer that another master has ended.
+                if alien := [it for it in event.timers if not self.timers.is_held(it)]:
+                    self._hold(alien)
                 self.timers.finish(event.timers)
                 self._handover.note_end()
+
+    def _arrived(self, appended: Sequence[Appended]) -> None:
+        """Tell readers of published batches."""
         self._index_follower.notice()
         arrived = list(dict.fromkeys((a.batch.topic, a.batch.queue_id) for a in appended))
         if arrived:
             self.on_arrival(arrived)
 
     def _hold(self, timer_ids: Sequence[int]) -> None:
-        """Hold pending timers that the master has ended: nothing on this replica has taken them."""
+        """Hold pending timers that another master has ended."""
         timers, unread = [], []
         for timer_id in timer_ids:
             try:

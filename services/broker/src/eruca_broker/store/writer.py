@@ -7,10 +7,14 @@ An append goes through the stages of :data:`.log.appended.APPEND`; each has one 
                                   for its first bytes; while a flush is in progress, at its end,
                                   since the batches would wait anyway
     flushed     (sync mode)       one fdatasync for all that wait, on the flusher's thread
+    durable     thereafter        it is as durable here as the store promises
+    confirmed   confirm()         so it is at every member of the in-sync set; at once in a broker
+                                  without replicas
     published   thereafter        projections fed, events folded, pulls woken, senders answered
 
-A batch becomes visible only when it is as durable as the store promises, so no consumer reads a
-message that a crash may lose.
+A batch becomes visible only when it is confirmed, so no consumer reads a message that a crash, or
+the loss of this machine, may lose. :meth:`Writer.confirm` never divides a batch, nor batches that
+were appended together.
 
 Events are folded when they are published, in the log's order. :meth:`Writer.unpublished_events`
 returns the others to callers that need the future state. A topic that is being deleted accepts no
@@ -25,7 +29,8 @@ failed projection refuses nothing, unless a resource is short
 
 The writer of a *replica* (``StoreSettings.is_replica``) accepts runs of the master's log instead of
 batches (:mod:`eruca_broker.core.log.copied_run`). A run is already stamped. Its batches pass
-through the same stages together, as one write, like batches of its own.
+through the same stages together, as one write, like batches of its own. Its caller waits until it
+is durable. Several runs may wait for their confirmation.
 
 Source: RocketMQ 5.3, ``CommitLog.asyncPutMessage``, ``GroupCommitService``.
 """
@@ -34,11 +39,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from typing import Final
 
 import structlog
@@ -55,7 +62,13 @@ from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.core.batches.batch import Batch
 from eruca_broker.core.log.copied_run import ProvedRun, RefusedRunError, StoredBatch
 from eruca_broker.core.state.events import Event, TopicDeleted
-from eruca_broker.store.files.refusals import failed_flush, refusal_of, renewed, stuck_flush
+from eruca_broker.store.files.refusals import (
+    failed_flush,
+    refusal_of,
+    renewed,
+    stuck_flush,
+    unknown_outcome,
+)
 from eruca_broker.store.log.appended import Act, Appended, Done, GroupDone, move
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log.receipts import Receipt, receipt_to, receipts_to
@@ -69,6 +82,7 @@ from eruca_chassis.finishing import finished_in_thread
 
 FLUSH_SECONDS_MAX: Final = 30.0  # a longer flush counts as stuck; disks retry for less
 _REPLICA: Final = "a replica appends nothing but runs"
+_END: Final = attrgetter("end_offset")
 
 logger = structlog.get_logger(__name__)
 
@@ -86,40 +100,44 @@ class Writer:
         *,
         last_store_timestamp: int,
         head_of_segment: Callable[[], Sequence[tuple[Batch, Event]]],
-        publish: Callable[[Sequence[Appended], Sequence[tuple[Event, int]]], None],
+        fold: Callable[[Sequence[tuple[Event, int]]], None],
+        arrived: Callable[[Sequence[Appended]], None],
     ) -> None:
         self._log = log
         self._queues = queues
         self._projections = projections
         self._store_host = settings.store_host
         self._is_sync = settings.flush_mode is FlushMode.SYNC
-        self._is_replica = settings.is_replica
+        self.is_replica = settings.is_replica
         self.durability = "flushed" if self._is_sync else "written"  # of published batches
         self._clock = clock
         self._head_of_segment = head_of_segment
-        self._publish_to = publish
+        self._fold = fold
+        self._arrived = arrived
+        self.on_durable: Callable[[int], None] | None = None  # see MessageStore
         self._loop = asyncio.get_running_loop()
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="flusher")
         self._next_offsets: dict[tuple[str, int], int] = {}
-        self._before_write: dict[tuple[str, int], int] = {}  # offsets that a failed write restores
+        # What a failed write restores; None: the offset was not known.
+        self._before_write: dict[tuple[str, int], int | None] = {}
         self._is_amid_tick = False  # a batch has been accepted in this tick
         self._accepted: list[Appended] = []
         self._written: list[Appended] = []  # sync mode: waiting for the next flush
         self._flushing: list[Appended] = []  # … for the flush in progress
+        self._durable: list[Appended] = []  # waiting for their confirmation
         self._leaving: Counter[str] = Counter()  # topics whose deletion is not published yet
         self._flush_failed = False  # final: written bytes may not be durable
         self._flush: asyncio.Future[None] | None = None  # the one in progress
         self._flush_began_at = 0.0  # … and its beginning, on the monotonic clock
         self.flushed_offset = log.written_offset
-        self.flushed_timestamp = last_store_timestamp  # store time of the last record before it
-        self._written_timestamp = last_store_timestamp  # … of the last one that is written
-        self.last_store_timestamp = last_store_timestamp  # … that was accepted
+        self.visible_timestamp = last_store_timestamp  # store time of the last visible record, ms
+        self.last_store_timestamp = last_store_timestamp  # … of the last one that was accepted
         self._refusal: ErucaError | None = None
 
     @property
-    def visible_timestamp(self) -> int:
-        """Store time in ms of the last record that consumers may see."""
-        return self.flushed_timestamp if self._is_sync else self._written_timestamp
+    def durable_offset(self) -> int:
+        """Log offset before which everything is as durable here as the settings promise."""
+        return self.flushed_offset if self._is_sync else self._log.written_offset
 
     @property
     def refusal(self) -> ErucaError | None:
@@ -145,12 +163,18 @@ class Writer:
         key = (topic, queue_id)
         offset = self._next_offsets.get(key)
         if offset is None:
+            if topic in self._leaving:
+                return 0  # the visible queue is its predecessor's
             _, offset = self._queues.range(topic, queue_id)
             self._next_offsets[key] = offset
         return offset
 
     def known_next_offsets(self) -> dict[tuple[str, int], int]:
-        """Return the next offset of every queue appended to since the start."""
+        """Return the next offset of every queue appended to since the start.
+
+        Queues of a topic whose deletion is accepted are not among them, but those of its successor
+        are.
+        """
         return self._next_offsets
 
     def unpublished_events(self) -> Iterator[tuple[Event, int]]:
@@ -162,7 +186,29 @@ class Writer:
     @property
     def _under_way(self) -> tuple[list[Appended], ...]:
         """The batches that are not published yet, in the log's order."""
-        return self._flushing, self._written, self._accepted
+        return self._durable, self._flushing, self._written, self._accepted
+
+    def run_end(self, log_offset: int, limit: int) -> int:
+        """Return the log offset at which a run of unpublished batches ends.
+
+        The run begins at *log_offset* and ends at *limit* or before it, but contains at least one
+        batch. It divides no batches that were appended together: a replica that became master with
+        a part of them would publish that part. Without a written batch it is empty.
+        """
+        end = log_offset
+        for batches in (self._durable, self._flushing, self._written):
+            count = bisect_right(batches, limit, key=_END)
+            is_whole = count == len(batches)
+            while count and batches[count - 1].is_amid_group:
+                count -= 1
+            if count:
+                end = max(end, batches[count - 1].end_offset)
+            if not is_whole:
+                if end == log_offset:
+                    first = bisect_right(batches, log_offset, key=_END)
+                    end = next(a.end_offset for a in batches[first:] if not a.is_amid_group)
+                break
+        return end
 
     @property
     def tick_timestamp(self) -> int | None:
@@ -173,11 +219,6 @@ class Writer:
         """Tell whether a topic's deletion is not published yet."""
         return topic in self._leaving
 
-    def forget_topic(self, topic: str) -> None:
-        """Let a deleted topic's queues begin at offset 0 again."""
-        for key in [key for key in self._next_offsets if key[0] == topic]:
-            del self._next_offsets[key]
-
     def append(
         self, batch: Batch, born_host: Host | None, done: Done | None, *, event: Event | None = None
     ) -> None:
@@ -186,7 +227,7 @@ class Writer:
         Raises:
             ErucaError: The store refuses writes now; nothing has changed, *done* is not called.
         """
-        assert not self._is_replica, _REPLICA
+        assert not self.is_replica, _REPLICA
         if self.refusal is not None:
             raise renewed(self.refusal)
         if batch.topic in self._leaving:
@@ -223,7 +264,7 @@ class Writer:
         Raises:
             ErucaError: The store refuses writes now; nothing has changed, *done* is not called.
         """
-        assert not self._is_replica, _REPLICA
+        assert not self.is_replica, _REPLICA
         is_full = isinstance(self.refusal, DiskFullError)
         if self.refusal is not None and not (is_full and despite_full_disk):
             raise renewed(self.refusal)
@@ -237,6 +278,7 @@ class Writer:
         begin = self._log.end_offset
         appended = [self._accept(batch, born_host, None, event) for batch, event in parts]
         assert self._log.end_offset - begin == size, "something lies amid a group"
+        _bind(appended)
 
         def settle(outcome: Appended | ErucaError) -> None:
             done(outcome if isinstance(outcome, ErucaError) else appended)
@@ -253,16 +295,16 @@ class Writer:
         return future
 
     def copied(self, run: ProvedRun) -> asyncio.Future[Receipt]:
-        """Accept a run that continues the log; the future is done when it is published.
+        """Accept a run that continues the log; the future is done when it is durable here.
 
-        There must be no other run that is not published yet.
+        It is published as a whole, once all of it is confirmed: it may contain batches that the
+        master appended together, and nothing shows that.
 
         Raises:
             RefusedRunError: A queue offset in it does not follow; nothing has changed.
             ErucaError: The store refuses writes now, or has no room; nothing has changed.
         """
-        assert self._is_replica, "only a replica appends runs"
-        assert not any(self._under_way), "a run follows one that is not published yet"
+        assert self.is_replica, "only a replica appends runs"
         assert run.log_offset == self._log.end_offset, "the run does not continue the log"
         if self.refusal is not None:
             raise renewed(self.refusal)
@@ -273,19 +315,24 @@ class Writer:
             self._log.take_back()
             self.refusal = refusal_of(error, "no room for a new segment of the log")
             raise renewed(self.refusal) from error
-        for stored in run.batches:
-            self._take(
-                Appended(
-                    stored.batch,
-                    stored.queue_offset,
-                    stored.log_offset,
-                    stored.store_timestamp,
-                    stored.entries,
-                    event=stored.event,
-                )
+        appended = [
+            Appended(
+                stored.batch,
+                stored.queue_offset,
+                stored.log_offset,
+                stored.store_timestamp,
+                stored.entries,
+                event=stored.event,
+                is_copied=True,
             )
+            for stored in run.batches
+        ]
+        for taken in appended:
+            self._take(taken)
+        _bind(appended)
+        assert appended[-1].end_offset == self._log.end_offset, "a run ends after a record"
         future: asyncio.Future[Receipt] = self._loop.create_future()
-        self._accepted[-1].done = receipt_to(future, self.durability)
+        appended[-1].done = receipt_to(future, self.durability)
         self._end_tick()
         return future
 
@@ -295,7 +342,7 @@ class Writer:
         Raises:
             ErucaError: There is no room for it, or a part of it is larger than a segment.
         """
-        assert not self._is_replica, _REPLICA
+        assert not self.is_replica, _REPLICA
         if not self._log.segments:
             self._roll(0)
         else:
@@ -352,15 +399,37 @@ class Writer:
             self._take_back(accepted, self.refusal)
             return
         move(accepted, Act.WRITE)
-        assert accepted[-1].log_offset < self._log.written_offset
-        assert self._written_timestamp <= self.last_store_timestamp, "store times go backwards"
+        assert accepted[-1].end_offset == self._log.written_offset, "more is written than accepted"
         self._before_write.clear()
-        self._written_timestamp = self.last_store_timestamp
         if self._is_sync:
             self._written.extend(accepted)
             self._begin_flush()
         else:
-            self._publish(accepted)
+            self._keep(accepted, Act.NO_FLUSH)
+
+    def confirm(self, log_offset: int) -> None:
+        """Publish the durable batches before *log_offset*, in the log's order.
+
+        Every member of the in-sync set holds everything before it. Nothing becomes visible by
+        other means (rule 7), and nothing is taken back: a lower offset than before changes nothing.
+        A batch, and batches that were appended together, become visible as a whole.
+        """
+        waiting = self._durable
+        if not waiting:
+            return
+        if log_offset >= self.durable_offset:
+            confirmed, self._durable = waiting, []
+        else:
+            count = bisect_right(waiting, log_offset, key=_END)
+            while count and waiting[count - 1].is_amid_group:
+                count -= 1
+            if not count:
+                return
+            confirmed, self._durable = waiting[:count], waiting[count:]
+            assert confirmed[-1].end_offset <= log_offset, "visible before it is confirmed (rule 7)"
+        assert not confirmed[-1].is_amid_group, "the rest of a group is not durable"
+        move(confirmed, Act.CONFIRM)
+        self._publish(confirmed)
 
     async def probe(self) -> None:
         """Accept writes again if the shortage, of room or another resource, has ended."""
@@ -378,6 +447,8 @@ class Writer:
     async def close(self) -> None:
         """Finish what was accepted; refuse everything from now on.
 
+        Unconfirmed batches stay in the log, where the next start finds them.
+
         Raises:
             StoreFailedError: The disk failed: not everything is durable.
             OSError: A projection is incomplete.
@@ -390,6 +461,8 @@ class Writer:
         finally:
             self.refusal = self.refusal or NotReadyError("the broker is stopping")
             self._flusher.shutdown()
+            for appended in self._durable:
+                appended.abandon(unknown_outcome("the broker is stopping"))
 
     def _accept(
         self, batch: Batch, born_host: Host | None, done: Done | None, event: Event | None
@@ -420,10 +493,13 @@ class Writer:
         batch, event = appended.batch, appended.event
         key = (batch.topic, batch.queue_id)
         self.last_store_timestamp = max(self.last_store_timestamp, appended.store_timestamp)
-        self._before_write.setdefault(key, appended.queue_offset)
+        self._before_write.setdefault(key, self._next_offsets.get(key))
         self._next_offsets[key] = appended.queue_offset + batch.count
         if isinstance(event, TopicDeleted):
             self._leaving[event.topic] += 1
+            # Its successor's queues begin at offset 0, which may be before this is published.
+            for gone in [key for key in self._next_offsets if key[0] == event.topic]:
+                self._before_write.setdefault(gone, self._next_offsets.pop(gone))
         self._accepted.append(appended)
 
     def _check_places(self, batches: Sequence[StoredBatch]) -> None:
@@ -493,22 +569,40 @@ class Writer:
 
     def _take_back(self, accepted: Sequence[Appended], refusal: ErucaError) -> None:
         for key, offset in self._before_write.items():
-            self._next_offsets[key] = offset
+            if offset is None:
+                self._next_offsets.pop(key, None)
+            else:
+                self._next_offsets[key] = offset
         self._before_write.clear()
         move(accepted, Act.WRITE_FAILED)
         self._fail(accepted, refusal)
 
+    def _keep(self, batches: list[Appended], act: Act) -> None:
+        """Let durable batches wait for their confirmation; without replicas that is implied."""
+        move(batches, act)
+        durable_offset = self.durable_offset
+        assert batches[-1].end_offset == durable_offset, "durable before it is as promised"
+        self._durable.extend(batches)
+        if batches[-1].is_copied:
+            for appended in batches:
+                appended.settle(appended)
+        if self.on_durable is not None:
+            self.on_durable(durable_offset)
+        elif not self.is_replica:
+            self.confirm(durable_offset)
+
     def _publish(self, published: list[Appended]) -> None:
-        move(published, Act.PUBLISH if self._is_sync else Act.PUBLISH_UNFLUSHED)
-        visible_offset = self._visible_offset()
-        assert published[-1].log_offset < visible_offset, "visible before it is as promised"
+        move(published, Act.PUBLISH)
+        visible_offset = published[-1].end_offset
+        assert visible_offset <= self.durable_offset, "visible before it is as promised"
         whole = [(published, visible_offset)]
         for part, end_offset in _parted(published, visible_offset) if self._leaving else whole:
             shortage = self._projections.feed(part, end_offset)
             if shortage is not None:
                 self.refusal = shortage
-            events = [(a.event, a.log_offset) for a in part if a.event is not None]
-            self._publish_to(part, events)
+            self._fold([(a.event, a.log_offset) for a in part if a.event is not None])
+        self.visible_timestamp = max(self.visible_timestamp, published[-1].store_timestamp)
+        self._arrived(published)  # last: what it wakes may append, and a snapshot needs all of it
         for appended in published:
             self._conclude(appended)
             appended.settle(appended)
@@ -525,23 +619,20 @@ class Writer:
             self._leaving[appended.event.topic] -= 1
             self._leaving += Counter()  # drops zero counts
 
-    def _visible_offset(self) -> int:
-        return self.flushed_offset if self._is_sync else self._log.written_offset
-
     def _begin_flush(self) -> asyncio.Future[None]:
         """Flush the written bytes on the flusher's thread; or return the flush in progress."""
         if self._flush is None:
-            target, timestamp = self._log.written_offset, self._written_timestamp
+            target = self._log.written_offset
             self._flush_began_at = time.monotonic()
             assert not self._flushing
             self._flushing, self._written = self._written, []
             move(self._flushing, Act.FLUSH)
             segments = self._log.segments_between(self.flushed_offset, target)
             self._flush = self._loop.run_in_executor(self._flusher, _flush_all, segments)
-            self._flush.add_done_callback(partial(self._flushed, target, timestamp))
+            self._flush.add_done_callback(partial(self._flushed, target))
         return self._flush
 
-    def _flushed(self, target: int, timestamp: int, flush: asyncio.Future[None]) -> None:
+    def _flushed(self, target: int, flush: asyncio.Future[None]) -> None:
         self._flush = None
         if flush.cancelled():
             return
@@ -559,15 +650,19 @@ class Writer:
         if error is not None:
             raise error
         assert self.flushed_offset <= target <= self._log.written_offset
-        assert self.flushed_timestamp <= timestamp
-        self.flushed_offset, self.flushed_timestamp = target, timestamp
+        self.flushed_offset = target
         flushed, self._flushing = self._flushing, []
-        move(flushed, Act.FLUSHED)
         if flushed:
-            self._publish(flushed)
+            self._keep(flushed, Act.FLUSHED)
         self.write()
         if self._written:
             self._begin_flush()
+
+
+def _bind(group: Sequence[Appended]) -> None:
+    """Let batches that were appended together be published together."""
+    for appended in group[:-1]:
+        appended.is_amid_group = True
 
 
 def _parted(

@@ -25,6 +25,7 @@ class Stage(StrEnum):
     WRITTEN = "written"
     FLUSHING = "flushing"
     DURABLE = "durable"
+    CONFIRMED = "confirmed"
     PUBLISHED = "published"
     TAKEN_BACK = "taken back"
     FAILED = "failed"
@@ -38,8 +39,9 @@ class Act(StrEnum):
     FLUSH = "flush begins"
     FLUSHED = "flushed"
     FLUSH_FAILED = "flush failed"
+    NO_FLUSH = "no flush promised"  # async mode
+    CONFIRM = "confirm"
     PUBLISH = "dispatch"
-    PUBLISH_UNFLUSHED = "dispatch unflushed"  # async mode
 
 
 APPEND: Final = Machine(
@@ -47,12 +49,14 @@ APPEND: Final = Machine(
     (Stage.ACCEPTED, Act.WRITE_FAILED, Stage.TAKEN_BACK),
     (Stage.WRITTEN, Act.FLUSH, Stage.FLUSHING),
     (Stage.WRITTEN, Act.FLUSH_FAILED, Stage.FAILED),
-    (Stage.WRITTEN, Act.PUBLISH_UNFLUSHED, Stage.PUBLISHED),
+    (Stage.WRITTEN, Act.NO_FLUSH, Stage.DURABLE),
     (Stage.FLUSHING, Act.FLUSHED, Stage.DURABLE),
     (Stage.FLUSHING, Act.FLUSH_FAILED, Stage.FAILED),
-    (Stage.DURABLE, Act.PUBLISH, Stage.PUBLISHED),
+    (Stage.DURABLE, Act.CONFIRM, Stage.CONFIRMED),
+    (Stage.CONFIRMED, Act.PUBLISH, Stage.PUBLISHED),
 )
 _SETTLED: Final = frozenset({Stage.PUBLISHED, Stage.TAKEN_BACK, Stage.FAILED})
+_UNKNOWN: Final = frozenset({Stage.WRITTEN, Stage.FLUSHING, Stage.DURABLE})
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +70,16 @@ class Appended:
     entries: bytearray  # for its consume queue
     done: Done | None = None
     event: Event | None = None  # the content of a control record
+    is_amid_group: bool = False  # it is published only together with the next one
+    is_copied: bool = (
+        False  # of a run: its caller waits until it is durable, not until it is visible
+    )
     stage: Stage = Stage.ACCEPTED
+
+    @property
+    def end_offset(self) -> int:
+        """Log offset after its last record."""
+        return self.log_offset + self.batch.size
 
     def settle(self, outcome: Appended | ErucaError) -> None:
         """Report the outcome to the caller that appended it, once.
@@ -74,10 +87,18 @@ class Appended:
         The callback is then dropped. A group's callback refers to its batches: they would keep each
         other, with their records, until the garbage collector runs.
         """
-        assert self.stage in _SETTLED, f"settled while {self.stage}"
+        is_kept = self.is_copied and self.stage is Stage.DURABLE
+        assert is_kept or self.stage in _SETTLED, f"settled while {self.stage}"
         done, self.done = self.done, None
         if done is not None:
             done(outcome)
+
+    def abandon(self, error: ErucaError) -> None:
+        """Tell the caller that the outcome is unknown; the batch continues without a caller."""
+        assert self.stage in _UNKNOWN, f"its outcome is known: {self.stage}"
+        done, self.done = self.done, None
+        if done is not None:
+            done(error)
 
 
 def move(batches: Sequence[Appended], act: Act) -> None:

@@ -103,6 +103,8 @@ class StateSnapshots:
     def _queue_ends(self, state: BrokerState, writer: Writer) -> Iterator[tuple[str, int, int]]:
         ends = dict(state.queue_ends)
         for topic, queue_id in self._queues:
+            if writer.is_leaving(topic):
+                continue  # they are queues of the deleted topic, not of its successor
             # An unreadable queue must not stop the log: its end is then known from its messages, or
             # without any from the state.
             with suppress(OSError, DamagedQueueError):
@@ -110,7 +112,7 @@ class StateSnapshots:
                 ends[topic, queue_id] = max(end, ends.get((topic, queue_id), 0))
         ends.update(writer.known_next_offsets())
         for (topic, queue_id), offset in ends.items():
-            if offset and not writer.is_leaving(topic):
+            if offset:
                 yield topic, queue_id, offset
 
     def _timer_items(
