@@ -6,7 +6,10 @@ from eruca.aio.http.clients import http1_transport, httpx_client, httpx_transpor
 from eruca.aio.http.credentials import ANONYMOUS, Credentials, credentials_of
 from eruca.aio.http.transport import (
     JSON_HEADER,
+    ConnectTimeoutError,
+    HttpResponse,
     HttpTransport,
+    NotConnectedError,
     path_segment,
     problem_error,
     target_of,
@@ -15,8 +18,11 @@ from eruca.aio.http.transport import (
 __all__ = [
     "ANONYMOUS",
     "JSON_HEADER",
+    "ConnectTimeoutError",
     "Credentials",
+    "HttpResponse",
     "HttpTransport",
+    "NotConnectedError",
     "credentials_of",
     "http1_transport",
     "httpx_client",

@@ -1,0 +1,1 @@
+"""Replication: the feed of a master, the follower of a replica, and the proof of lineage."""
