@@ -283,15 +283,15 @@ async def test_a_run_ends_behind_a_record_and_never_amid_a_group(source: Message
 @contextmanager
 def refused(replica: MessageStore, match: str | None = None) -> Iterator[None]:
     """Expect a refusal, and that nothing has changed."""
-    before = files_of(replica, "commitlog"), files_of(replica, "consumequeue"), state_of(replica)
+
+    def present() -> list[object]:
+        files = [files_of(replica, name) for name in ("commitlog", "consumequeue")]
+        return [*files, state_of(replica), replica.visible_offset, replica.log_max_offset]
+
+    before = present()
     with pytest.raises(RefusedRunError, match=match):
         yield
-    assert (
-        files_of(replica, "commitlog"),
-        files_of(replica, "consumequeue"),
-        state_of(replica),
-    ) == before
-    assert replica.visible_offset == replica.log_max_offset
+    assert present() == before
 
 
 @asynccontextmanager

@@ -54,6 +54,7 @@ from eruca.contract.errors import (
     DiskFullError,
     ErucaError,
     NotReadyError,
+    OutcomeUnknownError,
     StoreFailedError,
     TooLargeError,
     TopicNotFoundError,
@@ -67,7 +68,6 @@ from eruca_broker.store.files.refusals import (
     refusal_of,
     renewed,
     stuck_flush,
-    unknown_outcome,
 )
 from eruca_broker.store.log.appended import Act, Appended, Done, GroupDone, move
 from eruca_broker.store.log.commit_log import CommitLog
@@ -462,7 +462,7 @@ class Writer:
             self.refusal = self.refusal or NotReadyError("the broker is stopping")
             self._flusher.shutdown()
             for appended in self._durable:
-                appended.abandon(unknown_outcome("the broker is stopping"))
+                appended.abandon(OutcomeUnknownError("the broker is stopping"))
 
     def _accept(
         self, batch: Batch, born_host: Host | None, done: Done | None, event: Event | None

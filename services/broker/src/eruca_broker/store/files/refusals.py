@@ -61,14 +61,6 @@ def stuck_flush(seconds: float) -> UnavailableError:
     )
 
 
-def unknown_outcome(reason: str) -> ErucaError:
-    """Return the error for an append that may become visible later, or never."""
-    return UnavailableError(
-        f"{reason}, so it is unknown whether this will be stored",
-        fix="repeat the request with the same Idempotency-Key; without one it may be stored twice",
-    )
-
-
 def renewed(error: ErucaError) -> ErucaError:
     """Return a copy of *error* to raise: an error raised twice would accumulate tracebacks."""
     return type(error)(error.detail, fix=error.fix, retry_after_seconds=error.retry_after_seconds)
