@@ -119,6 +119,9 @@ async def test_a_registered_broker_is_in_its_topics_routes(client: httpx.AsyncCl
                     }
                 },
                 "store_hosts": {"0": "10.0.0.1:10911"},
+                "epoch": 0,
+                "roles": {"0": "master"},
+                "replica_ids": {},
             }
         ],
         "order_config": None,
@@ -258,6 +261,36 @@ async def test_a_held_request_is_answered_as_soon_as_the_route_changes(
     assert [q["broker_name"] for q in answer.json()["queues"]] == ["broker-a", "broker-b"]
     assert answer.headers["etag"] != etag
     await held(client, 0)
+
+
+async def test_a_new_master_reaches_who_waits_for_the_route(client: httpx.AsyncClient) -> None:
+    former, new = "10.0.0.1:10911", "10.0.0.2:10911"
+    await client.put("/v1/brokers/broker-a/0", json=registration("flights", epoch=7, replica_id=1))
+    etag = (await client.get("/v1/topics/flights/route")).headers["etag"]
+    request = asyncio.create_task(
+        client.get(
+            "/v1/topics/flights/route",
+            params={"wait_seconds": LONG},
+            headers={"if-none-match": etag},
+        )
+    )
+    await held(client, 1)
+
+    promoted = registration(
+        "flights", host=new, epoch=8, replica_id=2, former_store_hosts=[former, new]
+    )
+    await client.put("/v1/brokers/broker-a/0", json=promoted)
+
+    [broker] = (await request).json()["brokers"]
+    assert (broker["epoch"], broker["store_hosts"]) == (8, {"0": new})
+    stale = await client.put(
+        "/v1/brokers/broker-a/0", json=registration("flights", epoch=7, replica_id=1)
+    )
+    assert (stale.status_code, stale.json()["code"]) == (409, "stale-epoch")
+    [group] = (await client.get("/v1/brokers")).json()["brokers"]
+    assert (group["epoch"], group["former_store_hosts"]) == (8, [former])
+    assert group["brokers"][0]["role"] == "master"
+    assert group["brokers"][0]["replica_id"] == 2
 
 
 async def test_a_held_request_for_an_unknown_topic_is_answered_when_it_appears(

@@ -93,11 +93,23 @@ ClusterName = Annotated[
 ]
 MASTER_ID: Final = 0
 """The master's id among the brokers of one name."""
+STANDALONE_EPOCH: Final = 0
+"""The epoch of a broker that belongs to no group of replicas."""
+BrokerEpoch = Annotated[
+    int,
+    Field(
+        ge=STANDALONE_EPOCH,
+        le=OFFSET_MAX,
+        description="Term of the master that the broker is or follows; 0: a broker without "
+        "replicas.",
+    ),
+]
 BrokerId = Annotated[int, Field(ge=0, le=2**31 - 1, description="0 is the master.")]
 QueueId = Annotated[int, Field(ge=0, le=QUEUE_ID_MAX)]
 Offset = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
 QueueCount = Annotated[int, Field(ge=1, le=QUEUE_COUNT_MAX)]
-BrokerRole = Literal["master"]
+BrokerRole = Literal["master", "standby", "learner"]
+"""A standby follows the master and is in the in-sync set; a learner follows it and is not."""
 Permission = Literal["rw", "r", "w", "none"]
 NetworkUrls = Annotated[
     dict[

@@ -115,3 +115,4 @@ REPLICA_COUNT_MAX: Final = 16  # replicas of one broker group; a master writes t
 STORE_UID_SIZE_MAX: Final = 64  # characters of the random text that identifies a store
 CHANGE_AUTHOR_SIZE_MAX: Final = 255  # characters of the name of a change's author
 GROUP_WAIT_SECONDS_MAX: Final = 60.0  # how long a request for a broker group may be held
+FORMER_STORE_HOST_COUNT_MAX: Final = 256  # addresses at which a broker group once wrote records

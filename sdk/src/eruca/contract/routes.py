@@ -11,8 +11,11 @@ from pydantic import (
 
 from eruca.contract.fields import (
     OFFSET_MAX,
+    STANDALONE_EPOCH,
     Answer,
+    BrokerEpoch,
     BrokerName,
+    BrokerRole,
     ClusterName,
     NetworkUrls,
     Permission,
@@ -20,6 +23,7 @@ from eruca.contract.fields import (
 )
 from eruca.contract.limits import (
     BROKER_TOPIC_COUNT_MAX,
+    FORMER_STORE_HOST_COUNT_MAX,
     KV_VALUE_SIZE_MAX,
     ORDERED_BROKER_COUNT_MAX,
 )
@@ -35,14 +39,32 @@ def _checked_host(text: str) -> str:
     return text
 
 
+StoreHost = Annotated[str, Field(max_length=64), AfterValidator(_checked_host)]
+
+
 class BrokerRegistration(Request):
     """Register a broker, or renew its registration; a heartbeat omits ``topics``."""
 
     cluster: ClusterName
     urls: NetworkUrls
-    store_host: Annotated[str, Field(max_length=64), AfterValidator(_checked_host)] = Field(
+    store_host: StoreHost = Field(
         description="IP:port that the broker writes into its records",
         examples=["127.0.0.1:10911"],
+    )
+    epoch: BrokerEpoch = STANDALONE_EPOCH
+    role: BrokerRole | None = Field(
+        default=None,
+        description="null: `master` for broker id 0, `standby` for another. A `master` has id 0.",
+    )
+    replica_id: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = Field(
+        default=None, description="its number in its broker group; null: it has no replicas"
+    )
+    former_store_hosts: Annotated[
+        list[StoreHost], Field(max_length=FORMER_STORE_HOST_COUNT_MAX, fail_fast=True)
+    ] = Field(
+        default=[],
+        description="IP:port that former masters of the group wrote into its records, the latest "
+        "first",
     )
     data_version: Annotated[int, Field(ge=0, le=OFFSET_MAX)] = Field(
         description="grows with each change of the broker's topics"
@@ -84,6 +106,9 @@ class BrokerAddress(Answer):
     """One live broker process."""
 
     broker_id: int
+    epoch: int = STANDALONE_EPOCH
+    role: BrokerRole
+    replica_id: int | None = None
     urls: dict[str, str]
     store_host: str
     data_version: int
@@ -96,7 +121,13 @@ class BrokerGroup(Answer):
 
     cluster: str
     broker_name: str
+    epoch: int = Field(
+        default=STANDALONE_EPOCH, description="the latest that any of them has registered"
+    )
     brokers: list[BrokerAddress]
+    former_store_hosts: list[str] = Field(
+        default=[], description="IP:port in records that former masters of the name have written"
+    )
 
 
 class BrokerList(Answer):
@@ -128,12 +159,21 @@ class QueueData(Answer):
 
 
 class RouteBroker(Answer):
-    """URLs of the brokers of one name, by broker id, then by network."""
+    """The brokers of one name, by broker id, and URLs then by network; without id 0: no master."""
 
     cluster: str
     broker_name: str
     urls: dict[int, dict[str, str]]
     store_hosts: dict[int, str]
+    epoch: int = Field(
+        default=STANDALONE_EPOCH, description="the latest that any of them has registered"
+    )
+    roles: dict[int, BrokerRole] = Field(
+        default={}, description="by broker id: `standby` is in sync, `learner` is not"
+    )
+    replica_ids: dict[int, int] = Field(
+        default={}, description="by broker id; empty for brokers without replicas"
+    )
 
 
 class TopicRoute(Answer):

@@ -164,6 +164,7 @@ class NameServer:
                 broker=f"{broker_name}/{broker_id}",
                 cluster=registration.cluster,
                 store_host=registration.store_host,
+                epoch=registration.epoch,
             )
         if broker_id == MASTER_ID and not registered.needs_topics:
             self._has_registered(broker_name)
@@ -434,12 +435,20 @@ def _no_live_broker(what: str) -> NoLiveBrokerError:
 
 
 def _group(name: str, brokers: list[LiveBroker]) -> BrokerGroup:
+    former = dict.fromkeys(host for broker in brokers for host in broker.former_store_hosts)
+    for broker in brokers:
+        former.pop(broker.store_host, None)
     return BrokerGroup(
         cluster=brokers[0].cluster,
         broker_name=name,
+        epoch=max(broker.epoch for broker in brokers),
+        former_store_hosts=list(former),
         brokers=[
             BrokerAddress(
                 broker_id=broker.broker_id,
+                epoch=broker.epoch,
+                role=broker.role,
+                replica_id=broker.replica_id,
                 urls=dict(broker.urls),
                 store_host=broker.store_host,
                 data_version=broker.data_version,

@@ -7,19 +7,24 @@ The rules, and where they differ from RocketMQ's:
 
 - A registration lasts ``expiry_seconds``: it expires when strictly *more* than that has passed
   since the last heartbeat. A broker name without brokers disappears, with its topics.
-- Topics are taken from a master (id 0) only. They stay while any broker of the name lives: readers
-  may use a slave, and senders see that there is no master.
+- Topics are taken from a master (id 0). They stay while any broker of the name lives: readers may
+  use a standby, and senders see that there is no master. While no topics of a name are known, a
+  replica's are taken, too: the master may be away since before the name server started.
+- The master with the larger epoch wins: it takes the place of the one before at once, without
+  waiting for its expiry. A master whose epoch is smaller than any that a live broker of the name
+  has registered is refused. RocketMQ compares state versions instead and may prefer the master that
+  was replaced (its issue 6316).
 - A registration with topics replaces all of the broker name's topics. RocketMQ by default keeps
   topics that are no longer listed, so deleted topics linger. Here a registration is complete.
 - A registration without topics is a heartbeat. If a master's version differs from the one its
   topics came with, the answer requests them.
 - An address (``store_host``) has one id per broker name. Registering another id drops the old one:
   so a broker changes its role.
-- An id that is registered at another address is not reassigned: the newcomer is refused until that
-  registration ends. It may be the same broker, restarted elsewhere after a crash, or another one
-  with a copied name; the name server cannot tell them apart. The second kind would replace the
-  first broker in the routes and hide its messages. RocketMQ compares state versions and silently
-  ignores the older one.
+- Without a larger epoch, an id that is registered at another address is not reassigned: the
+  newcomer is refused until that registration ends. It may be the same broker, restarted elsewhere
+  after a crash, or another one with a copied name; the name server cannot tell them apart. The
+  second kind would replace the first broker in the routes and hide its messages. RocketMQ compares
+  state versions and silently ignores the older one.
 - A topic's order config is the one with the highest version among its brokers. So it is known
   while any of them lives, even to a name server that has just started. RocketMQ keeps it only in
   the name servers' key-value table.
@@ -36,8 +41,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from eruca.contract.errors import BrokerNotFoundError, ConflictError, OverloadedError
-from eruca.contract.fields import MASTER_ID, Permission
+from eruca.contract.errors import (
+    BrokerNotFoundError,
+    ConflictError,
+    OverloadedError,
+    StaleEpochError,
+    ValidationError,
+)
+from eruca.contract.fields import MASTER_ID, STANDALONE_EPOCH, BrokerRole, Permission
 from eruca.contract.routes import BrokerRegistration, QueueData, RouteBroker, TopicRoute
 from eruca.contract.topics import OrderConfig, TopicConfig
 
@@ -51,8 +62,12 @@ class LiveBroker:
     cluster: str
     broker_name: str
     broker_id: int
+    epoch: int  # of the master that it is or follows
+    role: BrokerRole
+    replica_id: int | None
     urls: Mapping[str, str]  # by network
     store_host: str
+    former_store_hosts: tuple[str, ...]  # of the group's former masters
     data_version: int
     expiry_seconds: float
     seen_at: float  # monotonic clock
@@ -75,12 +90,17 @@ class Queues(NamedTuple):
 
 @dataclass(slots=True)
 class LiveGroup:
-    """A broker name: its brokers by id, and its master's topics."""
+    """A broker name: its brokers by id, and its master's topics.
+
+    Invariant: no live master has a smaller epoch than the group, unless a standby has registered
+    the larger one and the new master has not registered yet.
+    """
 
     cluster: str
     brokers: dict[int, LiveBroker] = field(default_factory=dict)
     topics: dict[str, Queues] = field(default_factory=dict)
-    topics_version: int | None = None  # the data version the topics came with
+    topics_version: tuple[int, int] | None = None  # epoch and data version they came with
+    epoch: int = STANDALONE_EPOCH  # the largest registered since the group has had a broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +139,12 @@ class RouteTable:
         """Apply a broker's registration or heartbeat.
 
         Raises:
+            ValidationError: The role does not fit the id.
+            StaleEpochError: A master of a larger epoch is known.
             ConflictError: The name belongs to another cluster, or the id to another address.
             OverloadedError: ``brokers_max`` or ``topics_max`` would be exceeded.
         """
+        role = role_of(broker_id, registration)
         group = self._groups.get(broker_name) or LiveGroup(registration.cluster)
         holder = group.brokers.get(broker_id)
         self._check(broker_name, broker_id, registration, group)
@@ -129,8 +152,12 @@ class RouteTable:
             cluster=registration.cluster,
             broker_name=broker_name,
             broker_id=broker_id,
+            epoch=registration.epoch,
+            role=role,
+            replica_id=registration.replica_id,
             urls=registration.urls,
             store_host=registration.store_host,
+            former_store_hosts=tuple(registration.former_store_hosts),
             data_version=registration.data_version,
             expiry_seconds=registration.expiry_seconds,
             seen_at=now,
@@ -144,23 +171,26 @@ class RouteTable:
         self.broker_count += holder is None
         group.cluster = registration.cluster
         group.brokers[broker_id] = broker
+        group.epoch = max(group.epoch, registration.epoch)
         self._earliest_deadline = min(self._earliest_deadline, broker.deadline)
 
         changed: set[str] = set()
-        if broker_id == MASTER_ID and registration.topics is not None:
+        version = (registration.epoch, registration.data_version)
+        if registration.topics is not None and _brings_topics(group, broker_id, broker.epoch):
             changed |= self._replace_topics(broker_name, group, registration.topics)
-            group.topics_version = registration.data_version
+            group.topics_version = version
         if _where(group) != where_before:
             changed |= group.topics.keys()
         hosts = {live.store_host for live in group.brokers.values()}
         assert len(hosts) == len(group.brokers), "an address has one id per broker name"
+        assert broker_id != MASTER_ID or broker.epoch == group.epoch, "a master was succeeded"
         self._check_counts()
         return Registered(
             needs_topics=(
-                broker_id == MASTER_ID and group.topics_version != registration.data_version
+                _brings_topics(group, broker_id, broker.epoch) and group.topics_version != version
             ),
             changed_topics=frozenset(changed),
-            is_new=holder is None,
+            is_new=holder is None or holder.store_host != broker.store_host,
         )
 
     def unregister(
@@ -245,6 +275,13 @@ class RouteTable:
         group: LiveGroup,
     ) -> None:
         """Raise if the registration is refused; change nothing."""
+        if broker_id == MASTER_ID and registration.epoch < group.epoch:
+            raise StaleEpochError(
+                f"broker {broker_name} is in epoch {group.epoch}; a master of epoch "
+                f"{registration.epoch} is registered no more",
+                fix="let it follow the current master; a broker that has left its group needs a "
+                "unique ERUCA_BROKER_NAME",
+            )
         others = [
             broker
             for broker in group.brokers.values()
@@ -257,7 +294,8 @@ class RouteTable:
                     f"where {other.store_host} serves it",
                     fix="give this broker a unique name",
                 )
-            if other.broker_id == broker_id:
+            is_succeeded = broker_id == MASTER_ID and other.epoch < registration.epoch
+            if other.broker_id == broker_id and not is_succeeded:
                 raise ConflictError(
                     f"broker {broker_name}/{broker_id} is registered at {other.store_host}, "
                     f"not at {registration.store_host}",
@@ -271,7 +309,8 @@ class RouteTable:
                 f"{self.brokers_max} brokers are registered, and brokers_max allows no more",
                 retry_after_seconds=RETRY_SECONDS,
             )
-        listed = registration.topics if broker_id == MASTER_ID else None
+        is_taken = _brings_topics(group, broker_id, registration.epoch)
+        listed = registration.topics if is_taken else None
         grown = self.topic_entry_count - len(group.topics) + len(listed or ())
         if listed is not None and grown > self.topics_max:
             raise OverloadedError(
@@ -326,6 +365,23 @@ class RouteTable:
             del self._names_by_topic[topic]
 
 
+def role_of(broker_id: int, registration: BrokerRegistration) -> BrokerRole:
+    """Return the broker's role; raise ValidationError unless exactly id 0 is the master's."""
+    role = registration.role or ("master" if broker_id == MASTER_ID else "standby")
+    if (role == "master") != (broker_id == MASTER_ID):
+        expected = "master" if broker_id == MASTER_ID else "standby or learner"
+        raise ValidationError.at(
+            "/body/role", f"expected {expected} for broker id {broker_id}, found {role}"
+        )
+    return role
+
+
+def _brings_topics(group: LiveGroup, broker_id: int, epoch: int) -> bool:
+    """Tell whether the topics of a broker with this id and epoch count for its name."""
+    is_replica = epoch > STANDALONE_EPOCH
+    return broker_id == MASTER_ID or (is_replica and group.topics_version is None)
+
+
 def _other_ids(group: LiveGroup, broker: LiveBroker) -> list[int]:
     return [
         other.broker_id
@@ -336,9 +392,14 @@ def _other_ids(group: LiveGroup, broker: LiveBroker) -> list[int]:
 
 def _where(group: LiveGroup) -> object:
     """Return a group's part of a route without its queues, for comparison."""
-    return group.cluster, {
-        broker_id: (broker.urls, broker.store_host) for broker_id, broker in group.brokers.items()
-    }
+    return (
+        group.cluster,
+        group.epoch,
+        {
+            broker_id: (broker.urls, broker.store_host, broker.role, broker.replica_id)
+            for broker_id, broker in group.brokers.items()
+        },
+    )
 
 
 def _order(config: OrderConfig | None) -> tuple[int, str] | None:
@@ -362,4 +423,9 @@ def _route_broker(broker_name: str, group: LiveGroup) -> RouteBroker:
         broker_name=broker_name,
         urls={broker_id: dict(broker.urls) for broker_id, broker in brokers},
         store_hosts={broker_id: broker.store_host for broker_id, broker in brokers},
+        epoch=group.epoch,
+        roles={broker_id: broker.role for broker_id, broker in brokers},
+        replica_ids={
+            broker_id: broker.replica_id for broker_id, broker in brokers if broker.replica_id
+        },
     )

@@ -15,6 +15,7 @@ def group(name: str, **urls_by_id: dict[str, str]) -> BrokerGroup:
     addresses = [
         BrokerAddress(
             broker_id=int(broker_id.removeprefix("id")),
+            role="master" if broker_id == "id0" else "standby",
             urls=urls,
             store_host="127.0.0.1:10911",
             data_version=1,

@@ -12,6 +12,7 @@ from eruca.contract.errors import (
     ConflictError,
     NameServerSettlingError,
     OverloadedError,
+    StaleEpochError,
 )
 from eruca.contract.fields import BrokerId, BrokerName
 from eruca.contract.routes import BrokerList, BrokerRegistration, ClusterList, RegistrationResult
@@ -30,7 +31,8 @@ Id = Annotated[BrokerId, Path(examples=[0])]
     "/brokers/{broker_name}/{broker_id}",
     operation_id="registerBroker",
     summary="Register a broker, or send its heartbeat",
-    responses=answer(examples.REGISTERED) | problems(ConflictError, OverloadedError),
+    responses=answer(examples.REGISTERED)
+    | problems(ConflictError, StaleEpochError, OverloadedError),
 )
 async def register_broker(
     broker_name: BrokerName,
@@ -47,6 +49,10 @@ async def register_broker(
 
     If the id is registered at another address, the answer is 409 until that registration ends: by
     `DELETE`, or when it expires.
+
+    Of a broker group's replicas, the master registers with id 0 and its `epoch`. A master of a
+    larger epoch takes the place of the one before at once. One of a smaller epoch than any replica
+    has registered is refused with 409 `stale-epoch`.
     """
     check_topics(registration.topics)
     return await names.register(broker_name, broker_id, registration)

@@ -19,6 +19,10 @@ REGISTRATION: Final = {
         }
     ],
     "expiry_seconds": 20,
+    "epoch": 7,
+    "role": "master",
+    "replica_id": 1,
+    "former_store_hosts": ["127.0.0.1:10912"],
 }
 REGISTERED: Final[dict[str, Any]] = {
     "broker_name": "broker-a",
@@ -33,9 +37,14 @@ BROKERS: Final = {
         {
             "cluster": "eruca",
             "broker_name": "broker-a",
+            "epoch": 7,
+            "former_store_hosts": ["127.0.0.1:10912"],
             "brokers": [
                 {
                     "broker_id": 0,
+                    "epoch": 7,
+                    "role": "master",
+                    "replica_id": 1,
                     "urls": _URLS,
                     "store_host": "127.0.0.1:10911",
                     "data_version": 1,
@@ -64,6 +73,9 @@ ROUTE: Final = {
             "broker_name": "broker-a",
             "urls": {"0": _URLS},
             "store_hosts": {"0": "127.0.0.1:10911"},
+            "epoch": 7,
+            "roles": {"0": "master"},
+            "replica_ids": {"0": 1},
         }
     ],
     "order_config": None,

@@ -176,6 +176,7 @@ def test_a_broker_whose_heartbeats_are_missing_is_a_warning(
     expires_at = NOW + timedelta(seconds=120)
     address = BrokerAddress(
         broker_id=0,
+        role="master",
         urls={"default": "http://b"},
         store_host="127.0.0.1:1",
         data_version=1,
