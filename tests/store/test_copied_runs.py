@@ -103,7 +103,7 @@ async def live(client: httpx.AsyncClient, broker: BrokerParts, random: Random) -
         while await broker.timers.fire():
             pass
         if number % 5 == 1:
-            await broker.store.change(epoch_began(number // 2 + 1))
+            await broker.store.begin_epoch(epoch_began(number // 2 + 1))
         if number % 4 == 3:
             await ask("DELETE", "/topics/passing")
             await ask("PUT", "/topics/passing", **QUEUES)
@@ -403,6 +403,25 @@ async def test_a_run_with_a_snapshot_of_another_log_is_refused(
     await other.close()
 
 
+async def append_epoch(store: MessageStore, epoch: int, begun_at: int) -> None:
+    """Append the beginning of an epoch, also one that no store would append."""
+    event = msgspec.structs.replace(epoch_began(epoch), begun_at=begun_at)
+    record = encode_event(event, now_ms=CLOCK.now_ms(), host=STORE_HOST)
+    await store._writer.appended(batch_of_records(EVENTS_TOPIC, EVENTS_QUEUE_ID, [record]), None)
+
+
+async def test_a_run_with_an_epoch_that_begins_elsewhere_is_refused(
+    source: MessageStore, tmp_path: Path
+) -> None:
+    async with open_replica(tmp_path / "replica") as replica:
+        await catch_up(replica, source, Random(11))
+        begin, epoch = source.log_max_offset, source.epochs().last + 1
+        await append_epoch(source, epoch, begin - 1)
+
+        with refused(replica, match=rf"to begin at log offset {begin}, .* found {begin - 1}"):
+            await replica.copy(memoryview(b"".join(source.log_run(begin, 1))), begin)
+
+
 async def test_a_run_with_an_epoch_that_does_not_ascend_is_refused(
     source: MessageStore, tmp_path: Path
 ) -> None:
@@ -412,10 +431,8 @@ async def test_a_run_with_an_epoch_that_does_not_ascend_is_refused(
     directory = Path(shutil.copytree(tmp_path / "replica", tmp_path / "other"))
     other = await MessageStore.open(directory, settings(is_replica=False), CLOCK)
     begin, last = other.log_max_offset, other.epochs().last
-    writer = other._writer
     for epoch in (last + 2, last + 1):
-        record = encode_event(epoch_began(epoch), now_ms=CLOCK.now_ms(), host=STORE_HOST)
-        await writer.appended(batch_of_records(EVENTS_TOPIC, EVENTS_QUEUE_ID, [record]), None)
+        await append_epoch(other, epoch, other.log_max_offset)
     whole, first = other.log_run(begin, SEGMENT_SIZE), other.log_run(begin, 1)
     second = other.log_run(begin + len(first[0]), SEGMENT_SIZE)
 

@@ -26,11 +26,11 @@ async def test_an_epoch_counts_from_its_append_and_is_state_once_visible(
     began_at = store.log_max_offset
     expected = EpochTable((Epoch(4, began_at, is_unclean=True),))
 
-    change = store.change_all([began(4, unclean=True)])
+    change = store.begin_epoch(began(4, unclean=True))
 
     assert (store.epochs(), store.state.epochs) == (expected, EpochTable())
     with pytest.raises(AssertionError, match="rule 13"):
-        store.change_all([began(4)])
+        store.begin_epoch(began(4))
     await change
     assert store.epochs() == store.state.epochs == expected
 
@@ -38,13 +38,35 @@ async def test_an_epoch_counts_from_its_append_and_is_state_once_visible(
 @BOTH_MODES
 @pytest.mark.parametrize("epoch", [3, 4])
 async def test_no_term_begins_an_epoch_again(store: MessageStore, epoch: int) -> None:
-    await store.change(began(4))
+    await store.begin_epoch(began(4))
     end = store.log_max_offset
 
     with pytest.raises(AssertionError, match="rule 13"):
-        await store.change(began(epoch))
+        await store.begin_epoch(began(epoch))
 
     assert store.log_max_offset == end
+
+
+@BOTH_MODES
+async def test_an_epoch_that_does_not_fit_begins_with_the_blank_record(store: MessageStore) -> None:
+    """The snapshot of the next segment is the new master's, so it comes after that."""
+    expected: list[Epoch] = []
+    for epoch in range(1, 40):
+        end, count = store.log_max_offset, store.segment_count
+        expected.append(Epoch(epoch, end))
+        receipt = await store.begin_epoch(began(epoch))
+        if store.segment_count == count:
+            assert receipt.log_offset == end
+            await send(store, b"x" * 700)
+            continue
+        assert receipt.log_offset == count * store.segment_bytes > end
+        assert store.log_max_offset > store._snapshots.latest_offset > receipt.log_offset
+        break
+
+    assert store.segment_count == count + 1
+    assert store.epochs() == store.state.epochs == EpochTable(tuple(expected))
+    head = store.log_run(end, 1)
+    assert sum(map(len, head)) > receipt.log_offset - end, "a run goes on behind the blank record"
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
@@ -55,7 +77,7 @@ async def test_the_epochs_of_the_log_outlive_restarts_and_retention(
     store = await opened(tmp_path)
     await store.change(ORDERS)
     for epoch in (1, 2, 3):
-        await store.change(began(epoch))
+        await store.begin_epoch(began(epoch))
         first = store.segment_count
         while store.segment_count == first:
             await send(store, b"x" * 700)

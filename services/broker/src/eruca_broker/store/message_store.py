@@ -34,6 +34,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 import structlog
 
@@ -388,6 +389,7 @@ class MessageStore:
             ErucaError: Writes are refused now; nothing has changed.
         """
         assert not getattr(event, "group_size", 0), "what belongs to it would be missing"
+        assert not isinstance(event, EpochBegan), "an epoch begins with its first record"
         batch = self._event_batch(event)
         receipt = await self._writer.appended(batch, self.settings.store_host, event=event)
         return receipt.log_offset
@@ -400,6 +402,19 @@ class MessageStore:
         """
         return self._writer.group_appended([(self._event_batch(event), event) for event in events])
 
+    def begin_epoch(self, event: EpochBegan) -> asyncio.Future[Receipt]:
+        """Record the beginning of a term as its first record; the future is done once it is state.
+
+        Args:
+            event: The term; the store determines where it begins.
+
+        Raises:
+            ErucaError: Writes are refused now; nothing has changed.
+        """
+        assert event.epoch > self.epochs().last, "rule 13: epochs ascend"
+        event = msgspec.structs.replace(event, begun_at=self._log.end_offset)
+        return self._writer.epoch_begun(self._event_batch(event), event)
+
     # --- Reading ----------------------------------------------------------------------------------
 
     def epochs(self) -> EpochTable:
@@ -408,15 +423,11 @@ class MessageStore:
         A replica compares them with its master's, and nothing may begin an epoch again.
         """
         epochs = self.state.log_epochs
-        coming = [
-            (event, log_offset)
-            for event, log_offset in self._writer.unpublished_events()
-            if isinstance(event, EpochBegan)
-        ]
+        coming = [e for e, _ in self._writer.unpublished_events() if isinstance(e, EpochBegan)]
         if coming:
             epochs = epochs.copy()
-            for event, log_offset in coming:
-                epochs.apply(event, log_offset)
+            for event in coming:
+                epochs.apply(event)
         return epochs.table
 
     def record(self, log_offset: int) -> Record:
@@ -825,8 +836,6 @@ class MessageStore:
         return [(self._event_batch(head), head), *parts]
 
     def _event_batch(self, event: Event) -> Batch:
-        if isinstance(event, EpochBegan):
-            assert event.epoch > self.epochs().last, "rule 13: epochs ascend"
         record = encode_event(event, now_ms=self._clock.now_ms(), host=self.settings.store_host)
         return batch_of_records(EVENTS_TOPIC, EVENTS_QUEUE_ID, [record])
 

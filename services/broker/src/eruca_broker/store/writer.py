@@ -62,13 +62,8 @@ from eruca.contract.errors import (
 from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.core.batches.batch import Batch
 from eruca_broker.core.log.copied_run import ProvedRun, RefusedRunError, StoredBatch
-from eruca_broker.core.state.events import Event, TopicDeleted
-from eruca_broker.store.files.refusals import (
-    failed_flush,
-    refusal_of,
-    renewed,
-    stuck_flush,
-)
+from eruca_broker.core.state.events import EpochBegan, Event, TopicDeleted
+from eruca_broker.store.files.refusals import failed_flush, refusal_of, renewed, stuck_flush
 from eruca_broker.store.log.appended import Act, Appended, Done, GroupDone, move
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log.receipts import Receipt, receipt_to, receipts_to
@@ -243,6 +238,31 @@ class Writer:
         """Accept a batch as :meth:`append` does; the future is done when it is published."""
         future: asyncio.Future[Receipt] = self._loop.create_future()
         self.append(batch, born_host, receipt_to(future, self.durability), event=event)
+        return future
+
+    def epoch_begun(self, batch: Batch, event: EpochBegan) -> asyncio.Future[Receipt]:
+        """Accept the first record of an epoch; the future is done when it is published.
+
+        If the segment is full, the record comes before the snapshot with which the next one begins.
+        The snapshot is the new master's, so it must not belong to the epoch before.
+
+        Raises:
+            ErucaError: The store refuses writes now; nothing has changed.
+        """
+        assert not self.is_replica, _REPLICA
+        assert event.begun_at == self._log.end_offset, "rule 2: it is the epoch's first record"
+        if self.refusal is not None:
+            raise renewed(self.refusal)
+        self.next_offset(batch.topic, batch.queue_id)  # raises before anything has changed
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        done = receipt_to(future, self.durability)
+        if self._log.fits(batch.size):
+            self._accept(batch, self._store_host, done, event)
+            return future
+        self._snapshot()  # the same: it raises before anything has changed
+        self._begin_segment()
+        self._accept(batch, self._store_host, done, event)
+        self._accept_snapshot(self._snapshot())
         return future
 
     def append_group(

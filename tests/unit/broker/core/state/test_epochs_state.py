@@ -16,15 +16,17 @@ terms = st.lists(st.tuples(st.integers(1, 9), hosts, st.booleans()), max_size=12
 Terms = list[tuple[int, str, bool]]
 
 
-def began(epoch: int, host: str = "10.0.0.1:1", *, unclean: bool = False) -> EpochBegan:
-    return EpochBegan(epoch, 1, "9f2c51d07ab3e846", host, 0, unclean)
+def began(
+    epoch: int, begun_at: int, host: str = "10.0.0.1:1", *, unclean: bool = False
+) -> EpochBegan:
+    return EpochBegan(epoch, 1, "9f2c51d07ab3e846", host, 0, unclean, begun_at)
 
 
 def folded(some: Terms) -> LogEpochs:
     """Fold terms, each 10 bytes behind the last one."""
     epochs = LogEpochs()
     for number, (epoch, host, unclean) in enumerate(some, 1):
-        epochs.apply(began(epoch, host, unclean=unclean), 10 * number)
+        epochs.apply(began(epoch, 10 * number, host, unclean=unclean))
     return epochs
 
 
@@ -68,7 +70,7 @@ def test_a_copy_changes_by_itself(some: Terms, later: Terms) -> None:
     assert copied.table == epochs.table
 
     for number, (epoch, host, unclean) in enumerate(later, 1):
-        copied.apply(began(epoch, host, unclean=unclean), 1_000 + number)
+        copied.apply(began(epoch, 1_000 + number, host, unclean=unclean))
     copied.forget_before(2_000)
 
     assert list(epochs) == list(same)
@@ -78,7 +80,7 @@ def test_a_copy_changes_by_itself(some: Terms, later: Terms) -> None:
 def test_ten_thousand_epochs_fit_into_a_snapshot() -> None:
     state = BrokerState()
     for epoch in range(1, 10_001):
-        state.apply(began(epoch), 300 * epoch)
+        state.apply(began(epoch, 300 * epoch), 300 * epoch)
     assert len(state.epochs.epochs) == 10_000
 
     other = BrokerState()

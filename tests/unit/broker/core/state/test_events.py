@@ -17,7 +17,7 @@ HOST = Host.parse("127.0.0.1", 10911)
 POLICY = {"kind": "exponential", "initial_seconds": 5.0, "multiplier": 2.0, "seconds_max": 60.0}
 SETTINGS = {"retries_max": 3, "retry_policy": POLICY}
 LEASED = {"from_position": 5, "position": 8, "visible_at": 60, "leased": [[5, 1]], "parked": [6]}
-MASTER = {"uid": "9f2c51d07ab3e846", "store_host": "10.0.0.2:10911"}
+MASTER = {"replica_id": 2, "uid": "9f2c51d07ab3e846", "store_host": "10.0.0.2:10911"}
 STORED: list[tuple[dict[str, object], Event]] = [
     (
         {"event": "group_put", "group": "g", "settings": SETTINGS, "at": 7},
@@ -28,8 +28,8 @@ STORED: list[tuple[dict[str, object], Event]] = [
         DeliveriesLeased("g", "t", 0, 5, 8, 60, [LeasedMessage(5, 1)], overtaken=[6]),
     ),
     (
-        {"event": "epoch-began", "epoch": 7, "replica_id": 2, **MASTER, "begun_at_ms": 99},
-        EpochBegan(7, 2, "9f2c51d07ab3e846", "10.0.0.2:10911", 99),
+        {"event": "epoch-began", "epoch": 7, **MASTER, "begun_at_ms": 99, "begun_at": 640},
+        EpochBegan(7, 2, "9f2c51d07ab3e846", "10.0.0.2:10911", 99, begun_at=640),
     ),
 ]
 

@@ -73,7 +73,9 @@ events = st.one_of(
         st.none() | st.builds(OrderConfig, st.integers(1, 3), st.just((("a", 4), ("b", 2)))),
     ),
     st.builds(TopicDeleted, names),
-    st.builds(EpochBegan, st.integers(1, 9), replica_id=st.integers(1, 3), unclean=st.booleans()),
+    st.integers(1, 9).map(
+        lambda epoch: EpochBegan(epoch, 1, "9f2c", f"h{epoch}", 7, begun_at=epoch)
+    ),
     st.builds(OffsetsCommitted, groups, st.lists(commits, max_size=3)),
 )
 

@@ -97,7 +97,7 @@ def prove_run(
     if is_filled:
         raise RefusedRunError(f"expected a record at the run's end, {end}, found none")
     _check_events(batches, end, log_id)
-    _check_epochs(batches, epoch)
+    _check_epochs(batches, log_offset, epoch)
     return ProvedRun(log_offset, stretches, batches)
 
 
@@ -184,8 +184,14 @@ def _check_events(batches: list[StoredBatch], end: int, log_id: str) -> None:
             )
 
 
-def _check_epochs(batches: Iterable[StoredBatch], last: int) -> None:
-    """Refuse an epoch that is not greater than all before it (rule 13); *last* is the log's."""
+def _check_epochs(batches: Iterable[StoredBatch], end: int, last: int) -> None:
+    """Refuse an epoch that is not greater than all before it (rule 13), or begins elsewhere.
+
+    Args:
+        batches: Those of the run.
+        end: Log offset of the run's first byte.
+        last: The last epoch before it.
+    """
     for stored in batches:
         if isinstance(stored.event, EpochBegan):
             if stored.event.epoch <= last:
@@ -193,4 +199,10 @@ def _check_epochs(batches: Iterable[StoredBatch], last: int) -> None:
                     f"expected an epoch after {last} at log offset {stored.log_offset}, found "
                     f"{stored.event.epoch}"
                 )
+            if stored.event.begun_at != end:
+                raise RefusedRunError(
+                    f"expected epoch {stored.event.epoch} to begin at log offset {end}, where the "
+                    f"last record ends, found {stored.event.begun_at}"
+                )
             last = stored.event.epoch
+        end = stored.log_offset + stored.batch.size

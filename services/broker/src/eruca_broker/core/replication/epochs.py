@@ -5,8 +5,9 @@ fold over the log, and no second file can disagree with it. Records before the f
 belong to epoch 0: a log that was never replicated, or RocketMQ's.
 
 Invariants: numbers and offsets ascend strictly; the record that begins an epoch is the epoch's
-first. In one epoch one master wrote, so two logs that have an epoch in common have the same bytes
-from its beginning to the end of the shorter of the two.
+first, but for a blank record that fills the segment before it. In one epoch one master wrote, so
+two logs that have an epoch in common have the same bytes from its beginning to the end of the
+shorter of the two.
 
 Source: RocketMQ 5.3, ``EpochFileCache``; Kafka's KIP-101, ``LeaderEpochFileCache``.
 """
@@ -23,7 +24,7 @@ class Epoch(NamedTuple):
     """One term of one master in a log."""
 
     number: int
-    begun_at: int  # log offset of the record that begins it
+    begun_at: int  # log offset of its first byte
     is_unclean: bool = False  # its master may have lacked confirmed records
 
 

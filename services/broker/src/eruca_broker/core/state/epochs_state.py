@@ -44,14 +44,14 @@ class LogEpochs:
         """The hosts of all masters that wrote records of the log, without repetition."""
         return tuple(dict.fromkeys(epoch.store_host for epoch in self))
 
-    def apply(self, event: EpochBegan, log_offset: int) -> None:
-        """Fold the event recorded at *log_offset*.
+    def apply(self, event: EpochBegan) -> None:
+        """Fold an event.
 
-        An epoch that does not ascend is never written (:meth:`.MessageStore.epochs`) nor copied
+        An epoch that does not ascend is never written nor copied
         (:mod:`eruca_broker.core.log.copied_run`). The fold is total all the same, and ignores it.
         """
         if event.epoch > self.last:
-            self.load(SnapshotEpoch(event.epoch, log_offset, event.store_host, event.unclean))
+            self.load(SnapshotEpoch(event.epoch, event.begun_at, event.store_host, event.unclean))
 
     def load(self, epoch: SnapshotEpoch) -> None:
         """Add an epoch of a snapshot."""

@@ -155,7 +155,7 @@ class BrokerState:
             case MembershipBegan():
                 self.runs += 1
             case EpochBegan():
-                self.log_epochs.apply(event, log_offset)
+                self.log_epochs.apply(event)
             case DeadLettersRedriven():
                 self.redriven.apply(event)
             case TimersFired() | TimersCancelled():
