@@ -6,7 +6,7 @@ from eruca_chassis.clock import SystemClock
 
 
 class ManualClock:
-    """Both of a :class:`eruca_chassis.clock.Clock`'s readings, moved by hand."""
+    """All of a :class:`eruca_chassis.clock.Clock`'s readings, moved by hand."""
 
     def __init__(self, *, now_ms: int = 1_700_000_000_000, monotonic: float = 1_000.0) -> None:
         self._now_ms = now_ms
@@ -18,8 +18,11 @@ class ManualClock:
     def monotonic(self) -> float:
         return self._monotonic
 
+    def boottime(self) -> float:
+        return self._monotonic
+
     def advance(self, seconds: float) -> None:
-        """Let time pass on both."""
+        """Let time pass on all."""
         self._now_ms += round(seconds * 1000)
         self._monotonic += seconds
 

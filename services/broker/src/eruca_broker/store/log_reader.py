@@ -149,6 +149,25 @@ class LogReader:
         damaged = _damaged_of(segment, starts, position)
         return LogRead(view[start:position], damaged, following, lowest, end_offset)
 
+    def pieces(self, begin: int, end: int) -> list[memoryview]:
+        """Return the log's own bytes from *begin* to *end*, by segment; both are in the log."""
+        pieces: list[memoryview] = []
+        while begin < end:
+            segment = self._log.segment_at(begin)
+            assert segment is not None, "the bytes are not in the log"
+            stop = min(end, segment.end_offset)
+            base = segment.base_offset
+            pieces.append(memoryview(segment.buffer)[begin - base : stop - base])
+            begin = stop
+        return pieces
+
+    def begins_at(self, log_offset: int) -> bool:
+        """Tell whether a record, or a blank record, begins at *log_offset*."""
+        segment = self._log.segment_at(log_offset)
+        if segment is None:
+            return False
+        return _starts_at(memoryview(segment.buffer), log_offset - segment.base_offset, log_offset)
+
     def run(self, from_offset: int, bytes_max: int, end_offset: int) -> list[memoryview]:
         """Return the log's own bytes from *from_offset* on, blank records included, by segment.
 
@@ -184,19 +203,9 @@ class LogReader:
         Raises:
             RecordNotFoundError: No record starts at the first one.
         """
-        pieces: list[memoryview] = []
-        position = from_offset
-        while position < end_offset:
-            segment = self._log.segment_at(position)
-            if segment is None:
-                raise RecordNotFoundError(f"log offset {position} is outside the log")
-            view, begin = memoryview(segment.buffer), position - segment.base_offset
-            if position == from_offset and not _starts_at(view, begin, position):
-                raise RecordNotFoundError(f"no record starts at log offset {from_offset}")
-            end = min(end_offset, segment.end_offset)
-            pieces.append(view[begin : end - segment.base_offset])
-            position = end
-        return pieces
+        if from_offset < end_offset and not self.begins_at(from_offset):
+            raise RecordNotFoundError(f"no record starts at log offset {from_offset}")
+        return self.pieces(from_offset, end_offset)
 
     def store_timestamp(self, log_offset: int) -> int | None:
         """Return when the record at *log_offset* was stored, in ms since the epoch.

@@ -70,7 +70,7 @@ from eruca_broker.store.config.handover import Handover, Progress
 from eruca_broker.store.config.projection_digests import write_digests
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.files.directory_lock import lock_directory
-from eruca_broker.store.files.refusals import is_scarcity, refusal_of
+from eruca_broker.store.files.refusals import is_scarcity, refusal_of, renewed
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.index_follower import IndexFollower
 from eruca_broker.store.log.appended import Appended, Done, GroupDone
@@ -332,6 +332,23 @@ class MessageStore:
             )
             await finished(self._writer.copied(proved))
 
+    def begin_at(self, log_offset: int, *, segment_bytes: int) -> None:
+        """Begin the log of this replica, which has no records, where its master's log begins.
+
+        A master's log begins with a segment, and that with a snapshot of the state.
+
+        Raises:
+            UnavailableError: There is no room for its first segment.
+        """
+        assert self.is_replica
+        try:
+            self._log.begin_at(log_offset, segment_bytes)
+        except OSError as error:
+            self.refusal = refusal_of(error, "no room for the first segment of the log")
+            raise renewed(self.refusal) from error
+        self._writer.begin_at(log_offset)
+        self._dispatcher.end_start(log_offset)
+
     @property
     def is_replica(self) -> bool:
         """True if this store appends only runs of a master's log, and nothing of its own."""
@@ -487,6 +504,23 @@ class MessageStore:
         end = self._writer.run_end(from_offset, from_offset + bytes_max)
         assert end <= written, "a run contains records that are not written"
         return self._log_reader.stretches(from_offset, end)
+
+    def log_bytes(self, begin: int, end: int) -> list[memoryview]:
+        """Return the log's own bytes between two log offsets, by segment; both are in the log."""
+        return self._log_reader.stretches(begin, end)
+
+    def is_boundary(self, log_offset: int) -> bool:
+        """Tell whether a write may end at *log_offset*: at a record's end, and not amid a group.
+
+        The runs of a replica end at such places.
+        """
+        visible = self.visible_offset
+        if log_offset > visible:
+            return self._writer.run_end(visible, log_offset) == log_offset
+        if log_offset == visible:
+            return True
+        is_start = self._log_reader.begins_at(log_offset)
+        return is_start and group_across(self._log, self._consume_queues, log_offset) is None
 
     def by_key(
         self,

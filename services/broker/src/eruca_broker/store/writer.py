@@ -356,6 +356,12 @@ class Writer:
         self._end_tick()
         return future
 
+    def begin_at(self, log_offset: int) -> None:
+        """Go on at *log_offset*, where the log, which has no records, begins now."""
+        assert not any(self._under_way)
+        assert log_offset == self._log.written_offset
+        self.flushed_offset = log_offset
+
     async def write_snapshot(self) -> None:
         """Write the state into the log now; create the first segment if there is none yet.
 
@@ -530,12 +536,15 @@ class Writer:
             key = (stored.batch.topic, stored.batch.queue_id)
             if key not in expected:
                 expected[key] = 0 if key[0] in deleted else self.next_offset(*key)
-            if stored.queue_offset != expected[key]:
+            # A log whose beginning is deleted has queues that begin anywhere.
+            is_old = key[0] not in deleted and key[0] not in self._leaving
+            is_first = not expected[key] and self._log.min_offset and is_old
+            if stored.queue_offset != expected[key] and not is_first:
                 raise RefusedRunError(
                     f"{key[0]}/{key[1]}: expected queue offset {expected[key]} at log offset "
                     f"{stored.log_offset}, found {stored.queue_offset}"
                 )
-            expected[key] += stored.batch.count
+            expected[key] = stored.queue_offset + stored.batch.count
             if isinstance(stored.event, TopicDeleted):
                 topic = stored.event.topic
                 deleted.add(topic)

@@ -37,6 +37,10 @@ class PostgresClock:
         """Return the machine's monotonic time in seconds."""
         return self._clock.monotonic()
 
+    def boottime(self) -> float:
+        """Return the same, but count the time in which the machine was suspended."""
+        return self._clock.boottime()
+
     async def compare(self) -> bool:
         """Compare the clocks; return whether one of the two was set since the last comparison.
 

@@ -162,6 +162,24 @@ class CommitLog:
             self.segments.append(following)
         self._new_segments += 1
 
+    def begin_at(self, offset: int, segment_bytes: int) -> None:
+        """Begin this log, which has no records, at *offset*, with a segment of *segment_bytes*.
+
+        Raises:
+            OSError: There is no room for one; the log has no segment.
+        """
+        assert self.min_offset == self.end_offset, "records would be lost"
+        assert not self._added
+        with self._making:
+            surplus = [*self.segments, *([self._next] if self._next else [])]
+            self.segments, self._next = [], None
+            for segment in surplus:
+                segment.delete()
+        self.segment_bytes = segment_bytes
+        self.end_offset = self.written_offset = offset
+        self.roll()
+        self._new_segments = 0  # nothing takes it back: it says where the log begins
+
     def add(self, records: memoryview) -> int:
         """Add *records*, which must fit, and return the log offset of the first one."""
         assert self.fits(len(records)), "a record would cross the segment's end"
