@@ -450,6 +450,7 @@ async def test_a_run_with_an_epoch_that_does_not_ascend_is_refused(
                 await replica.copy(memoryview(b"".join(run)), at)
             if run is whole:
                 await replica.copy(first[0], begin)
+                replica.confirm(replica.log_max_offset)
         assert replica.epochs().last == last + 2
     await other.close()
 

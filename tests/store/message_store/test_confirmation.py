@@ -307,3 +307,26 @@ async def test_without_a_hook_what_is_durable_is_confirmed_at_once(tmp_path: Pat
     assert changing.done()
     assert store.visible_offset == store.durable_offset > receipt.log_offset
     await store.close()
+
+
+@BOTH_MODES
+async def test_replicas_learn_of_what_is_written_before_it_is_durable_here(
+    store: MessageStore, durable: Durable
+) -> None:
+    seen: list[tuple[int, int]] = []
+    before = store.log_max_offset
+
+    def written(end_offset: int) -> None:
+        assert end_offset == store.log_max_offset
+        assert b"".join(store.log_run(before, 1 << 20))
+        seen.append((end_offset, len(durable.offsets)))
+
+    store.on_written = written
+    sending = asyncio.ensure_future(send(store, b"one"))
+    await until(lambda: bool(durable.offsets))
+    end = store.log_max_offset
+
+    assert seen == [(end, 0)]
+    assert durable.offsets == [end]
+    store.confirm(end)
+    await sending

@@ -367,6 +367,15 @@ class MessageStore:
     def on_durable(self, hook: Callable[[int], None] | None) -> None:
         self._writer.on_durable = hook
 
+    @property
+    def on_written(self) -> Callable[[int], None] | None:
+        """Called with the log's end after it has moved, before it is durable: replicas need it."""
+        return self._writer.on_written
+
+    @on_written.setter
+    def on_written(self, hook: Callable[[int], None] | None) -> None:
+        self._writer.on_written = hook
+
     def confirm(self, log_offset: int) -> None:
         """Publish everything durable before *log_offset*, which every member in sync holds.
 
@@ -507,7 +516,7 @@ class MessageStore:
 
     def log_bytes(self, begin: int, end: int) -> list[memoryview]:
         """Return the log's own bytes between two log offsets, by segment; both are in the log."""
-        return self._log_reader.stretches(begin, end)
+        return self._log_reader.pieces(begin, end)
 
     def is_boundary(self, log_offset: int) -> bool:
         """Tell whether a write may end at *log_offset*: at a record's end, and not amid a group.

@@ -109,6 +109,7 @@ class Writer:
         self._head_of_segment = head_of_segment
         self._fold = fold
         self._arrived = arrived
+        self.on_written: Callable[[int], None] | None = None  # called with the log's end
         self.on_durable: Callable[[int], None] | None = None  # see MessageStore
         self._loop = asyncio.get_running_loop()
         self._flusher = ThreadPoolExecutor(1, thread_name_prefix="flusher")
@@ -430,7 +431,9 @@ class Writer:
         if self._is_sync:
             self._written.extend(accepted)
             self._begin_flush()
-        else:
+        if self.on_written is not None:  # first: replicas write it at the same time
+            self.on_written(self._log.written_offset)
+        if not self._is_sync:
             self._keep(accepted, Act.NO_FLUSH)
 
     def confirm(self, log_offset: int) -> None:
