@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize(
     ("owner", "name", "fails"),
     [
-        (wiring, "_compose", Mock),
+        (wiring, "compose", Mock),
         (ServiceApp, "telling", Mock),
         (TransactionCarrier, "carry_imported", AsyncMock),
         (TimerLoop, "start", Mock),

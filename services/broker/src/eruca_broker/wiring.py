@@ -1,17 +1,21 @@
 """The broker's composition: the only place that says which part uses which, and what starts when.
 
 Read it from the top. :func:`wired` is the order of starting. Everything stops in the opposite
-order, even if the start was not completed. :func:`_compose` makes each part of those above it.
+order, even if the start was not completed. Two lives are told apart:
+
+- What lives as long as the process: settings, budgets, the registration.
+- What lives as long as a role of the broker (:func:`working`): all parts that work with the store,
+  made by :func:`compose`, and their loops. A broker without replicas has one role, the master's.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
@@ -68,72 +72,46 @@ _SHOWN_MAX: Final = 10  # topics that one log line names
 _VERSION_SHIFT: Final = 20  # bits for the changes of topics in one run of the process
 
 _BudgetT = TypeVar("_BudgetT", bound=Budget)
+_HookT = TypeVar("_HookT")
 
 _log = structlog.get_logger()
+
+
+class Process(NamedTuple):
+    """What lives as long as the broker's process."""
+
+    app: ServiceApp
+    settings: BrokerSettings
+    clock: Clock
+    store_host: Host
+    urls: dict[str, str]
+    senders: SendBudget
+    consumers: ConsumeBudget
 
 
 @asynccontextmanager
 async def wired(app: ServiceApp, *, settings: BrokerSettings, clock: Clock) -> AsyncIterator[None]:
     """Run the broker for the block, and let *app* answer requests by its parts."""
     addresses = app.addresses or [("127.0.0.1", settings.port)]  # called in process
-    store_host, urls = store_host_of(settings, addresses), urls_of(settings, addresses)
-    parts, readiness = app.parts, app.readiness
+    process = Process(
+        app,
+        settings,
+        clock,
+        store_host_of(settings, addresses),
+        urls_of(settings, addresses),
+        _budget(SendBudget, settings, "bytes_in_flight_max", largest=JSON_BODY_SIZE_MAX),
+        _budget(ConsumeBudget, settings, "consume_bytes_in_flight_max", largest=PULL_SIZE_MAX),
+    )
+    readiness = app.readiness
     async with AsyncExitStack() as stack:
-        store = parts.add(await open_store(settings, store_host, clock))
+        store = await open_store(settings, process.store_host, clock)
         stack.push_async_callback(store.close)
-        registration = _registration(
-            settings, store, store_host, urls, clock, gate=NameGate(readiness)
-        )
-        _compose(parts, settings, store, store_host, registration, clock=clock)
-        app.open_routes()
-        scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None
-        lags = parts[GroupLags]
-        for metrics in BROKER_METRICS:
-            stack.enter_context(app.telling(parts.make(metrics)))
-        if scrub is not None:
-            stack.enter_context(app.telling(ScrubMetrics(scrub)))
-        app.metrics_hooks.append(lags.measure)
-        stack.callback(app.metrics_hooks.remove, lags.measure)
-        app.files_needed = lambda: FILES_NEEDED + store.unopened_files_max
-        readiness.incapacities += [
-            parts[SendBudget].exhaustion,
-            parts[ConsumeBudget].exhaustion,
-            store.incapacity,
-        ]
-        app.stop_hooks += [
-            parts[HeldRequests].close,
-            parts[GroupWork].watchers.release_all,
-            registration.begin_stop,
-        ]
-        _log.info(
-            "broker open",
-            broker=settings.name,
-            url=urls["default"],
-            store=str(settings.store_dir),
-            flush_mode=settings.flush_mode.value,
-            log_min_offset=store.log_min_offset,
-            log_max_offset=store.log_max_offset,
-            topics=len(store.state.topics),
-        )
-        timers, carrier = parts[Timers], parts[TransactionCarrier]
-        await carrier.carry_imported()
-
-        async def carry_forward(log_offset: int) -> None:
-            """Store waiting messages from before *log_offset* again, before they are deleted."""
-            await timers.carry_forward(log_offset)
-            await carrier.carry_forward(log_offset)
-
+        registration = _registration(process, store, gate=NameGate(readiness))
+        app.stop_hooks.append(registration.begin_stop)
+        await stack.enter_async_context(working(process, store, registration))
         # A starting broker informs the name servers last, a stopping one first.
-        for loop in (
-            Upkeep(
-                store, _retention(settings), carry_forward=carry_forward, lags=lags, scrub=scrub
-            ),
-            TimerLoop(store, timers, clock),
-            session_loop(parts[Members]),
-            registration,
-        ):
-            loop.start()
-            stack.push_async_callback(loop.stop)
+        registration.start()
+        stack.push_async_callback(registration.stop)
         stack.callback(app.begin_stop)
         # Before a send is accepted whose message no consumer would see.
         await registration.first_outcomes()
@@ -142,24 +120,79 @@ async def wired(app: ServiceApp, *, settings: BrokerSettings, clock: Clock) -> A
         yield
 
 
-def _compose(
-    parts: Parts,
-    settings: BrokerSettings,
-    store: MessageStore,
-    store_host: Host,
-    registration: Registration,
-    *,
-    clock: Clock,
+@asynccontextmanager
+async def working(
+    process: Process, store: MessageStore, registration: Registration
+) -> AsyncIterator[None]:
+    """Let the application answer requests by parts that work with *store*, and run their loops."""
+    app, settings, clock = process.app, process.settings, process.clock
+    parts, readiness = Parts(), app.readiness
+    compose(parts, process, store, registration)
+    app.parts = parts
+    app.open_routes()
+    scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None
+    lags, timers, carrier = parts[GroupLags], parts[Timers], parts[TransactionCarrier]
+
+    async def carry_forward(log_offset: int) -> None:
+        """Store waiting messages from before *log_offset* again, before they are deleted."""
+        await timers.carry_forward(log_offset)
+        await carrier.carry_forward(log_offset)
+
+    async with AsyncExitStack() as stack:
+        for metrics in BROKER_METRICS:
+            stack.enter_context(app.telling(parts.make(metrics)))
+        if scrub is not None:
+            stack.enter_context(app.telling(ScrubMetrics(scrub)))
+        app.files_needed = lambda: FILES_NEEDED + store.unopened_files_max
+        stack.enter_context(_added(app.metrics_hooks, [lags.measure]))
+        exhaustions = [process.senders.exhaustion, process.consumers.exhaustion]
+        stack.enter_context(_added(readiness.incapacities, [*exhaustions, store.incapacity]))
+        held, work = parts[HeldRequests], parts[GroupWork]
+        stack.enter_context(_added(app.stop_hooks, [held.close, work.watchers.release_all]))
+        _log.info(
+            "broker open",
+            broker=settings.name,
+            url=process.urls["default"],
+            store=str(settings.store_dir),
+            flush_mode=settings.flush_mode.value,
+            log_min_offset=store.log_min_offset,
+            log_max_offset=store.log_max_offset,
+            topics=len(store.state.topics),
+        )
+        await carrier.carry_imported()
+        for loop in (
+            Upkeep(
+                store, _retention(settings), carry_forward=carry_forward, lags=lags, scrub=scrub
+            ),
+            TimerLoop(store, timers, clock),
+            session_loop(parts[Members]),
+        ):
+            loop.start()
+            stack.push_async_callback(loop.stop)
+        yield
+
+
+@contextmanager
+def _added(hooks: list[_HookT], added: Sequence[_HookT]) -> Iterator[None]:
+    """Add functions to a list for the block."""
+    hooks += added
+    try:
+        yield
+    finally:
+        # A stopping service has let go of some by itself.
+        hooks[:] = [hook for hook in hooks if hook not in added]
+
+
+def compose(
+    parts: Parts, process: Process, store: MessageStore, registration: Registration
 ) -> None:
     """Make all parts that answer requests, and add them to *parts*."""
+    settings, clock, store_host = process.settings, process.clock, process.store_host
+    parts.add(store)
+
     # Requests in progress, and requests that wait.
     parts.add(settings, BrokerSettings)
-    senders = parts.add(
-        _budget(SendBudget, settings, "bytes_in_flight_max", largest=JSON_BODY_SIZE_MAX)
-    )
-    consumers = parts.add(
-        _budget(ConsumeBudget, settings, "consume_bytes_in_flight_max", largest=PULL_SIZE_MAX)
-    )
+    senders, consumers = parts.add(process.senders), parts.add(process.consumers)
     held = parts.add(
         HeldRequests(settings.held_requests_max, clock, lambda position: examine(store, position))
     )
@@ -296,16 +329,8 @@ def _retention(settings: BrokerSettings) -> RetentionRules:
     )
 
 
-def _registration(
-    settings: BrokerSettings,
-    store: MessageStore,
-    store_host: Host,
-    urls: dict[str, str],
-    clock: Clock,
-    *,
-    gate: NameGate,
-) -> Registration:
-    state = store.state
+def _registration(process: Process, store: MessageStore, *, gate: NameGate) -> Registration:
+    settings, clock, state = process.settings, process.clock, store.state
     users_topics = [topic for topic in state.topics.values() if not topic.is_system]
     if too_wide := [topic.name for topic in users_topics if not topic.is_routable]:
         _log.warning(
@@ -320,8 +345,8 @@ def _registration(
             cluster=settings.cluster,
             broker_name=settings.name,
             broker_id=settings.id,
-            urls=urls,
-            store_host=host_text(store_host),
+            urls=process.urls,
+            store_host=host_text(process.store_host),
             heartbeat_seconds=settings.heartbeat_seconds,
             registration_seconds=settings.registration_seconds,
             expiry_seconds=settings.expiry_seconds,
