@@ -428,13 +428,14 @@ class Writer:
         move(accepted, Act.WRITE)
         assert accepted[-1].end_offset == self._log.written_offset, "more is written than accepted"
         self._before_write.clear()
+        self._written.extend(accepted)
         if self._is_sync:
-            self._written.extend(accepted)
             self._begin_flush()
         if self.on_written is not None:  # first: replicas write it at the same time
             self.on_written(self._log.written_offset)
         if not self._is_sync:
-            self._keep(accepted, Act.NO_FLUSH)
+            written, self._written = self._written, []
+            self._keep(written, Act.NO_FLUSH)
 
     def confirm(self, log_offset: int) -> None:
         """Publish the durable batches before *log_offset*, in the log's order.
