@@ -18,11 +18,12 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 LINT := tests/contract/lint
 
-.PHONY: help up demo test check lint types unit docs floors bench interop clients lint-openapi
+.PHONY: help up demo test chaos check lint types unit docs floors bench interop clients lint-openapi
 
 help:
 	@echo "make demo     real data through a local cluster and back; ends by itself"
 	@echo "make test     every test"
+	@echo "make chaos    clusters while everything fails; ARGS='--minutes 60 --seed 7', or --help"
 	@echo "make up       a local cluster until Ctrl-C; options by ARGS='--brokers 2 --data DIR'"
 	@echo "make check    format, lint, types, imports, unit tests: before each commit"
 	@echo "make docs     the documentation as a site, which opens without a network: build/site"
@@ -48,6 +49,9 @@ demo: $(VENV)/.synced
 
 test: $(VENV)/.synced
 	$(PYTEST) -n $(WORKERS) $(ARGS)
+
+chaos: $(VENV)/.synced
+	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
 
 # mypy computes for a minute on one processor, so it runs beside the others.
 check: $(VENV)/.synced

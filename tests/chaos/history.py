@@ -193,6 +193,13 @@ class Recorder:
         self.events.append(event)
         self._file.write(event.to_line() + "\n")
 
+    def record_at(self, begun_at: float, process: str, op: str, asked: Value, told: Value) -> None:
+        """Add a request that was begun at some time and is done now."""
+        for kind, at, value in (("invoke", begun_at, asked), ("ok", self.now(), told)):
+            event = Event(kind, process, at, op, value)  # type: ignore[arg-type]
+            self.events.append(event)
+            self._file.write(event.to_line() + "\n")
+
     def note(self, op: str, value: Value) -> None:
         """Add a note: an event that is no client's request."""
         self.record("info", f"note:{op}", op, value)

@@ -431,6 +431,21 @@ NEAR_MISSES: Final[dict[str, Sequence[tuple[str, Steps]]]] = {
             [lock("c1", 0, 1), heartbeat("c1", 4.9, until=30), lock("c2", 5.5, 2)],
         ),
         (
+            "a commit was refused",
+            [
+                lock("c1", 0, 1),
+                op(
+                    "commit",
+                    {"group": GROUP, "queue": QUEUE, "offset": 1, "token": 1},
+                    {"code": "stale-lock"},
+                    at=1,
+                    by="c1",
+                    outcome="fail",
+                ),
+                lock("c2", 2, 2),
+            ],
+        ),
+        (
             "lost, and told so",
             [lock("c1", 0, 1), heartbeat("c1", 1, lost=[QUEUE]), lock("c2", 2, 2)],
         ),
@@ -462,6 +477,10 @@ NEAR_MISSES: Final[dict[str, Sequence[tuple[str, Steps]]]] = {
         ),
     ],
     "epochs": [
+        (
+            "an arbiter that was restored",
+            [row(1, 3, 0), note("arbiter-restored", 0.5), row(1, 2, 1)],
+        ),
         ("a wiped disk", [status(1, 3, "standby", 0), status(1, 1, "standby", 1, uid="other")]),
     ],
     "liveness": [

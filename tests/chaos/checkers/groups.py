@@ -20,6 +20,7 @@ def epochs(history: History) -> Iterator[Anomaly]:
 
     ``status`` is a replica's own answer, ``row`` the arbiter's.
     """
+    restored = [note.at for note in history.noted("arbiter-restored")]
     masters: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
     latest: dict[tuple[str, str], tuple[int, float]] = {}
     for one in sorted(history.named("status", "row"), key=lambda one: one.ended_at):
@@ -34,7 +35,8 @@ def epochs(history: History) -> Iterator[Anomaly]:
             if one.told["role"] == "master":
                 masters[group, epoch].add(one.asked["replica"])
         before, at = latest.get((group, who), (0, 0.0))
-        if epoch < before and one.begun_at > at:
+        forgot = one.op == "row" and any(at < when < one.ended_at for when in restored)
+        if epoch < before and one.begun_at > at and not forgot:
             text = f"{who} of {group} went from epoch {before} to {epoch}"
             yield Anomaly("epochs", text, one.ended_at)
         latest[group, who] = epoch, one.ended_at

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import combinations
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from chaos.checkers.facts import Anomaly, Place, Queue, queue_of
 from chaos.history import History, Operation
+
+_NOT_HELD: Final = ("stale-lock", "member-not-found", "group-not-found", "client-id-in-use")
 
 
 class Interval(NamedTuple):
@@ -37,7 +39,12 @@ class _Beliefs:
         group = one.asked["group"]
         if one.op == "unlock":
             self._end((group, queue_of(one.asked["queue"])), one.begun_at)
+        elif one.op == "commit":
+            if one.told.get("code") in _NOT_HELD:
+                self._end((group, queue_of(one.asked["queue"])), one.ended_at)
         elif one.is_ok and one.op == "lock":
+            if "token" not in one.told:
+                return  # another owner has it
             key = group, queue_of(one.asked["queue"])
             self._end(key, one.ended_at)
             until = one.begun_at + float(one.asked["session_seconds"])
@@ -68,11 +75,11 @@ def intervals(history: History) -> dict[tuple[str, Queue], list[Interval]]:
     """Return for each group and queue the times in which somebody believed to hold it.
 
     The belief begins with the answer to a lock. It ends when its owner asks to release it, when a
-    heartbeat says that it is lost, or when the session is over since the last heartbeat or lock
-    that was answered was *sent*.
+    heartbeat says that it is lost, or when a commit is refused because it is. It also ends when the
+    session is over, counted from when the last heartbeat or lock that was answered was *sent*.
     """
     beliefs: dict[str, _Beliefs] = {}
-    steps = history.named("lock", "heartbeat", "unlock")
+    steps = history.named("lock", "heartbeat", "unlock", "commit")
     for one in sorted(steps, key=lambda one: one.ended_at):
         beliefs.setdefault(one.process, _Beliefs(one.process)).take(one)
     held: defaultdict[tuple[str, Queue], list[Interval]] = defaultdict(list)
@@ -113,7 +120,7 @@ def stale_tokens(history: History) -> Iterator[Anomaly]:
     """
     grants: defaultdict[tuple[str, Queue], list[Operation]] = defaultdict(list)
     for lock in history.named("lock"):
-        if lock.is_ok:
+        if lock.is_ok and "token" in lock.told:
             grants[lock.asked["group"], queue_of(lock.asked["queue"])].append(lock)
     for (group, queue), found in grants.items():
         for earlier in found:
