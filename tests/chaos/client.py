@@ -47,7 +47,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a client knows after its request."""
+    """The knowledge of a client after its request."""
 
     outcome: Outcome
     told: Mapping[str, Any]
@@ -60,7 +60,7 @@ class Answer(NamedTuple):
 
 @dataclass
 class World:
-    """What all clients of a run share.
+    """The things that all clients of a run share.
 
     Attributes:
         masters: For each group, the URL to which requests go first.

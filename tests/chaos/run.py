@@ -32,7 +32,7 @@ STANDARD: Final = Shape()
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does.
+    """The course of a run.
 
     Attributes:
         seed: Of all its choices.
