@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-DOCUMENTS: Final = ("broker", "namesrv", "query", "txn-checker")
+DOCUMENTS: Final = ("broker", "controller", "namesrv", "query", "txn-checker")
 _OAPI_CODEGEN: Final = "github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2"
 # The newest, and one from a year earlier, whose Java has other faults.
 _OPENAPI_GENERATORS: Final = ("7.25.0", "7.14.0")
@@ -21,7 +21,7 @@ _OPENAPI_GENERATORS: Final = ("7.25.0", "7.14.0")
 class Client:
     """A generated client: its generator, and how to build and run it.
 
-    Commands run in a copy of the folder, whose ``documents/`` holds the four documents.
+    Commands run in a copy of the folder, whose ``documents/`` holds the documents.
     """
 
     name: str

@@ -10,6 +10,8 @@ import pytest
 from eruca_broker.app import create_app as create_broker
 from eruca_broker.settings import BrokerSettings
 from eruca_chassis.app import ServiceApp
+from eruca_controller.app import create_app as create_controller
+from eruca_controller.settings import ControllerSettings
 from eruca_namesrv.app import create_app as create_namesrv
 from eruca_namesrv.settings import NamesrvSettings
 from eruca_query.app import create_app as create_query
@@ -24,6 +26,7 @@ CREATE: dict[str, Callable[[], ServiceApp]] = {
     "BROKER": lambda: create_broker(BrokerSettings.load()),
     "TXN_CHECKER": lambda: create_txn_checker(TxnCheckerSettings.load()),
     "QUERY": lambda: create_query(QuerySettings.load()),
+    "CONTROLLER": lambda: create_controller(ControllerSettings.load()),
 }
 ADVERTISED = {
     "BROKER": "http://mq-a.example:10911;inside=http://inside-a:10911",

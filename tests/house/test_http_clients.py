@@ -29,8 +29,11 @@ NOWHERE = (
     *("httpx.delete", "httpx.request", "httpx.stream", "urllib.request.urlopen"),
     *("aiohttp.ClientSession", "requests.get", "requests.post", "requests.Session"),
 )
-# A webhook is somebody else's server. Everything else that asks is to say who it is.
-WITHOUT_CREDENTIALS = {"services/txn-checker/src/eruca_txn_checker/checking/webhook_call.py"}
+# A webhook and an etcd are somebody else's servers. Everything else that asks is to say who it is.
+WITHOUT_CREDENTIALS = {
+    "services/controller/src/eruca_controller/wiring.py",
+    "services/txn-checker/src/eruca_txn_checker/checking/webhook_call.py",
+}
 
 
 class Made(NamedTuple):

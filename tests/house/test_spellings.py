@@ -17,6 +17,7 @@ import typer
 import eruca
 from eruca.cli.app import app
 from eruca_broker.settings import BrokerSettings
+from eruca_controller.settings import ControllerSettings
 from eruca_namesrv.settings import NamesrvSettings
 from eruca_query.settings import QuerySettings
 from eruca_txn_checker.settings import TxnCheckerSettings
@@ -24,8 +25,8 @@ from support.documents import ROOT
 from support.openapi_documents import kept_document
 
 PUBLIC: Final[list[str]] = vars(eruca)["__all__"]
-SERVICES = ("broker", "namesrv", "query", "txn-checker")
-SETTINGS = (BrokerSettings, NamesrvSettings, QuerySettings, TxnCheckerSettings)
+SERVICES = ("broker", "controller", "namesrv", "query", "txn-checker")
+SETTINGS = (BrokerSettings, ControllerSettings, NamesrvSettings, QuerySettings, TxnCheckerSettings)
 PLACES = ("SDK", "Command line", "HTTP", "Settings")
 HEADINGS = ["Notion", *PLACES, "Replaced"]
 NOT_A_LIMIT = {"max_offset"}  # RocketMQ's name for the end of a queue or a log

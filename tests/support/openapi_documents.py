@@ -13,6 +13,8 @@ from typing import Any, Final
 from eruca_broker.app import create_app as create_broker
 from eruca_broker.settings import BrokerSettings
 from eruca_chassis.app import ServiceApp
+from eruca_controller.app import create_app as create_controller
+from eruca_controller.settings import ControllerSettings
 from eruca_namesrv.app import create_app as create_namesrv
 from eruca_namesrv.settings import NamesrvSettings
 from eruca_query.app import create_app as create_query
@@ -23,6 +25,7 @@ from eruca_txn_checker.settings import TxnCheckerSettings
 DIRECTORY: Final = Path(__file__).parents[1] / "contract" / "openapi"
 SERVICES: Final[dict[str, Callable[[], ServiceApp]]] = {
     "broker": lambda: create_broker(BrokerSettings()),
+    "controller": lambda: create_controller(ControllerSettings()),
     "namesrv": lambda: create_namesrv(NamesrvSettings()),
     "query": lambda: create_query(QuerySettings()),
     "txn-checker": lambda: create_txn_checker(TxnCheckerSettings()),

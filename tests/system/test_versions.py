@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, tuple[str | Path, ...]]] = {
     "eruca-spark": (BIN / "eruca-spark",),
     "python -m eruca": (*MODULE, "eruca"),
     "python -m eruca_broker": (*MODULE, "eruca_broker"),
+    "python -m eruca_controller": (*MODULE, "eruca_controller"),
     "python -m eruca_deploy.local": (*MODULE, "eruca_deploy.local"),
     "python -m eruca_namesrv": (*MODULE, "eruca_namesrv"),
     "python -m eruca_postgres": (*MODULE, "eruca_postgres"),
@@ -30,7 +31,8 @@ COMMANDS: Final[dict[str, tuple[str | Path, ...]]] = {
 }
 NAMES = {"python -m eruca_deploy.local": "eruca-local"}
 INVALID_SETTINGS = {
-    f"ERUCA_{service}_PORT": "none" for service in ("BROKER", "NAMESRV", "QUERY", "TXN_CHECKER")
+    f"ERUCA_{service}_PORT": "none"
+    for service in ("BROKER", "CONTROLLER", "NAMESRV", "QUERY", "TXN_CHECKER")
 }
 
 

@@ -1,4 +1,4 @@
-"""JSON models of ``GET /v1/status``: brokers and name servers."""
+"""JSON models of ``GET /v1/status``: brokers, name servers and controllers."""
 
 from __future__ import annotations
 
@@ -81,5 +81,16 @@ class NamesrvStatus(Answer):
     )
     brokers: int
     topics: int
+    held_requests: int
+    held_requests_max: int
+
+
+class ControllerStatus(Answer):
+    """Identity and health of a controller."""
+
+    version: str
+    started_at: Instant
+    store: Literal["postgres", "etcd", "file"] = Field(description="store of the broker groups")
+    changes: int = Field(description="changes made through this controller since its start")
     held_requests: int
     held_requests_max: int

@@ -38,7 +38,8 @@ from eruca_postgres.database import Database
 from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.gate import DatabaseGate
 from eruca_postgres.positions import read_positions
-from eruca_postgres.settings import ProjectionSettings, sqlalchemy_url
+from eruca_postgres.server import server_of
+from eruca_postgres.settings import ProjectionSettings
 
 CLAIM_STEPS: Final = 4  # renewals within the time of a claim
 
@@ -194,7 +195,7 @@ async def instance_of(
 ) -> AsyncIterator[Instance]:
     """Open an instance with its server, if it is embedded, its database and its client."""
     async with AsyncExitStack() as stack:
-        postgres = await stack.enter_async_context(_server_of(settings))
+        postgres = await stack.enter_async_context(server_of(settings))
         database = Database(
             postgres[0], kind.schema, connections_max=settings.database_connections_max
         )
@@ -207,23 +208,3 @@ async def instance_of(
             )
         )
         yield Instance(settings, kind, clock, database=database, client=client, postgres=postgres)
-
-
-@asynccontextmanager
-async def _server_of(
-    settings: ProjectionSettings,
-) -> AsyncIterator[tuple[str, EmbeddedServer | None]]:
-    """Yield the database's URL, and the server if it is embedded; that one stops with us.
-
-    The server is the configured one, or an embedded one.
-    """
-    if settings.database_url is not None:
-        yield settings.database_url, None
-        return
-    server = EmbeddedServer(settings.postgres_dir.absolute())
-    await asyncio.to_thread(server.start)
-    try:
-        _log.info("embedded PostgreSQL started", directory=str(settings.postgres_dir))
-        yield sqlalchemy_url(server.url), server
-    finally:
-        await asyncio.to_thread(server.stop)

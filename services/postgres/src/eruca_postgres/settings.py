@@ -1,4 +1,4 @@
-"""Settings of all services with a SQL projection: database, name servers, own address.
+"""Settings of all services with a PostgreSQL; for a SQL projection also name servers and address.
 
 ``DATABASE_URL`` names the database; without it an embedded server is started.
 """
@@ -43,7 +43,30 @@ def _checked_name_servers(text: str) -> str:
     return text
 
 
-class ProjectionSettings(ServiceSettings):
+class DatabaseSettings(ServiceSettings):
+    """The settings of a service with a PostgreSQL, its own or another."""
+
+    database_url: str | None = Field(
+        default=None,
+        validation_alias="DATABASE_URL",
+        repr=False,  # it may contain a password
+        description="PostgreSQL, postgresql://USER:PASSWORD@HOST/DATABASE; unset: an embedded "
+        "server is started in postgres_dir",
+    )
+    postgres_dir: Path = Field(
+        default=Path("postgres"), description="data of the embedded PostgreSQL"
+    )
+    database_connections_max: int = Field(
+        default=8, ge=2, le=200, description="connections to PostgreSQL"
+    )
+
+    @field_validator("database_url")
+    @classmethod
+    def _checked_url(cls, url: str | None) -> str | None:
+        return sqlalchemy_url(url) if url else None  # an empty variable counts as unset
+
+
+class ProjectionSettings(DatabaseSettings):
     """The settings of a service with a SQL projection."""
 
     advertised_url: Annotated[str, AfterValidator(_checked_without_slash)] | None = Field(
@@ -58,19 +81,6 @@ class ProjectionSettings(ServiceSettings):
     network: str = Field(
         default=NETWORK_DEFAULT, min_length=1, description="network whose broker URLs to use"
     )
-    database_url: str | None = Field(
-        default=None,
-        validation_alias="DATABASE_URL",
-        repr=False,  # it may contain a password
-        description="PostgreSQL, postgresql://USER:PASSWORD@HOST/DATABASE; unset: an embedded "
-        "server is started in postgres_dir",
-    )
-    postgres_dir: Path = Field(
-        default=Path("postgres"), description="data of the embedded PostgreSQL"
-    )
-    database_connections_max: int = Field(
-        default=8, ge=2, le=200, description="connections to PostgreSQL"
-    )
     claim_seconds: float = Field(
         default=10,
         ge=1,
@@ -81,11 +91,6 @@ class ProjectionSettings(ServiceSettings):
     def announced_urls(self) -> Collection[str]:
         """Return the URL that clients get for the service, if it is set."""
         return () if self.advertised_url is None else (self.advertised_url,)
-
-    @field_validator("database_url")
-    @classmethod
-    def _checked_url(cls, url: str | None) -> str | None:
-        return sqlalchemy_url(url) if url else None  # an empty variable counts as unset
 
 
 def sqlalchemy_url(url: str) -> str:

@@ -45,6 +45,7 @@ The tree::
     │       ├── RecordNotFoundError       record-not-found
     │       ├── MessageNotFoundError      message-not-found
     │       ├── BrokerNotFoundError       broker-not-found
+    │       ├── BrokerGroupNotFoundError  broker-group-not-found
     │       └── KeyNotFoundError          key-not-found
     ├── RefusedError              understood, and not allowed in this state              4xx
     │   ├── PermissionDeniedError     403 permission-denied
@@ -77,6 +78,7 @@ The tree::
     │   ├── NoLiveBrokerError         503 no-live-broker
     │   ├── DiskFullError             503 disk-full
     │   ├── DatabaseUnavailableError  503 database-unavailable
+    │   ├── ArbiterUnavailableError   503 arbiter-unavailable
     │   ├── BrokerUnreachableError    503 broker-unreachable
     │   ├── SearchIncompleteError     503 search-incomplete
     │   ├── StoreFailedError          503 store-failed
@@ -126,6 +128,7 @@ from eruca.contract.errors.client import (
     TransportError,
 )
 from eruca.contract.errors.not_found import (
+    BrokerGroupNotFoundError,
     BrokerNotFoundError,
     CheckNotFoundError,
     DeadLetterNotFoundError,
@@ -187,6 +190,7 @@ from eruca.contract.errors.requests import (
     ValidationError,
 )
 from eruca.contract.errors.service import (
+    ArbiterUnavailableError,
     BrokerUnreachableError,
     DatabaseUnavailableError,
     DiskFullError,
@@ -209,6 +213,8 @@ __all__ = [
     "PROBLEM_MEDIA_TYPE",
     "AlreadyDecidedError",
     "AlreadyDeliveredError",
+    "ArbiterUnavailableError",
+    "BrokerGroupNotFoundError",
     "BrokerNotFoundError",
     "BrokerUnreachableError",
     "CheckNotFoundError",

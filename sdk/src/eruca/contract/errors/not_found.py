@@ -144,3 +144,11 @@ class KeyNotFoundError(NotFoundError):
     code = "key-not-found"
     title = "The key does not exist"
     default_fix = "list the keys: GET /v1/kv/NAMESPACE"
+
+
+class BrokerGroupNotFoundError(NotFoundError):
+    """The arbiter has no row of this broker name."""
+
+    code = "broker-group-not-found"
+    title = "The broker group does not exist"
+    default_fix = "create it with If-None-Match: *; or list the groups: GET /v1/broker-groups"

@@ -82,6 +82,14 @@ class DatabaseUnavailableError(UnavailableError):
     default_fix = "start it, or set DATABASE_URL to a running one; the service then resumes"
 
 
+class ArbiterUnavailableError(UnavailableError):
+    """The controller's store is unreachable. A change may have been made: repeat it unchanged."""
+
+    code = "arbiter-unavailable"
+    title = "The store of the broker groups is unreachable"
+    default_fix = "wait a moment, then repeat the request unchanged; or use another controller"
+
+
 class BrokerUnreachableError(UnavailableError):
     """The service cannot reach a broker that it needs; the detail names it."""
 

@@ -1,0 +1,1 @@
+"""HTTP routes, one module per resource: parse the request, make one call, render the answer."""

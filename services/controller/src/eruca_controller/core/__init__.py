@@ -1,0 +1,1 @@
+"""Pure decisions about rows: which change a row allows, and which version it then has."""

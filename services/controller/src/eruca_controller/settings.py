@@ -1,0 +1,64 @@
+"""The controller's settings, from ``ERUCA_CONTROLLER_*`` and ``DATABASE_URL``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic_settings import SettingsConfigDict
+
+from eruca_chassis.settings import checked_urls, split_urls
+from eruca_postgres.settings import DatabaseSettings
+
+StoreKind = Literal["postgres", "etcd", "file"]
+
+
+class ControllerSettings(DatabaseSettings):
+    """The settings of a controller."""
+
+    model_config = SettingsConfigDict(env_prefix="ERUCA_CONTROLLER_")
+    shared_variables: ClassVar[frozenset[str]] = frozenset({"ERUCA_CONTROLLER_URLS"})  # clients
+
+    port: int = Field(
+        default=9878, ge=0, le=65_535, description="port to listen on; 0: any free one"
+    )
+    store: StoreKind = Field(
+        default="postgres",
+        description="store of the broker groups. postgres: by DATABASE_URL, or embedded; etcd: by "
+        "etcd_urls; file: by file, for controllers on one machine",
+    )
+    etcd_urls: Annotated[str, AfterValidator(checked_urls)] = Field(
+        default="",
+        validate_default=True,
+        description="URLs of etcd's members, such as http://127.0.0.1:2379, separated by ';'",
+    )
+    etcd_prefix: str = Field(
+        default="/eruca/",
+        max_length=255,
+        pattern=r"^[!-~]*/$",
+        description="beginning of all keys in etcd; it ends with a slash",
+    )
+    file: Path = Field(
+        default=Path("controller") / "broker-groups.json",
+        description="file of the broker groups; its history and its lock lie beside it",
+    )
+    groups_max: int = Field(
+        default=10_000, ge=1, description="names that have a row, removed groups included"
+    )
+    history_count_max: int = Field(
+        default=1_000, ge=10, le=1_000_000, description="changes kept for each broker group"
+    )
+    held_requests_max: int = Field(
+        default=5_000, ge=0, description="requests held until a broker group changes"
+    )
+
+    @field_validator("etcd_urls")
+    @classmethod
+    def _named_if_needed(cls, urls: str, info: ValidationInfo) -> str:
+        if info.data.get("store") == "etcd" and not split_urls(urls):
+            raise ValueError(
+                "contains no URL, and ERUCA_CONTROLLER_STORE is etcd; expected one such as "
+                "http://127.0.0.1:2379"
+            )
+        return urls
