@@ -11,6 +11,7 @@ from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.config.rocketmq_json import UnreadableConfigError
 from eruca_broker.store.files.directory_lock import StoreLockedError
 from eruca_broker.store.files.refusals import is_scarcity
+from eruca_broker.store.identity import WrongReplicaError
 from eruca_broker.store.log.commit_log import CorruptLogError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import StoreSettings
@@ -40,7 +41,13 @@ async def open_store(settings: BrokerSettings, store_host: Host, clock: Clock) -
     )
     try:
         return await MessageStore.open(settings.store_dir, store_settings, clock)
-    except (StoreLockedError, CorruptLogError, UnreadableConfigError, UnavailableError) as error:
+    except (
+        StoreLockedError,
+        WrongReplicaError,
+        CorruptLogError,
+        UnreadableConfigError,
+        UnavailableError,
+    ) as error:
         raise StartError(str(error)) from error
     except OSError as error:
         # Never suggest another directory: there the broker would start empty.

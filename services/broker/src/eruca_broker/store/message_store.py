@@ -19,7 +19,7 @@ Directory, as RocketMQ lays it out::
 
 ``consumequeue.deleted`` exists while files of deleted topics wait to be freed.
 ``abort`` exists while the store is open: if the next start finds it, the last process did not close
-the store.
+the store. A store of a broker group has ``config/replica.json``, its identity (store/identity.py).
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from eruca_broker.core.batches.batch import Batch, batch_of_records
 from eruca_broker.core.log.copied_run import RefusedRunError, prove_run
 from eruca_broker.core.records.scheduled import delivery_time
 from eruca_broker.core.replication.epochs import EpochTable
+from eruca_broker.core.replication.identity import Identity
 from eruca_broker.core.state.events import (
     EVENTS_QUEUE_ID,
     EpochBegan,
@@ -71,6 +72,14 @@ from eruca_broker.store.config.projection_digests import write_digests
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.files.directory_lock import lock_directory
 from eruca_broker.store.files.refusals import is_scarcity, refusal_of, renewed
+from eruca_broker.store.identity import (
+    ABORT_NAME,
+    current_identity,
+    doubt_mark,
+    mark_as_open,
+    read_mark,
+    settle_identity,
+)
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.index_follower import IndexFollower
 from eruca_broker.store.log.appended import Appended, Done, GroupDone
@@ -89,13 +98,12 @@ from eruca_broker.store.settings import StoreSettings
 from eruca_broker.store.state.state_snapshots import StateSnapshots
 from eruca_broker.store.writer import Writer
 from eruca_chassis.clock import Clock
-from eruca_chassis.directories import FILE_MODE, make_directory, sync_directory, tighten
+from eruca_chassis.directories import make_directory, tighten
 from eruca_chassis.file_lock import FileLock
 from eruca_chassis.finishing import finished, finished_in_thread
 
 logger = structlog.get_logger(__name__)
 
-ABORT_NAME: Final = "abort"
 LOG_ID_SIZE: Final = 8  # random bytes: two logs of one broker name never share an id
 _OPENED_COUNT: Final = 100  # queues that are opened at a time after a crash: some ms
 
@@ -125,6 +133,8 @@ class MessageStore:
     ) -> None:
         self.directory = directory
         self.settings = settings
+        # Read here, since recovery may have had to give up durable records.
+        self.identity: Identity | None = current_identity(directory)
         self.state: BrokerState = recovered.state
         self.timers: PendingTimers = recovered.timers
         self.on_arrival: Arrivals = lambda _: None
@@ -185,18 +195,23 @@ class MessageStore:
 
         Raises:
             StoreLockedError: Another process has it open.
+            WrongReplicaError: It belongs to another replica; nothing has been changed.
             CorruptLogError: Durable records are damaged; nothing has been changed.
             UnavailableError: The disk has no room for the state, with which a log begins.
             OSError: The disk refuses.
         """
         lock = _lock(directory, settings)
         try:
-            stopped_cleanly = not (directory / ABORT_NAME).exists()
-            is_marked = _mark_as_open(directory)
+            mark = read_mark(directory)
+            # Before the mark, by which a later start would take the kernel to be the same.
+            settle_identity(directory, settings.replica_id, settings.flush_mode, mark)
+            is_marked = mark_as_open(directory, settings.flush_mode)
+            if not is_marked and settings.replica_id is not None:
+                raise OSError(errno.ENOSPC, "no room to mark the store as open")
             # In a thread, so that health checks are answered while a long log is walked. If this is
             # cancelled, await the thread: the lock must be held while it repairs the files.
             recovered = await finished_in_thread(
-                partial(recover, directory, settings, stopped_cleanly=stopped_cleanly)
+                partial(recover, directory, settings, stopped_cleanly=mark is None)
             )
         except BaseException:
             lock.release()
@@ -655,7 +670,12 @@ class MessageStore:
 
     async def flush(self) -> None:
         """Make everything written durable; raises StoreFailedError."""
-        await self._writer.flush()
+        try:
+            await self._writer.flush()
+        except StoreFailedError:
+            with suppress(OSError):  # the disk has failed; the caller raises the error that counts
+                doubt_mark(self.directory, self.settings.flush_mode)
+            raise
 
     async def checkpoint(self) -> None:
         """Flush log and projections, then record the flushed offsets.
@@ -667,15 +687,15 @@ class MessageStore:
         """
         delayed = None if self._needs_snapshot else self._delayed_progress()
         if self._doubted_from is not None or not self._is_marked:
-            await self._writer.flush()
+            await self.flush()
             await self._settle()
         try:
             reach = await self._reach()
         except (OSError, DamagedQueueError):
-            await self._writer.flush()
+            await self.flush()
             await self._note_flushed()
             raise
-        await self._writer.flush()  # asynchronous flushing has the projections ahead of it
+        await self.flush()  # asynchronous flushing has the projections ahead of it
         try:
             await self._checkpoints.write(reach, self._writer.flushed_offset)
             if delayed is not None:  # the ended timers in it are durable now
@@ -794,7 +814,7 @@ class MessageStore:
             OSError: There is still no room.
         """
         if not self._is_marked:
-            self._is_marked = _mark_as_open(self.directory)
+            self._is_marked = mark_as_open(self.directory, self.settings.flush_mode)
             if not self._is_marked:
                 raise OSError(errno.ENOSPC, "no room to mark the store as open")
         if self._doubted_from is not None:
@@ -937,15 +957,3 @@ def _lock(directory: Path, settings: StoreSettings) -> FileLock:
     make_directory(directory)  # durably: flushing the log does not flush its parent directory
     tighten(directory, group_access=settings.has_group_access)
     return lock_directory(directory)
-
-
-def _mark_as_open(directory: Path) -> bool:
-    """Mark the store as open; return False if there is no room for that."""
-    try:
-        (directory / ABORT_NAME).touch(FILE_MODE)
-        sync_directory(directory)  # else the mark could be lost in a power failure
-    except OSError as error:
-        if not is_scarcity(error):
-            raise
-        return False
-    return True

@@ -32,4 +32,5 @@ class StoreSettings:
     is_log_warmed: bool = False  # write new segments through once, in advance
     has_group_access: bool = False  # the files' group may read them
     is_replica: bool = False  # append only runs of a master's log, and nothing of its own
+    replica_id: int | None = None  # in its broker group; None: a standalone broker
     is_damage_cut: bool = False  # truncate the log at damaged durable records instead of failing

@@ -50,6 +50,7 @@ from eruca_broker.store.files.checkpoint import (
     write_checkpoint,
 )
 from eruca_broker.store.files.refusals import is_scarcity
+from eruca_broker.store.identity import doubt_identity
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog, CorruptLogError
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
@@ -299,6 +300,7 @@ def _give_up(directory: Path, end: int, flushed: int, *, is_damage_cut: bool) ->
             f"{flushed - end} bytes of acknowledged messages are damaged. Restore the file from a "
             "backup; to accept their loss, start once with ERUCA_BROKER_CUT_DAMAGE=true"
         )
+    doubt_identity(directory)
     handover.forget(directory)
 
 
