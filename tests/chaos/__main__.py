@@ -89,12 +89,27 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--min-in-sync", type=int, default=2)
     parser.add_argument("--flush-mode", choices=("async", "sync"), default="async")
     parser.add_argument("--load", type=int, default=1, help="senders of each kind for each group")
-    parser.add_argument("--nemesis", action="append", choices=sorted(NEMESES), metavar="NAME")
+    parser.add_argument(
+        "--nemesis",
+        action="append",
+        type=_nemesis,
+        metavar="NAME",
+        help=f"fault to choose from, a+b for two at a time: {', '.join(NEMESES)}",
+    )
     parser.add_argument("--mutation", default="", choices=["", *sorted(MUTATIONS)])
     parser.add_argument("--directory", type=Path, help="for histories, logs and stores")
     parser.add_argument("--keep", action="store_true", help="keep the stores of sound runs, too")
     parser.add_argument("--check", type=Path, metavar="FILE", help="judge a history again")
     return parser.parse_args()
+
+
+def _nemesis(text: str) -> str:
+    unknown = [name for name in text.split("+") if name not in NEMESES]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"unknown nemesis {unknown[0]!r}; valid options: {', '.join(NEMESES)}"
+        )
+    return text
 
 
 if __name__ == "__main__":

@@ -66,6 +66,8 @@ class World:
         masters: For each group, the URL to which requests go first.
         last_ok: By operation and group, when the last one was done.
         is_over: Set when clients shall end.
+        handled: Set when the consumers of the SDK shall end.
+        settled: Set when nobody needs to look at the cluster any more.
     """
 
     cluster: Cluster
@@ -73,6 +75,7 @@ class World:
     random: Random
     masters: dict[str, str] = field(default_factory=dict)
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
+    handled: asyncio.Event = field(default_factory=asyncio.Event)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     last_ok: dict[tuple[str, str], float] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)

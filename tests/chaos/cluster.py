@@ -126,9 +126,7 @@ class Cluster:
             party = self._add(f"controller-{number}", "eruca_controller", next(ports), {})
             party.settings |= {
                 "ERUCA_CONTROLLER_PORT": str(party.port),
-                "ERUCA_CONTROLLER_NAME": party.name,
-                "ERUCA_CONTROLLER_NAMESRV_URLS": "",
-                "ERUCA_CONTROLLER_ARBITER": "file",
+                "ERUCA_CONTROLLER_STORE": "file",
                 "ERUCA_CONTROLLER_FILE": str(self.directory / "arbiter" / "groups.json"),
             }
         (self.directory / "arbiter").mkdir(exist_ok=True)
@@ -232,7 +230,7 @@ class Cluster:
             if answer is None or answer.status != 200:
                 return None
             log = json.loads(answer.body)["log"]
-            span = {"min_offset": log["min_offset"], "confirmed_offset": log["max_offset"]}
+            span = {"min_offset": log["min_offset"], "confirmed": log["max_offset"]}
             return {"epoch": 0, "role": "master", "uid": "", **span}
         answer = await self.ask(party, "GET", "/v1/replication/status")
         return json.loads(answer.body) if answer is not None and answer.status == 200 else None

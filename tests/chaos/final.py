@@ -19,7 +19,7 @@ from typing import Any, Final
 from chaos.checkers.groups import LIVE_WITHIN_SECONDS
 from chaos.client import Client, Request, World
 from chaos.cluster import Party
-from chaos.workloads import consuming, deciding, delivering, sending, topics
+from chaos.workloads import consuming, deciding, delivering, sdk, sending, topics
 from chaos.workloads.sending import read_pull
 from support.waiting import until
 
@@ -28,6 +28,7 @@ TOPICS: Final[Mapping[str, int]] = {
     delivering.TOPIC: delivering.QUEUE_COUNT,
     deciding.DELAYED_TOPIC: deciding.QUEUE_COUNT,
     deciding.PAID_TOPIC: deciding.QUEUE_COUNT,
+    sdk.TOPIC: sdk.QUEUE_COUNT,
 }
 """The topics that nobody deletes, and how many queues each has."""
 BLOCK_SIZE: Final = 64 * 1024
@@ -148,9 +149,9 @@ async def _caught_up(world: World, broker: str) -> dict[Party, tuple[int, int]]:
         for party in world.cluster.replicas(broker):
             status = await world.cluster.status(party)
             if status is not None:
-                found[party] = int(status["min_offset"]), int(status["confirmed_offset"])
+                found[party] = int(status["min_offset"]), int(status["confirmed"])
                 if status["role"] == "master" and goal < 0:
-                    goal = int(status["confirmed_offset"])
+                    goal = int(status["confirmed"])
         is_complete = goal >= 0 and len(found) == world.cluster.shape.replicas
         if is_complete and all(end >= goal for _, end in found.values()):
             return found

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 from chaos import final
+from chaos.checkers.readers import unhandled
 from chaos.client import Client, World
 from chaos.cluster import Cluster, Shape
 from chaos.history import History, Recorder
@@ -18,13 +20,15 @@ from chaos.nemeses import NEMESES
 from chaos.nemeses.nemesis import Nemesis
 from chaos.observing import observe
 from chaos.proxies import Network
-from chaos.workloads import consuming, deciding, delivering, sending, topics
+from chaos.workloads import consuming, deciding, delivering, sdk, sending, topics
+from support.waiting import until_told
 
 CLOCK_SKEW_SECONDS: Final = 3.5  # twice what a nemesis sets a clock wrong by, and the machine's own
 LOCK_MARGIN_SECONDS: Final = 0.5  # of a member's session
 CALM_SECONDS: Final = (1.0, 6.0)  # between two faults
 LONG_CALM_SECONDS: Final = 33.0  # now and then, so that liveness is seen during the run
 LONG_CALM_EVERY: Final = 12  # faults
+HANDLED_SECONDS: Final = 45.0  # a queue may have to wait for a session that is over, and for locks
 
 
 STANDARD: Final = Shape()
@@ -37,7 +41,8 @@ class Plan:
     Attributes:
         seed: Of all its choices.
         seconds: The time in which faults begin.
-        nemeses: Names of the faults to choose from; empty: all that fit.
+        nemeses: Names of the faults to choose from, "a+b" for two at a time; empty: all that fit,
+            and at times two of them.
         mutation: The rule that is broken in each replica; empty: none.
         load: Senders of each kind for each group.
     """
@@ -69,6 +74,8 @@ async def run(plan: Plan, directory: Path) -> History:
                 "mutation": plan.mutation,
                 "clock_skew_seconds": CLOCK_SKEW_SECONDS,
                 "lock_margin_seconds": LOCK_MARGIN_SECONDS,
+                "at_least_once": [sdk.TOPIC],
+                "handled": [sdk.TOPIC],
             },
         )
         try:
@@ -108,7 +115,12 @@ async def _live(plan: Plan, world: World) -> None:
         begin(f"delayed-{broker}", deciding.send_delayed, broker)
         begin(f"shop-{broker}", deciding.transact, broker, left_open[broker])
         begin(f"passing-{broker}", topics.come_and_go, broker, names[broker])
-    failing = asyncio.gather(*load, observing)
+    begin("sdk", sdk.produce)
+    handling = []
+    for number in (1, 2):
+        client = Client(world, f"handler-{number}")
+        handling.append(asyncio.create_task(sdk.handle(client)))
+    failing = asyncio.gather(*load, *handling, observing)
     try:
         await _unless(failing, _torment(plan, world))
         await _unless(failing, final.recover(world))
@@ -116,6 +128,9 @@ async def _live(plan: Plan, world: World) -> None:
         world.recorder.note("end", {})
         await asyncio.gather(*load)
         await deciding.until_due()
+        await until_handled(world)
+        world.handled.set()
+        await asyncio.gather(*handling)
         await final.look(world, left_open, names)
         world.settled.set()
         await observing
@@ -135,6 +150,23 @@ async def _unless(failing: asyncio.Future[Any], work: Coroutine[Any, Any, None])
     await working
 
 
+async def until_handled(world: World) -> None:
+    """Wait until the handlers have seen every message that the SDK has sent, or for too long."""
+
+    def is_done() -> bool:
+        return not list(unhandled(world.recorder.history()))
+
+    with suppress(TimeoutError):  # the checker judges it
+        await until_told(_told(is_done), within_seconds=HANDLED_SECONDS)
+
+
+def _told(ask: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
+    async def told() -> bool:
+        return await asyncio.to_thread(ask)
+
+    return told
+
+
 async def _prepare(world: World) -> None:
     """Create the topics that stay."""
     for broker in world.cluster.shape.brokers:
@@ -149,17 +181,19 @@ async def _prepare(world: World) -> None:
 async def _torment(plan: Plan, world: World) -> None:
     """Let faults begin and heal, one after the other and at times two at a time."""
     random = Random(f"faults of {plan.seed}")
-    known = [NEMESES[name] for name in plan.nemeses] or [
-        one for one in NEMESES.values() if not one.is_on_demand
+    named = plan.nemeses or [name for name, one in NEMESES.items() if not one.is_on_demand]
+    possible = [
+        kinds
+        for kinds in ([NEMESES[part] for part in name.split("+")] for name in named)
+        if all(kind.fits(plan.shape) for kind in kinds)
     ]
-    possible = [one for one in known if one.fits(plan.shape)]
     deadline = time.monotonic() + plan.seconds
     count = 0
     while time.monotonic() < deadline and possible:
         await asyncio.sleep(random.uniform(*CALM_SECONDS))  # calm
-        chosen = [random.choice(possible)]
-        if random.random() < 0.2:
-            chosen.append(random.choice(possible))
+        chosen = list(random.choice(possible))
+        if not plan.nemeses and random.random() < 0.2:
+            chosen += random.choice(possible)
         await _strike([kind(world, random) for kind in chosen], random, deadline)
         count += 1
         if count % LONG_CALM_EVERY == 0 and deadline - time.monotonic() > LONG_CALM_SECONDS:

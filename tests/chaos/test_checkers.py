@@ -160,6 +160,7 @@ SOUND: Final[Steps] = [
     note("healed", 60.0),
     send("m9", 5, at=61.0),
     pull(5, (5, "m9"), at=62.0),
+    op("handle", {"queue": QUEUE, "offset": 5, "message": "m9"}, at=62.5),
     note("flipped", 63.0, id=1, broker="broker-a", replica=2, offset=77),
     note("compared", 64.0, id=1, is_equal=True),
     note("end", 99.0),
@@ -228,6 +229,12 @@ FAULTS: Final[dict[str, Sequence[tuple[str, Steps]]]] = {
         ("back in one answer", [pull(0, (1, "m1"), (0, "m0"))]),
         ("back in the next", [pull(0, (0, "m0"), (1, "m1")), pull(1, (1, "m1"), at=11)]),
         ("sent back to zero", [pull(7, following=0)]),
+    ],
+    "unhandled": [
+        (
+            "read, and not handled",
+            [note("run", handled=["orders"]), send("m0", 0), pull(0, (0, "m0"))],
+        ),
     ],
     "commits": [
         ("a commit is gone", [commit(5, 0), committed(None, 1)]),
@@ -408,6 +415,12 @@ NEAR_MISSES: Final[dict[str, Sequence[tuple[str, Steps]]]] = {
         (
             "refused once, unknown once",
             [send("m0", outcome="fail"), send("m0", outcome="info", at=1), final((0, "m0"))],
+        ),
+    ],
+    "duplicate": [
+        (
+            "a client that retries",
+            [note("run", at_least_once=["orders"]), final((0, "m0"), (1, "m0"))],
         ),
     ],
     "poll-skip": [

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(240)
 EVERY_OPERATION = {
     *("send", "pull", "begin", "decide", "ask", "recall"),
     *("heartbeat", "lock", "commit", "committed", "deliver", "ack"),
-    *("create-topic", "topic", "status", "queue", "log", "drain", "rebuild"),
+    *("create-topic", "topic", "status", "queue", "log", "drain", "rebuild", "handle"),
 }
 
 

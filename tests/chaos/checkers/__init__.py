@@ -24,6 +24,7 @@ CHECKERS: Final[Mapping[str, Checker]] = {
     "contiguous": messages.contiguous,
     "poll-skip": readers.poll_skip,
     "nonmonotonic-poll": readers.nonmonotonic_poll,
+    "unhandled": readers.unhandled,
     "commits": readers.commits,
     "locks": holding.locks,
     "stale-tokens": holding.stale_tokens,

@@ -96,6 +96,10 @@ def _each_read(history: History) -> Iterator[Read]:
             for one in delivery.told["deliveries"]:
                 place = Place(queue_of(one["queue"]), one["offset"])
                 yield Read(place, one["message"], delivery.process, delivery.ended_at)
+    for handled in history.named("handle"):
+        asked = handled.asked
+        place = Place(queue_of(asked["queue"]), asked["offset"])
+        yield Read(place, asked["message"], handled.process, handled.ended_at)
 
 
 def places_read(history: History) -> Mapping[str, set[Place]]:

@@ -18,7 +18,7 @@ LIVE_WITHIN_SECONDS = 30.0  # after everything has healed
 def epochs(history: History) -> Iterator[Anomaly]:
     """Find an epoch with two masters, and a replica or a row whose epoch decreases.
 
-    ``status`` is a replica's own answer, ``row`` the arbiter's.
+    ``status`` is a replica's own answer, ``row`` the arbiter's. Epoch 0 stands for none.
     """
     restored = [note.at for note in history.noted("arbiter-restored")]
     masters: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
@@ -34,6 +34,8 @@ def epochs(history: History) -> Iterator[Anomaly]:
             who = f"replica {one.asked['replica']} ({one.told['uid']})"
             if one.told["role"] == "master":
                 masters[group, epoch].add(one.asked["replica"])
+        if epoch == 0:
+            continue
         before, at = latest.get((group, who), (0, 0.0))
         forgot = one.op == "row" and any(at < when < one.ended_at for when in restored)
         if epoch < before and one.begun_at > at and not forgot:

@@ -77,9 +77,10 @@ def duplicate(history: History) -> Iterator[Anomaly]:
     """Find messages that were sent once, or under an Idempotency-Key, and are there twice.
 
     A client without a key that sends again after an unknown outcome asks for a second copy; so each
-    of its requests has a body of its own, and none may be stored twice.
+    of its requests has a body of its own, and none may be stored twice. The setting
+    ``at_least_once`` names the topics of clients that retry by themselves.
     """
-    deleted = deleted_topics(history)
+    deleted = deleted_topics(history) | set(history.setting("at_least_once", []))
     for message, places in places_read(history).items():
         if len(places) > 1 and not any(place.queue.topic in deleted for place in places):
             yield Anomaly("duplicate", f"{message} is at {', '.join(map(str, sorted(places)))}")

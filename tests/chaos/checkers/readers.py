@@ -97,3 +97,13 @@ def commits(history: History) -> Iterator[Anomaly]:
             elif found is not None and (greatest is None or found > greatest):
                 text = f"{group} was told {found} in {queue}, and had asked for {greatest} at most"
                 yield Anomaly("commits", text, reading.ended_at)
+
+
+def unhandled(history: History) -> Iterator[Anomaly]:
+    """Find acknowledged messages that no handler of the SDK's push consumer was given."""
+    topics = history.setting("handled", [])
+    handled = {one.asked["message"] for one in history.named("handle")}
+    for send in history.named("send"):
+        message = send.asked["message"]
+        if send.is_ok and send.asked["queue"][1] in topics and message not in handled:
+            yield Anomaly("unhandled", f"{message}, sent to {send.told['queue']}", send.ended_at)

@@ -144,7 +144,7 @@ class FlippedBit(Nemesis):
         master = await self.master_of(broker)
         party = self.random.choice(self.others(master))
         status = await self.cluster.status(party)
-        end = 0 if status is None else int(status["confirmed_offset"])
+        end = 0 if status is None else int(status["confirmed"])
         if end == 0:
             return "nothing to flip"
         offset = self.random.randrange(end)

@@ -60,6 +60,25 @@ class KillGroup(_Ended):
         return self.cluster.replicas(self.any_broker())
 
 
+class KillGroupMasterLast(KillGroup):
+    """SIGKILL to all replicas of a group; the others start without the one that was master."""
+
+    name = "kill group, master last"
+    seconds = (0.0, 1.0)
+    ALONE_SECONDS: ClassVar[float] = 12.0  # longer than it takes the others to elect a master
+
+    async def victims(self) -> list[Party]:
+        self._master = await self.master_of(self.any_broker())
+        return self.cluster.replicas(self._master.broker)
+
+    async def heal(self) -> None:
+        for party in self._ended:
+            if party is not self._master:
+                self.cluster.run(party)
+        await asyncio.sleep(self.ALONE_SECONDS)  # in which the others go on without it
+        await super().heal()
+
+
 class KillController(_Ended):
     """SIGKILL to one controller, or to all of them."""
 

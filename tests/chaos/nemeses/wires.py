@@ -129,6 +129,20 @@ class SlowLinks(_Wires):
         return f"{party.name}: {seconds} s each way"
 
 
+class SlowLinksOfAll(_Wires):
+    """All links between replicas are slow: what is confirmed is known late."""
+
+    name = "slow links of all"
+
+    async def begin(self) -> str:
+        names = [party.name for party in self.cluster.replicas()]
+        seconds = self.random.choice((0.1, 0.3, 0.5))
+        self.links = self.cluster.network.between(names, names)
+        for link in self.links:
+            link.slow(seconds)
+        return f"{seconds} s each way"
+
+
 class HeldAnswers(_Wires):
     """Requests to a replica are done, and their answers arrive when it heals."""
 
