@@ -65,6 +65,7 @@ class LocalCluster:
         namesrvs: Number of name servers, independent of each other.
         txn_checkers: Number of transaction checkers.
         queries: Number of query services; with the transaction checkers they share one PostgreSQL.
+        controllers: Number of controllers; by default they share that PostgreSQL, too.
         data_dir: Directory of the stores; None: a temporary one, removed at the end. Then the
             environment's ``DATABASE_URL`` is ignored, too.
         base_port: The first port; 0: free ones; None: the standard ports.
@@ -83,6 +84,7 @@ class LocalCluster:
         namesrvs: int = 1,
         txn_checkers: int = 0,
         queries: int = 0,
+        controllers: int = 0,
         data_dir: Path | None = None,
         base_port: int | None = 0,
         settings: Mapping[str, str] | None = None,
@@ -96,6 +98,7 @@ class LocalCluster:
         self._namesrvs = namesrvs
         self._txn_checkers = txn_checkers
         self._queries = queries
+        self._controllers = controllers
         self._data_dir = data_dir
         self._base_port = base_port
         inherited = dict(os.environ)
@@ -140,6 +143,11 @@ class LocalCluster:
     def query_urls(self) -> list[str]:
         """Return the query services' URLs."""
         return [service.url for service in self.plan.queries]
+
+    @property
+    def controller_urls(self) -> list[str]:
+        """Return the controllers' URLs."""
+        return [service.url for service in self.plan.controllers]
 
     def pid(self, name: str) -> int | None:
         """Return a child's process id, or None while it does not run."""
@@ -221,12 +229,18 @@ class LocalCluster:
         """Stop everything, name servers last; remove temporary data."""
         if self._plan is not None:
             plan = self._plan
-            for services in (plan.queries, plan.txn_checkers, plan.brokers, plan.namesrvs):
+            for services in (
+                plan.queries,
+                plan.txn_checkers,
+                plan.brokers,
+                plan.controllers,
+                plan.namesrvs,
+            ):
                 children = [self._children[s.name] for s in services if s.name in self._children]
                 await asyncio.gather(*(child.stop(self._stop_seconds) for child in children))
             embedded = {
                 service.directory
-                for service in (*plan.txn_checkers, *plan.queries)
+                for service in (*plan.txn_checkers, *plan.queries, *plan.controllers)
                 if service.has_directory
             }
             await asyncio.to_thread(_stop_postgres, embedded)
@@ -283,6 +297,7 @@ class LocalCluster:
             "brokers": self._brokers,
             "txn_checkers": self._txn_checkers,
             "queries": self._queries,
+            "controllers": self._controllers,
         }
         ports = ports_from(self._base_port or None, **counts)
         if self._base_port == 0:

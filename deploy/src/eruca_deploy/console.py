@@ -22,6 +22,7 @@ from eruca_postgres.embedded import running_url
 _COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan")
 _NAME_WIDTH: Final = 11
 _SUPERVISOR: Final = "cluster"
+_STORE: Final = "ERUCA_CONTROLLER_STORE"
 
 
 class ClusterConsole(Console):
@@ -170,5 +171,5 @@ def _postgres_url(plan: ClusterPlan) -> str | None:
 
 def _data_of(service: Service, data_dir: Path) -> str:
     if not service.has_directory:
-        return "DATABASE_URL"
+        return "etcd" if service.settings.get(_STORE) == "etcd" else "DATABASE_URL"
     return f"{service.directory.relative_to(data_dir)}/"

@@ -23,6 +23,7 @@ from eruca_deploy.console import ClusterConsole, ready_report
 from eruca_deploy.data_lock import DataTakenError
 from eruca_deploy.plan import (
     BROKER_COUNT_MAX,
+    CONTROLLER_COUNT_MAX,
     GOVERNED,
     NAMESRV_COUNT_MAX,
     PORT_MAX,
@@ -38,6 +39,7 @@ _LOG_STYLES: Final = (
     "ERUCA_BROKER_LOG_STYLE",
     "ERUCA_TXN_CHECKER_LOG_STYLE",
     "ERUCA_QUERY_LOG_STYLE",
+    "ERUCA_CONTROLLER_LOG_STYLE",
 )
 
 
@@ -53,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         namesrvs=options.namesrvs,
         txn_checkers=options.txn_checkers,
         queries=options.queries,
+        controllers=options.controllers,
         data_dir=options.data,
         base_port=options.base_port,
         settings={name: os.environ.get(name, "console") for name in _LOG_STYLES},
@@ -171,6 +174,13 @@ def _parser() -> argparse.ArgumentParser:
         help="no query service; without transaction checkers too, no PostgreSQL is started",
     )
     parser.add_argument(
+        "--controllers",
+        type=_count(CONTROLLER_COUNT_MAX),
+        default=0,
+        metavar="N",
+        help=f"controllers, 1 to {CONTROLLER_COUNT_MAX} (default: none; only replicas need one)",
+    )
+    parser.add_argument(
         "--data",
         type=_directory,
         default=default_data_dir(os.environ),
@@ -182,8 +192,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_base_port,
         default=None,
         metavar="P",
-        help="first port: name servers, then brokers, transaction checkers and query services; "
-        "0: free ports (default: from 9876, 10911, 10921 and 10931 on)",
+        help="first port: name servers, then brokers, transaction checkers, query services "
+        "and controllers; 0: free ports (default: from 9876, 10911, 10921, 10931 and 9878 on)",
     )
     return parser
 

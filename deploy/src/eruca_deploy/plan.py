@@ -5,8 +5,10 @@ Layout of the data directory::
     broker-a/      the store of the first broker; broker-b/ the second's, and so on
     namesrv-1/     kv.json, the key-value table of the first name server
     postgres/      the embedded PostgreSQL, unless DATABASE_URL names another
+    controller/    the controllers' file, if ERUCA_CONTROLLER_STORE=file
 
-Each service has one port: name servers first, then brokers, transaction checkers, query services.
+Each service has one port: name servers first, then brokers, transaction checkers, query services,
+controllers.
 """
 
 from __future__ import annotations
@@ -22,19 +24,29 @@ NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
 TXN_CHECKER_PORT: Final = 10921
 QUERY_PORT: Final = 10931
+CONTROLLER_PORT: Final = 9878
 PORT_MAX: Final = 65_535
 
 BROKER_COUNT_MAX: Final = 9  # more would reach 10921, a checker's standard port
 NAMESRV_COUNT_MAX: Final = 9
 TXN_CHECKER_COUNT_MAX: Final = 9
 QUERY_COUNT_MAX: Final = 9
+CONTROLLER_COUNT_MAX: Final = 9
 
 NAMESRV_MODULE: Final = "eruca_namesrv"
 BROKER_MODULE: Final = "eruca_broker"
 TXN_CHECKER_MODULE: Final = "eruca_txn_checker"
 QUERY_MODULE: Final = "eruca_query"
-MODULES: Final = (NAMESRV_MODULE, BROKER_MODULE, TXN_CHECKER_MODULE, QUERY_MODULE)  # by port
+CONTROLLER_MODULE: Final = "eruca_controller"
+MODULES: Final = (  # by port
+    NAMESRV_MODULE,
+    BROKER_MODULE,
+    TXN_CHECKER_MODULE,
+    QUERY_MODULE,
+    CONTROLLER_MODULE,
+)
 POSTGRES_DIRECTORY: Final = "postgres"
+CONTROLLER_DIRECTORY: Final = "controller"
 
 GOVERNED: Final[Mapping[str, str]] = {
     "ERUCA_NAMESRV_PORT": "--base-port",
@@ -54,6 +66,9 @@ GOVERNED: Final[Mapping[str, str]] = {
     "ERUCA_QUERY_NAME": "--queries",
     "ERUCA_QUERY_NAMESRV_URLS": "--namesrvs",
     "ERUCA_QUERY_POSTGRES_DIR": "--data",
+    "ERUCA_CONTROLLER_PORT": "--base-port",
+    "ERUCA_CONTROLLER_POSTGRES_DIR": "--data",
+    "ERUCA_CONTROLLER_FILE": "--data",
 }
 """Settings that differ from child to child, and the option that sets each instead."""
 
@@ -72,7 +87,7 @@ class Service:
     port: int
     directory: Path
     settings: Mapping[str, str]
-    has_directory: bool = True  # False: its data is in a PostgreSQL outside the cluster
+    has_directory: bool = True  # False: its data is in a store outside the cluster
 
     @property
     def url(self) -> str:
@@ -88,11 +103,12 @@ class ClusterPlan:
     brokers: tuple[Service, ...]
     txn_checkers: tuple[Service, ...] = ()
     queries: tuple[Service, ...] = ()
+    controllers: tuple[Service, ...] = ()
 
     @property
     def services(self) -> tuple[Service, ...]:
-        """Return all services, name servers first."""
-        return self.namesrvs + self.brokers + self.txn_checkers + self.queries
+        """Return all services, name servers and controllers first."""
+        return self.namesrvs + self.controllers + self.brokers + self.txn_checkers + self.queries
 
 
 def broker_name(index: int) -> str:
@@ -112,7 +128,13 @@ def local_url(host: str, port: int) -> str:
 
 
 def ports_from(
-    base_port: int | None, *, namesrvs: int, brokers: int, txn_checkers: int = 0, queries: int = 0
+    base_port: int | None,
+    *,
+    namesrvs: int,
+    brokers: int,
+    txn_checkers: int = 0,
+    queries: int = 0,
+    controllers: int = 0,
 ) -> list[int]:
     """Return the ports, name servers' first; *base_port* None means the standard ones.
 
@@ -127,14 +149,18 @@ def ports_from(
         raise PlanError(f"expected 0 to {TXN_CHECKER_COUNT_MAX} checkers, found {txn_checkers}")
     if not 0 <= queries <= QUERY_COUNT_MAX:
         raise PlanError(f"expected 0 to {QUERY_COUNT_MAX} query services, found {queries}")
+    if not 0 <= controllers <= CONTROLLER_COUNT_MAX:
+        raise PlanError(f"expected 0 to {CONTROLLER_COUNT_MAX} controllers, found {controllers}")
     if base_port is None:
+        first_controller = max(CONTROLLER_PORT, NAMESRV_PORT + namesrvs)
         return [
             *range(NAMESRV_PORT, NAMESRV_PORT + namesrvs),
             *range(BROKER_PORT, BROKER_PORT + brokers),
             *range(TXN_CHECKER_PORT, TXN_CHECKER_PORT + txn_checkers),
             *range(QUERY_PORT, QUERY_PORT + queries),
+            *range(first_controller, first_controller + controllers),
         ]
-    last = base_port + namesrvs + brokers + txn_checkers + queries - 1
+    last = base_port + namesrvs + brokers + txn_checkers + queries + controllers - 1
     if base_port < 1 or last > PORT_MAX:
         raise PlanError(f"expected ports from 1 to {PORT_MAX}, found {base_port} to {last}")
     return list(range(base_port, last + 1))
@@ -161,6 +187,7 @@ def plan_cluster(
     brokers: int,
     txn_checkers: int = 0,
     queries: int = 0,
+    controllers: int = 0,
     ports: Sequence[int],
     data_dir: Path,
     environment: Mapping[str, str],
@@ -172,12 +199,13 @@ def plan_cluster(
         brokers: Number of brokers.
         txn_checkers: Number of transaction checkers.
         queries: Number of query services.
+        controllers: Number of controllers.
         ports: One for each service, name servers first.
         data_dir: Holds one directory per service, and one for PostgreSQL.
         environment: The children's environment. Only these settings are read here: the hosts to
             bind, the webhooks' reach, the explorer's origins, and whether there is a PostgreSQL.
     """
-    assert len(ports) == namesrvs + brokers + txn_checkers + queries
+    assert len(ports) == namesrvs + brokers + txn_checkers + queries + controllers
     checker_names = [_txn_checker_name(index) for index in range(txn_checkers)]
     # With these, name servers do not wait for brokers and services that do not exist.
     expected = {
@@ -221,6 +249,15 @@ def plan_cluster(
             )
             for index in range(queries)
         ),
+        controllers=tuple(
+            _controller(
+                _controller_name(index),
+                ports[namesrvs + brokers + txn_checkers + queries + index],
+                data_dir,
+                environment,
+            )
+            for index in range(controllers)
+        ),
     )
     return _explored(plan, environment) if queries else plan
 
@@ -231,6 +268,10 @@ def _txn_checker_name(index: int) -> str:
 
 def _query_name(index: int) -> str:
     return "query" if index == 0 else f"query-{index + 1}"
+
+
+def _controller_name(index: int) -> str:
+    return "controller" if index == 0 else f"controller-{index + 1}"
 
 
 def _namesrv(
@@ -295,6 +336,22 @@ def _query(
     return Service(name, QUERY_MODULE, host, port, directory, settings, is_embedded)
 
 
+def _controller(name: str, port: int, data_dir: Path, environment: Mapping[str, str]) -> Service:
+    host = bound_host(environment, "ERUCA_CONTROLLER_HOST")
+    store = environment.get("ERUCA_CONTROLLER_STORE", "postgres")
+    directory = data_dir / (CONTROLLER_DIRECTORY if store == "file" else POSTGRES_DIRECTORY)
+    is_embedded = store == "postgres" and not environment.get("DATABASE_URL")
+    settings = {
+        "ERUCA_CONTROLLER_STORE": store,
+        "ERUCA_CONTROLLER_HOST": host,
+        "ERUCA_CONTROLLER_PORT": str(port),
+        "ERUCA_CONTROLLER_POSTGRES_DIR": str(data_dir / POSTGRES_DIRECTORY),
+        "ERUCA_CONTROLLER_FILE": str(data_dir / CONTROLLER_DIRECTORY / "broker-groups.json"),
+    }
+    has_directory = is_embedded or store == "file"
+    return Service(name, CONTROLLER_MODULE, host, port, directory, settings, has_directory)
+
+
 def _explored(plan: ClusterPlan, environment: Mapping[str, str]) -> ClusterPlan:
     """Return *plan* with services that the query services' docs explorer may call."""
     origins = [
@@ -314,4 +371,5 @@ def _explored(plan: ClusterPlan, environment: Mapping[str, str]) -> ClusterPlan:
         brokers=tuple(map(explored, plan.brokers)),
         txn_checkers=tuple(map(explored, plan.txn_checkers)),
         queries=plan.queries,
+        controllers=tuple(map(explored, plan.controllers)),
     )

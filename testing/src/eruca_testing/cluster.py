@@ -25,6 +25,7 @@ class ClusterOptions(TypedDict, total=False):
     namesrvs: int
     txn_checkers: int
     queries: int
+    controllers: int
     settings: Mapping[str, str]
     restarts: bool
 
@@ -39,6 +40,7 @@ class RunningCluster:
         namesrvs: Number of name servers.
         txn_checkers: Number of transaction checkers.
         queries: Number of query services; with the transaction checkers they share a PostgreSQL.
+        controllers: Number of controllers, which share that PostgreSQL, too.
         settings: ``ERUCA_*`` settings; they override the environment and SMALL_STORE.
         restarts: Whether a service that dies by itself is restarted.
     """
@@ -50,6 +52,7 @@ class RunningCluster:
         namesrvs: int = 1,
         txn_checkers: int = 0,
         queries: int = 0,
+        controllers: int = 0,
         settings: Mapping[str, str] | None = None,
         restarts: bool = True,
     ) -> None:
@@ -58,6 +61,7 @@ class RunningCluster:
             namesrvs=namesrvs,
             txn_checkers=txn_checkers,
             queries=queries,
+            controllers=controllers,
             settings={**SMALL_STORE, **(settings or {})},
             restarts=restarts,
         )

@@ -8,6 +8,7 @@ import pytest
 
 from eruca_deploy.plan import (
     BROKER_COUNT_MAX,
+    CONTROLLER_COUNT_MAX,
     GOVERNED,
     NAMESRV_COUNT_MAX,
     QUERY_COUNT_MAX,
@@ -27,12 +28,14 @@ def test_standard_ports_leave_those_of_other_services_alone() -> None:
         brokers=BROKER_COUNT_MAX,
         txn_checkers=TXN_CHECKER_COUNT_MAX,
         queries=QUERY_COUNT_MAX,
+        controllers=CONTROLLER_COUNT_MAX,
     )
 
     assert ports[0] == 9876
     assert ports[NAMESRV_COUNT_MAX] == 10911
     assert ports[NAMESRV_COUNT_MAX + BROKER_COUNT_MAX] == 10921
-    assert ports[-QUERY_COUNT_MAX] == 10931
+    assert ports[-CONTROLLER_COUNT_MAX - QUERY_COUNT_MAX] == 10931
+    assert ports[-CONTROLLER_COUNT_MAX] == 9885, "behind the name servers"
     assert len(set(ports)) == len(ports)
 
 
@@ -40,6 +43,8 @@ def test_a_base_port_numbers_name_servers_first() -> None:
     assert ports_from(7000, namesrvs=2, brokers=3) == [7000, 7001, 7002, 7003, 7004]
     assert ports_from(7000, namesrvs=1, brokers=1, txn_checkers=1) == [7000, 7001, 7002]
     assert ports_from(7000, namesrvs=1, brokers=1, queries=1) == [7000, 7001, 7002]
+    assert ports_from(7000, namesrvs=1, brokers=1, controllers=1) == [7000, 7001, 7002]
+    assert ports_from(None, namesrvs=1, brokers=1, controllers=2) == [9876, 10911, 9878, 9879]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +105,8 @@ def test_every_setting_that_differs_between_children_is_listed_as_governed(tmp_p
         brokers=1,
         txn_checkers=1,
         queries=1,
-        ports=[1, 2, 3, 4],
+        controllers=1,
+        ports=[1, 2, 3, 4, 5],
         data_dir=tmp_path,
         environment={},
     )
@@ -112,6 +118,9 @@ def test_every_setting_that_differs_between_children_is_listed_as_governed(tmp_p
         "ERUCA_TXN_CHECKER_HOST",
         "ERUCA_TXN_CHECKER_WEBHOOK_REACH",
         "ERUCA_QUERY_HOST",
+        "ERUCA_CONTROLLER_HOST",
+        "ERUCA_CONTROLLER_STORE",
+        "ERUCA_CONTROLLER_EXPLORER_ORIGINS",
         "ERUCA_NAMESRV_EXPLORER_ORIGINS",
         "ERUCA_BROKER_EXPLORER_ORIGINS",
         "ERUCA_TXN_CHECKER_EXPLORER_ORIGINS",
@@ -188,3 +197,36 @@ def test_the_query_services_pages_may_call_every_other_service(tmp_path: Path) -
 )
 def test_a_service_that_listens_everywhere_is_reached_on_loopback(host: str, url: str) -> None:
     assert local_url(host, 80) == url
+
+
+@pytest.mark.parametrize(
+    ("environment", "directory"),
+    [
+        ({}, "postgres"),
+        ({"DATABASE_URL": "postgresql://elsewhere/db"}, None),
+        ({"ERUCA_CONTROLLER_STORE": "file"}, "controller"),
+        ({"ERUCA_CONTROLLER_STORE": "etcd"}, None),
+    ],
+)
+def test_controllers_share_the_store_that_the_environment_names(
+    tmp_path: Path, environment: dict[str, str], directory: str | None
+) -> None:
+    plan = plan_cluster(
+        namesrvs=1,
+        brokers=1,
+        controllers=2,
+        ports=[7000, 7001, 7002, 7003],
+        data_dir=tmp_path,
+        environment=environment,
+    )
+
+    assert [service.name for service in plan.services] == [
+        "namesrv-1",
+        "controller",
+        "controller-2",
+        "broker-a",
+    ]
+    for controller in plan.controllers:
+        assert controller.has_directory is (directory is not None)
+        assert directory is None or controller.directory == tmp_path / directory
+    assert plan.controllers[1].url == "http://127.0.0.1:7003"
