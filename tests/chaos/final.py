@@ -118,7 +118,8 @@ async def _drain(client: Client, broker: str) -> None:
         if not answer.is_ok or answer.told["deliveries"]:
             quiet_since = time.monotonic()
     dead = await _dead_letters(client, broker)
-    asked = {"group": f"{delivering.GROUP}@{broker}", "topic": delivering.TOPIC}
+    group = f"{delivering.GROUP}@{broker}"
+    asked = {"group": group, "broker": broker, "topic": delivering.TOPIC}
     client.world.recorder.record("invoke", client.name, "drain", asked)
     client.world.recorder.record("ok", client.name, "drain", {"pending": [], "dead": dead})
 

@@ -56,7 +56,7 @@ def ended(name: str, by: str, at: float, message: str, offset: int) -> Operation
 
 
 def drain(*, pending: Sequence[str] = (), dead: Sequence[str] = ()) -> Operation:
-    asked = {"group": GROUP, "topic": "orders"}
+    asked = {"group": GROUP, "broker": "broker-a", "topic": "orders"}
     return op("drain", asked, {"pending": list(pending), "dead": list(dead)}, at=90.0)
 
 
@@ -476,6 +476,9 @@ NEAR_MISSES: Final[dict[str, Sequence[tuple[str, Steps]]]] = {
                 deliver("c2", 4.2, "m0", 0),
             ],
         ),
+    ],
+    "conserved": [
+        ("another group's", [send("m0", 0, queue=["broker-b", "orders", 0]), drain()]),
     ],
     "timers": [
         (

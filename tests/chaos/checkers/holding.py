@@ -199,13 +199,13 @@ def conserved(history: History) -> Iterator[Anomaly]:
     for drained in history.named("drain"):
         if not drained.is_ok:
             continue
-        topic = drained.asked["topic"]
+        queues = drained.asked["broker"], drained.asked["topic"]
         accounted = set(drained.told["dead"]) | set(drained.told["pending"])
         for ack in history.named("ack"):
             if ack.outcome != "fail" and ack.asked["group"] == drained.asked["group"]:
                 accounted |= {one["message"] for one in ack.asked["deliveries"]}
         for send in history.named("send"):
-            if send.is_ok and send.asked["queue"][1] == topic:
+            if send.is_ok and tuple(send.asked["queue"][:2]) == queues:
                 message = send.asked["message"]
                 if message not in accounted:
                     text = f"{drained.asked['group']}: {message} is neither acknowledged, pending "

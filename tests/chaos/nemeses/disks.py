@@ -44,6 +44,7 @@ class PowerCut(Nemesis):
     """The power of one machine fails: unflushed pages are lost, and the kernel is another."""
 
     name = "power cut"
+    needs_copies = True
 
     async def victims(self) -> list[Party]:
         """Return the machines that lose their power."""
@@ -135,6 +136,7 @@ class FlippedBit(Nemesis):
     """A bit of a standby's log flips on its disk, in a part that is confirmed."""
 
     name = "flipped bit"
+    needs_copies = True
     is_on_demand = True  # a scrub of the whole log takes longer than a short run
     seconds = (0.0, 2.0)
     _count = 0

@@ -13,6 +13,7 @@ class WipedDisk(Nemesis):
     """A replica comes back with an empty disk under its old id (Kafka's KIP-903)."""
 
     name = "wiped disk"
+    needs_copies = True
 
     async def begin(self) -> str:
         self._party = self.any_replica()
@@ -35,6 +36,7 @@ class WipedDiskInPartition(WipedDisk):
     """The same, and it starts while its master is cut off from the other replicas."""
 
     name = "wiped disk in partition"
+    needs_copies = True
 
     async def begin(self) -> str:
         broker = self.any_broker()
@@ -62,6 +64,7 @@ class ArbiterBackInTime(Nemesis):
     """The arbiter's table is restored from an older copy, as a database after a bad fail-over."""
 
     name = "arbiter back in time"
+    needs_copies = True
     is_on_demand = True  # an operator has to repair the arbiter afterwards
     seconds = (5.0, 15.0)
 

@@ -21,6 +21,7 @@ class Nemesis(ABC):
 
     name: ClassVar[str]
     seconds: ClassVar[tuple[float, float]] = (3.0, 12.0)  # it lasts between these
+    needs_copies: ClassVar[bool] = False  # True: a single broker cannot keep its promises then
     is_on_demand: ClassVar[bool] = False  # True: it comes only if a run names it
 
     def __init__(self, world: World, random: Random) -> None:
@@ -30,7 +31,7 @@ class Nemesis(ABC):
     @classmethod
     def fits(cls, shape: Shape) -> bool:
         """Tell whether the promises of such a cluster hold in spite of this fault."""
-        return shape.controllers > 0
+        return shape.controllers > 0 or not cls.needs_copies
 
     @property
     def cluster(self) -> Cluster:

@@ -64,6 +64,7 @@ class KillGroupMasterLast(KillGroup):
     """SIGKILL to all replicas of a group; the others start without the one that was master."""
 
     name = "kill group, master last"
+    needs_copies = True
     seconds = (0.0, 1.0)
     ALONE_SECONDS: ClassVar[float] = 12.0  # longer than it takes the others to elect a master
 
@@ -83,6 +84,7 @@ class KillController(_Ended):
     """SIGKILL to one controller, or to all of them."""
 
     name = "kill controller"
+    needs_copies = True
 
     async def victims(self) -> list[Party]:
         controllers = self.cluster.controllers()

@@ -64,6 +64,7 @@ class Bridge(_Wires):
     """Two replicas that do not reach each other, and a third that reaches both."""
 
     name = "bridge"
+    needs_copies = True
 
     async def begin(self) -> str:
         replicas = self.cluster.replicas(self.any_broker())
@@ -76,6 +77,7 @@ class OneWay(_Wires):
     """A replica that nobody of its group reaches, or that reaches nobody; not both."""
 
     name = "one-way partition"
+    needs_copies = True
 
     async def begin(self) -> str:
         party = self.any_replica()
@@ -95,6 +97,7 @@ class ArbiterCutOff(_Wires):
     """One replica, or a whole group, without the controllers."""
 
     name = "arbiter cut off"
+    needs_copies = True
 
     async def begin(self) -> str:
         broker = self.any_broker()
