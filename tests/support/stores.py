@@ -16,6 +16,8 @@ from eruca.contract.hashing import tags_code
 from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 from eruca.contract.records import Host, Record, encode_unstamped
 from eruca_broker.core.batches.batch import Batch, batch_of_records
+from eruca_broker.core.state.epoch_events import EpochBegan
+from eruca_broker.store.log.receipts import Receipt
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode, StoreSettings
 
@@ -59,6 +61,12 @@ def batch(topic: str, queue_id: int, bodies: Sequence[bytes], **properties: str 
     """Return a batch of messages that are alike but for their bodies."""
     records = [message(topic, queue_id, body, **properties) for body in bodies]
     return batch_of_records(topic, queue_id, records)
+
+
+def new_term(store: MessageStore, event: EpochBegan) -> asyncio.Future[Receipt]:
+    """Let the master of a store begin another term."""
+    store.follow()
+    return store.lead(event)
 
 
 async def delete_oldest_segments(store: MessageStore, count: int) -> list[int]:

@@ -10,7 +10,7 @@ from eruca_broker.core.replication.epochs import Epoch, EpochTable
 from eruca_broker.core.state.epoch_events import EpochBegan
 from eruca_broker.store.message_store import MessageStore
 from support.message_stores import BOTH_MODES, ORDERS, opened, send
-from support.stores import abandon, delete_oldest_segments, small_settings
+from support.stores import abandon, delete_oldest_segments, new_term, small_settings
 
 pytestmark = pytest.mark.anyio
 
@@ -26,11 +26,11 @@ async def test_an_epoch_counts_from_its_append_and_is_state_once_visible(
     began_at = store.log_max_offset
     expected = EpochTable((Epoch(4, began_at, is_unclean=True),))
 
-    change = store.begin_epoch(began(4, unclean=True))
+    change = new_term(store, began(4, unclean=True))
 
     assert (store.epochs(), store.state.epochs) == (expected, EpochTable())
     with pytest.raises(AssertionError, match="rule 13"):
-        store.begin_epoch(began(4))
+        store.lead(began(4))
     await change
     assert store.epochs() == store.state.epochs == expected
 
@@ -38,11 +38,11 @@ async def test_an_epoch_counts_from_its_append_and_is_state_once_visible(
 @BOTH_MODES
 @pytest.mark.parametrize("epoch", [3, 4])
 async def test_no_term_begins_an_epoch_again(store: MessageStore, epoch: int) -> None:
-    await store.begin_epoch(began(4))
+    await new_term(store, began(4))
     end = store.log_max_offset
 
     with pytest.raises(AssertionError, match="rule 13"):
-        await store.begin_epoch(began(epoch))
+        store.lead(began(epoch))
 
     assert store.log_max_offset == end
 
@@ -54,7 +54,7 @@ async def test_an_epoch_that_does_not_fit_begins_with_the_blank_record(store: Me
     for epoch in range(1, 40):
         end, count = store.log_max_offset, store.segment_count
         expected.append(Epoch(epoch, end))
-        receipt = await store.begin_epoch(began(epoch))
+        receipt = await new_term(store, began(epoch))
         if store.segment_count == count:
             assert receipt.log_offset == end
             await send(store, b"x" * 700)
@@ -77,7 +77,7 @@ async def test_the_epochs_of_the_log_outlive_restarts_and_retention(
     store = await opened(tmp_path)
     await store.change(ORDERS)
     for epoch in (1, 2, 3):
-        await store.begin_epoch(began(epoch))
+        await new_term(store, began(epoch))
         first = store.segment_count
         while store.segment_count == first:
             await send(store, b"x" * 700)

@@ -88,7 +88,9 @@ class Dispatcher:
         for item in appended:
             queue = item.batch.topic, item.batch.queue_id
             _, entries = runs.setdefault(queue, (item.queue_offset, []))
-            entries.append(_timed(item) if queue[0] in DELAYED_TOPICS else item.entries)
+            if queue[0] in DELAYED_TOPICS:
+                timed_entries(item)
+            entries.append(item.entries)
             if not self.is_index_lagging:
                 self._backlog.add(
                     *(item.batch.count, item.batch.found.keys),
@@ -466,8 +468,11 @@ def keyed_offsets(columns: RecordColumns, topics: TopicColumn, base_offset: int)
     return offsets
 
 
-def _timed(item: Appended) -> bytearray:
-    """Return a batch's entries with delivery times in place of tag codes."""
+def timed_entries(item: Appended) -> Entries:
+    """Return the entries of a batch of delayed messages: with delivery times, not tag codes.
+
+    They are written into the batch; doing it again changes nothing.
+    """
     entries = view_entries(item.entries)
     for row in range(item.batch.count):
         properties = item.batch.properties_of(row)
@@ -475,7 +480,7 @@ def _timed(item: Appended) -> bytearray:
         entries["tags_code"][row] = _time_or(
             code, item.batch.topic, properties, item.store_timestamp
         )
-    return item.entries
+    return entries
 
 
 def _with_delivery_times(

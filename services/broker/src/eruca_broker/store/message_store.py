@@ -342,7 +342,7 @@ class MessageStore:
                 end,
                 room=self._log.room,
                 segment_bytes=self.segment_bytes,
-                log_id=self.state.log_id,
+                log_id=self._log_id(),
                 epoch=self.epochs().last,
             )
             await finished(self._writer.copied(proved))
@@ -390,6 +390,35 @@ class MessageStore:
     @on_written.setter
     def on_written(self, hook: Callable[[int], None] | None) -> None:
         self._writer.on_written = hook
+
+    def lead(self, event: EpochBegan) -> asyncio.Future[Receipt]:
+        """Become the writer of a new epoch, in place; the future is done once it is confirmed.
+
+        The log must be the copy of all that this replica has acknowledged, and no run on its way.
+        *event* becomes the first record of the epoch (rule 2). Records that former masters left
+        unconfirmed are confirmed with it, never before it. Queue offsets continue at the end of the
+        log, not at what is visible.
+
+        Args:
+            event: The epoch's beginning; its place is set here.
+
+        Raises:
+            ErucaError: Writes are refused now, or there is no room; this is still a replica.
+        """
+        assert not self._copying.locked(), "a run is being copied"
+        assert event.epoch > self.epochs().last, "rule 13: epochs ascend"
+        event = msgspec.structs.replace(event, begun_at=self._log.end_offset)
+        batch = self._event_batch(event)
+        return self._writer.lead(batch, event, needs_snapshot=not self._begins_with_snapshot())
+
+    def follow(self) -> None:
+        """Become a replica, in place.
+
+        Callers of unconfirmed appends get OutcomeUnknownError. What they appended stays in the log:
+        :meth:`confirm` publishes it, or the next start cuts it off. Appends that are not written
+        yet are undone and get NotMasterForSureError.
+        """
+        self._writer.follow()
 
     def confirm(self, log_offset: int) -> None:
         """Publish everything durable before *log_offset*, which every member in sync holds.
@@ -442,19 +471,6 @@ class MessageStore:
             ErucaError: Writes are refused now, or all is too large; nothing has changed.
         """
         return self._writer.group_appended([(self._event_batch(event), event) for event in events])
-
-    def begin_epoch(self, event: EpochBegan) -> asyncio.Future[Receipt]:
-        """Record the beginning of a term as its first record; the future is done once it is state.
-
-        Args:
-            event: The term; the store determines where it begins.
-
-        Raises:
-            ErucaError: Writes are refused now; nothing has changed.
-        """
-        assert event.epoch > self.epochs().last, "rule 13: epochs ascend"
-        event = msgspec.structs.replace(event, begun_at=self._log.end_offset)
-        return self._writer.epoch_begun(self._event_batch(event), event)
 
     # --- Reading ----------------------------------------------------------------------------------
 
@@ -770,7 +786,7 @@ class MessageStore:
         except OSError:
             return
         await self._writer.probe()
-        if self.refusal is None and self._needs_snapshot:
+        if self.refusal is None and self._needs_snapshot and not self.is_replica:
             await self._begin()
 
     def log_file(self, log_offset: int) -> LogFile:
@@ -882,10 +898,22 @@ class MessageStore:
     def _snapshot_batches(self) -> Sequence[tuple[Batch, Event]]:
         return self._snapshots.batches(
             self._writer,
-            visible_offset=self.visible_offset,
             segment_bytes=self.segment_bytes,
             batch_of=self._event_batch,
         )
+
+    def _log_id(self) -> str:
+        """Return the log's id, also if it is not visible yet; empty: the log has none."""
+        coming = [event for event, _ in self._writer.unpublished_events()]
+        ids = (event.log_id for event in reversed(coming) if isinstance(event, StateSnapshot))
+        return next(ids, self.state.log_id)
+
+    def _begins_with_snapshot(self) -> bool:
+        """Tell whether the last segment of the log contains a whole snapshot, visible or not."""
+        if not self._log.segments or not self._log_id():
+            return False
+        latest = self._snapshots.latest_with(self._writer.unpublished_events())
+        return latest >= self._log.segments[-1].base_offset
 
     def _group(
         self, head: Event | None, batches: Sequence[Batch]

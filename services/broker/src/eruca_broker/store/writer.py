@@ -32,6 +32,11 @@ batches (:mod:`eruca_broker.core.log.copied_run`). A run is already stamped. Its
 through the same stages together, as one write, like batches of its own. Its caller waits until it
 is durable. Several runs may wait for their confirmation.
 
+The role changes in place. :meth:`Writer.lead` appends the record that begins an epoch; what former
+masters left unconfirmed is confirmed together with it, never before it. :meth:`Writer.follow` takes
+back what is not written yet. What is written stays in the log, without callers: the next master
+confirms it, or has it cut off.
+
 Source: RocketMQ 5.3, ``CommitLog.asyncPutMessage``, ``GroupCommitService``.
 """
 
@@ -40,7 +45,7 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -53,6 +58,7 @@ import structlog
 from eruca.contract.errors import (
     DiskFullError,
     ErucaError,
+    NotMasterForSureError,
     NotReadyError,
     OutcomeUnknownError,
     StoreFailedError,
@@ -76,8 +82,9 @@ from eruca_chassis.clock import Clock
 from eruca_chassis.finishing import finished_in_thread
 
 FLUSH_SECONDS_MAX: Final = 30.0  # a longer flush counts as stuck; disks retry for less
-_REPLICA: Final = "a replica appends nothing but runs"
 _END: Final = attrgetter("end_offset")
+_FOLLOWS: Final = "this broker follows another master now"
+_NOT_BEGUN: Final = "this broker could not begin its term"
 
 logger = structlog.get_logger(__name__)
 
@@ -121,7 +128,9 @@ class Writer:
         self._written: list[Appended] = []  # sync mode: waiting for the next flush
         self._flushing: list[Appended] = []  # … for the flush in progress
         self._durable: list[Appended] = []  # waiting for their confirmation
+        self._coming: deque[tuple[Event, int]] = deque()  # events that are not folded yet
         self._leaving: Counter[str] = Counter()  # topics whose deletion is not published yet
+        self._epoch_end = 0  # a confirmation reaches at least this far: after the epoch's record
         self._flush_failed = False  # final: written bytes may not be durable
         self._flush: asyncio.Future[None] | None = None  # the one in progress
         self._flush_began_at = 0.0  # … and its beginning, on the monotonic clock
@@ -175,14 +184,16 @@ class Writer:
 
     def unpublished_events(self) -> Iterator[tuple[Event, int]]:
         """Return the events that are not in the state yet, with their log offsets, in order."""
-        for appended in chain(*self._under_way):
-            if appended.event is not None:
-                yield appended.event, appended.log_offset
+        return iter(self._coming)
+
+    def unpublished(self) -> Iterator[Appended]:
+        """Return the batches that are not published yet, in the log's order."""
+        return chain(self._durable, self._flushing, self._written, self._accepted)
 
     @property
-    def _under_way(self) -> tuple[list[Appended], ...]:
-        """The batches that are not published yet, in the log's order."""
-        return self._durable, self._flushing, self._written, self._accepted
+    def end_offset(self) -> int:
+        """Log offset after the last accepted record."""
+        return self._log.end_offset
 
     def run_end(self, log_offset: int, limit: int) -> int:
         """Return the log offset at which a run of unpublished batches ends.
@@ -223,9 +234,8 @@ class Writer:
         Raises:
             ErucaError: The store refuses writes now; nothing has changed, *done* is not called.
         """
-        assert not self.is_replica, _REPLICA
-        if self.refusal is not None:
-            raise renewed(self.refusal)
+        if self.refusal is not None or self.is_replica:
+            raise self._refused()
         if batch.topic in self._leaving:
             raise TopicNotFoundError(f"topic {batch.topic!r} is being deleted")
         if not self._log.fits(batch.size):
@@ -239,31 +249,6 @@ class Writer:
         """Accept a batch as :meth:`append` does; the future is done when it is published."""
         future: asyncio.Future[Receipt] = self._loop.create_future()
         self.append(batch, born_host, receipt_to(future, self.durability), event=event)
-        return future
-
-    def epoch_begun(self, batch: Batch, event: EpochBegan) -> asyncio.Future[Receipt]:
-        """Accept the first record of an epoch; the future is done when it is published.
-
-        If the segment is full, the record comes before the snapshot with which the next one begins.
-        The snapshot is the new master's, so it must not belong to the epoch before.
-
-        Raises:
-            ErucaError: The store refuses writes now; nothing has changed.
-        """
-        assert not self.is_replica, _REPLICA
-        assert event.begun_at == self._log.end_offset, "rule 2: it is the epoch's first record"
-        if self.refusal is not None:
-            raise renewed(self.refusal)
-        self.next_offset(batch.topic, batch.queue_id)  # raises before anything has changed
-        future: asyncio.Future[Receipt] = self._loop.create_future()
-        done = receipt_to(future, self.durability)
-        if self._log.fits(batch.size):
-            self._accept(batch, self._store_host, done, event)
-            return future
-        self._snapshot()  # the same: it raises before anything has changed
-        self._begin_segment()
-        self._accept(batch, self._store_host, done, event)
-        self._accept_snapshot(self._snapshot())
         return future
 
     def append_group(
@@ -285,10 +270,9 @@ class Writer:
         Raises:
             ErucaError: The store refuses writes now; nothing has changed, *done* is not called.
         """
-        assert not self.is_replica, _REPLICA
         is_full = isinstance(self.refusal, DiskFullError)
-        if self.refusal is not None and not (is_full and despite_full_disk):
-            raise renewed(self.refusal)
+        if self.is_replica or (self.refusal is not None and not (is_full and despite_full_disk)):
+            raise self._refused()
         for batch, _ in parts:
             if batch.topic in self._leaving:
                 raise TopicNotFoundError(f"topic {batch.topic!r} is being deleted")
@@ -359,7 +343,7 @@ class Writer:
 
     def begin_at(self, log_offset: int) -> None:
         """Go on at *log_offset*, where the log, which has no records, begins now."""
-        assert not any(self._under_way)
+        assert next(self.unpublished(), None) is None, "the log has records"
         assert log_offset == self._log.written_offset
         self.flushed_offset = log_offset
 
@@ -369,7 +353,7 @@ class Writer:
         Raises:
             ErucaError: There is no room for it, or a part of it is larger than a segment.
         """
-        assert not self.is_replica, _REPLICA
+        assert not self.is_replica, "a replica appends nothing but runs"
         if not self._log.segments:
             self._roll(0)
         else:
@@ -377,6 +361,69 @@ class Writer:
         future: asyncio.Future[Receipt] = self._loop.create_future()
         self._accepted[-1].done = receipt_to(future, self.durability)
         await future
+
+    def lead(
+        self, batch: Batch, event: EpochBegan, *, needs_snapshot: bool
+    ) -> asyncio.Future[Receipt]:
+        """Become the writer of a new epoch, which begins with *event*.
+
+        It is the first thing that this term adds to the log (rule 2), except for a blank record if
+        the segment has no room for it. A snapshot follows it in a new segment, or if the log needs
+        one. If the write fails, the store is a replica again.
+
+        Args:
+            batch: The event's control record.
+            event: The event.
+            needs_snapshot: Whether the last segment does not begin with a snapshot.
+
+        Raises:
+            ErucaError: The store refuses writes now, or has no room; nothing has changed.
+        """
+        assert self.is_replica, "a master that leads begins no further term"
+        assert not any((self._accepted, self._written, self._flushing)), "a run is being written"
+        assert event.begun_at == self._log.end_offset, "rule 2: it is the epoch's first record"
+        if self.refusal is not None:
+            raise renewed(self.refusal)
+        future: asyncio.Future[Receipt] = self._loop.create_future()
+        self.is_replica = False
+        try:
+            if not self._log.fits(batch.size):
+                self._log.roll()
+                needs_snapshot = True
+            done = receipt_to(future, self.durability)
+            began = self._accept(batch, self._store_host, done, event)
+            for part, snapshot in self._snapshot() if needs_snapshot else ():
+                if not self._log.fits(part.size):
+                    self._log.roll()
+                self._accept(part, self._store_host, None, snapshot)
+        except (OSError, ErucaError) as error:
+            refusal: ErucaError | None = None
+            if isinstance(error, OSError):
+                refusal = self.refusal = refusal_of(error, "no room for a new segment of the log")
+            accepted, self._accepted = self._accepted, []
+            self._log.drop_added()
+            self._take_back(accepted, refusal or NotMasterForSureError(_NOT_BEGUN))
+            self.is_replica = True
+            if refusal is not None:
+                raise renewed(refusal) from error
+            raise
+        self._epoch_end = began.end_offset
+        return future
+
+    def follow(self) -> None:
+        """Become a replica; tell the callers of unconfirmed appends that their outcome is unknown.
+
+        What is not written yet is undone, and its callers get NotMasterForSureError.
+        """
+        self.is_replica = True
+        self._epoch_end = 0
+        accepted, self._accepted = self._accepted, []
+        waiting = [*self._durable, *self._flushing, *self._written]
+        if accepted:
+            self._log.drop_added()
+            self._take_back(accepted, NotMasterForSureError(_FOLLOWS), Act.FOLLOW)
+        for appended in waiting:
+            appended.abandon(OutcomeUnknownError("the broker ceased to be master"))
 
     @property
     def can_flush(self) -> bool:
@@ -444,10 +491,11 @@ class Writer:
         other means (rule 7), and nothing is taken back: a lower offset than before changes nothing.
         A batch, and batches that were appended together, become visible as a whole.
         """
-        waiting = self._durable
-        if not waiting:
+        waiting, durable_offset = self._durable, self.durable_offset
+        # A master knows what its predecessors confirmed only by its own epoch's first record.
+        if not waiting or min(log_offset, durable_offset) < self._epoch_end:
             return
-        if log_offset >= self.durable_offset:
+        if log_offset >= durable_offset:
             confirmed, self._durable = waiting, []
         else:
             count = bisect_right(waiting, log_offset, key=_END)
@@ -525,6 +573,8 @@ class Writer:
         self.last_store_timestamp = max(self.last_store_timestamp, appended.store_timestamp)
         self._before_write.setdefault(key, self._next_offsets.get(key))
         self._next_offsets[key] = appended.queue_offset + batch.count
+        if event is not None:
+            self._coming.append((event, appended.log_offset))
         if isinstance(event, TopicDeleted):
             self._leaving[event.topic] += 1
             # Its successor's queues begin at offset 0, which may be before this is published.
@@ -600,14 +650,25 @@ class Writer:
             self.refusal = refusal_of(error, "no room for a new segment of the log")
             raise renewed(self.refusal) from error
 
-    def _take_back(self, accepted: Sequence[Appended], refusal: ErucaError) -> None:
+    def _refused(self) -> ErucaError:
+        """Return why an append is refused; nothing has been done."""
+        if self.refusal is None:
+            return NotMasterForSureError(_FOLLOWS)
+        return renewed(self.refusal)
+
+    def _take_back(
+        self, accepted: Sequence[Appended], refusal: ErucaError, act: Act = Act.WRITE_FAILED
+    ) -> None:
         for key, offset in self._before_write.items():
             if offset is None:
                 self._next_offsets.pop(key, None)
             else:
                 self._next_offsets[key] = offset
         self._before_write.clear()
-        move(accepted, Act.WRITE_FAILED)
+        if any(isinstance(appended.event, EpochBegan) for appended in accepted):
+            self.is_replica = True  # rule 3: its term has not begun
+            self._epoch_end = 0
+        move(accepted, act)
         self._fail(accepted, refusal)
 
     def _keep(self, batches: list[Appended], act: Act) -> None:
@@ -618,7 +679,8 @@ class Writer:
         self._durable.extend(batches)
         if batches[-1].is_copied:
             for appended in batches:
-                appended.settle(appended)
+                if appended.is_copied:
+                    appended.settle(appended)
         if self.on_durable is not None:
             self.on_durable(durable_offset)
         elif not self.is_replica:
@@ -633,7 +695,10 @@ class Writer:
             shortage = self._projections.feed(part, end_offset)
             if shortage is not None:
                 self.refusal = shortage
-            self._fold([(a.event, a.log_offset) for a in part if a.event is not None])
+            events = [(a.event, a.log_offset) for a in part if a.event is not None]
+            for event in events:
+                assert self._coming.popleft() == event, "events are folded in the log's order"
+            self._fold(events)
         self.visible_timestamp = max(self.visible_timestamp, published[-1].store_timestamp)
         self._arrived(published)  # last: what it wakes may append, and a snapshot needs all of it
         for appended in published:
@@ -641,6 +706,8 @@ class Writer:
             appended.settle(appended)
 
     def _fail(self, failed: Sequence[Appended], error: ErucaError) -> None:
+        lost = {appended.log_offset for appended in failed if appended.event is not None}
+        self._coming = deque(coming for coming in self._coming if coming[1] not in lost)
         for appended in failed:
             self._conclude(appended)
             appended.settle(renewed(error))

@@ -36,6 +36,7 @@ class Act(StrEnum):
 
     WRITE = "write"
     WRITE_FAILED = "write failed"
+    FOLLOW = "follow"  # the store becomes a replica
     FLUSH = "flush begins"
     FLUSHED = "flushed"
     FLUSH_FAILED = "flush failed"
@@ -47,6 +48,7 @@ class Act(StrEnum):
 APPEND: Final = Machine(
     (Stage.ACCEPTED, Act.WRITE, Stage.WRITTEN),
     (Stage.ACCEPTED, Act.WRITE_FAILED, Stage.TAKEN_BACK),
+    (Stage.ACCEPTED, Act.FOLLOW, Stage.TAKEN_BACK),
     (Stage.WRITTEN, Act.FLUSH, Stage.FLUSHING),
     (Stage.WRITTEN, Act.FLUSH_FAILED, Stage.FAILED),
     (Stage.WRITTEN, Act.NO_FLUSH, Stage.DURABLE),

@@ -221,14 +221,20 @@ class CommitLog:
         self.written_offset = self.end_offset
 
     def take_back(self) -> None:
-        """Undo everything added since the last write, including the rest of a failed write.
+        """Undo everything added since the last write, including the rest of a failed write."""
+        self._is_tail_foul = True
+        self.drop_added()
+        with suppress(OSError):
+            self._cut_tail()  # if this fails, the next write tries again
+
+    def drop_added(self) -> None:
+        """Undo everything added since the last write; none of it has been written.
 
         New segments are removed from the last one on, so that no crash leaves a gap among the
         files. A file that cannot be removed makes the next roll fail.
         """
         self._added.clear()
         self.end_offset = self.written_offset
-        self._is_tail_foul = True
         with self._making:
             assert self._new_segments <= len(self.segments)
             surplus = [self.segments.pop() for _ in range(self._new_segments)]
@@ -240,8 +246,6 @@ class CommitLog:
             with suppress(OSError):
                 for segment in surplus:
                     segment.delete()
-        with suppress(OSError):
-            self._cut_tail()  # if this fails, the next write tries again
 
     def make_next(self) -> Segment:
         """Create the next segment in advance, and return it; may be called from another thread.

@@ -7,7 +7,7 @@ events count, too. It is a group of control records; only the last of them makes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -21,8 +21,10 @@ from eruca_broker.core.state.snapshots import SnapshotItem
 from eruca_broker.core.state.state import SNAPSHOT_ITEMS_MAX, BrokerState
 from eruca_broker.core.state.timers import PendingTimers
 from eruca_broker.core.state.timers_events import TimersCancelled, TimersFired, timer_pieces
+from eruca_broker.store.dispatcher import timed_entries
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.queue_files import DamagedQueueError
+from eruca_broker.store.state.timers_fold import rows_of_entries
 from eruca_broker.store.writer import Writer
 
 _ITEM_SIZE: Final = 1_024  # bytes of JSON, an estimate; hardly any item takes a third of it
@@ -59,7 +61,6 @@ class StateSnapshots:
         self,
         writer: Writer,
         *,
-        visible_offset: int,
         segment_bytes: int,
         batch_of: Callable[[StateSnapshot], Batch],
     ) -> list[tuple[Batch, Event]]:
@@ -69,8 +70,7 @@ class StateSnapshots:
         are made smaller. A single item that is too large stays so.
 
         Args:
-            writer: Knows the events that are not published yet.
-            visible_offset: Log offset up to which timers are known.
+            writer: Knows what is not published yet.
             segment_bytes: Bytes; a part should take no more than about half of them.
             batch_of: Builds a part's control record.
         """
@@ -84,7 +84,7 @@ class StateSnapshots:
         ends = list(self._queue_ends(state, writer))
         has_timers = any(topic in DELAYED_TOPICS for topic, _, _ in ends)
         while True:
-            timers = self._timer_items(coming, visible_offset, items_max) if has_timers else ()
+            timers = self._timer_items(coming, writer, items_max) if has_timers else ()
             parts = state.snapshot(
                 ends, items_max=items_max, more=timers, new_log_id=self._new_log_id
             )
@@ -99,6 +99,15 @@ class StateSnapshots:
             self._begun_at = log_offset
         if part.part == part.parts:
             self.latest_offset = self._begun_at
+
+    def latest_with(self, coming: Iterable[tuple[Event, int]]) -> int:
+        """Return the log offset of the latest whole snapshot once *coming* events are published."""
+        begun_at, latest = self._begun_at, self.latest_offset
+        for event, log_offset in coming:
+            if isinstance(event, StateSnapshot):
+                begun_at = log_offset if event.part == 1 else begun_at
+                latest = begun_at if event.part == event.parts else latest
+        return latest
 
     def _queue_ends(self, state: BrokerState, writer: Writer) -> Iterator[tuple[str, int, int]]:
         ends = dict(state.queue_ends)
@@ -116,10 +125,14 @@ class StateSnapshots:
                 yield topic, queue_id, offset
 
     def _timer_items(
-        self, coming: Sequence[tuple[Event, int]], visible_offset: int, items_max: int
+        self, coming: Sequence[tuple[Event, int]], writer: Writer, items_max: int
     ) -> Iterator[SnapshotItem]:
-        """Yield the pending timers; messages being written follow ``since`` in the log."""
-        rows = self._timers.rows()
+        """Yield the pending timers, of messages that are not visible yet too."""
+        parts = [self._timers.rows()]
+        for appended in writer.unpublished():
+            if appended.batch.topic in DELAYED_TOPICS:
+                parts.append(rows_of_entries(timed_entries(appended)))
+        rows = np.concatenate(parts)
         ended = [
             timer
             for event, _ in coming
@@ -128,5 +141,5 @@ class StateSnapshots:
         ]
         if ended:
             rows = rows[~np.isin(rows[:, 1], ended)]
-        for piece, weight in timer_pieces(rows, visible_offset, items_max):
+        for piece, weight in timer_pieces(rows, writer.end_offset, items_max):
             yield SnapshotItem("timers", piece, weight)
