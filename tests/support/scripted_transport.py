@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+import eruca
+from eruca.aio.cluster.following import FollowingTransport
 from eruca.aio.http.transport import HttpResponse
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ErucaError, TimeoutExpiredError
 from eruca.contract.messages import BatchReceipt
@@ -72,6 +74,14 @@ class ScriptedTransport:
         self.is_closed = True
 
 
+def transport_of(client: eruca.AsyncClient) -> ScriptedTransport:
+    """Return the scripted transport under what follows masters, for ordinary requests."""
+    following = client.context.transport
+    assert isinstance(following, FollowingTransport)
+    assert isinstance(following.transport, ScriptedTransport)
+    return following.transport
+
+
 def json_answer(value: object, status: int = 200, **headers: str) -> HttpResponse:
     """Return an answer with a JSON body; underscores in header names stand for hyphens."""
     named = {name.replace("_", "-"): text for name, text in headers.items()}
@@ -111,6 +121,7 @@ def live_brokers(*names: str) -> dict[str, Any]:
                 "brokers": [
                     {
                         "broker_id": 0,
+                        "role": "master",
                         "urls": {"default": f"http://{name}"},
                         "store_host": "10.0.0.1:10911",
                         "data_version": 1,

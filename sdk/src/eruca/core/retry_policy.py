@@ -6,7 +6,8 @@ its retries help only against fast failures.
 
 A broker that sent Retry-After is tried again only after that time; another broker is tried at once.
 If all brokers have sent it, the one whose time ends first is next. After a refusal because of a
-wrong route, the route is fetched again first.
+wrong route, the route is fetched again first. After a broker's master was lost, it is fetched in
+the background.
 
 Source: RocketMQ 5.3, ``DefaultMQProducerImpl.sendDefaultImpl``, ``retryResponseCodes``.
 """
@@ -21,6 +22,9 @@ from eruca.contract.errors import (
     ErucaError,
     InternalError,
     NoRouteError,
+    NotMasterError,
+    NotMasterForSureError,
+    OutcomeUnknownError,
     PermissionDeniedError,
     QueueNotFoundError,
     TimeoutExpiredError,
@@ -38,6 +42,9 @@ assert BACK_OFF_SECONDS <= BACK_OFF_SECONDS_MAX
 
 _STALE_ROUTE: Final = (TopicNotFoundError, QueueNotFoundError, PermissionDeniedError, NoRouteError)
 _UNREACHED: Final = (TransportError, TimeoutExpiredError)
+MASTERLESS: Final = (NotMasterError, NotMasterForSureError)
+"""The broker has no master for the moment: its other replicas elect one."""
+_MASTER_LEFT: Final = (*MASTERLESS, OutcomeUnknownError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +124,22 @@ def next_attempt(
         wait_seconds = max(patience_seconds, _back_off(attempt))
         if wait_seconds >= remaining_seconds:
             return None
-    return Retry(wait_seconds, refresh_route=isinstance(error, _UNREACHED))
+    return Retry(wait_seconds, refresh_route=isinstance(error, (*_UNREACHED, *_MASTER_LEFT)))
 
 
 def is_brokers_fault(error: ErucaError) -> bool:
-    """Tell whether an error is the broker's fault, and not the request's."""
+    """Tell whether an error is the broker's fault, and not the request's.
+
+    A change of the master is not: the same broker name works again at another replica.
+    """
+    if isinstance(error, _MASTER_LEFT):
+        return False
     return isinstance(error, (*_UNREACHED, UnavailableError, InternalError))
+
+
+def needs_route(error: ErucaError) -> bool:
+    """Tell whether the route must be fetched before another attempt makes sense."""
+    return isinstance(error, _STALE_ROUTE)
 
 
 def was_reached(error: ErucaError) -> bool:

@@ -13,6 +13,9 @@ from eruca.contract.errors import (
     ErucaError,
     InternalError,
     NoRouteError,
+    NotMasterError,
+    NotMasterForSureError,
+    OutcomeUnknownError,
     OverloadedError,
     PermissionDeniedError,
     QueueNotFoundError,
@@ -28,6 +31,7 @@ from eruca.core.retry_policy import (
     Retry,
     attempt_seconds,
     is_brokers_fault,
+    needs_route,
     next_attempt,
     was_reached,
 )
@@ -75,6 +79,13 @@ def test_a_broker_that_was_not_reached_is_left_for_another_at_once(kind: type[Er
 @pytest.mark.parametrize("kind", [OverloadedError, DiskFullError, InternalError])
 def test_a_broker_that_cannot_do_it_now_is_left_for_another_at_once(kind: type[ErucaError]) -> None:
     assert after(kind("x", retry_after_seconds=1.0)) == Retry(0.0, refresh_route=False)
+
+
+@pytest.mark.parametrize("kind", [NotMasterError, NotMasterForSureError, OutcomeUnknownError])
+def test_a_change_of_the_master_is_not_the_brokers_fault(kind: type[ErucaError]) -> None:
+    assert after(kind("x")) == Retry(0.0, refresh_route=True)
+    assert not needs_route(kind("x"))  # it is fetched in the background
+    assert not is_brokers_fault(kind("x"))
 
 
 def test_a_broker_that_asks_for_patience_gets_it_where_there_is_no_other() -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from eruca.aio.cluster.following import FollowingTransport
 from eruca.aio.cluster.name_servers import NameServers
 from eruca.aio.http.clients import http1_transport, httpx_transport
 from eruca.aio.http.credentials import Credentials
@@ -50,10 +51,12 @@ class ClientContext:
         transport: Carries all other requests; None: httpx.
 
     Attributes:
+        masters_book: The masters that replicas have named in redirects.
         hot_transport: Carries frequent requests with an immediate answer: sends.
         held_transport: Carries requests that a server may hold: those of consumers to brokers, and
             of transaction producers to checkers. Each held request occupies a connection. In a
             shared pool, many consumers or producers would block every send.
+        transport: Carries all other requests; waits for a broker's master if there is none now.
     """
 
     def __init__(
@@ -66,21 +69,39 @@ class ClientContext:
     ) -> None:
         self.settings = settings
         self.credentials = credentials
-        self.hot_transport = hot_transport or http1_transport(credentials)
-        self.held_transport = hot_transport or http1_transport(
-            credentials, connections_max=HELD_CONNECTIONS_MAX
-        )
-        self.transport = transport or httpx_transport(credentials)
-        self.name_servers = NameServers(settings.namesrv_urls, self.transport)
+        hot = hot_transport or http1_transport(credentials)
+        held = hot_transport or http1_transport(credentials, connections_max=HELD_CONNECTIONS_MAX)
+        plain = transport or httpx_transport(credentials)
+        self._transports = [hot, plain] if held is hot else [hot, plain, held]
+        self.name_servers = NameServers(settings.namesrv_urls, plain)
         from eruca.aio.cluster.routes import Routes
+        from eruca.core.routing.master_book import MasterBook
 
+        self.masters_book = MasterBook(settings.network)
         self.routes = Routes(
-            self.name_servers, network=settings.network, timeout=settings.timeout_seconds
+            self.name_servers,
+            self.masters_book,
+            network=settings.network,
+            timeout=settings.timeout_seconds,
         )
+        self.hot_transport = self._following(hot)
+        self.held_transport = self._following(held, is_held=True)
+        self.transport = self._following(plain, waits=True)
         self._broker_api: BrokerApi | None = None
         self._children: dict[Child, None] = {}  # in the order of creation
         self._closing: asyncio.Task[None] | None = None
         self._is_closed = False
+
+    def _following(
+        self, transport: HttpTransport, *, waits: bool = False, is_held: bool = False
+    ) -> HttpTransport:
+        return FollowingTransport(
+            transport,
+            self.masters_book,
+            on_redirect=self.routes.refresh_those_at,
+            waits=waits,
+            is_held=is_held,
+        )
 
     @property
     def broker_api(self) -> BrokerApi:
@@ -138,10 +159,7 @@ class ClientContext:
                 errors.append(outcome)
         self._is_closed = True
         await self.routes.close()
-        transports = [self.hot_transport, self.transport]
-        if self.held_transport is not self.hot_transport:
-            transports.append(self.held_transport)
-        await asyncio.gather(*(transport.close() for transport in transports))
+        await asyncio.gather(*(transport.close() for transport in self._transports))
         if errors:
             first, *others = errors
             for other in others:

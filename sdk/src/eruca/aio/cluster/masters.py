@@ -57,9 +57,15 @@ class Masters:
             answer = await self.ask_name_server("GET", "/v1/brokers")
             brokers = parsed(BrokerList, answer, "/v1/brokers").brokers
             if brokers:
+                self._learn(brokers)
                 return brokers
             name_servers.rotate()
         return []
+
+    def _learn(self, groups: list[BrokerGroup]) -> None:
+        for group in groups:
+            urls = {broker.broker_id: broker.urls for broker in group.brokers}
+            self._context.masters_book.learn(group.broker_name, group.epoch, urls)
 
     async def all(
         self, cluster: str | None = None, broker_name: str | None = None

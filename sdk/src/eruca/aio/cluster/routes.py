@@ -52,6 +52,7 @@ from eruca.contract.errors import (
 from eruca.contract.limits import QUEUE_COUNT_DEFAULT
 from eruca.contract.routes import SETTLING_HEADER, BrokerList, QueueData, RouteBroker, TopicRoute
 from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.routing.master_book import MasterBook
 from eruca.core.routing.route_table import (
     CachedRoute,
     PublishView,
@@ -77,8 +78,11 @@ _logger = logging.getLogger(__name__)
 class Routes:
     """The routes of one client; belongs to the event loop that first uses it."""
 
-    def __init__(self, name_servers: NameServers, *, network: str, timeout: float) -> None:
+    def __init__(
+        self, name_servers: NameServers, book: MasterBook, *, network: str, timeout: float
+    ) -> None:
         self._name_servers = name_servers
+        self._book = book
         self._network = network
         self._timeout = timeout
         self._table = RouteTable(network=network)
@@ -121,7 +125,8 @@ class Routes:
     async def publish_view(self, topic: str) -> PublishView:
         """Return the queues to which messages of *topic* may be sent; at least one.
 
-        For an ordered topic whose brokers are all away, it has only missed queues.
+        For an ordered topic whose brokers are all away, it has only missed queues. While all
+        brokers with replicas elect a master, it has none.
 
         Raises:
             TopicNotFoundError: No name server knows the topic, and sending does not create it.
@@ -136,6 +141,7 @@ class Routes:
             view = await self._auto_create_view(topic, error)
         if not view.key_queues:
             self.refresh_soon(topic)
+        if not view.key_queues and not view.awaits_master:
             raise NoRouteError(
                 f"no live broker of topic {topic} accepts messages",
                 fix="check the topic's route and permission: eruca route NAME",
@@ -222,6 +228,11 @@ class Routes:
         with suppress(TimeoutError):
             async with asyncio.timeout(within_seconds):
                 await self._refresh(topic)
+
+    def refresh_those_at(self, url: str) -> None:
+        """Fetch the routes that lead to *url* soon: its replica is not the master any more."""
+        for topic in self._table.topics_at(url):
+            self.refresh_soon(topic)
 
     async def wait_until(self, topic: str, shows: Callable[[TopicRoute], bool]) -> None:
         """Wait until the topic's route shows a change, or until the timeout."""
@@ -377,6 +388,8 @@ class Routes:
             changed = self._table.put(route, etag=answer.headers.get("etag"), now_ms=now_ms)
         except ValueError as error:
             raise TransportError(f"the route of {topic} is invalid: {error}") from error
+        for broker in route.brokers:
+            self._book.learn(broker.broker_name, broker.epoch, broker.urls)
         self._watches.begin(topic)
         topics = self._table.topics()
         if len(topics) > TOPICS_MAX:
@@ -445,6 +458,7 @@ def _route_to_all(topic: str, brokers: BrokerList) -> TopicRoute:
                 broker_name=group.broker_name,
                 urls={address.broker_id: address.urls for address in group.brokers},
                 store_hosts={address.broker_id: address.store_host for address in group.brokers},
+                epoch=group.epoch,
             )
             for group in brokers.brokers
         ],

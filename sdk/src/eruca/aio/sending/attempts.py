@@ -24,6 +24,7 @@ from eruca.contract.errors import (
     NameServersUnreachableError,
     NoLiveBrokerError,
     NoRouteError,
+    NotEnoughReplicasError,
     NotReadyError,
     OverloadedError,
     PermissionDeniedError,
@@ -35,9 +36,11 @@ from eruca.contract.errors import (
 )
 from eruca.core.pauses import doubled
 from eruca.core.retry_policy import (
+    MASTERLESS,
     Patience,
     Retry,
     is_brokers_fault,
+    needs_route,
     next_attempt,
     was_reached,
 )
@@ -50,13 +53,9 @@ if TYPE_CHECKING:
     from eruca.core.routing.latency_fault import FaultTable
     from eruca.core.routing.route_table import PublishView
 
-NOT_TAKEN: Final = (
-    NotConnectedError,
-    ConnectTimeoutError,
-    OverloadedError,
-    NotReadyError,
-    DiskFullError,
-)
+_MASTER_AWAY: Final = (NotConnectedError, ConnectTimeoutError, NotReadyError, *MASTERLESS)
+"""After these errors nothing is stored, and a replica may become master within seconds."""
+NOT_TAKEN: Final = (*_MASTER_AWAY, OverloadedError, DiskFullError, NotEnoughReplicasError)
 """After these errors nothing is stored: the broker did not accept the request."""
 _NOT_STORED: Final = (
     RequestError,
@@ -89,6 +88,7 @@ class Attempts:
     def __init__(self, routes: Routes, faults: FaultTable | None) -> None:
         self._routes = routes
         self._faults = faults
+        self._epochs: dict[str, int] = {}  # of brokers with replicas, as last seen
         self._counter = Counter(random.getrandbits(31))
 
     async def view(self, topic: str, deadline: float) -> PublishView:
@@ -105,6 +105,7 @@ class Attempts:
         """
         if not view.queues:
             raise NoRouteError(f"every broker of topic {view.topic} is away")
+        self._forgive(view)
         now = time.monotonic()
         return choose_queue(
             patience.queues(view.queues, now),
@@ -134,7 +135,7 @@ class Attempts:
         self, topic: str, retry: Retry, error: ErucaError, deadline: float
     ) -> None:
         """Wait until the next attempt that *retry* allows after *error*."""
-        if retry.refresh_route and was_reached(error):
+        if retry.refresh_route and needs_route(error):
             # The next attempt needs the route, or raises because of the deadline.
             within = remaining_seconds(deadline, or_less=True)
             await self._routes.refresh(topic, within_seconds=within)
@@ -143,11 +144,20 @@ class Attempts:
         if retry.wait_seconds:
             await asyncio.sleep(retry.wait_seconds)
 
+    def _forgive(self, view: PublishView) -> None:
+        """Drop the faults of brokers that have a new master: they were its predecessor's."""
+        for name, epoch in view.epochs.items():
+            if name in view.urls and epoch > self._epochs.get(name, 0):
+                self._epochs[name] = epoch
+                if self._faults is not None:
+                    self._faults.remove(name)
+
 
 async def view_before(routes: Routes, topic: str, deadline: float) -> PublishView:
     """Return the queues for messages of *topic*, at once if they are known.
 
-    If a name server has just started or no broker is live, this waits up to the deadline.
+    If a name server has just started, no broker is live, or replicas elect a master, this waits up
+    to the deadline.
 
     Raises:
         TimeoutExpiredError: The deadline passed before a name server returned a route.
@@ -156,12 +166,15 @@ async def view_before(routes: Routes, topic: str, deadline: float) -> PublishVie
     view = routes.cached_publish_view(topic)
     if view is not None and view.queues:
         return view
-    brokerless: NoLiveBrokerError | None = None
+    brokerless: NoLiveBrokerError | NoRouteError | None = None
     try:
         async with asyncio.timeout(remaining_seconds(deadline)):
             for attempt in count():
                 try:
-                    return await routes.publish_view(topic)
+                    view = await routes.publish_view(topic)
+                    if view.key_queues:
+                        return view
+                    brokerless = _without_master(view)
                 except NameServerSettlingError:
                     brokerless = None
                 except NoLiveBrokerError as error:
@@ -182,6 +195,14 @@ async def view_before(routes: Routes, topic: str, deadline: float) -> PublishVie
             f"no name server returned the route of {topic} before the deadline: {routes.silence}",
             fix="check ERUCA_NAMESRV_URLS, and that a name server runs at each URL",
         ) from None
+
+
+def _without_master(view: PublishView) -> NoRouteError:
+    names = ", ".join(sorted(view.epochs.keys() - view.urls.keys()))
+    return NoRouteError(
+        f"no broker of topic {view.topic} has a master now: {names}",
+        fix="send again: replicas elect a master within seconds; if they do not: eruca broker list",
+    )
 
 
 def next_retry(
@@ -231,9 +252,16 @@ def is_awaited(view: PublishView | None, queue: MessageQueue | None, error: Eruc
     """Tell whether an attempt at *queue* that failed with *error* does not count.
 
     In an ordered topic a sharding key has only one queue. If the queue's broker did not receive the
-    message, it may return at any moment, so attempts continue until the deadline.
+    message, it may return at any moment, so attempts continue until the deadline. So they do if the
+    broker has replicas and its master is away.
     """
-    return view is not None and queue in view.order and isinstance(error, NOT_TAKEN)
+    if view is None or queue is None:
+        return False
+    if isinstance(error, NoRouteError):
+        return view.awaits_master
+    if queue in view.order and isinstance(error, NOT_TAKEN):
+        return True
+    return view.has_successor(queue.broker_name) and isinstance(error, _MASTER_AWAY)
 
 
 def may_be_stored(error: ErucaError) -> bool:

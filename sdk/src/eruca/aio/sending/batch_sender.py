@@ -203,14 +203,19 @@ class BatchSender:
     async def _prepare_next(self, course: _Course, error: ErucaError) -> None:
         """Wait until the next attempt is due; raise the final error if there is none."""
         batch, view = course.batch, course.view
-        is_counted = not is_awaited(view, course.queue, error)
+        if is_awaited(view, course.queue, error):
+            course.away.add(course.broker_name)
+            attempts_left = 1
+        else:
+            course.counted += 1
+            attempts_left = self._attempts_max - course.counted
         retry = next_retry(
             error,
             attempt=course.attempt,
-            attempts_max=self._attempts_max if is_counted else course.attempt + 1,
+            attempts_max=course.attempt + attempts_left,
             deadline=batch.deadline,
             last_broker=course.broker_name,
-            next_brokers=course.next_brokers,
+            next_brokers=course.next_brokers - course.away,
             patience=course.patience,
         )
         if retry is None:
@@ -253,9 +258,10 @@ class BatchSender:
         ]
 
     async def _post(self, course: _Course, queue: MessageQueue, request: _Request[T]) -> T:
-        timeout = attempt_seconds(
-            remaining_seconds(course.batch.deadline), self._attempts_max - course.attempt + 1
-        )
+        attempts_left = self._attempts_max - course.counted
+        if course.view is not None and course.view.has_successor(queue.broker_name):
+            attempts_left = max(attempts_left, 2)  # or a silent master would take all of the time
+        timeout = attempt_seconds(remaining_seconds(course.batch.deadline), attempts_left)
         what = f"POST {request.url}{request.target}"
         started = time.monotonic()
         try:
@@ -297,8 +303,10 @@ class _Course:
 
     __slots__ = (
         "attempt",
+        "away",
         "batch",
         "broker_name",
+        "counted",
         "encoded",
         "encoded_for",
         "failures",
@@ -312,6 +320,8 @@ class _Course:
     def __init__(self, batch: PendingBatch) -> None:
         self.batch = batch
         self.attempt = 0
+        self.counted = 0  # failed attempts that count
+        self.away: set[str | None] = set()  # brokers that are awaited
         self.broker_name: str | None = None  # of the last attempt
         self.queue: MessageQueue | None = None  # the last attempt's
         self.kept_queue: MessageQueue | None = None  # where it may already be stored

@@ -20,7 +20,7 @@ from eruca.contract.errors import (
     UnavailableError,
 )
 from eruca.contract.transactions import Decide
-from eruca.core.retry_policy import attempt_seconds, next_attempt, was_reached
+from eruca.core.retry_policy import attempt_seconds, next_attempt
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.routes import Routes
@@ -96,7 +96,7 @@ class Decisions:
                 if retry is None:
                     self._log_left(half, outcome, error)
                     return None
-                if not was_reached(error):
+                if retry.refresh_route:
                     self._routes.refresh_soon(half.message.topic)
             await asyncio.sleep(retry.wait_seconds)
 

@@ -158,9 +158,11 @@ class HalfSender:
             queue_id=queue.queue_id,
             check_immunity_seconds=course.check_immunity_seconds,
         )
-        attempts_left = self._attempts_max - course.attempt + 1
+        attempts_left = self._attempts_max - course.counted
         if course.is_bound and self._attempts_max > 1:
             attempts_left = 2
+        if view is not None and view.has_successor(queue.broker_name):
+            attempts_left = max(attempts_left, 2)  # or a silent master would take all of the time
         seconds = attempt_seconds(remaining_seconds(course.deadline), attempts_left)
         began_at = time.monotonic()
         try:
@@ -174,15 +176,19 @@ class HalfSender:
 
     async def _prepare_next(self, course: _Course, error: ErucaError) -> None:
         """Wait until the next attempt is due; raise the final error if there is none."""
-        is_counted = not course.is_bound or self._attempts_max == 1
-        is_counted &= not is_awaited(course.view, course.queue, error)
+        attempts_left = 1
+        if is_awaited(course.view, course.queue, error):
+            course.away.add(course.broker_name)
+        elif not course.is_bound or self._attempts_max == 1:
+            course.counted += 1
+            attempts_left = self._attempts_max - course.counted
         retry = next_retry(
             error,
             attempt=course.attempt,
-            attempts_max=self._attempts_max if is_counted else course.attempt + 1,
+            attempts_max=course.attempt + attempts_left,
             deadline=course.deadline,
             last_broker=course.broker_name,
-            next_brokers=course.next_brokers,
+            next_brokers=course.next_brokers - course.away,
             patience=course.patience,
         )
         if retry is None:
@@ -208,6 +214,8 @@ class _Course:
         self.check_immunity_seconds = check_immunity_seconds
         self.deadline = asyncio.get_running_loop().time() + timeout
         self.attempt = 0
+        self.counted = 0  # failed attempts that count
+        self.away: set[str | None] = set()  # brokers that are awaited
         self.view: PublishView | None = None
         self.wanted: MessageQueue | None = None  # where it must go
         self.queue: MessageQueue | None = None  # the last attempt's

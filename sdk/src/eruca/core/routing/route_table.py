@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from eruca.contract.errors import NoRouteError
-from eruca.contract.fields import MASTER_ID
+from eruca.contract.fields import MASTER_ID, STANDALONE_EPOCH
 from eruca.contract.limits import QUEUE_COUNT_MAX
 from eruca.contract.records import Host
 from eruca.contract.routes import TopicRoute
@@ -41,15 +41,32 @@ class PublishView:
     urls: Mapping[str, str]  # of the masters, by broker name
     store_hosts: Mapping[str, Host]  # the masters' hosts as written into records, by broker name
     order: tuple[MessageQueue, ...] = ()  # the order config's queues, if there is one
+    epochs: Mapping[str, int] = field(default_factory=dict)  # of brokers with replicas, by name
 
     @property
     def key_queues(self) -> tuple[MessageQueue, ...]:
         """The queues over which sharding keys and selectors divide messages."""
         return self.order or self.queues
 
+    @property
+    def awaits_master(self) -> bool:
+        """True if a broker with replicas has no master now: they elect one within seconds."""
+        return not self.epochs.keys() <= self.urls.keys()
+
     def is_missed(self, queue: MessageQueue) -> bool:
-        """Tell whether *queue* is in the order config and its broker is away."""
-        return queue.broker_name not in self.urls and queue in self.order
+        """Tell whether *queue*'s broker is away, and worth waiting for.
+
+        That is so if *queue* is in the order config, or if the broker has replicas.
+        """
+        name = queue.broker_name
+        return name not in self.urls and (queue in self.order or name in self.epochs)
+
+    def has_successor(self, broker_name: str) -> bool:
+        """Tell whether another replica may become the broker's master: it returns within seconds.
+
+        Then an attempt that the broker did not receive is worth another one.
+        """
+        return broker_name in self.epochs
 
     def url_of(self, queue: MessageQueue) -> str:
         """Return the URL of *queue*'s broker for writing.
@@ -135,12 +152,11 @@ class RouteTable:
         return before is None or before.route != route
 
     def is_fuller(self, route: TopicRoute) -> bool:
-        """Tell whether the cached route of this topic has all of *route*'s brokers and more."""
+        """Tell whether the cached route has all of *route*'s brokers and masters, and more."""
         cached = self._routes.get(route.topic)
         if cached is None:
             return False
-        known = {broker.broker_name for broker in cached.route.brokers}
-        return known > {broker.broker_name for broker in route.brokers}
+        return _presence(cached.route) > _presence(route)
 
     def confirm(self, topic: str, *, now_ms: float) -> None:
         """Record that a cached route is still valid: the name server answered 304."""
@@ -164,6 +180,14 @@ class RouteTable:
         """Return the topics with cached routes, sorted."""
         return sorted(self._routes)
 
+    def topics_at(self, url: str) -> list[str]:
+        """Return the topics whose brokers have *url*."""
+        return [
+            topic
+            for topic, cached in self._routes.items()
+            if any(url in urls.values() for urls in cached.subscribe.urls.values())
+        ]
+
     def broker_names(self) -> frozenset[str]:
         """Return every broker in the routes."""
         return frozenset(
@@ -171,6 +195,15 @@ class RouteTable:
             for cached in self._routes.values()
             for broker in cached.route.brokers
         )
+
+
+def _presence(route: TopicRoute) -> set[tuple[str, bool]]:
+    """Return the names of the brokers that are there, and of the masters that are there."""
+    return {
+        (broker.broker_name, is_master)
+        for broker in route.brokers
+        for is_master in (False, bool(broker.urls.get(MASTER_ID)))
+    }
 
 
 def publish_view(route: TopicRoute, *, network: str = DEFAULT_NETWORK) -> PublishView:
@@ -199,6 +232,11 @@ def publish_view(route: TopicRoute, *, network: str = DEFAULT_NETWORK) -> Publis
             if MASTER_ID in broker.store_hosts
         },
         order=_ordered_queues(route.topic, route.order_config or ""),
+        epochs={
+            broker.broker_name: broker.epoch
+            for broker in route.brokers
+            if broker.epoch > STANDALONE_EPOCH
+        },
     )
 
 

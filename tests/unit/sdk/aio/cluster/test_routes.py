@@ -16,6 +16,7 @@ from eruca.aio.cluster.route_watches import WATCHES_MAX
 from eruca.aio.cluster.routes import Routes
 from eruca.aio.http.transport import HttpResponse
 from eruca.contract.errors import OverloadedError, TopicNotFoundError, TransportError
+from eruca.core.routing.master_book import MasterBook
 from support.scripted_transport import (
     Request,
     ScriptedTransport,
@@ -95,7 +96,9 @@ async def routes_of(
     chosen = list(urls) or ["http://n1"]
     server = NameServer(chosen)
     transport = ScriptedTransport(server)
-    routes = Routes(NameServers(chosen, transport), network="default", timeout=timeout)
+    routes = Routes(
+        NameServers(chosen, transport), MasterBook(), network="default", timeout=timeout
+    )
     yield routes, server, transport
     await routes.close()
 
@@ -220,7 +223,9 @@ async def test_one_that_holds_no_request_is_asked_again_only_after_a_while(
         return json_answer(route_of("orders", "a"), etag='"1"')
 
     transport = ScriptedTransport(answer)
-    routes = Routes(NameServers(["http://n1"], transport), network="default", timeout=1)
+    routes = Routes(
+        NameServers(["http://n1"], transport), MasterBook(), network="default", timeout=1
+    )
     await routes.publish_view("orders")
     await until(lambda: watches(transport))
     for _ in range(20):
@@ -243,7 +248,9 @@ async def test_a_route_that_made_room_while_it_was_watched_can_be_watched_again(
         return json_answer(route_of(request.target.split("/")[3], "a"), etag='"1"')
 
     transport = ScriptedTransport(answer)
-    routes = Routes(NameServers(["http://n1"], transport), network="default", timeout=1)
+    routes = Routes(
+        NameServers(["http://n1"], transport), MasterBook(), network="default", timeout=1
+    )
     await routes.publish_view("orders")
     await until(lambda: watches(transport))
     await routes.publish_view("flights")
@@ -444,7 +451,10 @@ async def test_a_route_that_cannot_be_read_is_a_transport_error(body: bytes) -> 
         return HttpResponse(200, {}, body)
 
     routes = Routes(
-        NameServers(["http://n1"], ScriptedTransport(answer)), network="default", timeout=1
+        NameServers(["http://n1"], ScriptedTransport(answer)),
+        MasterBook(),
+        network="default",
+        timeout=1,
     )
     with pytest.raises(eruca.TransportError, match="route of orders"):
         await routes.publish_view("orders")
@@ -458,7 +468,10 @@ async def test_a_list_of_brokers_that_cannot_be_read_is_a_transport_error() -> N
         return problem_answer(TopicNotFoundError("there is none"))
 
     routes = Routes(
-        NameServers(["http://n1"], ScriptedTransport(answer)), network="default", timeout=1
+        NameServers(["http://n1"], ScriptedTransport(answer)),
+        MasterBook(),
+        network="default",
+        timeout=1,
     )
     with pytest.raises(eruca.TransportError, match="list of brokers"):
         await routes.publish_view("orders")

@@ -9,7 +9,7 @@ import pytest
 import eruca
 from eruca.aio.http.transport import HttpResponse
 from support.pulled_queues import Queues, texts
-from support.scripted_transport import Request, ScriptedTransport
+from support.scripted_transport import Request, transport_of
 from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
@@ -19,8 +19,7 @@ async def test_a_commit_that_fails_is_made_up_for_by_the_next(
     client: eruca.AsyncClient, queues: Queues
 ) -> None:
     queues.store(0, "x")
-    rest = client.context.transport
-    assert isinstance(rest, ScriptedTransport)
+    rest = transport_of(client)
 
     async def refusing(request: Request) -> HttpResponse:
         if request.method == "PUT":
@@ -47,8 +46,7 @@ async def test_a_broker_that_hangs_at_a_commit_holds_up_no_messages_of_another(
 ) -> None:
     queues.store(0, "from a")
     queues.store(0, "from b", broker="b")
-    rest = client.context.transport
-    assert isinstance(rest, ScriptedTransport)
+    rest = transport_of(client)
     is_back = asyncio.Event()
     under_way, most_under_way = 0, 0
 
@@ -83,8 +81,7 @@ async def test_a_close_that_is_cancelled_at_the_last_commit_is_gone_through_with
     client: eruca.AsyncClient, queues: Queues
 ) -> None:
     queues.store(0, "x")
-    rest = client.context.transport
-    assert isinstance(rest, ScriptedTransport)
+    rest = transport_of(client)
     is_asked, may_answer = asyncio.Event(), asyncio.Event()
 
     async def slow(request: Request) -> HttpResponse:

@@ -10,7 +10,7 @@ import eruca
 from eruca.aio.http.transport import HttpResponse
 from eruca.core.consuming.pull_positions import StartPosition
 from support.pulled_queues import Queues, texts, until_filled
-from support.scripted_transport import Request, ScriptedTransport
+from support.scripted_transport import Request, transport_of
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -19,8 +19,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_position_is_an_error_where_its_broker_does_not_tell(
     client: eruca.AsyncClient, queues: Queues
 ) -> None:
-    rest = client.context.transport
-    assert isinstance(rest, ScriptedTransport)
+    rest = transport_of(client)
 
     async def refusing(request: Request) -> HttpResponse:
         if request.url == "http://a":

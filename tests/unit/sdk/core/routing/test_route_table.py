@@ -218,3 +218,44 @@ def test_the_table_knows_its_topics_and_their_brokers() -> None:
 
     assert table.get("orders") is None
     assert table.broker_names() == frozenset()
+
+
+def replicas(name: str, epoch: int, *ids: int) -> RouteBroker:
+    return broker(name, *ids).model_copy(update={"epoch": epoch})
+
+
+def test_a_broker_whose_master_is_away_takes_no_messages_and_is_awaited() -> None:
+    where = route(queue_data("a"), queue_data("b"), brokers=[replicas("a", 7, 1), broker("b", 0)])
+    view = publish_view(where)
+
+    assert places(view.queues) == [("b", 0)]
+    assert view.epochs == {"a": 7}
+    assert view.awaits_master
+    assert view.has_successor("a")
+    assert not view.has_successor("b")
+    assert view.is_missed(MessageQueue("orders", "a", 0))
+    assert not view.is_missed(MessageQueue("orders", "b", 0))
+    assert places(subscribe_view(where).queues) == [("a", 0), ("b", 0)]
+
+
+def test_a_broker_without_replicas_is_not_awaited() -> None:
+    view = publish_view(route(queue_data("a"), brokers=[broker("a", 1)]))
+
+    assert not view.awaits_master
+    assert not view.is_missed(MessageQueue("orders", "a", 0))
+
+
+def test_a_route_with_a_master_is_fuller_than_one_without() -> None:
+    table = RouteTable()
+    table.put(route(queue_data("a"), brokers=[replicas("a", 7, 0, 1)]), etag=None, now_ms=0)
+
+    assert table.is_fuller(route(queue_data("a"), brokers=[replicas("a", 7, 1)]))
+    assert not table.is_fuller(route(queue_data("a"), brokers=[replicas("a", 8, 0)]))
+
+
+def test_topics_are_found_by_the_url_of_any_replica() -> None:
+    table = RouteTable()
+    table.put(route(queue_data("a"), brokers=[replicas("a", 7, 0, 1)]), etag=None, now_ms=0)
+
+    assert table.topics_at("http://a:0") == table.topics_at("http://a:1") == ["orders"]
+    assert table.topics_at("http://a:2") == []
