@@ -10,6 +10,12 @@ import httpx
 import pytest
 
 from eruca.contract.properties import UNIQ_KEY, encode_properties
+from eruca_broker.core.replication.broker_group import Member
+from eruca_broker.core.state.epoch_events import EpochBegan
+from eruca_broker.processors.replication.feed import Feed
+from eruca_broker.processors.replication.replication import Replication
+from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.app import ServiceApp
 from support.brokers import batch, open_broker, record
 from support.clocks import ManualClock
 from support.openapi_documents import kept_document
@@ -33,9 +39,10 @@ MESSAGE: Final = {
 class Stage:
     """A broker, and what examples need to have happened there."""
 
-    def __init__(self, client: httpx.AsyncClient, clock: ManualClock) -> None:
+    def __init__(self, client: httpx.AsyncClient, clock: ManualClock, app: ServiceApp) -> None:
         self.client = client
         self.clock = clock
+        self.app = app
 
     async def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """Send a request that must succeed, and return its answer."""
@@ -110,6 +117,27 @@ class Stage:
         handle: str = delivery["handle"]
         return handle
 
+    async def leading(self) -> dict[str, Any]:
+        """Make the broker the master of epoch 7; return what an empty replica tells it."""
+        store = self.app.parts[MessageStore]
+        store.follow()
+        begun = store.lead(EpochBegan(7, 1, "c2d07be84a159f31", "10.0.0.1:10911", 0))
+        member = Member(1, "c2d07be84a159f31")
+        replication = self.app.parts[Replication]
+        replication.role, replication.member = "master", member
+        replication.feed = Feed(
+            store, epoch=7, master=member, known=frozenset({member}), clock=self.clock
+        )
+        await begun
+        empty: dict[str, Any] = {
+            "log_id": None,
+            "epochs": [],
+            "min_offset": 0,
+            "end": 0,
+            "tail": None,
+        }
+        return empty | {"segment_bytes": store.segment_bytes}
+
     async def begun(self, *, checks: int = 0) -> str:
         """Begin a transaction, let it be checked, and return its id."""
         body = SCENES.examples["beginTransaction"].body
@@ -127,7 +155,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     async with open_broker(tmp_path, clock) as app:
         transport = httpx.ASGITransport(app, client=("127.0.0.1", 52_044))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            yield Stage(client, clock)
+            yield Stage(client, clock, app)
 
 
 async def nothing_yet(_stage: Stage) -> None:
@@ -339,6 +367,19 @@ async def _(stage: Stage) -> Changes:
 @SCENES.add("expireTransaction", 200)
 async def _(stage: Stage) -> Changes:
     return {"transaction_id": await stage.begun(checks=15)}
+
+
+@SCENES.add("proveLineage", 200)
+async def _(stage: Stage) -> Changes:
+    return await stage.leading()
+
+
+@SCENES.add("getReplicationStatus", 200)
+@SCENES.add("pullRun", 200)
+async def _(stage: Stage) -> Changes:
+    body = SCENES.examples["proveLineage"].body | await stage.leading()
+    await stage.call("POST", "/replication/lineage", body)
+    return {"from_offset": 0}
 
 
 @pytest.mark.parametrize(("label", "status"), SCENES.plays, ids=str)

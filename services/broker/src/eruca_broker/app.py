@@ -18,6 +18,7 @@ from eruca_broker.api import (
     members,
     offsets,
     queue_locks,
+    replication,
     retries,
     scheduled,
     status,
@@ -52,6 +53,7 @@ _TAGS: Final = (
     {"name": "delayed messages", "description": "List and recall scheduled messages"},
     {"name": "transactions", "description": "Messages that are stored first and decided later"},
     {"name": "log", "description": "The log itself, for projections"},
+    {"name": "replication", "description": "The copies of the log in a broker group"},
     {"name": "status", "description": "The broker's identity and state"},
 )
 _ROUTERS: Final = (  # in the document's order
@@ -72,6 +74,7 @@ _ROUTERS: Final = (  # in the document's order
     deciding.router,
     views.router,
     checking.router,
+    replication.router,
     status.router,
 )
 

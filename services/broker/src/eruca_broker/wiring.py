@@ -48,6 +48,7 @@ from eruca_broker.processors.idempotent_send import IdempotentSender
 from eruca_broker.processors.log_feed import LogFeed
 from eruca_broker.processors.offsets import Offsets
 from eruca_broker.processors.pull_message import Puller, examine
+from eruca_broker.processors.replication.replication import Replication
 from eruca_broker.processors.retries import Retries
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.send_message import Sender
@@ -310,6 +311,7 @@ def compose(
         )
     )
     parts.add(Offsets(store, topics, identity.started_at))
+    parts.add(Replication(store, clock))
     parts.add(Status(identity, store, held, senders, consumers, clock=clock))
 
 

@@ -124,3 +124,12 @@ def test_a_replica_may_join_once_it_holds_everything_confirmed() -> None:
     assert asking.advanced(9).confirmed == 5  # and waited for already
     with pytest.raises(AssertionError, match="one change"):
         asking.asking(frozenset({MASTER}))
+
+
+def test_a_forgotten_replica_must_prove_its_lineage_again() -> None:
+    copies = Copies(3, MASTER, frozenset({MASTER, TWO})).proved(TWO).proved(THREE).forgotten(THREE)
+
+    with pytest.raises(UnprovedReplicaError):
+        copies.acknowledged(THREE, epoch=3, log_offset=0, written_end=5)
+    with pytest.raises(AssertionError, match="confirmed would go back"):
+        copies.forgotten(TWO)

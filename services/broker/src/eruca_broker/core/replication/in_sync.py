@@ -142,6 +142,11 @@ class Copies:
         """
         return replace(self, known=in_sync, asked=None)
 
+    def forgotten(self, member: Member) -> Copies:
+        """Return the copies without a replica, which must prove its lineage again."""
+        assert member not in self.waited_for, "confirmed would go back"
+        return replace(self, held=tuple(item for item in self.held if item[0] != member))
+
     def _end_of(self, member: Member) -> int | None:
         return dict(self.held).get(member)
 

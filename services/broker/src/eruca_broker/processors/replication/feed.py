@@ -1,0 +1,470 @@
+"""The replication feed: the master's side of one term.
+
+A replica's fetch is a request and an acknowledgement in one. The feed checks it, notes how far the
+replica's copy reaches, publishes what is confirmed by that, and answers with a run of the log: at
+once, or as soon as bytes are written::
+
+    replica                                    master
+      fetch X, quotes answer K  ─────────────►   rule 5: does it count?  Copies, MasterLease
+                                                 X < end: answer at once
+                                                 else: hold; written ─► answer
+      run, confirmed, answer K+1  ◄───────────   … then publish what fetch X confirmed
+      append, flush as promised, fetch X' …
+
+So a publication costs one round trip and the replica's write. The confirmed offset travels with the
+next run. At a log's end that stays the same, a held fetch is answered without a run, a few
+milliseconds after the offset has moved, so that the replica publishes it too.
+
+Rules, with the numbers of the replication design:
+
+5. An acknowledgement counts only if its epoch is the master's, its store has proved its lineage in
+   this epoch, and it names the end of a write that the master has made.
+6. Confirmed is the least offset of all members of the in-sync set that is known, and of the one
+   that is being asked for. A member without a connection stops it.
+7. Nothing is published before it is confirmed.
+10. Each answer has a number. A fetch that quotes the last one proves that its replica was alive
+    after that answer was sent.
+
+One feed serves one epoch. A replica has one held fetch: a later one replaces it. The replicas that
+have proved their lineage are limited in number; one that is in no in-sync set makes room.
+
+Source: RocketMQ 5.3, ``AutoSwitchHAService``, ``AutoSwitchHAConnection``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from eruca.contract.errors import ForeignReplicaError, OverloadedError, StaleEpochError
+from eruca.contract.replication import FollowedReplica, LineageAnswer, LineageRequest
+from eruca_broker.core.replication import in_sync
+from eruca_broker.core.replication.broker_group import Member
+from eruca_broker.core.replication.in_sync import Copies
+from eruca_broker.core.replication.master_lease import MasterLease
+from eruca_broker.processors.replication.lineage import answer_lineage, check_lineage
+from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.clock import Clock
+
+FOLLOWERS_MAX: Final = 16  # replicas that have proved their lineage; a group has two or three
+KEEPS_UP_SECONDS: Final = 1.0  # since a replica had everything, for it to keep up
+TELL_SECONDS: Final = 0.005  # from a confirmation to a held fetch's answer, if nothing is written
+
+
+class Fetch(NamedTuple):
+    """A replica's request for a run."""
+
+    member: Member
+    epoch: int
+    from_offset: int  # the replica holds everything before it
+    answer: int  # number of the last answer that it has received; 0: none
+    wait_seconds: float
+    bytes_max: int
+
+
+class Run(NamedTuple):
+    """The answer to a fetch."""
+
+    pieces: list[memoryview]  # whole writes of the log, by segment
+    number: int  # of this answer
+    epoch: int
+    confirmed: int
+    min_offset: int
+    max_offset: int
+    now_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """A held fetch; *wake* is called at most once."""
+
+    from_offset: int
+    wake: Callable[[], None]
+    expiry: asyncio.TimerHandle
+
+
+@dataclass(slots=True)
+class _Follower:
+    """A replica that has proved its lineage in this epoch. Times are the clock's boottime."""
+
+    contact_at: float  # of its last request
+    caught_up_at: float  # it had everything written then
+    end_at_contact: int  # the master's end at its last request
+    given_to: int = -1  # end of the last run that it was given
+    told: int = 0  # the confirmed offset in its last answer
+    held: _Held | None = None
+
+
+class Feed:
+    """One term's feed. All methods are called on the loop's thread.
+
+    Args:
+        store: The master's store, whose last epoch is this term's.
+        epoch: The term.
+        master: The store, as the group names it.
+        known: The in-sync set of this epoch.
+        clock: For leases; it counts suspensions.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        epoch: int,
+        master: Member,
+        known: frozenset[Member],
+        clock: Clock,
+    ) -> None:
+        self.on_confirmed: Callable[[int], None] = lambda _: None  # after confirmed has moved
+        self.on_proved: Callable[[Member], None] = lambda _: None  # a replica's log was proved
+        last = store.epochs().epochs[-1:]
+        assert [begun.number for begun in last] == [epoch], "rule 2: the log says whose it is"
+        self._epoch_begun_at = last[0].begun_at
+        self._store = store
+        self._clock = clock
+        self._copies = Copies(epoch, master, known)
+        self._lease = MasterLease()
+        self._followers: dict[Member, _Follower] = {}
+        self._begun_at = clock.boottime()
+        self._loop = asyncio.get_running_loop()
+        self._telling: asyncio.TimerHandle | None = None
+        self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self._is_over = False
+        # In the tick of the term's first append: without a hook, what is durable is confirmed.
+        store.on_written = self._written
+        store.on_durable = self._durable
+        self._durable(store.durable_offset)
+
+    # --- For the role -----------------------------------------------------------------------------
+
+    @property
+    def copies(self) -> Copies:
+        """The copies, as the master knows them."""
+        return self._copies
+
+    @property
+    def epoch(self) -> int:
+        """The term."""
+        return self._copies.epoch
+
+    @property
+    def lease_until(self) -> float:
+        """The boottime until which no other replica can be master (rule 10)."""
+        return self._lease.until(self._copies.waited_for - {self._copies.master})
+
+    def asking(self, members: frozenset[Member]) -> None:
+        """Wait for *members* too, from now on; call this before the arbiter is asked (rule 6)."""
+        self._copies = self._copies.asking(members)
+
+    def answered(self, members: frozenset[Member]) -> None:
+        """Wait for *members* alone: the arbiter has told this epoch's in-sync set."""
+        self._copies = self._copies.answered(members)
+        self._durable(self._store.durable_offset)
+
+    def silent_since(self, member: Member) -> float:
+        """Return the boottime of a member's last request, or of the term's beginning."""
+        follower = self._followers.get(member)
+        return self._begun_at if follower is None else follower.contact_at
+
+    def heard_at(self) -> dict[Member, float]:
+        """Return the boottime of the last request of each replica that follows."""
+        return {member: follower.contact_at for member, follower in self._followers.items()}
+
+    def behind_since(self, member: Member) -> float:
+        """Return the boottime at which a member last had everything that was written by then."""
+        follower = self._followers.get(member)
+        return self._begun_at if follower is None else follower.caught_up_at
+
+    def candidates(self) -> list[Member]:
+        """Return the replicas outside the set that hold everything confirmed, and are alive."""
+        since = self._clock.boottime() - KEEPS_UP_SECONDS
+        return [
+            member
+            for member, follower in self._followers.items()
+            if self._copies.may_join(member) and follower.contact_at >= since
+        ]
+
+    def keeping_up(self) -> list[Member]:
+        """Return the replicas outside the set that would soon hold everything confirmed.
+
+        While messages are written one after another, a replica is always a little behind what the
+        master alone has confirmed. Once it is waited for, it no longer is: :meth:`expecting`.
+        """
+        since = self._clock.boottime() - KEEPS_UP_SECONDS
+        outside = self._followers.keys() - self._copies.waited_for
+        return sorted(member for member in outside if self._followers[member].caught_up_at >= since)
+
+    async def expecting(self, member: Member) -> None:
+        """Wait for *member* from now on, and return once it holds everything confirmed (rule 6).
+
+        Then the arbiter may be asked to add it. Call :meth:`answered` with its answer; also, with
+        the known set, if it is not asked after all.
+
+        Raises:
+            StaleEpochError: The term is over.
+        """
+        self.asking(self._copies.known | {member})
+        await self.acknowledged(member, self._copies.confirmed)
+
+    async def acknowledged(self, member: Member, log_offset: int) -> None:
+        """Wait until *member* holds everything before a log offset.
+
+        Raises:
+            StaleEpochError: The term is over.
+        """
+        await self._until(lambda: dict(self._copies.held).get(member, -1) >= log_offset)
+
+    async def confirmed(self, log_offset: int) -> None:
+        """Wait until everything before a log offset is confirmed.
+
+        Raises:
+            StaleEpochError: The term is over.
+        """
+        await self._until(lambda: self._copies.confirmed >= log_offset)
+
+    def close(self) -> None:
+        """End the term: refuse held and later fetches, and leave the store's hooks."""
+        self._is_over = True
+        # Not None: a store without a hook confirms everything that is durable.
+        self._store.on_written = self._store.on_durable = lambda _: None
+        if self._telling is not None:
+            self._telling.cancel()
+        for follower in self._followers.values():
+            self._wake(follower)
+        for _, future in self._waiters:
+            if not future.done():
+                future.set_exception(self._over())
+        self._waiters.clear()
+
+    def replicas(self) -> list[FollowedReplica]:
+        """Return the replicas that follow, and the members that do not."""
+        now, end = self._clock.boottime(), self._store.log_max_offset
+        ends = dict(self._copies.held)
+        members = self._copies.waited_for | self._followers.keys()
+        shown = []
+        for member in sorted(members - {self._copies.master}):
+            held = ends.get(member, 0)
+            behind_seconds = now - self.behind_since(member) if held < end else 0.0
+            shown.append(
+                FollowedReplica(
+                    replica_id=member.replica_id,
+                    uid=member.uid,
+                    in_sync=member in self._copies.waited_for,
+                    end=held,
+                    behind_bytes=max(end - held, 0),
+                    silent_seconds=max(now - self.silent_since(member), 0.0),
+                    behind_seconds=max(behind_seconds, 0.0),
+                )
+            )
+        return shown
+
+    # --- For requests -----------------------------------------------------------------------------
+
+    def prove(self, request: LineageRequest) -> LineageAnswer:
+        """Compare a replica's log with the master's; let it follow once its end is proved.
+
+        Raises:
+            StaleEpochError: It follows another epoch.
+            ForeignReplicaError: Its log is not a beginning of the master's, or does not reach the
+                part that the master still has.
+            OverloadedError: Too many replicas follow.
+        """
+        member = Member(request.replica_id, request.uid)
+        self._check_term(request.epoch)
+        if member.replica_id == self._copies.master.replica_id:
+            raise ForeignReplicaError(
+                f"replica id {member.replica_id} is the master's own",
+                fix="give each replica of the group its own ERUCA_BROKER_REPLICA_ID",
+            )
+        part = check_lineage(self._store, request, epoch=self.epoch)
+        if part.is_proved:
+            self._admit(member)
+            self.on_proved(member)
+        return answer_lineage(self._store, part, epoch=self.epoch, confirmed=self._published_soon)
+
+    def acknowledge(self, fetch: Fetch) -> None:
+        """Note what a fetch says about its replica's copy (rule 5), and that it is alive.
+
+        Publish nothing yet: call :meth:`confirm` once the fetch is answered or held, so that the
+        replica and this broker work at the same time.
+
+        Raises:
+            StaleEpochError: It is about another epoch's log; nothing is noted.
+            ForeignReplicaError: Its lineage is not proved, or it claims what this log does not
+                have; nothing is noted.
+        """
+        self._check_term(fetch.epoch)
+        store, end = self._store, self._store.log_max_offset
+        try:
+            copies = self._copies.acknowledged(
+                fetch.member,
+                epoch=fetch.epoch,
+                log_offset=fetch.from_offset,
+                written_end=end,
+            )
+        except (in_sync.UnprovedReplicaError, in_sync.ImpossibleOffsetError) as error:
+            raise ForeignReplicaError(str(error), fix="prove the replica's lineage") from error
+        follower = self._followers[fetch.member]
+        is_known = fetch.from_offset in (end, follower.given_to)
+        if not is_known and not store.is_boundary(fetch.from_offset):
+            raise ForeignReplicaError(
+                f"replica {fetch.member} holds records up to {fetch.from_offset}, but no write of "
+                "the master ends there",
+                fix="prove the replica's lineage",
+            )
+        self._copies = copies.advanced(store.durable_offset)
+        self._lease.quoted(fetch.member, fetch.answer)
+        now = self._clock.boottime()
+        if fetch.from_offset >= end:
+            follower.caught_up_at = now
+        elif fetch.from_offset >= follower.end_at_contact:
+            follower.caught_up_at = follower.contact_at
+        follower.contact_at, follower.end_at_contact = now, end
+
+    def has_run(self, fetch: Fetch) -> bool:
+        """Tell whether there is something to copy, or the term is over."""
+        return self._is_over or fetch.from_offset < self._store.log_max_offset
+
+    def run(self, fetch: Fetch) -> Run:
+        """Return the answer to an acknowledged fetch.
+
+        Raises:
+            StaleEpochError: The term is over.
+            UnavailableError: A record is damaged.
+        """
+        if self._is_over:
+            raise self._over()
+        store, end = self._store, self._store.log_max_offset
+        if end - fetch.from_offset <= fetch.bytes_max:  # both are ends of writes
+            pieces = store.log_bytes(fetch.from_offset, end)
+        else:
+            pieces = store.log_run(fetch.from_offset, fetch.bytes_max)
+        follower = self._followers[fetch.member]
+        follower.given_to = fetch.from_offset + sum(map(len, pieces))
+        follower.told = self._published_soon
+        return Run(
+            pieces,
+            self._lease.answering(fetch.member, self._clock.boottime()),
+            self.epoch,
+            follower.told,
+            store.log_min_offset,
+            end,
+            self._clock.now_ms(),
+        )
+
+    def hold(self, fetch: Fetch, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call *wake* once something is written, at the latest after the fetch's wait.
+
+        Return a function that stops that. An earlier held fetch of the same replica is woken now.
+        """
+        follower = self._followers[fetch.member]
+        self._wake(follower)
+        expiry = self._loop.call_later(fetch.wait_seconds, self._wake, follower)
+        held = follower.held = _Held(fetch.from_offset, wake, expiry)
+
+        def release() -> None:
+            held.expiry.cancel()
+            if follower.held is held:
+                follower.held = None
+
+        return release
+
+    def confirm(self) -> None:
+        """Publish what is confirmed, and let the replicas know of it (rule 7)."""
+        confirmed = self._published_soon
+        if confirmed > self._store.confirmed_offset:
+            self._store.confirm(confirmed)
+            self.on_confirmed(confirmed)
+        self._resolve_waiters()
+        if self._telling is None and any(
+            follower.held is not None and follower.told < confirmed
+            for follower in self._followers.values()
+        ):
+            self._telling = self._loop.call_later(TELL_SECONDS, self._tell, confirmed)
+
+    # --- Inside -----------------------------------------------------------------------------------
+
+    @property
+    def _published_soon(self) -> int:
+        """Log offset before which everything is published, by the next :meth:`confirm`.
+
+        Records of earlier epochs are confirmed with the first one of this epoch, never before it.
+        """
+        confirmed = self._copies.confirmed
+        return confirmed if confirmed > self._epoch_begun_at else self._store.confirmed_offset
+
+    def _check_term(self, epoch: int) -> None:
+        if self._is_over:
+            raise self._over()
+        if epoch != self.epoch:
+            raise StaleEpochError(
+                f"expected epoch {self.epoch}, found {epoch}",
+                fix="read the broker group's row again, and follow its master in its epoch",
+            )
+
+    def _over(self) -> StaleEpochError:
+        return StaleEpochError(
+            f"the master's epoch {self.epoch} is over",
+            fix="read the broker group's row again, and follow its master in its epoch",
+        )
+
+    def _admit(self, member: Member) -> None:
+        """Let *member* follow; if too many do, forget the one that has been silent longest."""
+        if member not in self._followers and len(self._followers) >= FOLLOWERS_MAX:
+            spare = self._followers.keys() - self._copies.waited_for
+            if not spare:
+                raise OverloadedError(f"{FOLLOWERS_MAX} replicas follow this master already")
+            oldest = min(spare, key=self.silent_since)
+            self._wake(self._followers.pop(oldest))
+            self._copies = self._copies.forgotten(oldest)
+        now = self._clock.boottime()
+        follower = self._followers.setdefault(member, _Follower(now, now, 0))
+        follower.contact_at = now
+        follower.given_to = -1
+        self._copies = self._copies.proved(member)
+
+    def _written(self, end_offset: int) -> None:
+        """Answer the held fetches: the log has grown to *end_offset*."""
+        for follower in self._followers.values():
+            if follower.held is not None and follower.held.from_offset < end_offset:
+                self._wake(follower)
+
+    def _durable(self, durable_offset: int) -> None:
+        """Publish what is confirmed now that the master's own copy is durable that far."""
+        self._copies = self._copies.advanced(durable_offset)
+        self.confirm()
+
+    def _tell(self, confirmed: int) -> None:
+        """Answer the held fetches of replicas that do not know of *confirmed* yet."""
+        self._telling = None
+        for follower in self._followers.values():
+            if follower.held is not None and follower.told < confirmed:
+                self._wake(follower)
+        self.confirm()  # it has moved on meanwhile
+
+    def _wake(self, follower: _Follower) -> None:
+        held, follower.held = follower.held, None
+        if held is not None:
+            held.expiry.cancel()
+            held.wake()
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        if self._is_over:
+            raise self._over()
+        if not holds():
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._waiters.append((holds, future))
+            await future
+
+    def _resolve_waiters(self) -> None:
+        if not self._waiters:
+            return
+        waiting = []
+        for holds, future in self._waiters:
+            if not future.done() and holds():
+                future.set_result(None)
+            elif not future.done():
+                waiting.append((holds, future))
+        self._waiters = waiting

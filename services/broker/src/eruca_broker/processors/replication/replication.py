@@ -1,0 +1,90 @@
+"""This broker's part in its group: what replication works with at present.
+
+A broker's role changes while it runs. Endpoints and metrics ask this object, which the role keeps
+up to date: a master has a feed, a standby has a follower, a broker of its own has neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+
+from eruca.contract.broker_groups import ReplicaName
+from eruca.contract.errors import ForeignReplicaError, NotMasterError
+from eruca.contract.replication import ReplicationRole, ReplicationStatus
+from eruca_broker.core.replication.broker_group import Member
+from eruca_broker.processors.replication.feed import Feed
+from eruca_broker.processors.replication.follower import Follower
+from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.clock import Clock
+
+
+class Replication:
+    """The part of one broker, as a role sets it.
+
+    Attributes:
+        role: The broker's role now.
+        member: Its store, as the group names it; None: it is standalone.
+        former_uid: The uid of its store before that may have lost records.
+        priority: The operator's preference for it as a master.
+        in_sync: The in-sync set, as the arbiter last told.
+        feed: Of a master's term, from its beginning to its end.
+        follower: Of a standby.
+        is_damaged: Whether its log has damage that no other replica could repair.
+    """
+
+    def __init__(self, store: MessageStore, clock: Clock) -> None:
+        self.role: ReplicationRole = "standalone"
+        self.member: Member | None = None
+        self.former_uid: str | None = None
+        self.priority = 0
+        self.in_sync: frozenset[Member] = frozenset()
+        self.feed: Feed | None = None
+        self.follower: Follower | None = None
+        self.is_damaged = False
+        self._store = store
+        self._clock = clock
+
+    def the_feed(self) -> Feed:
+        """Return the feed.
+
+        Raises:
+            ForeignReplicaError: The broker has no replicas.
+            NotMasterError: It is not the master.
+        """
+        if self.feed is not None:
+            return self.feed
+        if self.member is None:
+            raise ForeignReplicaError(
+                "this broker has no replicas: it is standalone",
+                fix="set ERUCA_BROKER_CONTROLLER_URLS of all replicas, and of this broker",
+            )
+        raise NotMasterError("this replica is not the master, so it has no log to copy")
+
+    def status(self) -> ReplicationStatus:
+        """Return the broker's part in its group, and its progress."""
+        store, feed, follower, member = self._store, self.feed, self.follower, self.member
+        lease = inf if feed is None else feed.lease_until - self._clock.boottime()
+        followed = feed or follower
+        return ReplicationStatus(
+            role=self.role,
+            replica_id=None if member is None else member.replica_id,
+            uid=None if member is None else member.uid,
+            former_uid=self.former_uid,
+            priority=self.priority,
+            epoch=0 if followed is None else followed.epoch,
+            last_epoch=store.epochs().last,
+            damaged=self.is_damaged,
+            min_offset=store.log_min_offset,
+            end=store.log_max_offset,
+            durable=store.durable_offset,
+            confirmed=store.confirmed_offset,
+            in_sync=_names(self.in_sync if feed is None else feed.copies.known),
+            sole_master_seconds=None if lease == inf else max(lease, 0.0),
+            replicas=[] if feed is None else feed.replicas(),
+            following=None if follower is None else follower.status(),
+        )
+
+
+def _names(members: Iterable[Member]) -> list[ReplicaName]:
+    return [ReplicaName(replica_id=m.replica_id, uid=m.uid) for m in sorted(members)]
