@@ -433,6 +433,7 @@ class AsyncProducer:
                 faults=self._faults,
                 compression_threshold_bytes=self._settings.compression_threshold_bytes,
                 is_idempotent=self._settings.idempotent,
+                copies=self._settings.copies,
             )
         return self._sender
 

@@ -100,6 +100,7 @@ class SendReceipt(Struct, frozen=True, kw_only=True):
     offset_message_id: str
     stored_at: InstantText
     durability: str  # "flushed": on disk. "written": in the kernel, survives kill -9
+    copies: int = 1  # replicas that held it when it was acknowledged, as durably
     deliver_at: InstantText | None = None  # null for a message that was delivered at once
     recall_handle: str | None = None  # cancels the delivery; null like deliver_at
 
@@ -122,6 +123,7 @@ class BatchReceipt(Struct, frozen=True, kw_only=True):
     count: int
     stored_at_ms: int  # since the epoch, of all of them
     durability: str
+    copies: int = 1  # replicas that held it when it was acknowledged, as durably
     born_host_is_ipv6: bool = False
 
 

@@ -123,6 +123,7 @@ class Client:
         group: str | None = None,
         *,
         idempotent: bool = False,
+        copies: int = 1,
         latency_fault: bool | LatencyProfile = False,
         retries_max: int = RETRIES_MAX_DEFAULT,
         send_timeout_seconds: float = SEND_SECONDS_DEFAULT,
@@ -140,6 +141,8 @@ class Client:
                 unreachable, the send fails and does not fall back to another broker. The key
                 identifies the batch's content: to repeat messages with your own ids later, send
                 them one at a time.
+            copies: Least number of replicas in sync, the master included, without which a broker
+                stores nothing. A message is acknowledged once all replicas in sync hold it.
             latency_fault: Whether to avoid slow and failed brokers for a time, and by which table.
                 If false, only a retry avoids the broker that failed.
             retries_max: Maximum number of retries after the first attempt.
@@ -156,6 +159,7 @@ class Client:
                 self._twin.producer,
                 group,
                 idempotent=idempotent,
+                copies=copies,
                 latency_fault=latency_fault,
                 retries_max=retries_max,
                 send_timeout_seconds=send_timeout_seconds,

@@ -89,6 +89,7 @@ class BatchSender:
         faults: The producer's fault table; None while latency fault tolerance is off.
         compression_threshold_bytes: Compress bodies of this size or larger; None: never.
         is_idempotent: Whether batches carry idempotency keys.
+        copies: Least number of replicas in sync.
     """
 
     def __init__(
@@ -100,12 +101,14 @@ class BatchSender:
         faults: FaultTable | None,
         compression_threshold_bytes: int | None,
         is_idempotent: bool = False,
+        copies: int = 1,
     ) -> None:
         self._transport = transport
         self._attempts = Attempts(routes, faults)
         self._attempts_max = attempts_max
         self._compression_threshold = compression_threshold_bytes
         self._is_idempotent = is_idempotent
+        self._copies = copies if copies > 1 else None  # None: not in the request
         self._unique_ids: UniqueIds | None = None
         self._decoder = msgspec.json.Decoder(BatchReceipt)
         self._json_decoder = msgspec.json.Decoder(SendReceipts)
@@ -168,6 +171,8 @@ class BatchSender:
             encoded = course.encoded = await self._encode(batch, queue, store_host_v6=host.is_v6)
             course.encoded_for = (queue.queue_id, host.is_v6)
         target = f"/v1/topics/{path_segment(queue.topic)}/queues/{queue.queue_id}/records"
+        if self._copies is not None:
+            target = target_of(target, copies=self._copies)
         headers = self._headers(_RECORDS_HEADERS, batch)
         request = _Request(url, target, headers, encoded.body, self._decoder)
         receipt = await self._post(course, queue, request)
@@ -184,7 +189,7 @@ class BatchSender:
         if batch.message_ids is None:
             batch.message_ids = self._ids_of(batch.messages)
         path = f"/v1/topics/{path_segment(queue.topic)}/messages"
-        target = target_of(path, queue_id=queue.queue_id)
+        target = target_of(path, queue_id=queue.queue_id, copies=self._copies)
         body = json_batch(batch.messages, batch.message_ids)
         headers = self._headers(_JSON_HEADERS, batch)
         request = _Request(url, target, headers, body, self._json_decoder)

@@ -101,6 +101,14 @@ async def send(
             help="Idempotency key of a single message: a repeated send is stored once.",
         ),
     ] = None,
+    copies: Annotated[
+        int,
+        typer.Option(
+            metavar="COUNT",
+            min=1,
+            help="Store nothing while fewer replicas than this are in sync.",
+        ),
+    ] = 1,
     body_field: Annotated[
         str | None, typer.Option(help="Field with the body, instead of the whole row.")
     ] = None,
@@ -149,13 +157,21 @@ async def send(
         if fields.are_used:
             raise typer.BadParameter("only rows have fields; the messages given here have none")
         return await _send_arguments(
-            session, topic, bodies, fields, chosen_delay, idempotency_key=idempotency_key
+            session,
+            topic,
+            bodies,
+            fields,
+            chosen_delay,
+            idempotency_key=idempotency_key,
+            copies=copies,
         )
     chosen = RowFormat(row_format) if row_format else format_of(file or "-")
     if fields.are_used and chosen is RowFormat.LINES:
         raise typer.BadParameter("lines have no fields; give --format jsonl or csv")
     feed = _feed(session, file, chosen, fields)
-    return await _send_rows(session, topic, feed, chosen_delay, skip_errors=skip_errors)
+    return await _send_rows(
+        session, topic, feed, chosen_delay, skip_errors=skip_errors, copies=copies
+    )
 
 
 async def _send_arguments(
@@ -166,6 +182,7 @@ async def _send_arguments(
     delay: Delay,
     *,
     idempotency_key: str | None,
+    copies: int,
 ) -> int:
     from eruca.cli.shown_messages import time_text
     from eruca.core.messages.idempotency_keys import checked_key
@@ -192,7 +209,7 @@ async def _send_arguments(
     ]
     async with (
         session.client() as client,
-        client.producer(idempotent=key is not None) as producer,
+        client.producer(idempotent=key is not None, copies=copies) as producer,
     ):
         results = await producer.send_many(
             messages, selector=selector, selector_arg=None if selector is None else key
@@ -208,6 +225,7 @@ async def _send_arguments(
             "offset_message_id": result.offset_message_id,
             "stored_at": time_text(result.stored_at),
             "durability": result.durability,
+            "copies": result.copies,
             "deliver_at": None if result.deliver_at is None else time_text(result.deliver_at),
             "recall_handle": result.recall_handle,
             "replayed": result.replayed,
@@ -224,6 +242,8 @@ async def _send_arguments(
             "queue_offset": "queue offset",
             "durability": "durability",
         }
+        if copies > 1:
+            headings["copies"] = "copies"
         if any(result.deliver_at is not None for result in results):
             headings |= {"deliver_at": "deliver at", "recall_handle": "recall handle"}
         if key is not None:
@@ -250,7 +270,7 @@ def _feed(session: Session, file: str | None, row_format: RowFormat, fields: Row
 
 
 async def _send_rows(
-    session: Session, topic: str, feed: RowFeed, delay: Delay, *, skip_errors: bool
+    session: Session, topic: str, feed: RowFeed, delay: Delay, *, skip_errors: bool, copies: int
 ) -> int:
     from eruca.cli.sending.progress import SendProgress
     from eruca.cli.sending.sending import RowSender
@@ -271,6 +291,7 @@ async def _send_rows(
             client,
             topic,
             delay=delay,
+            copies=copies,
             skip_errors=skip_errors,
             on_bad_row=on_bad_row,
             on_progress=progress.show,

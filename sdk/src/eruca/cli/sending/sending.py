@@ -67,6 +67,7 @@ class RowSender:
         topic: str,
         *,
         delay: Delay,
+        copies: int = 1,
         skip_errors: bool,
         on_bad_row: Callable[[BadRow], None],
         on_progress: Callable[[SendCounts], None],
@@ -74,6 +75,7 @@ class RowSender:
         self._client = client
         self._topic = topic
         self._delay = delay
+        self._copies = copies
         self._skip_errors = skip_errors
         self._on_bad_row = on_bad_row
         self._on_progress = on_progress
@@ -91,7 +93,9 @@ class RowSender:
         """
         self._started_at = time.perf_counter()
         async with (
-            self._client.producer(send_timeout_seconds=_TIMEOUT_SECONDS) as producer,
+            self._client.producer(
+                copies=self._copies, send_timeout_seconds=_TIMEOUT_SECONDS
+            ) as producer,
             aclosing(batches),
         ):
             try:

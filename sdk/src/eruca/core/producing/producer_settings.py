@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from eruca.contract.limits import REPLICA_COUNT_MAX
 from eruca.core.checked_names import check_own_group
 from eruca.core.checked_numbers import check_count, checked_seconds
 from eruca.core.producing.batching import Batching
@@ -32,6 +33,7 @@ class ProducerSettings:
     send_timeout_seconds: float
     latency_fault: bool | LatencyProfile
     idempotent: bool
+    copies: int = 1
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -41,4 +43,5 @@ class ProducerSettings:
         if self.compression_threshold_bytes is not None:
             check_count("compression_threshold_bytes", self.compression_threshold_bytes, 0)
         check_count("retries_max", self.retries_max, 0)
+        check_count("copies", self.copies, 1, REPLICA_COUNT_MAX)
         checked_seconds(self.send_timeout_seconds, "send_timeout_seconds")

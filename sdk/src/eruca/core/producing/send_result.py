@@ -35,6 +35,7 @@ class SendResult(Struct, frozen=True, gc=False):
     deliver_at: datetime | None = None  # delivery time; None: delivered at once
     replayed: bool = False  # an idempotent producer's: an earlier attempt had stored it
     recall_handle: str | None = None  # cancels the delivery; None if it is not delayed
+    copies: int = 1  # replicas that held it at the acknowledgement
 
     @property
     def offset_message_id(self) -> str:
@@ -60,6 +61,7 @@ class StoredBatch(Struct, frozen=True, gc=False):
     def results(self) -> list[SendResult]:
         """Return the result of each message."""
         receipt = self.receipt
+        is_plain = not self.replayed and receipt.copies == 1
         sizes = struct.unpack(f">{receipt.count}I", self.sizes)
         if receipt.born_host_is_ipv6:  # the broker's record is larger than the SDK's
             sizes = tuple(size + IPV6_HOST_SIZE - IPV4_HOST_SIZE for size in sizes)
@@ -73,7 +75,7 @@ class StoredBatch(Struct, frozen=True, gc=False):
                 repeat(receipt.stored_at_ms),
                 repeat(receipt.durability),
                 repeat(self.store_host),
-                *((repeat(None), repeat(self.replayed)) if self.replayed else ()),
+                *(() if is_plain else map(repeat, (None, self.replayed, None, receipt.copies))),
             )
         )
 
@@ -100,6 +102,7 @@ class StoredMessages(Struct, frozen=True, gc=False):
                 None if receipt.deliver_at is None else datetime.fromisoformat(receipt.deliver_at),
                 self.replayed,
                 receipt.recall_handle,
+                receipt.copies,
             )
             for receipt in self.receipts
         ]

@@ -50,6 +50,7 @@ async def test_a_number_is_no_queue_to_send_to() -> None:
             -1,
             "compression_threshold_bytes: expected 0 or more, found -1",
         ),
+        ("copies", 0, "copies: expected 1 to 16, found 0"),
         ("retries_max", -1, "retries_max: expected 0 or more, found -1"),
         (
             "send_timeout_seconds",

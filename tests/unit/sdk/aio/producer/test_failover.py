@@ -274,3 +274,32 @@ async def test_brokers_that_all_elect_a_master_are_not_asked_without_a_pause() -
             await producer.send(message())
 
     assert 3 < len(cluster.hot.requests) < 15
+
+
+@pytest.mark.parametrize(("copies", "query"), [(1, ""), (2, "?copies=2")])
+async def test_a_producer_asks_for_copies_and_tells_how_many_there_are(
+    copies: int, query: str
+) -> None:
+    async def broker(request: Request) -> HttpResponse:
+        return receipt_answer(request, copies=2)
+
+    cluster = Cluster("a")
+    cluster.hot.answer = broker
+    async with cluster.client as client, client.producer(copies=copies) as producer:
+        result = await producer.send(message())
+
+    assert result.copies == 2
+    assert [request.target.partition("records")[2] for request in cluster.hot.requests] == [query]
+
+
+async def test_too_few_replicas_are_not_waited_for_longer_than_other_refusals() -> None:
+    cluster = Cluster("a")
+    cluster.faults["http://a-1"] = eruca.NotEnoughReplicasError("1 of 2")
+    async with (
+        cluster.client as client,
+        client.producer(copies=2, retries_max=1, send_timeout_seconds=SECONDS) as producer,
+    ):
+        with pytest.raises(eruca.SendFailedError, match="1 of 2"):
+            await producer.send(message())
+
+    assert len(cluster.hot.requests) == 2

@@ -7,6 +7,9 @@ import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import msgspec
+import pytest
+
 from eruca.contract.messages import BatchReceipt
 from eruca.contract.records import Host
 from eruca.core.messages.message_queue import MessageQueue
@@ -34,6 +37,20 @@ def test_a_result_tells_the_offset_id_and_the_time() -> None:
 
     assert result.offset_message_id == "0A42333A00002A9F000000000134F1F5"
     assert result.stored_at == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+@pytest.mark.parametrize("copies", [1, 3])
+def test_a_result_tells_the_copies_and_whether_it_is_a_replay(
+    copies: int, *, replayed: bool
+) -> None:
+    batch = stored("a", "b")
+    receipt = msgspec.structs.replace(batch.receipt, copies=copies)
+    batch = msgspec.structs.replace(batch, receipt=receipt, replayed=replayed)
+
+    for result in batch.results():
+        assert (result.copies, result.replayed) == (copies, replayed)
+        assert (result.deliver_at, result.recall_handle) == (None, None)
 
 
 def test_the_messages_of_a_batch_lie_back_to_back() -> None:

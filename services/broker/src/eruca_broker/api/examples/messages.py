@@ -163,6 +163,7 @@ RECEIPT: Final = {
     "offset_message_id": "7F00000100002A9F00000000007D2548",
     "stored_at": "2026-11-21T08:00:00.123Z",
     "durability": "written",
+    "copies": 1,
     "deliver_at": None,
     "recall_handle": None,
 }
@@ -173,6 +174,7 @@ BATCH_RECEIPT: Final = {
     "count": 1000,
     "stored_at_ms": 1_795_248_000_123,
     "durability": "flushed",
+    "copies": 1,
     "born_host_is_ipv6": False,
 }
 PULLED: Final = {
