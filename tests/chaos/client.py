@@ -159,10 +159,10 @@ class Client:
         except ValueError:
             return Answer("info", {"code": _BAD_ANSWER, "url": url})
         if 200 <= response.status < 300:
-            return Answer("ok", read(told))
+            return Answer("ok", {**read(told), "by": url})
         code = told.get("code", "")
         if code in request.meanings:
-            return Answer("ok", request.meanings[code])
+            return Answer("ok", {**request.meanings[code], "by": url})
         seen = {"code": code, "url": url}
         if response.status == 307:
             self._go_to_master(broker, url, told)

@@ -92,10 +92,11 @@ async def _look_at(
         for queue_id in range(sending.QUEUE_COUNT):
             await _surely(lambda q=queue_id: consuming.committed(client, broker, q))
         offsets = await _caught_up(world, broker)
-        for party in world.cluster.replicas(broker):
+        for party in offsets:
             await read_queues(client, party, {**TOPICS, **dict.fromkeys(names, 1)})
         await _compare_logs(world, broker, offsets)
-        await _rebuild(client, world.random.choice(world.cluster.replicas(broker)))
+        if offsets:
+            await _rebuild(client, world.random.choice(list(offsets)))
     finally:
         await client.close()
 
@@ -157,6 +158,10 @@ async def _caught_up(world: World, broker: str) -> dict[Party, tuple[int, int]]:
         if is_complete and all(end >= goal for _, end in found.values()):
             return found
         await asyncio.sleep(0.2)  # other processes have no event to wait for
+    for party in world.cluster.replicas(broker):
+        status = await world.cluster.status(party)
+        value = {"broker": broker, "replica": party.replica, "status": status}
+        world.recorder.note("behind", value)
     return {party: span for party, span in found.items() if span[1] >= goal >= 0}
 
 
@@ -183,13 +188,11 @@ async def read_queue(
     while time.monotonic() < deadline:
         target = f"/v1/topics/{topic}/queues/{queue_id}/messages?offset={offset}&count_max=500"
         answer = await cluster.ask(party, "GET", target, timeout=10.0)
-        if answer is None or answer.status >= 500:
-            await asyncio.sleep(0.2)  # it may still be starting
-            continue
-        if answer.status == 404:
+        if answer is not None and answer.status == 404:
             return {"messages": [], "min": 0, "end": 0}
-        if answer.status != 200:
-            return None
+        if answer is None or answer.status != 200:
+            await asyncio.sleep(0.2)  # it is starting, or does not know yet what is confirmed
+            continue
         told = json.loads(answer.body)
         if least is None:
             least = offset = int(told["min_offset"])

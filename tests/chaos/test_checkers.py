@@ -310,6 +310,19 @@ FAULTS: Final[dict[str, Sequence[tuple[str, Steps]]]] = {
             ],
         ),
         ("never asked for", [topic("topic", 1, exists=True)]),
+        (
+            "still unknown to a replica in the end",
+            [
+                op("create-topic", {"broker": "b", "topic": "t"}, {"by": "r1"}),
+                op(
+                    "topic",
+                    {"broker": "b", "topic": "t"},
+                    {"exists": False, "by": "r2"},
+                    at=1,
+                    by="final-b",
+                ),
+            ],
+        ),
     ],
     "epochs": [
         ("two masters", [status(1, 3, "master", 0), status(2, 3, "master", 1)]),
@@ -474,6 +487,15 @@ NEAR_MISSES: Final[dict[str, Sequence[tuple[str, Steps]]]] = {
                 note("run", clock_skew_seconds=1.0),
                 deliver("c1", 0, "m0", 0),
                 deliver("c2", 4.2, "m0", 0),
+            ],
+        ),
+    ],
+    "topics": [
+        (
+            "asked at a replica that is behind",
+            [
+                op("create-topic", {"broker": "b", "topic": "t"}, {"by": "r1"}),
+                op("topic", {"broker": "b", "topic": "t"}, {"exists": False, "by": "r2"}, at=1),
             ],
         ),
     ],

@@ -112,7 +112,16 @@ def caught_up(history: History) -> Iterator[Anomaly]:
         for replica in range(1, replicas + 1):
             if (group, replica) not in answered:
                 text = f"replica {replica} of {group} did not catch up after everything healed"
-                yield Anomaly("caught-up", text)
+                yield Anomaly("caught-up", f"{text}: {_last_status(history, group, replica)}")
+
+
+def _last_status(history: History, group: str, replica: int) -> str:
+    statuses = [
+        note.value["status"]
+        for note in history.noted("behind")
+        if (note.value["broker"], note.value["replica"]) == (group, replica)
+    ]
+    return str(statuses[-1]) if statuses else "no status"
 
 
 def rebuilt(history: History) -> Iterator[Anomaly]:
@@ -144,9 +153,11 @@ def topics(history: History) -> Iterator[Anomaly]:
     """Find topics that are there after their deletion, or gone after their creation.
 
     Each topic is created and deleted by one process, so its operations are in an order. One with an
-    unknown outcome may take effect at any later time, so nothing is known after it until the
-    process is asked to stop changing it (``settled``).
+    unknown outcome may take effect at any later time, so nothing is certain after it. A replica may
+    be behind, so only the one that has acknowledged the change must know of it; in the final phase
+    each does.
     """
+    last_by: dict[tuple[str, str], object] = {}
     possible: dict[tuple[str, str], set[bool]] = {}
     in_doubt: defaultdict[tuple[str, str], set[bool]] = defaultdict(set)
     for one in history.named("create-topic", "delete-topic", "topic"):
@@ -155,10 +166,13 @@ def topics(history: History) -> Iterator[Anomaly]:
             wanted = one.op == "create-topic"
             if one.is_ok:
                 possible[key] = {wanted} | in_doubt[key]
+                last_by[key] = one.told.get("by")
             elif one.outcome == "info":
                 in_doubt[key].add(wanted)
                 possible[key] = possible.get(key, {False}) | {wanted}
-        elif one.is_ok:
+        elif one.is_ok and (
+            one.told.get("by") == last_by.get(key) or one.process.startswith("final")
+        ):
             found = bool(one.told["exists"])
             if found not in possible.get(key, {False}):
                 text = f"topic {key[1]} at {key[0]}: expected {not found}, found {found}"

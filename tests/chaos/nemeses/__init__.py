@@ -15,6 +15,7 @@ from chaos.nemeses.nemesis import Nemesis
 NEMESES: Final[Mapping[str, type[Nemesis]]] = {
     one.name: one
     for one in (
+        processes.Nothing,
         processes.KillMaster,
         processes.KillReplica,
         processes.KillGroup,

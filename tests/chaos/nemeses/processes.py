@@ -7,7 +7,7 @@ import signal
 import time
 from typing import ClassVar
 
-from chaos.cluster import Party, Shape
+from chaos.cluster import Party
 from chaos.nemeses.nemesis import Nemesis
 
 
@@ -192,10 +192,7 @@ class Nothing(Nemesis):
     """No fault: the control of an experiment."""
 
     name = "nothing"
-
-    @classmethod
-    def fits(cls, shape: Shape) -> bool:
-        return True
+    is_on_demand = True
 
     async def begin(self) -> str:
         return ""
