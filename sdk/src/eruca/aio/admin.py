@@ -34,7 +34,7 @@ from eruca.contract.limits import KEY_QUERY_COUNT_MAX, LIST_LIMIT_MAX
 from eruca.contract.message_ids import UndecodableIdError, decode_offset_id
 from eruca.contract.messages import LogRecordView, PulledMessage
 from eruca.contract.recall_handles import RecallHandle
-from eruca.contract.records import PORT_MAX, Host
+from eruca.contract.records import PORT_MAX
 from eruca.contract.routes import BrokerGroup, ClusterList, TopicNames, TopicRoute
 from eruca.contract.status import BrokerStatus, NamesrvStatus
 from eruca.contract.topics import QueueOffsets, TopicConfig, TopicSettings
@@ -42,6 +42,7 @@ from eruca.core.checked_arguments import checked_calls
 from eruca.core.checked_names import check_topic
 from eruca.core.checked_numbers import check_above_zero
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
+from eruca.core.routing.replicas import holder_of
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
@@ -362,10 +363,9 @@ class AsyncAdmin:
                 fix="use messages_by_key or the query service",
             )
         for group in await self.brokers():
-            for broker in group.brokers:
-                if Host.from_text(broker.store_host) == host:
-                    url = self._masters.url(broker.urls)
-                    return await self._context.broker_api.record(url, log_offset)
+            if (broker := holder_of(group, host)) is not None:
+                url = self._masters.url(broker.urls)
+                return await self._context.broker_api.record(url, log_offset)
         raise RecordNotFoundError(
             f"no live broker has the store host {host.ip}:{host.port} of {offset_message_id}",
             fix="if it is a unique id, use messages_by_key",

@@ -5,14 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import pytest
 
 import eruca
-from eruca_query.searching.broker_directory import REMEMBER_SECONDS, BrokerDirectory
+from eruca.contract.fields import BrokerRole
+from eruca.contract.records import Host
+from eruca.contract.routes import BrokerAddress, BrokerGroup
+from eruca_query.searching.broker_directory import (
+    REMEMBER_SECONDS,
+    BrokerDirectory,
+    KnownBrokers,
+    known_of,
+)
 from support.clocks import ManualClock
 
 pytestmark = pytest.mark.anyio
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 @asynccontextmanager
@@ -49,3 +59,34 @@ async def test_name_servers_that_say_nothing_are_waited_for_once_and_not_by_each
     assert len(asked) == 2
     assert len({answer.fault for answer in answers}) == 1
     assert "no answer" in str(answers[0].fault)
+
+
+def test_a_replicated_broker_is_known_by_every_address_it_ever_had() -> None:
+    def broker(broker_id: int, role: BrokerRole) -> BrokerAddress:
+        return BrokerAddress(
+            broker_id=broker_id,
+            epoch=8,
+            role=role,
+            urls={"default": f"http://b{broker_id}", "lan": f"http://lan{broker_id}"},
+            store_host=f"10.0.0.{broker_id + 1}:1",
+            data_version=1,
+            last_seen_at=NOW,
+            expires_at=NOW,
+        )
+
+    def known(*brokers: BrokerAddress) -> KnownBrokers:
+        group = BrokerGroup(
+            cluster="c",
+            broker_name="broker-a",
+            epoch=8,
+            brokers=list(brokers),
+            former_store_hosts=["10.9.9.9:1"],
+        )
+        return known_of([group], "lan")
+
+    assert known(broker(0, "master"), broker(2, "standby")).urls == {"broker-a": "http://lan0"}
+    alone = known(broker(2, "standby"))
+    assert alone.urls == {"broker-a": "http://lan2"}
+    assert alone.hosts == dict.fromkeys(
+        map(Host.from_text, ("10.0.0.3:1", "10.9.9.9:1")), "broker-a"
+    )

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from eruca.contract.errors import ErucaError
-from eruca.contract.fields import MASTER_ID
 from eruca.contract.records import Host
 from eruca.contract.routes import BrokerGroup
+from eruca.core.routing.replicas import reader_of, store_hosts_of
+from eruca.core.routing.route_table import address_for
 from eruca_chassis.clock import Clock
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ REMEMBER_SECONDS: Final = 2.0
 class KnownBrokers:
     """The name servers' answer."""
 
-    urls: dict[str, str] = field(default_factory=dict)  # by broker name
-    hosts: dict[Host, str] = field(default_factory=dict)  # the name of the broker at each address
+    urls: dict[str, str] = field(default_factory=dict)  # by broker name; the master's, if there is
+    # The name of the broker whose records have the address: replicas and former masters included.
+    hosts: dict[Host, str] = field(default_factory=dict)
     fault: str | None = None  # why the other fields are an earlier answer, or empty
 
 
@@ -58,21 +60,17 @@ class BrokerDirectory:
     async def _ask(self) -> KnownBrokers:
         try:
             groups = await self._client.admin.brokers()
-            return _known_of(groups, self._client.settings.network)
+            return known_of(groups, self._client.settings.network)
         except (ErucaError, ValueError) as error:  # ValueError: a broker without an address
             return KnownBrokers(self._known.urls, self._known.hosts, str(error))
 
 
-def _known_of(groups: list[BrokerGroup], network: str) -> KnownBrokers:
+def known_of(groups: list[BrokerGroup], network: str) -> KnownBrokers:
+    """Return what *groups* say, with the URLs for clients in *network*."""
     urls: dict[str, str] = {}
     hosts: dict[Host, str] = {}
     for group in groups:
-        for broker in group.brokers:
-            if broker.broker_id == MASTER_ID:
-                urls[group.broker_name] = (
-                    broker.urls.get(network)
-                    or broker.urls.get("default")
-                    or min(broker.urls.values())
-                )
-                hosts[Host.from_text(broker.store_host)] = group.broker_name
+        if (broker := reader_of(group)) is not None:
+            urls[group.broker_name] = address_for(broker.urls, network)
+            hosts |= dict.fromkeys(store_hosts_of(group), group.broker_name)
     return KnownBrokers(urls, hosts)
