@@ -39,7 +39,13 @@ from eruca_broker.store.settings import FlushMode
 from support.clocks import ManualClock
 from support.log_model import LogModel, read_log
 from support.message_stores import BOTH_MODES, ORDERS, Flushes, bodies
-from support.stores import all_answers, batch, small_settings, without_log_lines
+from support.stores import (
+    all_answers,
+    batch,
+    delete_oldest_segments,
+    small_settings,
+    without_log_lines,
+)
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -395,6 +401,57 @@ async def test_topics_deleted_and_made_again_in_what_was_left_begin_at_offset_0(
         await confirmed(two)
         assert (await receipt).queue_offset == 3
         await assert_sound(two, tmp_path)
+
+
+async def test_a_new_master_knows_the_ends_of_queues_whose_messages_have_expired(
+    tmp_path: Path,
+) -> None:
+    """Its log begins later, and the snapshot that names them is not visible yet."""
+    async with pair(tmp_path, FlushMode.ASYNC) as (one, _):
+        await send(one, *"abc", queue_id=1)
+        await confirmed(one)
+        while one.segment_count < 3:
+            await send(one, "x" * 700)
+        await confirmed(one)
+        assert await delete_oldest_segments(one, 1)
+        new = await opened(tmp_path / "new")
+        new.begin_at(one.log_min_offset, segment_bytes=one.segment_bytes)
+        await feed(new, one, 4_000)
+        assert new.visible_offset == new.log_min_offset
+
+        leading = new.lead(began(2))
+        sent = await send(new, "d", queue_id=1)
+        await confirmed(new)
+
+        await leading
+        assert (await sent[0]).queue_offset == 3
+        assert new.queues.range("orders", 1) == (3, 4)
+        await new.close()
+
+
+async def test_a_snapshot_that_a_restart_divided_does_not_hold_up_retention(tmp_path: Path) -> None:
+    async with pair(tmp_path, FlushMode.ASYNC) as (one, _):
+        topics = [TopicPut(f"topic-{number:03d}", 1, 1, "rw") for number in range(60)]
+        for first in range(0, 60, 20):
+            await change(one, *topics[first : first + 20])
+        await confirmed(one)
+        while one.segment_count < 4:
+            await send(one, "x" * 700)
+        await confirmed(one)
+        base = one._log.segments[-1].base_offset
+        ended = await opened(tmp_path / "new")
+        while (before := ended.log_max_offset) <= base:
+            await ended.copy(memoryview(b"".join(one.log_run(before, 1))), before)
+        await ended.close()
+
+        new = await opened(tmp_path / "new")
+        latest = new._snapshots.latest_offset
+        assert 0 < latest < base < before == new.log_max_offset
+        await feed(new, one)
+        await confirmed(new)
+        assert new._snapshots.latest_offset == latest  # until a whole one follows
+        assert all_answers(new) == all_answers(one)
+        await new.close()
 
 
 def queue_ends(store: MessageStore) -> dict[tuple[str, int], int]:

@@ -68,7 +68,7 @@ from eruca.contract.errors import (
 from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.core.batches.batch import Batch
 from eruca_broker.core.log.copied_run import ProvedRun, RefusedRunError, StoredBatch
-from eruca_broker.core.state.events import EpochBegan, Event, TopicDeleted
+from eruca_broker.core.state.events import EpochBegan, Event, StateSnapshot, TopicDeleted
 from eruca_broker.store.files.refusals import failed_flush, refusal_of, renewed, stuck_flush
 from eruca_broker.store.log.appended import Act, Appended, Done, GroupDone, move
 from eruca_broker.store.log.commit_log import CommitLog
@@ -580,6 +580,12 @@ class Writer:
             # Its successor's queues begin at offset 0, which may be before this is published.
             for gone in [key for key in self._next_offsets if key[0] == event.topic]:
                 self._before_write.setdefault(gone, self._next_offsets.pop(gone))
+        elif isinstance(event, StateSnapshot) and appended.is_copied:
+            # Perhaps nothing else knows the ends of queues whose messages have expired.
+            for end in event.queue_ends:
+                if (queue := (end.topic, end.queue_id)) not in self._next_offsets:
+                    self._before_write.setdefault(queue, None)
+                    self._next_offsets[queue] = end.next_offset
         self._accepted.append(appended)
 
     def _check_places(self, batches: Sequence[StoredBatch]) -> None:

@@ -55,7 +55,7 @@ class StateSnapshots:
         self._timers = timers
         self._queues = queues
         self._new_log_id = new_log_id
-        self._begun_at = 0  # the snapshot that is not completely published yet
+        self._begun_at = latest_offset  # of the snapshot that is not completely published yet
 
     def batches(
         self,
