@@ -31,6 +31,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+from eruca.contract.limits import WAIT_SECONDS_MAX
 from eruca_chassis.connections.framing import HEAD_SIZE_MAX
 from support.openapi_documents import kept_document
 from support.processes import ServiceProcess
@@ -78,6 +79,7 @@ def fuzz(
     *,
     known: Known | None = None,
     takes_all_that_is_sound: bool = False,
+    wait_seconds_max: float = WAIT_SECONDS_MAX,
 ) -> None:
     """Make requests of one operation, and check each answer.
 
@@ -88,6 +90,7 @@ def fuzz(
         known: By names of parameters and of a body's fields, values of which something is there:
             what is made up never exists. Some of the sound requests have them.
         takes_all_that_is_sound: Whether a request that fits the document is never refused.
+        wait_seconds_max: Limit of the service's held requests.
     """
     excluded: list[CheckFunction] = [] if takes_all_that_is_sound else [positive_data_acceptance]
     choices = {
@@ -102,7 +105,7 @@ def fuzz(
     def ask(case: MadeUp, chosen: dict[str, object]) -> None:
         for part in (case.path_parameters, case.query, case.body):
             if isinstance(part, dict):
-                _wait_no_longer_than_a_moment(part)
+                _wait_no_longer_than_a_moment(part, wait_seconds_max)
                 part |= {n: v for n, v in chosen.items() if n in part and v is not None}
         if _is_too_long(case):
             return
@@ -140,8 +143,8 @@ def _is_too_long(case: MadeUp) -> bool:
     return len(query) > HEAD_SIZE_MAX - _REST_OF_HEAD
 
 
-def _wait_no_longer_than_a_moment(part: dict[str, Any]) -> None:
+def _wait_no_longer_than_a_moment(part: dict[str, Any], limit: float) -> None:
     wait_seconds = part.get("wait_seconds")
     # What is beyond the limit stays so: it is to be refused.
-    if isinstance(wait_seconds, int | float) and 0 < wait_seconds <= 30:
+    if isinstance(wait_seconds, int | float) and 0 < wait_seconds <= limit:
         part["wait_seconds"] = _WAIT_SECONDS_MAX

@@ -10,6 +10,7 @@ import pytest
 
 from eruca_testing import RunningCluster
 from support.alerts import RULES
+from support.controllers import CREATE, GROUP_A, group
 from support.waiting import until_told
 
 FOLLOWED = ("eruca_query_fault{", "eruca_txn_checker_fault{")  # once a broker is
@@ -22,7 +23,10 @@ async def shown_by(urls: list[str]) -> str:
 
 @pytest.mark.anyio
 async def test_what_an_alert_looks_at_has_the_labels_that_it_names() -> None:
-    with RunningCluster(txn_checkers=1, queries=1) as cluster:
+    with RunningCluster(txn_checkers=1, queries=1, controllers=1) as cluster:
+        [controller] = cluster.plan.controllers
+        async with httpx.AsyncClient(base_url=f"{controller.url}/v1", trust_env=False) as client:
+            (await client.put(GROUP_A, json=group(), headers=CREATE)).raise_for_status()
         urls = [service.url for service in cluster.plan.services]
         shown = await until_told(
             lambda: shown_by(urls), lambda text: all(metric in text for metric in FOLLOWED)

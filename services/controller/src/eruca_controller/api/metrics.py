@@ -45,7 +45,11 @@ class ControllerMetrics(Collector):
         for name, meaning, values in (
             ("group_epoch", "Epoch of the group", [one.epoch for one in groups]),
             ("group_in_sync", "Members of the in-sync set", [len(one.in_sync) for one in groups]),
-            ("group_replicas", "Replicas of the group", [len(one.replicas) for one in groups]),
+            (
+                "group_members",
+                "Replicas that may join the in-sync set: all but learners",
+                [sum(r.kind == "member" for r in one.replicas) for one in groups],
+            ),
             (
                 "group_min_in_sync",
                 "Members below which the master refuses sends",

@@ -1,0 +1,23 @@
+"""A PostgreSQL and an etcd, which tests of this folder may kill and start again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from eruca_postgres.embedded import EmbeddedServer
+from support.etcd import EtcdServer, etcd_server
+from support.postgres import embedded_server
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[EmbeddedServer]:
+    with embedded_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd() -> Iterator[EtcdServer]:
+    with etcd_server() as server:
+        yield server
