@@ -1,7 +1,6 @@
 """A master and its replicas over HTTP on the loopback, without an arbiter: the test is the arbiter.
 
-The master is the whole broker. A replica is its store and its follower, which restarts behind a
-truncation as the broker's role does.
+The master is the whole broker. A replica is its store and its follower.
 """
 
 from __future__ import annotations
@@ -12,9 +11,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from eruca.services.http import ANONYMOUS, HttpTransport, http1_transport
 from eruca_broker.app import create_app
 from eruca_broker.core.replication.broker_group import Member
+from eruca_broker.core.replication.following import FollowState
 from eruca_broker.core.replication.master_lease import Promise
 from eruca_broker.core.state.epoch_events import EpochBegan
 from eruca_broker.processors.replication.feed import Feed
@@ -26,11 +28,13 @@ from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from support.services import serving
-from support.stores import STORE_HOST
+from support.stores import STORE_HOST, abandon, all_answers
+from support.waiting import until
 
 MASTER = Member(1, "first")
 SECOND = Member(2, "second")
 THIRD = Member(3, "third")
+BOTH = frozenset({MASTER, SECOND})
 SEGMENT_SIZE = 64 * 1024
 
 
@@ -50,7 +54,7 @@ async def leading(
     *,
     epoch: int = 1,
     member: Member = MASTER,
-    in_sync: frozenset[Member] = frozenset({MASTER}),
+    in_sync: frozenset[Member] | None = None,
     unclean: bool = False,
     port: int = 0,
     clock: Clock | None = None,
@@ -65,16 +69,21 @@ async def leading(
         store = app.parts[MessageStore]
         host_text = f"{host}:{bound}"
         store.follow()
-        store.lead(
+        begun = store.lead(
             EpochBegan(epoch, member.replica_id, member.uid, host_text, clock.now_ms(), unclean)
         )
-        feed = Feed(store, epoch=epoch, master=member, known=in_sync, clock=clock)
+        known = in_sync or frozenset({member})
+        feed = Feed(store, epoch=epoch, master=member, known=known, clock=clock)
         replication = app.parts[Replication]
         replication.role, replication.member, replication.feed = "master", member, feed
+        if known == {member}:
+            await begun
         try:
             yield Master(app, f"http://{host}:{bound}", feed)
         finally:
             feed.close()
+            if not store.is_replica:
+                store.follow()  # whoever waits for a confirmation learns that there is none
 
 
 class Replica:
@@ -91,10 +100,12 @@ class Replica:
         self.store: MessageStore
         self.follower: Follower
         self._task: asyncio.Task[None] | None = None
+        self._is_open = False
 
     async def open(self) -> None:
         """Open the store."""
         self.store = await MessageStore.open(self.directory, self.settings, self.clock)
+        self._is_open = True
 
     def follow(self, url: str, *, epoch: int = 1, shown_offset: int = 0) -> None:
         """Follow the master at *url*."""
@@ -118,11 +129,19 @@ class Replica:
                 await self._task
             self._task = None
 
+    async def kill(self) -> None:
+        """End as a killed process does."""
+        await self.stop_following()
+        await abandon(self.store)
+        self._is_open = False
+
     async def close(self) -> None:
         """End in order."""
         await self.stop_following()
         await self.transport.close()
-        await self.store.close()
+        if self._is_open:
+            await self.store.close()
+            self._is_open = False
 
     async def _run(self) -> None:
         self.cuts.append(await self.follower.run())
@@ -151,3 +170,34 @@ async def standing_by(
         await replica.open()
         stack.push_async_callback(replica.close)
         yield replica
+
+
+async def send(client: httpx.AsyncClient, count: int = 1, text: str = "x" * 900) -> httpx.Response:
+    """Send messages to the topic ``orders``, and return the answer once they are confirmed."""
+    messages = [{"body": {"text": text}, "keys": ["all"], "tag": "red"} for _ in range(count)]
+    answer = await client.post("/topics/orders/messages", json={"messages": messages})
+    assert answer.status_code == 201, answer.text
+    return answer
+
+
+def client_of(master: Master) -> httpx.AsyncClient:
+    """Return a client of the master; paths are below ``/v1``."""
+    return httpx.AsyncClient(base_url=f"{master.url}/v1", timeout=20)
+
+
+def log_of(store: MessageStore) -> bytes:
+    """Return the bytes of a store's log."""
+    return b"".join(store.log_bytes(store.log_min_offset, store.log_max_offset))
+
+
+async def equal(master: Master, replica: Replica) -> None:
+    """Wait until the replica has published everything; then compare all that both answer."""
+    await until(lambda: replica.store.confirmed_offset == master.store.log_max_offset)
+    assert log_of(replica.store) == log_of(master.store)
+    assert all_answers(replica.store) == all_answers(master.store)
+    assert replica.store.state.epochs == master.store.state.epochs
+
+
+async def following(replica: Replica) -> None:
+    """Wait until the replica has proved its lineage."""
+    await until(lambda: replica.follower.state is FollowState.FOLLOWING)

@@ -10,53 +10,27 @@ import httpx
 import pytest
 
 from eruca.contract.errors import StaleEpochError
-from eruca_broker.core.replication.following import FollowState
-from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.settings import FlushMode
 from support.replication_pairs import (
+    BOTH,
     MASTER,
     SECOND,
+    SEGMENT_SIZE,
     THIRD,
     Master,
     Replica,
+    client_of,
+    equal,
+    following,
     leading,
+    send,
     standing_by,
 )
-from support.stores import all_answers
 from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
-BOTH = frozenset({MASTER, SECOND})
-TEXT = "x" * 900
 BOTH_MODES = pytest.mark.parametrize("flush_mode", FlushMode)
-
-
-def client_of(master: Master) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=f"{master.url}/v1", timeout=20)
-
-
-async def send(client: httpx.AsyncClient, count: int = 1, text: str = TEXT) -> httpx.Response:
-    messages = [{"body": {"text": text}, "keys": ["all"], "tag": "red"} for _ in range(count)]
-    answer = await client.post("/topics/orders/messages", json={"messages": messages})
-    assert answer.status_code == 201, answer.text
-    return answer
-
-
-def log_of(store: MessageStore) -> bytes:
-    return b"".join(store.log_bytes(store.log_min_offset, store.log_max_offset))
-
-
-async def equal(master: Master, replica: Replica) -> None:
-    """Wait until the replica has confirmed everything; then compare all that both answer."""
-    await until(lambda: replica.store.confirmed_offset == master.store.log_max_offset)
-    assert log_of(replica.store) == log_of(master.store)
-    assert all_answers(replica.store) == all_answers(master.store)
-    assert replica.store.state.epochs == master.store.state.epochs
-
-
-async def following(replica: Replica) -> None:
-    await until(lambda: replica.follower.state is FollowState.FOLLOWING)
 
 
 @pytest.fixture
@@ -172,3 +146,58 @@ async def test_a_replica_learns_of_the_last_confirmation_without_another_write(
     await equal(master, replica)
     assert replica.follower.behind_bytes == 0
     assert replica.follower.status().reason is None
+
+
+@BOTH_MODES
+async def test_a_replica_that_was_killed_goes_on_where_its_log_ends(
+    tmp_path: Path, flush_mode: FlushMode
+) -> None:
+    async with (
+        leading(tmp_path / "master", flush_mode=flush_mode) as master,
+        standing_by(tmp_path / "replica", flush_mode=flush_mode) as replica,
+        client_of(master) as client,
+    ):
+        replica.follow(master.url)
+        for _ in range(3):
+            await send(client, 20)
+            await until(lambda: replica.store.log_max_offset > SEGMENT_SIZE // 8)
+            await replica.kill()
+            await send(client, 5)
+            await replica.open()
+            replica.follow(master.url)
+        await equal(master, replica)
+        assert replica.cuts == []
+
+
+async def test_a_replica_follows_the_same_master_in_its_next_term(tmp_path: Path) -> None:
+    async with standing_by(tmp_path / "replica") as replica:
+        for epoch in (1, 2, 3):
+            async with (
+                leading(tmp_path / "master", epoch=epoch, in_sync=BOTH) as master,
+                client_of(master) as client,
+            ):
+                replica.follow(master.url, epoch=epoch)
+                await send(client, 7)
+                await equal(master, replica)
+                assert replica.store.epochs().last == epoch
+                await replica.stop_following()
+        assert replica.cuts == []
+
+
+async def test_a_master_without_connections_to_its_replicas_confirms_again_once_they_return(
+    pair: tuple[Master, Replica, httpx.AsyncClient],
+) -> None:
+    """The failures in between are the replica's reason, and no line of its log."""
+    master, replica, client = pair
+    await replica.stop_following()
+    sending = asyncio.create_task(send(client))
+    await until(lambda: master.store.log_max_offset > master.store.confirmed_offset)
+
+    replica.follow("http://127.0.0.1:9")  # the discard port: nobody listens
+    await until(lambda: "127.0.0.1:9" in (replica.follower.reason or ""))
+    assert not sending.done()
+    await replica.stop_following()
+    replica.follow(master.url)
+
+    await sending
+    await equal(master, replica)
