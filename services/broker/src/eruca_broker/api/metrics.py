@@ -18,6 +18,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from eruca.contract.replication import ReplicationRole, ReplicationStatus
 from eruca_broker.processors.budgets import ConsumeBudget, SendBudget
 from eruca_broker.processors.dead_letters import DeadLetters
 from eruca_broker.processors.deliveries.deliveries import Deliveries
@@ -27,13 +28,22 @@ from eruca_broker.processors.groups.queue_locks import QueueLocks
 from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.processors.pull_message import Puller
+from eruca_broker.processors.replication.replication import Replication
 from eruca_broker.processors.retries import Retries
 from eruca_broker.processors.send_message import APPEND_BUCKETS, Sender
 from eruca_broker.processors.timers import Timers
 from eruca_broker.processors.transactions.carrying import TransactionCarrier
 from eruca_broker.processors.transactions.transactions import Transactions
+from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import Scrub
+
+REPLICA_ROLES: Final[tuple[ReplicationRole, ...]] = (
+    "master",
+    "taking over",
+    "standby",
+    "demoted",
+)
 
 
 class LogMetrics(Collector):
@@ -104,6 +114,50 @@ class ScrubMetrics(Collector):
             "Number of times that the scrub read the whole log",
             scrub.rounds,
         )
+
+
+class ReplicationMetrics(Collector):
+    """The broker's part in its group of replicas; nothing for a broker without replicas."""
+
+    def __init__(self, replication: Replication, settings: BrokerSettings) -> None:
+        self._replication = replication
+        self._broker = settings.name
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the samples."""
+        status = self._replication.status()
+        if status.role == "standalone":
+            return
+        role = self._family("role", "1 for the replica's present role", "role")
+        for name in REPLICA_ROLES:
+            role.add_metric([self._broker, name], int(name == status.role))
+        yield role
+        epoch = self._family("epoch", "Epoch of the master that the replica is, or follows")
+        epoch.add_metric([self._broker], status.epoch)
+        yield epoch
+        if status.following is None:
+            yield from self._of_master(status)
+        elif (skew := status.following.clock_skew_seconds) is not None:
+            family = self._family("clock_skew_seconds", "The replica's clock minus its master's")
+            family.add_metric([self._broker], skew)
+            yield family
+
+    def _of_master(self, status: ReplicationStatus) -> Iterator[Metric]:
+        copies = self._family("copies", "Replicas that hold a message before it is visible")
+        copies.add_metric([self._broker], len(status.in_sync))
+        yield copies
+        behind = self._family(
+            "replica_behind_bytes",
+            "Bytes of the log that a replica has not acknowledged",
+            "replica",
+        )
+        for replica in status.replicas:
+            behind.add_metric([self._broker, str(replica.replica_id)], replica.behind_bytes)
+        yield behind
+
+    @staticmethod
+    def _family(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(f"eruca_broker_{name}", meaning, labels=["broker", *labels])
 
 
 class TrafficMetrics(Collector):
@@ -389,6 +443,7 @@ class TransactionMetrics(Collector):
 
 BROKER_METRICS: Final = (
     LogMetrics,
+    ReplicationMetrics,
     TrafficMetrics,
     LaterMetrics,
     LimitMetrics,
