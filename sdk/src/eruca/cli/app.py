@@ -12,6 +12,7 @@ import typer
 
 from eruca.cli.command import NamesrvOption, OutputOption
 from eruca.cli.commands import (
+    broker,
     cluster,
     consuming,
     dead_letters,
@@ -51,6 +52,7 @@ for module in (
     transactions,
     scheduled,
     cluster,
+    broker,
     log,
     query,
     life_lines,

@@ -187,4 +187,20 @@ class ReplicationStatus(Answer):
     following: Following | None = Field(description="null: it is the master, or standalone")
 
 
+class SwitchRequest(Request):
+    """Let another replica become master."""
+
+    to: ReplicaId | None = Field(
+        default=None, description="its id; null: the one that has acknowledged most"
+    )
+
+
+class SwitchResult(Answer):
+    """The successor of a master that has handed over."""
+
+    epoch: int = Field(description="the successor begins its term in a later one")
+    master: ReplicaName
+    master_urls: dict[str, str] = Field(description="by network")
+
+
 FetchWaitSeconds = Annotated[float, Field(ge=0, le=FETCH_WAIT_SECONDS_MAX, allow_inf_nan=False)]

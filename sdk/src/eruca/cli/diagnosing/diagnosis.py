@@ -1,8 +1,9 @@
 """Check every step from here to a stored message, one after another.
 
 The steps are: settings, name servers, the brokers that they know, each broker's address for
-clients, each broker's status, and a message to each broker and back. The last step is the services
-that follow the brokers' logs. All steps use plain HTTP, without the SDK's routes and retries. So a
+clients, each broker's status, and a message to each broker and back. Then come the broker groups,
+as the controllers and the replicas report them, and the services that follow the brokers' logs. All
+steps use plain HTTP, without the SDK's routes and retries. So a
 finding is about its own step only.
 """
 
@@ -11,7 +12,8 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -23,8 +25,14 @@ from eruca.cli.diagnosing import findings as judge
 from eruca.cli.diagnosing.findings import Finding, Verdict
 from eruca.cli.diagnosing.follower_findings import Following, judged
 from eruca.cli.diagnosing.probes import TIMEOUT_SECONDS, Probe, ask
+from eruca.cli.diagnosing.replica_findings import judged as judged_replicas
+from eruca.cli.replicas.controllers import VARIABLE as CONTROLLERS_VARIABLE
+from eruca.cli.replicas.controllers import controller_urls
+from eruca.contract.broker_groups import BrokerGroupList, BrokerGroupView
 from eruca.contract.errors import ErucaError, NameServerSettlingError
+from eruca.contract.fields import MASTER_ID, STANDALONE_EPOCH
 from eruca.contract.queries import QueryStatus
+from eruca.contract.replication import ReplicationStatus
 from eruca.contract.routes import BrokerAddress, BrokerGroup, BrokerList, KvNamespace
 from eruca.contract.status import BrokerStatus
 from eruca.contract.transactions import CheckerStatus
@@ -70,8 +78,12 @@ async def examine(namesrv_urls: str | None, *, write: bool) -> AsyncIterator[Fin
             )
         for name, group in sorted(groups.items()):
             for address in group.brokers:
+                is_one_of_many = len(group.brokers) > 1
+                subject = f"{name}/{address.broker_id}" if is_one_of_many else name
                 async for finding in _broker(client, name, address, settings, write=write):
-                    yield finding
+                    yield replace(finding, subject=subject)
+        async for finding in _controllers(client, settings, groups.values()):
+            yield finding
         for service in (QUERY_SERVICE, TXN_CHECKER) if known else ():
             async for finding in _followers(client, service, [*known], groups.keys()):
                 yield finding
@@ -138,8 +150,50 @@ async def _broker(
     yield identity
     for finding in judge.broker_health(name, status):
         yield finding
-    if write and identity.verdict is Verdict.OK:
+    if write and identity.verdict is Verdict.OK and address.broker_id == MASTER_ID:
         async for finding in _round_trip(client, name, url):
+            yield finding
+
+
+async def _controllers(
+    client: httpx.AsyncClient, settings: ClientSettings, registered: Iterable[BrokerGroup]
+) -> AsyncIterator[Finding]:
+    """Check the controllers, and each broker group that they know; nothing without replicas."""
+    has_replicas = any(group.epoch > STANDALONE_EPOCH for group in registered)
+    if not has_replicas and not os.environ.get(CONTROLLERS_VARIABLE):
+        return
+    try:
+        urls = controller_urls(None)
+    except ErucaError as error:
+        yield Finding("settings", "controllers", Verdict.FAULT, error.detail, error.fix)
+        return
+    groups: dict[str, BrokerGroupView] = {}
+    for url in urls:
+        asked = await ask(client, f"{url}/v1/broker-groups")
+        listed = asked.model(BrokerGroupList)
+        if listed is None:
+            fault = asked.fault or "the answer is not a controller's"
+            fix = f"start a controller there, or correct {CONTROLLERS_VARIABLE}"
+            yield Finding(url, "controller", Verdict.FAULT, fault, fix)
+            continue
+        yield judge.answer_time(url, "controller", asked.seconds)
+        # All controllers have one arbiter.
+        groups |= {group.broker_name: group for group in listed.groups}
+    for _, group in sorted(groups.items()):
+        statuses: dict[int, ReplicationStatus] = {}
+        faults: dict[int, str] = {}
+        for replica in group.replicas:
+            replica_url = address_for(replica.urls, settings.network)
+            probe = await ask(client, f"{replica_url}/v1/replication/status")
+            status = probe.model(ReplicationStatus)
+            if status is None:
+                fault = probe.fault or "the answer is not a replica's"
+                faults[replica.replica_id] = f"{replica_url}: {fault}"
+            elif status.replica_id != replica.replica_id:
+                faults[replica.replica_id] = f"{replica_url} is replica {status.replica_id}"
+            else:
+                statuses[replica.replica_id] = status
+        for finding in judged_replicas(group, statuses, faults):
             yield finding
 
 

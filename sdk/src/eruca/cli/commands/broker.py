@@ -1,0 +1,238 @@
+"""``eruca broker``: a broker group's replicas; switch, add, remove and elect them.
+
+Each change replaces the arbiter's row of the group, on the condition that nobody else has replaced
+it since it was read.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from eruca.cli.asking import YesOption, confirmed
+from eruca.cli.command import EXIT_FAILED, command
+from eruca.cli.replicas.controllers import ControllerOption, controller_urls
+from eruca.cli.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from eruca.cli.replicas.operated_group import OperatedGroup
+
+_CHANGES_DEFAULT: Final = 20
+
+BrokerArgument = Annotated[str, typer.Argument(metavar="NAME", help="The broker's name.")]
+ReplicaOption = Annotated[int, typer.Option("--replica", metavar="ID", help="The replica.", min=1)]
+LossOption = Annotated[
+    bool, typer.Option("--accept-loss", help="Accept that confirmed messages may be lost.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(no_args_is_help=True, help="Show and change the replicas of a broker.")
+    command(group, "show")(show)
+    command(group, "history")(history)
+    command(group, "switch")(switch)
+    command(group, "add-replica")(add_replica)
+    command(group, "remove-replica")(remove_replica)
+    command(group, "elect")(elect)
+    command(group, "repair-arbiter")(repair_arbiter)
+    app.add_typer(group, name="broker")
+
+
+async def show(
+    session: Session, *, broker: BrokerArgument, controller: ControllerOption = None
+) -> None:
+    """Show a broker group's row at the arbiter, and its replicas."""
+    async with _operated(session, broker, controller) as operated:
+        await operated.show(await operated.row())
+
+
+async def history(
+    session: Session,
+    *,
+    broker: BrokerArgument,
+    count: Annotated[
+        int, typer.Option("--count", "-n", help="Maximum number of changes.", min=1)
+    ] = _CHANGES_DEFAULT,
+    controller: ControllerOption = None,
+) -> None:
+    """Show who became a broker's master when, and why; the newest change first."""
+    from eruca.cli.replicas.controllers import Controllers
+    from eruca.cli.replicas.shown_groups import show_changes
+
+    async with session.client() as client:
+        controllers = Controllers(client.context.transport, controller_urls(controller))
+        changes = await controllers.history(broker, limit=count)
+    if session.is_json:
+        session.show_json(changes)
+    else:
+        show_changes(session, changes)
+
+
+async def switch(
+    session: Session,
+    *,
+    broker: BrokerArgument,
+    to: Annotated[
+        int | None,
+        typer.Option(metavar="ID", help="The new master [an in-sync replica].", min=1),
+    ] = None,
+    controller: ControllerOption = None,
+) -> None:
+    """Hand a broker's mastership over to another in-sync replica, without loss.
+
+    The master accepts no requests until the other replica has everything. That takes less than a
+    second, and clients retry.
+    """
+    from eruca.cli.replicas.group_changes import check_successor
+
+    async with _operated(session, broker, controller) as operated:
+        before = await operated.row()
+        check_successor(before, to)
+        after = await operated.hand_over(before, to)
+        session.say(
+            f"{broker}: replica {after.master.replica_id} is the master of epoch {after.epoch}"
+        )
+        await operated.show(after)
+
+
+async def add_replica(
+    session: Session,
+    *,
+    broker: BrokerArgument,
+    replica: Annotated[
+        int | None,
+        typer.Option("--replica", metavar="ID", help="The new replica [the next id].", min=1),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Watch it until it is in sync.")
+    ] = True,
+    controller: ControllerOption = None,
+) -> None:
+    """Say how to start another replica of a broker, and watch it catch up.
+
+    A replica is a broker process with the broker's name and an empty store. It joins by itself.
+    Ctrl-C ends only the watching.
+    """
+    async with _operated(session, broker, controller) as operated:
+        row = await operated.row()
+        taken = {one.replica_id for one in row.replicas}
+        replica_id = replica or max(taken) + 1
+        settings = operated.settings_of(replica_id)
+        if not session.is_json:
+            session.say(f"start replica {replica_id} of {broker} on its machine:")
+            for name, value in settings.items():
+                session.say(f"  export {name}='{value}'")
+            session.say("  python -m eruca_broker")
+        after = await operated.caught_up(replica_id) if wait else None
+    if session.is_json:
+        session.show_json({"replica_id": replica_id, "settings": settings, "group": after})
+    elif after is not None:
+        session.say(f"replica {replica_id} of {broker} is in sync")
+
+
+async def remove_replica(
+    session: Session,
+    *,
+    broker: BrokerArgument,
+    replica: ReplicaOption,
+    yes: YesOption = False,
+    controller: ControllerOption = None,
+) -> int:
+    """Remove a stopped replica from a broker group for good.
+
+    Its store is not touched. If it is started again, it catches up and joins again.
+    """
+    from eruca.cli.replicas.group_changes import without
+
+    async with _operated(session, broker, controller) as operated:
+        before = await operated.row()
+        row = without(before, replica, await operated.statuses(before.replicas))
+        question = f"Remove replica {replica} from {broker}?"
+        if len(row.in_sync) < row.min_in_sync:
+            question += (
+                f" Then {len(row.in_sync)} of at least {row.min_in_sync} replicas are in sync, and"
+                " the master refuses sends."
+            )
+        if not yes and not confirmed(question):
+            return EXIT_FAILED
+        await operated.change(before, row)
+        session.say(f"replica {replica} is removed from {broker}")
+    return 0
+
+
+async def elect(
+    session: Session,
+    *,
+    broker: BrokerArgument,
+    replica: ReplicaOption,
+    accept_loss: LossOption = False,
+    yes: YesOption = False,
+    controller: ControllerOption = None,
+) -> int:
+    """Make a replica the master although the in-sync replicas are lost.
+
+    It becomes the only in-sync replica. Confirmed messages that it lacks are lost. The other
+    replicas truncate their logs to its log when they return.
+    """
+    from eruca.cli.replicas.group_changes import elected
+    from eruca.cli.replicas.shown_groups import loss_text
+
+    async with _operated(session, broker, controller) as operated:
+        before = await operated.row()
+        statuses = await operated.statuses(before.replicas)
+        row = elected(before, replica, statuses)
+        loss = loss_text(replica, before, statuses) if row.unclean else "No message is lost."
+        if row.unclean and not accept_loss:
+            raise typer.BadParameter(f"{loss} To accept that, give --accept-loss")
+        session.say(loss)
+        question = f"Make replica {replica} the master of {broker} in epoch {row.epoch}?"
+        if not yes and not confirmed(question):
+            return EXIT_FAILED
+        await operated.change(before, row)
+        session.say(f"replica {replica} of {broker} is elected in epoch {row.epoch}")
+    return 0
+
+
+async def repair_arbiter(
+    session: Session,
+    *,
+    broker: BrokerArgument,
+    accept_loss: LossOption = False,
+    yes: YesOption = False,
+    controller: ControllerOption = None,
+) -> int:
+    """Raise an arbiter's row that is older than the replicas' logs.
+
+    The arbiter's database may have been restored from a copy. Until the repair, the replicas refuse
+    its row.
+    """
+    from eruca.cli.replicas.group_changes import repaired
+
+    async with _operated(session, broker, controller) as operated:
+        before = await operated.row_or_none()
+        replicas = await operated.every_replica(before)
+        statuses = await operated.statuses(replicas)
+        row = repaired(broker, before, replicas, statuses, accepts_loss=accept_loss)
+        since = "no row" if before is None else f"epoch {before.epoch}"
+        question = f"Raise {broker} from {since} to epoch {row.epoch}? {row.reason}."
+        if not yes and not confirmed(question):
+            return EXIT_FAILED
+        await operated.change(before, row)
+        session.say(f"{broker} is repaired: {row.reason}")
+    return 0
+
+
+@asynccontextmanager
+async def _operated(
+    session: Session, broker: str, controller: str | None
+) -> AsyncIterator[OperatedGroup]:
+    # Imported when it runs: pydantic and rich would delay --help.
+    from eruca.cli.replicas.operated_group import OperatedGroup
+
+    async with session.client() as client:
+        yield OperatedGroup(session, client, controller_urls(controller), broker)

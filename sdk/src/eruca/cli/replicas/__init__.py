@@ -1,0 +1,1 @@
+"""An operator's changes of broker groups."""
