@@ -16,7 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from eruca.contract.errors import DiskFullError, NotMasterForSureError, OutcomeUnknownError
+from eruca.contract.errors import (
+    DiskFullError,
+    NotMasterForSureError,
+    OutcomeUnknownError,
+    StoreFailedError,
+)
 from eruca.contract.properties import UNIQ_KEY, encode_properties
 from eruca.contract.records import BLANK_SIZE_MIN, Record, encode_record
 from eruca_broker.core.batches.batch import batch_of_records
@@ -578,6 +583,72 @@ async def test_a_term_that_has_no_room_has_not_begun(
             two.append(batch("orders", 0, [b"x"]))
         await lead(two, 2)
         await assert_sound(two, tmp_path)
+
+
+async def test_a_master_of_a_moment_ago_leads_while_its_flush_is_in_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pair(tmp_path, FlushMode.SYNC) as (one, two):
+        flushes = Flushes(monkeypatch)
+        flushes.may_end.clear()
+        sent = one.append(batch("orders", 0, [b"a"]))
+        await until(lambda: one.log_max_offset == one._log.end_offset)
+        one.follow()
+
+        leading = one.lead(began(2))
+        later = one.append(batch("orders", 0, [b"b"]))
+        flushes.may_end.set()
+        await confirmed(one)
+
+        with pytest.raises(OutcomeUnknownError):
+            await sent
+        await leading
+        assert (await later).queue_offset == 1
+        assert bodies(one) == [b"a", b"b"]
+        await feed(two, one)
+        await confirmed(two)
+        assert log_of(one) == log_of(two)
+
+
+async def test_a_replica_whose_flush_fails_neither_copies_nor_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pair(tmp_path, FlushMode.SYNC) as (one, two):
+        waiting = await send(one, "durable")
+        await feed(two, one)
+        end = two.durable_offset
+        flushes = Flushes(monkeypatch)
+        for is_failing in (True, False):
+            flushes.failing = False
+            waiting += await send(one, "lost")
+            flushes.failing = is_failing
+            with pytest.raises(StoreFailedError):
+                await feed(two, one)
+
+        with pytest.raises(StoreFailedError):
+            two.lead(began(2))
+        two.confirm(two.log_max_offset)
+        assert two.is_replica
+        assert two.visible_offset == two.durable_offset == end < two.log_max_offset
+        assert bodies(two) == [b"durable"]
+        one.follow()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_a_run_that_is_being_copied_outlasts_a_call_to_follow(tmp_path: Path) -> None:
+    async with pair(tmp_path, FlushMode.SYNC) as (one, two):
+        await send(one, "a")
+        begin = two.log_max_offset
+        run = memoryview(b"".join(one.log_run(begin, 10**6)))
+        copying = asyncio.create_task(two.copy(run, begin))
+        await asyncio.sleep(0)
+        two.follow()
+        with pytest.raises(AssertionError, match="a run is being copied"):
+            two.lead(began(2))
+
+        await copying
+        assert two.durable_offset == one.log_max_offset
+        await confirmed(one)
 
 
 async def test_only_a_replica_leads_and_following_twice_changes_nothing(tmp_path: Path) -> None:

@@ -380,7 +380,7 @@ class Writer:
             ErucaError: The store refuses writes now, or has no room; nothing has changed.
         """
         assert self.is_replica, "a master that leads begins no further term"
-        assert not any((self._accepted, self._written, self._flushing)), "a run is being written"
+        assert not self._accepted, "a run is being written"
         assert event.begun_at == self._log.end_offset, "rule 2: it is the epoch's first record"
         if self.refusal is not None:
             raise renewed(self.refusal)
@@ -413,8 +413,11 @@ class Writer:
     def follow(self) -> None:
         """Become a replica; tell the callers of unconfirmed appends that their outcome is unknown.
 
-        What is not written yet is undone, and its callers get NotMasterForSureError.
+        What is not written yet is undone, and its callers get NotMasterForSureError. Nothing
+        changes at a replica.
         """
+        if self.is_replica:
+            return
         self.is_replica = True
         self._epoch_end = 0
         accepted, self._accepted = self._accepted, []
