@@ -9,11 +9,15 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from eruca.contract.broker_groups import Replica
 from eruca.contract.properties import UNIQ_KEY, encode_properties
-from eruca_broker.core.replication.broker_group import Member
+from eruca_broker.core.replication.broker_group import BrokerGroup, Member
 from eruca_broker.core.state.epoch_events import EpochBegan
+from eruca_broker.processors.replication.arbiter import GroupRow, KnownRow
 from eruca_broker.processors.replication.feed import Feed
 from eruca_broker.processors.replication.replication import Replication
+from eruca_broker.processors.replication.supervisor import Supervisor
+from eruca_broker.processors.replication.switching import Switching
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.app import ServiceApp
 from support.brokers import batch, open_broker, record
@@ -380,6 +384,26 @@ async def _(stage: Stage) -> Changes:
     body = SCENES.examples["proveLineage"].body | await stage.leading()
     await stage.call("POST", "/replication/lineage", body)
     return {"from_offset": 0}
+
+
+class Leaver(Supervisor):
+    """A master that replica 2 succeeds at once, without an arbiter."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def hand_over(self, to: int | None = None, *, is_leaving: bool = False) -> KnownRow:
+        group = BrokerGroup(
+            8, Member(2, "9f31c2d07be84a15"), frozenset({Member(2, "9f31c2d07be84a15")})
+        )
+        urls = {"default": "http://10.0.0.2:10911"}
+        replica = Replica(replica_id=2, uid=group.master.uid, urls=urls)
+        return KnownRow("9", GroupRow(group, (replica,)), "broker-a replica 1")
+
+
+@SCENES.add("switchMaster", 200)
+async def _(stage: Stage) -> None:
+    stage.app.parts[Switching].supervisor = Leaver()
 
 
 @pytest.mark.parametrize(("label", "status"), SCENES.plays, ids=str)

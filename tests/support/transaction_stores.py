@@ -20,6 +20,8 @@ from eruca.contract.transactions import (
     NewTransaction,
     TransactionReceipt,
 )
+from eruca_broker.processors.replication.copies import GroupCopies
+from eruca_broker.processors.replication.replication import Replication
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.send_message import Sender
 from eruca_broker.processors.topics import Topics
@@ -65,7 +67,13 @@ class TransactionStore:
         )
         scheduled = Scheduled(store, broker_name="b", delay_seconds_max=1e6, timers_max=10_000)
         sender = Sender(
-            store, topics, scheduled, broker_name="b", store_host=STORE_HOST, clock=clock
+            store,
+            topics,
+            scheduled,
+            broker_name="b",
+            store_host=STORE_HOST,
+            clock=clock,
+            copies=GroupCopies(store, Replication(store, clock)),
         )
         log = TransactionLog(store)
         transactions = Transactions(

@@ -21,8 +21,16 @@ from eruca_chassis.start import StartError
 _QUEUE_FILES_MAX: Final = 1_024  # of consume queues that are open at a time
 
 
-async def open_store(settings: BrokerSettings, store_host: Host, clock: Clock) -> MessageStore:
-    """Return the open store.
+async def open_store(
+    settings: BrokerSettings, store_host: Host, clock: Clock, *, cut_to: int | None = None
+) -> MessageStore:
+    """Return the open store; that of a broker with replicas as a replica's.
+
+    Args:
+        settings: The broker's.
+        store_host: The address in its records.
+        clock: The store's.
+        cut_to: Log offset at which its log is truncated first; None: it is not.
 
     Raises:
         StartError: The store cannot be opened, for a reason that its operator can fix.
@@ -37,6 +45,8 @@ async def open_store(settings: BrokerSettings, store_host: Host, clock: Clock) -
         open_files_max=_queue_files_max(),
         is_log_warmed=settings.warm_segments,
         has_group_access=settings.group_access,
+        is_replica=settings.is_replica,
+        replica_id=settings.replica_id if settings.is_replica else None,
         is_damage_cut=settings.cut_damage,
     )
     try:

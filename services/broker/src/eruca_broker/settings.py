@@ -10,13 +10,14 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
-from eruca.contract.fields import MASTER_ID, BrokerId, BrokerName, BrokerRole, ClusterName
+from eruca.contract.fields import BrokerName, ClusterName
 from eruca.contract.limits import (
     BODY_SIZE_MAX,
     BROKER_TOPIC_COUNT_MAX,
     DELAY_SECONDS_MAX,
     HEARTBEAT_SECONDS_DEFAULT,
     RECORDS_SIZE_MAX,
+    REPLICA_COUNT_MAX,
 )
 from eruca.contract.urls import checked_url
 from eruca_broker.store.settings import SEGMENT_SIZE_MIN, FlushMode
@@ -37,15 +38,6 @@ def _checked_hours(text: str) -> str:
     return text
 
 
-def _checked_id(broker_id: int) -> int:
-    if broker_id != MASTER_ID:
-        # Nothing copies the master's log to it, so no consumer would see its messages.
-        raise ValueError(
-            "replicas do not exist yet; unset it, and give each broker a unique ERUCA_BROKER_NAME"
-        )
-    return broker_id
-
-
 class BrokerSettings(ServiceSettings):
     """The broker's settings."""
 
@@ -55,8 +47,38 @@ class BrokerSettings(ServiceSettings):
     name: Annotated[BrokerName, AfterValidator(checked_segment)] = Field(
         default="broker-a", description="unique in the cluster; in routes"
     )
-    id: Annotated[BrokerId, AfterValidator(_checked_id)] = Field(
-        default=MASTER_ID, description="0, the master of its name; replicas do not exist yet"
+    controller_urls: Annotated[str, AfterValidator(checked_urls)] = Field(
+        default="",
+        description="URLs of all controllers, separated by ';': brokers of one name are replicas "
+        "of one log; empty: this broker has no replicas",
+    )
+    replica_id: int = Field(
+        default=1,
+        ge=1,
+        le=2**31 - 1,
+        description="number of this replica, unique among brokers of its name; fixed by its store",
+    )
+    min_in_sync: int = Field(
+        default=1,
+        ge=1,
+        le=REPLICA_COUNT_MAX,
+        description="replicas in sync, the master included, without which it refuses sends; the "
+        "master's setting counts",
+    )
+    priority: int = Field(
+        default=0,
+        ge=-1_000,
+        le=1_000,
+        description="of several replicas with the same log, the one with the highest becomes "
+        "master",
+    )
+    recovery_wait_seconds: float = Field(
+        default=30,
+        ge=0,
+        le=3_600,
+        description="if all replicas in sync may have lost messages, because their machines went "
+        "down: time for other replicas to start, before the one with the longest log becomes "
+        "master",
     )
     cluster: ClusterName = Field(default="eruca", description="the cluster it belongs to")
     namesrv_urls: Annotated[str, AfterValidator(checked_urls)] = Field(
@@ -218,10 +240,9 @@ class BrokerSettings(ServiceSettings):
     )
 
     @property
-    def role(self) -> BrokerRole:
-        """Return the role among brokers of its name; :func:`_checked_id` allows only masters."""
-        assert self.id == MASTER_ID
-        return "master"
+    def is_replica(self) -> bool:
+        """True if the broker belongs to a group of replicas."""
+        return bool(self.controller_urls)
 
     def announced_urls(self) -> Collection[str]:
         """Return the broker's announced URLs, on all networks."""

@@ -1,33 +1,43 @@
 """The broker's composition: the only place that says which part uses which, and what starts when.
 
 Read it from the top. :func:`wired` is the order of starting. Everything stops in the opposite
-order, even if the start was not completed. Two lives are told apart:
+order, even if the start was not completed. Parts live in one of two ways:
 
-- What lives as long as the process: settings, budgets, the registration.
-- What lives as long as a role of the broker (:func:`working`): all parts that work with the store,
-  made by :func:`compose`, and their loops. A broker without replicas has one role, the master's.
+- As long as the process: settings, budgets, the registration.
+- As long as a role of the broker (:func:`working`): all parts that work with the store, made by
+  :func:`compose`, and their loops. A broker without replicas has one role, the master's.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import structlog
 
+from eruca.contract.fields import MASTER_ID, BrokerRole
 from eruca.contract.limits import JSON_BODY_SIZE_MAX, PULL_SIZE_MAX, QUEUE_COUNT_MAX
 from eruca.contract.records import Host
-from eruca.services.http import credentials_of
+from eruca.contract.topics import TopicConfig
+from eruca.services.http import credentials_of, http1_transport, httpx_transport
 from eruca_broker.addresses import store_host_of, urls_of
 from eruca_broker.api.metrics import BROKER_METRICS, ScrubMetrics
 from eruca_broker.core.log.retention import RetentionRules
 from eruca_broker.core.records.rendering import host_text
+from eruca_broker.core.replication.roles import Role
 from eruca_broker.loops.name_gate import NameGate
-from eruca_broker.loops.registration import Registrant, Registration
+from eruca_broker.loops.registration import ONLY_BROKER, Place, Registrant, Registration
+from eruca_broker.loops.retention import FollowedRetention
 from eruca_broker.loops.sessions import session_loop
 from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.loops.upkeep import Upkeep
@@ -48,7 +58,12 @@ from eruca_broker.processors.idempotent_send import IdempotentSender
 from eruca_broker.processors.log_feed import LogFeed
 from eruca_broker.processors.offsets import Offsets
 from eruca_broker.processors.pull_message import Puller, examine
+from eruca_broker.processors.replication.arbiter import Arbiter
+from eruca_broker.processors.replication.copies import GroupCopies
+from eruca_broker.processors.replication.door import RoleDoor
 from eruca_broker.processors.replication.replication import Replication
+from eruca_broker.processors.replication.supervisor import ReplicaFacts, Supervisor
+from eruca_broker.processors.replication.switching import Switching
 from eruca_broker.processors.retries import Retries
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_broker.processors.send_message import Sender
@@ -78,8 +93,15 @@ _HookT = TypeVar("_HookT")
 _log = structlog.get_logger()
 
 
+class _Loop(Protocol):
+    """A loop of a role."""
+
+    def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
 class Process(NamedTuple):
-    """What lives as long as the broker's process."""
+    """The parts that live as long as the broker's process."""
 
     app: ServiceApp
     settings: BrokerSettings
@@ -103,32 +125,163 @@ async def wired(app: ServiceApp, *, settings: BrokerSettings, clock: Clock) -> A
         _budget(SendBudget, settings, "bytes_in_flight_max", largest=JSON_BODY_SIZE_MAX),
         _budget(ConsumeBudget, settings, "consume_bytes_in_flight_max", largest=PULL_SIZE_MAX),
     )
-    readiness = app.readiness
     async with AsyncExitStack() as stack:
-        store = await open_store(settings, process.store_host, clock)
-        stack.push_async_callback(store.close)
-        registration = _registration(process, store, gate=NameGate(readiness))
+        if settings.is_replica:
+            registration = await _begin_roles(process, stack)
+        else:
+            registration = await _begin_alone(process, stack)
         app.stop_hooks.append(registration.begin_stop)
-        await stack.enter_async_context(working(process, store, registration))
         # A starting broker informs the name servers last, a stopping one first.
         registration.start()
         stack.push_async_callback(registration.stop)
         stack.callback(app.begin_stop)
         # Before a send is accepted whose message no consumer would see.
         await registration.first_outcomes()
-        if registration.refusal is None:
-            readiness.ready()
+        if registration.refusal is None or settings.is_replica:
+            app.readiness.ready()
         yield
+
+
+async def _begin_alone(process: Process, stack: AsyncExitStack) -> Registration:
+    """Begin the only role of a broker without replicas."""
+    settings, clock = process.settings, process.clock
+    store = await open_store(settings, process.store_host, clock)
+    stack.push_async_callback(store.close)
+    gate, first_version = NameGate(process.app.readiness), clock.now_ms() << _VERSION_SHIFT
+    registration = _registration(
+        process,
+        topics=lambda: _routable(store),
+        version=lambda: first_version + store.state.version,
+        on_outcome=lambda: gate.judge(registration.refusal),
+    )
+    _warn_of_wide_topics(store)
+    role = working(process, store, Replication(store, clock), None, registration)
+    await stack.enter_async_context(role)
+    return registration
+
+
+async def _begin_roles(process: Process, stack: AsyncExitStack) -> Registration:
+    """Begin the first role of a replica; the arbiter decides which one is next."""
+    app, settings, clock = process.app, process.settings, process.clock
+    credentials = credentials_of(os.environ)
+    requests, fetches = httpx_transport(credentials), http1_transport(credentials)
+    for transport in (requests, fetches):
+        stack.push_async_callback(transport.close)
+    door = RoleDoor(clock.boottime)
+    arbiter = Arbiter(
+        split_urls(settings.controller_urls),
+        settings.name,
+        author=f"{settings.name} replica {settings.replica_id} run {secrets.token_hex(4)}",
+        transport=requests,
+    )
+    stage = _ReplicaStage(process)
+    supervisor = stage.supervisor = Supervisor(
+        stage,
+        arbiter,
+        door,
+        facts=ReplicaFacts(
+            urls=process.urls,
+            store_host=host_text(process.store_host),
+            priority=settings.priority,
+            min_in_sync=settings.min_in_sync,
+            flush_mode=settings.flush_mode.value,
+            recovery_wait_seconds=settings.recovery_wait_seconds,
+        ),
+        transport=fetches,
+        clock=clock,
+    )
+    await supervisor.open()
+    stack.push_async_callback(supervisor.stop)
+    registration = stage.registration = _registration(
+        process,
+        topics=lambda: _routable(stage.store),
+        version=lambda: stage.first_version + stage.store.state.version,
+        place=stage.place,
+    )
+    app.readiness.door = door
+    app.readiness.incapacities.append(supervisor.incapacity)
+    app.farewells.append(supervisor.farewell)
+    supervisor.start()
+    await supervisor.has_begun.wait()
+    return registration
+
+
+class _ReplicaStage:
+    """The broker around the roles of a replica."""
+
+    def __init__(self, process: Process) -> None:
+        self.supervisor: Supervisor
+        self.registration: Registration
+        self.store: MessageStore  # the one that was opened last
+        self.first_version = 0  # of its topics; grows with each opening
+        self._process = process
+
+    async def open_store(self, cut_to: int | None) -> MessageStore:
+        process = self._process
+        self.store = await open_store(
+            process.settings, process.store_host, process.clock, cut_to=cut_to
+        )
+        self.first_version = process.clock.now_ms() << _VERSION_SHIFT
+        return self.store
+
+    def working(
+        self, store: MessageStore, replication: Replication, *, is_master: bool
+    ) -> AbstractAsyncContextManager[None]:
+        return working(
+            self._process,
+            store,
+            replication,
+            self.supervisor,
+            self.registration,
+            is_master=is_master,
+        )
+
+    def place_changed(self) -> None:
+        self.registration.topics_changed()
+
+    def place(self) -> Place:
+        """Return the broker's place among the brokers of its name."""
+        supervisor, settings = self.supervisor, self._process.settings
+        return Place(
+            MASTER_ID if supervisor.role is Role.MASTER else settings.replica_id,
+            supervisor.epoch,
+            _role_of(supervisor),
+            settings.replica_id,
+            self.store.state.store_hosts[::-1],
+        )
+
+
+def _role_of(supervisor: Supervisor | None) -> BrokerRole:
+    """Return a broker's role, as clients know roles."""
+    if supervisor is None or supervisor.role is Role.MASTER:
+        return "master"
+    return "standby" if supervisor.is_in_sync else "learner"
 
 
 @asynccontextmanager
 async def working(
-    process: Process, store: MessageStore, registration: Registration
+    process: Process,
+    store: MessageStore,
+    replication: Replication,
+    supervisor: Supervisor | None,
+    registration: Registration,
+    *,
+    is_master: bool = True,
 ) -> AsyncIterator[None]:
-    """Let the application answer requests by parts that work with *store*, and run their loops."""
+    """Let the application answer requests by parts that work with *store*, and run their loops.
+
+    A replica that is not the master has all parts, too: the door refuses what they must not do.
+    """
     app, settings, clock = process.app, process.settings, process.clock
     parts, readiness = Parts(), app.readiness
-    compose(parts, process, store, registration)
+    compose(
+        parts,
+        process,
+        store,
+        replication=replication,
+        supervisor=supervisor,
+        registration=registration,
+    )
     app.parts = parts
     app.open_routes()
     scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None
@@ -149,10 +302,12 @@ async def working(
         exhaustions = [process.senders.exhaustion, process.consumers.exhaustion]
         stack.enter_context(_added(readiness.incapacities, [*exhaustions, store.incapacity]))
         held, work = parts[HeldRequests], parts[GroupWork]
-        stack.enter_context(_added(app.stop_hooks, [held.close, work.watchers.release_all]))
+        releases = [held.close, work.watchers.release_all]
+        stack.enter_context(_added(app.stop_hooks, releases))
         _log.info(
             "broker open",
             broker=settings.name,
+            role=_role_of(supervisor),
             url=process.urls["default"],
             store=str(settings.store_dir),
             flush_mode=settings.flush_mode.value,
@@ -160,16 +315,17 @@ async def working(
             log_max_offset=store.log_max_offset,
             topics=len(store.state.topics),
         )
-        await carrier.carry_imported()
-        for loop in (
-            Upkeep(
-                store, _retention(settings), carry_forward=carry_forward, lags=lags, scrub=scrub
-            ),
-            TimerLoop(store, timers, clock),
-            session_loop(parts[Members]),
-        ):
+        rules = _retention(settings) if is_master else _followed_retention(store, replication)
+        upkeep = Upkeep(store, rules, carry_forward=carry_forward, lags=lags, scrub=scrub)
+        loops: list[_Loop] = [upkeep]
+        if is_master:
+            await carrier.carry_imported()
+            loops += [TimerLoop(store, timers, clock), session_loop(parts[Members])]
+        for loop in loops:
             loop.start()
             stack.push_async_callback(loop.stop)
+        for release in releases:  # at the end of a role
+            stack.callback(release)
         yield
 
 
@@ -185,11 +341,20 @@ def _added(hooks: list[_HookT], added: Sequence[_HookT]) -> Iterator[None]:
 
 
 def compose(
-    parts: Parts, process: Process, store: MessageStore, registration: Registration
+    parts: Parts,
+    process: Process,
+    store: MessageStore,
+    *,
+    replication: Replication,
+    supervisor: Supervisor | None,
+    registration: Registration,
 ) -> None:
     """Make all parts that answer requests, and add them to *parts*."""
     settings, clock, store_host = process.settings, process.clock, process.store_host
     parts.add(store)
+    parts.add(replication)
+    parts.add(Switching(supervisor))
+    copies = GroupCopies(store, replication)
 
     # Requests in progress, and requests that wait.
     parts.add(settings, BrokerSettings)
@@ -263,6 +428,7 @@ def compose(
             scheduled,
             broker_name=settings.name,
             store_host=store_host,
+            copies=copies,
             clock=clock,
         )
     )
@@ -298,12 +464,12 @@ def compose(
     )
 
     # The broker itself.
+    role = _role_of(supervisor)
     identity = parts.add(
         Identity(
             cluster=settings.cluster,
             broker_name=settings.name,
-            broker_id=settings.id,
-            role=settings.role,
+            broker_id=MASTER_ID if role == "master" else settings.replica_id,
             store_host=host_text(store_host),
             version=version("eruca-broker"),
             started_at=datetime.now(UTC),
@@ -311,8 +477,17 @@ def compose(
         )
     )
     parts.add(Offsets(store, topics, identity.started_at))
-    parts.add(Replication(store, clock))
-    parts.add(Status(identity, store, held, senders, consumers, clock=clock))
+    parts.add(
+        Status(
+            identity,
+            store,
+            held,
+            senders,
+            consumers,
+            role=lambda: _role_of(supervisor),
+            clock=clock,
+        )
+    )
 
 
 def _budget(kind: type[_BudgetT], settings: BrokerSettings, name: str, *, largest: int) -> _BudgetT:
@@ -331,9 +506,20 @@ def _retention(settings: BrokerSettings) -> RetentionRules:
     )
 
 
-def _registration(process: Process, store: MessageStore, *, gate: NameGate) -> Registration:
-    settings, clock, state = process.settings, process.clock, store.state
-    users_topics = [topic for topic in state.topics.values() if not topic.is_system]
+def _followed_retention(store: MessageStore, replication: Replication) -> FollowedRetention:
+    def min_offset() -> int:
+        follower = replication.follower
+        return 0 if follower is None else follower.min_offset
+
+    return FollowedRetention(store, min_offset)
+
+
+def _routable(store: MessageStore) -> list[TopicConfig]:
+    return [topic_config(topic) for topic in store.state.topics.values() if topic.is_routable]
+
+
+def _warn_of_wide_topics(store: MessageStore) -> None:
+    users_topics = [topic for topic in store.state.topics.values() if not topic.is_system]
     if too_wide := [topic.name for topic in users_topics if not topic.is_routable]:
         _log.warning(
             "imported topics have too many queues and are in no route",
@@ -341,12 +527,21 @@ def _registration(process: Process, store: MessageStore, *, gate: NameGate) -> R
             count=len(too_wide),
             queue_count_max=QUEUE_COUNT_MAX,
         )
-    first_version = clock.now_ms() << _VERSION_SHIFT  # grows across restarts too
-    registration = Registration(
+
+
+def _registration(
+    process: Process,
+    *,
+    topics: Callable[[], list[TopicConfig]],
+    version: Callable[[], int],
+    on_outcome: Callable[[], None] = lambda: None,
+    place: Callable[[], Place] = lambda: ONLY_BROKER,
+) -> Registration:
+    settings = process.settings
+    return Registration(
         Registrant(
             cluster=settings.cluster,
             broker_name=settings.name,
-            broker_id=settings.id,
             urls=process.urls,
             store_host=host_text(process.store_host),
             heartbeat_seconds=settings.heartbeat_seconds,
@@ -354,10 +549,10 @@ def _registration(process: Process, store: MessageStore, *, gate: NameGate) -> R
             expiry_seconds=settings.expiry_seconds,
         ),
         split_urls(settings.namesrv_urls),
-        topics=lambda: [topic_config(t) for t in state.topics.values() if t.is_routable],
-        version=lambda: first_version + state.version,
-        clock=clock,
+        topics=topics,
+        version=version,
+        clock=process.clock,
         credentials=credentials_of(os.environ),
-        on_outcome=lambda: gate.judge(registration.refusal),
+        on_outcome=on_outcome,
+        place=place,
     )
-    return registration

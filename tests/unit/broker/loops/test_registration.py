@@ -31,7 +31,6 @@ pytestmark = pytest.mark.anyio
 REGISTRANT = Registrant(
     cluster="eruca",
     broker_name="broker-a",
-    broker_id=0,
     urls={"default": "http://127.0.0.1:1"},
     store_host="127.0.0.1:1",
     heartbeat_seconds=0.02,

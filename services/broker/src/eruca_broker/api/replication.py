@@ -14,8 +14,10 @@ from fastapi import Body, Query
 
 from eruca.contract.broker_groups import GroupEpoch, ReplicaId, StoreUid
 from eruca.contract.errors import (
+    ConflictError,
     ForeignReplicaError,
     NotMasterError,
+    NotMasterForSureError,
     OverloadedError,
     StaleEpochError,
     UnavailableError,
@@ -34,12 +36,15 @@ from eruca.contract.replication import (
     LineageAnswer,
     LineageRequest,
     ReplicationStatus,
+    SwitchRequest,
+    SwitchResult,
 )
 from eruca.contract.wire import MAX_OFFSET_HEADER, MIN_OFFSET_HEADER
 from eruca_broker.api.examples import replication as examples
 from eruca_broker.core.replication.broker_group import Member
 from eruca_broker.processors.replication.feed import Feed, Fetch
 from eruca_broker.processors.replication.replication import Replication
+from eruca_broker.processors.replication.switching import Switching
 from eruca_chassis.connections.exchange import AnswerHead, Exchange, RequestHead
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
@@ -188,3 +193,24 @@ async def prove_lineage(
 async def get_replication_status(replication: Part[Replication]) -> ReplicationStatus:
     """Return role, epoch and progress: of all replicas at the master, of its own at a standby."""
     return replication.status()
+
+
+@router.post(
+    "/switch",
+    operation_id="switchMaster",
+    summary="Let another replica become master",
+    responses=answer(examples.SWITCH_RESULT)
+    | problems(ConflictError, NotMasterError, NotMasterForSureError),
+)
+async def switch_master(
+    switching: Part[Switching],
+    request: Annotated[SwitchRequest, Body(examples=[examples.SWITCH])],
+) -> SwitchResult:
+    """Hand over to a replica that is in sync: the one named, or the one that has acknowledged most.
+
+    The master accepts nothing new until the successor has everything, and the arbiter has named it.
+    Nothing that was acknowledged is lost, and no send is left in doubt. Requests are redirected to
+    the successor from then on; it answers them within moments. If the successor does not follow
+    fast enough, this replica remains the master.
+    """
+    return await switching.to(request.to)

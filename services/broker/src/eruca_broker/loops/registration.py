@@ -9,6 +9,9 @@ A name server refuses a broker if another one has its name there. A broker that 
 registered nowhere, must not work: no consumer would see its messages
 (:attr:`Registration.refusal`).
 
+A broker with replicas is registered with its place in its group, which changes while it runs: the
+master under broker id 0, others under the numbers of their replicas. A change is sent at once.
+
 Name servers report the ordered topics of other brokers. After a restart they get them from brokers
 (``eruca_namesrv.ordered_topics``), because a broker that is away cannot register them itself. A
 send does not create such a topic here, or its sharding keys would be in two queues.
@@ -21,12 +24,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from eruca.contract.errors import ConflictError, ErucaError, NotFoundError
-from eruca.contract.limits import REGISTRATION_SECONDS_MAX
+from eruca.contract.fields import MASTER_ID, STANDALONE_EPOCH, BrokerRole
+from eruca.contract.limits import FORMER_STORE_HOST_COUNT_MAX, REGISTRATION_SECONDS_MAX
 from eruca.contract.ordered_topics import ordered_topics_of
 from eruca.contract.routes import BrokerRegistration, RegistrationResult
 from eruca.contract.topics import TopicConfig
@@ -46,12 +50,25 @@ class Registrant:
 
     cluster: str
     broker_name: str
-    broker_id: int
     urls: Mapping[str, str]
     store_host: str
     heartbeat_seconds: float
     registration_seconds: float
     expiry_seconds: float
+
+
+class Place(NamedTuple):
+    """The place of a broker among the brokers of its name."""
+
+    broker_id: int
+    epoch: int = STANDALONE_EPOCH
+    role: BrokerRole | None = None  # None: as the broker id says
+    replica_id: int | None = None
+    former_store_hosts: tuple[str, ...] = ()  # of former masters, the latest first
+
+
+ONLY_BROKER: Final = Place(MASTER_ID)
+"""The place of a broker without replicas."""
 
 
 class Registration:
@@ -65,6 +82,7 @@ class Registration:
         clock: Determines when the topics are due again.
         credentials: Of its requests.
         on_outcome: Called after each request to a name server, answered or not.
+        place: Returns its present place among the brokers of its name.
     """
 
     def __init__(
@@ -77,6 +95,7 @@ class Registration:
         clock: Clock,
         credentials: Credentials,
         on_outcome: Callable[[], None] = lambda: None,
+        place: Callable[[], Place] = lambda: ONLY_BROKER,
     ) -> None:
         self._transport = httpx_transport(credentials)
         ordered: dict[str, dict[str, str]] = {}
@@ -92,6 +111,7 @@ class Registration:
                 version=version,
                 clock=clock,
                 on_outcome=on_outcome,
+                place=place,
             )
             for url in name_servers
         ]
@@ -129,7 +149,7 @@ class Registration:
         await asyncio.gather(*(peer.has_outcome.wait() for peer in self._peers))
 
     def topics_changed(self) -> None:
-        """Send all name servers the topics now."""
+        """Send all name servers the topics, and the broker's place, now."""
         for peer in self._peers:
             peer.topics_due_at = 0.0
             peer.loop.wake()
@@ -164,6 +184,7 @@ class _Peer:
         version: Callable[[], int],
         clock: Clock,
         on_outcome: Callable[[], None],
+        place: Callable[[], Place],
     ) -> None:
         self.is_registered = False
         self.refusal: ConflictError | None = None  # at the last answer
@@ -175,7 +196,7 @@ class _Peer:
         )
         self._registrant = registrant
         self._url = url
-        self._target = f"/v1/brokers/{registrant.broker_name}/{registrant.broker_id}"
+        self._place = place
         self._transport = transport
         self._ordered = ordered  # the report of each name server, by its URL
         self._ordered_digest: str | None = None
@@ -195,7 +216,7 @@ class _Peer:
                 self._transport,
                 "DELETE",
                 self._url,
-                target_of(self._target, store_host=self._registrant.store_host),
+                target_of(self._target(), store_host=self._registrant.store_host),
                 timeout=UNREGISTER_SECONDS,
             )
         except (NotFoundError, ConflictError):
@@ -225,11 +246,15 @@ class _Peer:
         self._on_outcome()
 
     async def _register(self, *, with_topics: bool) -> RegistrationResult:
-        registrant = self._registrant
+        registrant, place, target = self._registrant, self._place(), self._target()
         registration = BrokerRegistration(
             cluster=registrant.cluster,
             urls=dict(registrant.urls),
             store_host=registrant.store_host,
+            epoch=place.epoch,
+            role=place.role,
+            replica_id=place.replica_id,
+            former_store_hosts=list(place.former_store_hosts[:FORMER_STORE_HOST_COUNT_MAX]),
             data_version=self._version(),
             topics=self._topics() if with_topics else None,
             expiry_seconds=registrant.expiry_seconds,
@@ -241,15 +266,18 @@ class _Peer:
             self._transport,
             "PUT",
             self._url,
-            self._target,
+            target,
             registration,
             timeout=REGISTRATION_SECONDS_MAX,
         )
-        result = parsed(RegistrationResult, answer, self._url + self._target)
+        result = parsed(RegistrationResult, answer, self._url + target)
         if result.ordered_topics is not None:
             self._ordered[self._url] = result.ordered_topics
             self._ordered_digest = result.ordered_topics_digest
         return result
+
+    def _target(self) -> str:
+        return f"/v1/brokers/{self._registrant.broker_name}/{self._place().broker_id}"
 
     def _ordered_elsewhere(self) -> dict[str, str] | None:
         """Return the known ordered topics of other brokers; this name server's come first."""

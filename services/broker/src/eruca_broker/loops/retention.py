@@ -26,6 +26,31 @@ _RETRY_AFTER_SECONDS: Final = 10.0
 logger = structlog.get_logger(__name__)
 
 
+class FollowedRetention:
+    """The retention of a replica: it deletes what its master no longer has, nothing by itself.
+
+    Args:
+        store: The replica's store.
+        min_offset: Returns the log offset of the master's first record; 0: unknown.
+    """
+
+    def __init__(self, store: MessageStore, min_offset: Callable[[], int]) -> None:
+        self._store = store
+        self._min_offset = min_offset
+
+    async def step(self) -> None:
+        """Find out whether a full disk has room again, and delete segments.
+
+        Raises:
+            OSError: A segment could not be deleted.
+        """
+        await self._store.probe_disk()
+        min_offset, retention = self._min_offset(), self._store.retention
+        count = sum(end <= min_offset for end in retention.segment_ends())
+        if count:
+            await _delete_segments(self._store, count, min_offset)
+
+
 class RetentionLoop:
     """Applies the rules to one store, a round at each step.
 
@@ -90,22 +115,23 @@ class RetentionLoop:
         needed_from = await retention.needed_from()
         unread = await self._lags.unread_before(min(end, needed_from))
         try:
-            await self._delete_segments(count, needed_from)
+            await _delete_segments(self._store, count, needed_from)
         finally:
             await self._lags.tell_lost(unread)
         if refusal is not None:
             raise refusal
 
-    async def _delete_segments(self, count: int, needed_from: int) -> None:
-        retention = self._store.retention
+
+async def _delete_segments(store: MessageStore, count: int, needed_from: int) -> None:
+    retention = store.retention
+    turn_ends = time.monotonic() + _TURN_SECONDS
+    for min_offset in retention.deletion(count, needed_from):
+        if min_offset is not None:
+            logger.info("segment deleted", log_min_offset=min_offset)
+            await retention.let_deleted_go()
+            await asyncio.sleep(_PAUSE_BETWEEN_DELETIONS_SECONDS)
+        elif time.monotonic() < turn_ends:
+            continue
+        else:
+            await asyncio.sleep(0)
         turn_ends = time.monotonic() + _TURN_SECONDS
-        for min_offset in retention.deletion(count, needed_from):
-            if min_offset is not None:
-                logger.info("segment deleted", log_min_offset=min_offset)
-                await retention.let_deleted_go()
-                await asyncio.sleep(_PAUSE_BETWEEN_DELETIONS_SECONDS)
-            elif time.monotonic() < turn_ends:
-                continue
-            else:
-                await asyncio.sleep(0)
-            turn_ends = time.monotonic() + _TURN_SECONDS

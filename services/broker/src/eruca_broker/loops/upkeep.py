@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from eruca_broker.core.log.retention import RetentionRules
-from eruca_broker.loops.retention import RetentionLoop
+from eruca_broker.loops.retention import FollowedRetention, RetentionLoop
 from eruca_broker.processors.groups.lags import GroupLags
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import STEP_SECONDS, Scrub
@@ -28,7 +28,7 @@ class Upkeep:
     def __init__(
         self,
         store: MessageStore,
-        rules: RetentionRules,
+        rules: RetentionRules | FollowedRetention,
         *,
         carry_forward: Callable[[int], Awaitable[None]],
         lags: GroupLags | None = None,
@@ -37,7 +37,11 @@ class Upkeep:
         self._store = store
         self._checked_offset = -1  # log offset of the last checkpoint
         self._saved_version = -1  # version of the topics in the config snapshots
-        retention = RetentionLoop(store, rules, carry_forward, lags or GroupLags(store))
+        retention = (
+            rules
+            if isinstance(rules, FollowedRetention)
+            else RetentionLoop(store, rules, carry_forward, lags or GroupLags(store))
+        )
         self._loops = [
             BackgroundLoop("flush", self._flush, period_seconds=FLUSH_SECONDS),
             BackgroundLoop("segments", self._prepare_next, period_seconds=FLUSH_SECONDS),

@@ -195,6 +195,7 @@ class IdempotentSender:
             count=replayed.message_count,
             stored_at_ms=first.store_timestamp,
             durability=self._store.durability,
+            copies=self._sender.copies.held_before(replayed.records[-1].log_offset),
             born_host_is_ipv6=bool(first.sys_flag & SysFlag.BORN_HOST_V6),
         )
 
@@ -364,6 +365,7 @@ class IdempotentSender:
             offset_message_id=encode_offset_id(record.store_host, record.log_offset),
             stored_at=rfc3339(record.store_timestamp),
             durability=self._store.durability,
+            copies=self._sender.copies.held_before(record.log_offset),
             deliver_at=None if due_ms is None else rfc3339(due_ms),
             recall_handle=None
             if due_ms is None

@@ -28,6 +28,7 @@ from eruca_broker.core.records.new_messages import encode_messages, queue_of_sha
 from eruca_broker.core.records.scheduled import Destination, Wait
 from eruca_broker.core.records.times import rfc3339
 from eruca_broker.core.state.state import Topic
+from eruca_broker.processors.replication.copies import GroupCopies
 from eruca_broker.processors.scheduled import Later, Scheduled, StoredLater
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.files.refusals import renewed
@@ -79,8 +80,10 @@ class Sender:
         broker_name: str,
         store_host: Host,
         clock: Clock,
+        copies: GroupCopies,
     ) -> None:
         self.counts = SendCounts()
+        self.copies = copies
         self._store = store
         self._topics = topics
         self._scheduled = scheduled
@@ -92,14 +95,20 @@ class Sender:
         self._creating: set[asyncio.Task[None]] = set()  # of topics
         self._turns: dict[str, int] = {}  # round robin: the queue whose turn it is in each topic
 
-    def admit(self, topic: str, queue_id: int | None, *, may_be_stored: bool = False) -> None:
+    def admit(
+        self, topic: str, queue_id: int | None, *, copies: int = 1, may_be_stored: bool = False
+    ) -> None:
         """Raise what :meth:`send_records` would, as far as it is known without the body.
+
+        With fewer replicas in sync than *copies*, nothing is stored.
 
         A message that may be stored already, under its idempotency key, is looked up even if writes
         are refused: repeating its receipt writes nothing.
         """
         if self._store.refusal is not None and not may_be_stored:
             raise renewed(self._store.refusal)
+        if copies > 1:
+            self.copies.check(copies)
         self._topics.for_sending(topic, queue_id)
 
     def send_records(
@@ -199,6 +208,7 @@ class Sender:
             count=appended.batch.count,
             stored_at_ms=appended.store_timestamp,
             durability=self._store.durability,
+            copies=self.copies.held_before(appended.end_offset),
             born_host_is_ipv6=appended.batch.layout.born_host_size == IPV6_HOST_SIZE,
         )
 
@@ -211,6 +221,7 @@ class Sender:
         batch, first = appended.batch, appended.log_offset
         assert batch.count == len(unique_ids), "a message would get another one's place"
         stored_at = _shown_time(appended.store_timestamp)
+        copies = self.copies.held_before(appended.end_offset)
         return [
             SendReceipt(
                 topic=batch.topic,
@@ -222,6 +233,7 @@ class Sender:
                 offset_message_id=encode_offset_id(self._store_host, first + start),
                 stored_at=stored_at,
                 durability=self._store.durability,
+                copies=copies,
             )
             for index, start in enumerate(batch.starts)
         ]
@@ -229,6 +241,7 @@ class Sender:
     def _receipts_later(self, stored: StoredLater, unique_ids: Sequence[str]) -> list[SendReceipt]:
         stored_at = rfc3339(stored.appended[0].store_timestamp)
         destination = stored.later.destination
+        copies = self.copies.held_before(stored.appended[-1].end_offset)
         receipts = []
         for number, unique_id in enumerate(unique_ids):
             log_offset, due_ms = stored.log_offset(number), stored.deliver_at_ms(number)
@@ -243,6 +256,7 @@ class Sender:
                     offset_message_id=encode_offset_id(self._store_host, log_offset),
                     stored_at=stored_at,
                     durability=self._store.durability,
+                    copies=copies,
                     deliver_at=None if due_ms is None else rfc3339(due_ms),
                     recall_handle=None
                     if due_ms is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -22,7 +23,6 @@ class Identity:
     cluster: str
     broker_name: str
     broker_id: int
-    role: BrokerRole
     store_host: str  # IP:port, as in its records
     version: str
     started_at: datetime
@@ -40,8 +40,10 @@ class Status:
         senders: SendBudget,
         consumers: ConsumeBudget,
         *,
+        role: Callable[[], BrokerRole],
         clock: Clock,
     ) -> None:
+        self._role = role
         self._identity = identity
         self._store = store
         self._held = held
@@ -57,7 +59,7 @@ class Status:
             cluster=identity.cluster,
             broker_name=identity.broker_name,
             broker_id=identity.broker_id,
-            role=identity.role,
+            role=self._role(),
             version=identity.version,
             store_host=identity.store_host,
             started_at=identity.started_at,

@@ -173,8 +173,8 @@ def test_an_empty_store_lets_one_with_messages_found_the_group() -> None:
 
 def test_a_set_whose_stores_may_all_have_lost_records_has_lost_its_places() -> None:
     group = BrokerGroup(4, ONE, frozenset({ONE, TWO}))
-    one = standing(Member(1, "A"), former_uid="a")
-    two = standing(Member(2, "B"), former_uid="b")
+    one = standing(Member(1, "A"), former_uids=("later", "a"))
+    two = standing(Member(2, "B"), former_uids=("b",))
     assert have_all_lost_places(group, [one, two, standing(THREE)])
 
 
@@ -184,13 +184,13 @@ def test_a_set_whose_stores_may_all_have_lost_records_has_lost_its_places() -> N
         [],  # it does not report, and may have everything
         [standing(TWO)],
         [standing(Member(2, "B"))],  # another disk: the former one may come back
-        [standing(Member(2, "B"), former_uid="other")],
+        [standing(Member(2, "B"), former_uids=("other",))],
     ],
 )
 def test_a_member_that_may_have_everything_is_waited_for(two: list[Standing]) -> None:
     """Rule 8: an unclean term is taken only if no clean one is possible."""
     group = BrokerGroup(4, ONE, frozenset({ONE, TWO}))
-    assert not have_all_lost_places(group, [standing(Member(1, "A"), former_uid="a"), *two])
+    assert not have_all_lost_places(group, [standing(Member(1, "A"), former_uids=("a",)), *two])
 
 
 def test_the_longest_log_of_all_that_report_becomes_the_unclean_master() -> None:

@@ -65,3 +65,9 @@ REPLICATION_STATUS: Final = {
     ],
     "following": None,
 }
+SWITCH: Final = {"to": 2}
+SWITCH_RESULT: Final = {
+    "epoch": 8,
+    "master": {"replica_id": 2, "uid": "9f31c2d07be84a15"},
+    "master_urls": {"default": "http://10.0.0.2:10911"},
+}

@@ -27,7 +27,11 @@ from eruca.contract.errors import (
     MalformedBodyError,
     MisdirectedError,
     NotAcceptableError,
+    NotEnoughReplicasError,
+    NotMasterError,
+    NotMasterForSureError,
     NotReadyError,
+    OutcomeUnknownError,
     OverloadedError,
     PermissionDeniedError,
     QueueNotFoundError,
@@ -49,6 +53,7 @@ from eruca.contract.limits import (
     JSON_BODY_SIZE_MAX,
     PROPERTIES_SIZE_MAX,
     QUEUE_ID_MAX,
+    REPLICA_COUNT_MAX,
 )
 from eruca.contract.messages import (
     BatchReceipt,
@@ -122,6 +127,10 @@ _SEND_ERRORS: Final[tuple[type[ErucaError], ...]] = (
     NotReadyError,
     DiskFullError,
     StoreFailedError,
+    NotMasterError,
+    NotMasterForSureError,
+    NotEnoughReplicasError,
+    OutcomeUnknownError,
     UnavailableError,
 )
 _REPLAYED: Final = {
@@ -152,6 +161,15 @@ IdempotencyKey = Annotated[
         examples=["order-17"],
     ),
 ]
+Copies = Annotated[
+    int,
+    Query(
+        ge=1,
+        le=REPLICA_COUNT_MAX,
+        description="Number of replicas in sync, the master included, without which nothing is "
+        "stored. All replicas in sync hold a message when it is acknowledged.",
+    ),
+]
 _IN_OCTETS: Final = f"Only for `{OCTETS_MEDIA_TYPE}`: in JSON it is in the body."
 _MESSAGE_SCHEMA: Final = msgspec.json.schema_components([NewMessage])[1]["NewMessage"]
 
@@ -172,6 +190,7 @@ class _Wanted(NamedTuple):
     topic: str
     queue_id: int | None  # None: a sharding key selects it, or the queues take turns
     key: str | None  # the request's idempotency key
+    copies: int  # fewer replicas in sync are not enough
     described: NewMessage | None  # by the query, if the body is one message's octets
 
 
@@ -284,6 +303,7 @@ class SendMessages(HotEndpoint):
                 f"times. {_IN_OCTETS}"
             ),
         ] = None,
+        copies: Copies = 1,
         idempotency_key: IdempotencyKey = None,
     ) -> _Wanted:
         """Return the destination of the messages, and the fields that the query has for octets."""
@@ -302,17 +322,17 @@ class SendMessages(HotEndpoint):
         described = _described(
             head.media_type, {name: value for name, value in given.items() if value is not None}
         )
-        return _Wanted(topic, queue_id, _key(idempotency_key), described)
+        return _Wanted(topic, queue_id, _key(idempotency_key), copies, described)
 
     def admit(self, exchange: Exchange) -> None:
         """Refuse the request if the head is enough to refuse it."""
-        topic, queue_id, key, described = exchange.request.meaning
-        self._sender.admit(topic, queue_id, may_be_stored=key is not None)
+        topic, queue_id, key, copies, described = exchange.request.meaning
+        self._sender.admit(topic, queue_id, copies=copies, may_be_stored=key is not None)
         exchange.expect_body(self._json_limit if described is None else self._octets_limit)
 
     def handle(self, exchange: Exchange) -> None:
         """Store the messages; :meth:`_answer` answers."""
-        topic, queue_id, key, described = exchange.request.meaning
+        topic, queue_id, key, _, described = exchange.request.meaning
         body = exchange.body
         is_batch = described is None and _IS_BATCH.match(body) is not None
         messages: list[NewMessage]
@@ -389,21 +409,22 @@ class SendRecords(HotEndpoint):
         topic: Topic,
         queue_id: Annotated[QueueId, Path(examples=[0])],
         *,
+        copies: Copies = 1,
         idempotency_key: IdempotencyKey = None,
-    ) -> tuple[str, int, str | None]:
-        """Return the destination of the records, and their idempotency key."""
+    ) -> tuple[str, int, str | None, int]:
+        """Return the destination of the records, their idempotency key, and the copies wanted."""
         choose(head.headers.get(b"accept"), _ANSWERED_IN)
-        return topic, queue_id, _key(idempotency_key)
+        return topic, queue_id, _key(idempotency_key), copies
 
     def admit(self, exchange: Exchange) -> None:
         """Refuse the request if the head is enough to refuse it."""
-        topic, queue_id, key = exchange.request.meaning
-        self._sender.admit(topic, queue_id, may_be_stored=key is not None)
+        topic, queue_id, key, copies = exchange.request.meaning
+        self._sender.admit(topic, queue_id, copies=copies, may_be_stored=key is not None)
         exchange.expect_body(self._limit)
 
     def handle(self, exchange: Exchange) -> None:
         """Store the batch; :meth:`_answer` answers."""
-        topic, queue_id, key = exchange.request.meaning
+        topic, queue_id, key, _ = exchange.request.meaning
         peer = born_host(exchange.client)
         done = partial(exchange.resume, self._answer, exchange)
         if key is None:

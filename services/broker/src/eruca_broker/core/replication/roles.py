@@ -81,7 +81,7 @@ class Standing(NamedTuple):
     member: Member
     last_epoch: int  # of its log; 0: none
     end: int  # log offset after its last record
-    former_uid: str | None = None  # before its store may have lost records
+    former_uids: tuple[str, ...] = ()  # those under which its store may have lost records
     priority: int = 0  # the operator's preference; larger goes first
     skew_seconds: float = 0.0  # its clock minus the master's, when it last heard of it
     is_damaged: bool = False  # beyond repair from a peer
@@ -177,7 +177,7 @@ def have_all_lost_places(group: BrokerGroup, standings: Collection[Standing]) ->
     """
     return all(
         any(
-            standing.member.replica_id == member.replica_id and standing.former_uid == member.uid
+            standing.member.replica_id == member.replica_id and member.uid in standing.former_uids
             for standing in standings
         )
         for member in group.in_sync

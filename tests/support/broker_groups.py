@@ -1,0 +1,170 @@
+"""Broker groups as processes: a controller over a file, and the replicas of one broker name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from support.processes import ServiceProcess, started
+from support.waiting import wait_until
+
+GROUP: Final = "broker-a"
+STATUS_SECONDS: Final = 2.0  # for a status; a replica that is stopped gives none
+
+
+class GroupOfProcesses:
+    """A controller and the replicas of one broker name; all that runs is killed at the end."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._client = httpx.Client(trust_env=False)
+        self.controller: ServiceProcess | None = None
+        self.controller_url = ""
+        self.replicas: dict[int, ServiceProcess] = {}
+        self._ports: dict[int, str] = {}
+
+    def start_controller(self) -> None:
+        """Start the controller, at the port that it had before."""
+        port = self.controller_url.rpartition(":")[2] or "0"
+        self.controller = started(
+            "eruca_controller",
+            {
+                "ERUCA_CONTROLLER_PORT": port,
+                "ERUCA_CONTROLLER_STORE": "file",
+                "ERUCA_CONTROLLER_FILE": str(self._directory / "groups" / "groups.json"),
+            },
+        )
+        self.controller.wait_until_listening()
+        self.controller_url = self.controller.url
+
+    def start(self, replica_id: int, **settings: str) -> ServiceProcess:
+        """Start a replica over its store, at the port that it had before."""
+        process = started(
+            "eruca_broker",
+            {
+                "ERUCA_BROKER_NAME": GROUP,
+                "ERUCA_BROKER_PORT": self._ports.get(replica_id, "0"),
+                "ERUCA_BROKER_NAMESRV_URLS": "",
+                "ERUCA_BROKER_CONTROLLER_URLS": self.controller_url,
+                "ERUCA_BROKER_REPLICA_ID": str(replica_id),
+                "ERUCA_BROKER_STORE_DIR": str(self.store_of(replica_id)),
+                "ERUCA_BROKER_SEGMENT_BYTES": str(4 * 1024**2),
+                **{f"ERUCA_BROKER_{name.upper()}": value for name, value in settings.items()},
+            },
+        )
+        self.replicas[replica_id] = process
+        process.wait_until_listening()
+        self._ports[replica_id] = process.url.rpartition(":")[2]
+        return process
+
+    def store_of(self, replica_id: int) -> Path:
+        """Return the directory of a replica's store."""
+        return self._directory / f"replica-{replica_id}"
+
+    def stop(self, replica_id: int) -> None:
+        """Stop a replica in an orderly way."""
+        with self.replicas.pop(replica_id) as process:
+            assert process.stop() == 0
+
+    def kill(self, replica_id: int) -> None:
+        """Kill a replica, as by ``kill -9``."""
+        with self.replicas.pop(replica_id):
+            pass
+
+    def url(self, replica_id: int) -> str:
+        """Return a replica's URL."""
+        return self.replicas[replica_id].url
+
+    def row(self) -> dict[str, Any]:
+        """Return the arbiter's row."""
+        answer = self._client.get(f"{self.controller_url}/v1/broker-groups/{GROUP}")
+        answer.raise_for_status()
+        row: dict[str, Any] = answer.json()
+        return row
+
+    def status(self, replica_id: int) -> dict[str, Any] | None:
+        """Return a replica's part in the group; None if it does not answer."""
+        try:
+            answer = self._client.get(
+                f"{self.url(replica_id)}/v1/replication/status", timeout=STATUS_SECONDS
+            )
+        except httpx.TransportError:
+            return None
+        status: dict[str, Any] | None = answer.json() if answer.status_code == 200 else None
+        return status
+
+    def master(self) -> int | None:
+        """Return the id of the replica that is the master; None if there is none."""
+        for replica_id in self.replicas:
+            status = self.status(replica_id)
+            if status is not None and status["role"] == "master":
+                return replica_id
+        return None
+
+    def await_master(self, *, other_than: int | None = None, copies: int = 1) -> int:
+        """Return the id of the master once there is one, with *copies* replicas in sync."""
+
+        def master() -> int | None:
+            found = self.master()
+            if found is None or found == other_than:
+                return None
+            status = self.status(found)
+            return found if status is not None and len(status["in_sync"]) >= copies else None
+
+        return wait_until(master)
+
+    def send(self, body: str, *, at: int | None = None, **query: Any) -> httpx.Response:  # noqa: ANN401
+        """Send a message to a replica, by default to the master; follow no redirect."""
+        replica_id = self.await_master() if at is None else at
+        return self._client.post(
+            f"{self.url(replica_id)}/v1/topics/orders/messages",
+            params=query,
+            json={"body": {"text": body}},
+        )
+
+    def bodies(self, replica_id: int) -> list[str]:
+        """Return the bodies that a replica shows in all queues of the topic."""
+        url = f"{self.url(replica_id)}/v1/topics/orders"
+        answer = self._client.get(f"{url}/queues")
+        answer.raise_for_status()
+        found = []
+        for queue in answer.json()["queues"]:
+            offset = queue["min_offset"]
+            while offset < queue["max_offset"]:
+                page = self._client.get(
+                    f"{url}/queues/{queue['queue_id']}/messages", params={"offset": offset}
+                )
+                page.raise_for_status()
+                found += [message["body"]["text"] for message in page.json()["messages"]]
+                offset = page.json()["next_offset"]
+        return sorted(found)
+
+    def request(self, method: str, replica_id: int, path: str, **given: Any) -> httpx.Response:  # noqa: ANN401
+        """Send any request to a replica."""
+        return self._client.request(method, self.url(replica_id) + path, **given)
+
+    def close(self) -> None:
+        """Kill all processes."""
+        processes = [*self.replicas.values(), *filter(None, [self.controller])]
+        for process in processes:
+            with process:
+                pass
+        self._client.close()
+
+
+@contextmanager
+def group_of(directory: Path, *replica_ids: int, **settings: str) -> Iterator[GroupOfProcesses]:
+    """Yield a group whose replicas have started, in this order, and are all in sync."""
+    group = GroupOfProcesses(directory)
+    try:
+        group.start_controller()
+        for count, replica_id in enumerate(replica_ids, start=1):
+            group.start(replica_id, **settings)
+            group.await_master(copies=count)
+        yield group
+    finally:
+        group.close()
