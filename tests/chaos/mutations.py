@@ -10,7 +10,45 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+SILENT_SECONDS: Final = 1.0
+
+
+def confirm_without_silent_members() -> None:
+    """Confirm without a member that has been silent for a second (RocketMQ's issue 6662)."""
+    from eruca_broker.core.replication.in_sync import Copies
+    from eruca_broker.processors.replication.feed import Feed
+
+    feeds: list[Any] = []
+    begin = Feed.__init__
+
+    def begin_noted(self: Feed, *arguments: Any, **more: Any) -> None:  # noqa: ANN401
+        feeds.append(self)
+        begin(self, *arguments, **more)
+
+    def advanced(self: Copies, durable_end: int) -> Copies:
+        now = feeds[-1]._clock.boottime()
+        heard = [
+            member
+            for member in self.waited_for - {self.master}
+            if now - feeds[-1].silent_since(member) < SILENT_SECONDS
+        ]
+        least = min([durable_end, *(self._end_of(member) or 0 for member in heard)])
+        return self if least <= self.confirmed else replace(self, confirmed=least)
+
+    Feed.__init__ = begin_noted  # type: ignore[method-assign]
+    Copies.advanced = advanced  # type: ignore[method-assign]
+
+
+def let_an_isolated_master_go_on() -> None:
+    """Let a master that reaches nobody remove the others for itself (RocketMQ's issue 7017)."""
+    from eruca_broker.core.replication import roles
+
+    confirm_without_silent_members()
+    _patch_everywhere(roles.has_lease, lambda *_, **__: True)
+    _patch_everywhere(roles.is_lease_lost, lambda *_, **__: False)
 
 
 def confirm_alone() -> None:
@@ -21,6 +59,45 @@ def confirm_alone() -> None:
         return self if durable_end <= self.confirmed else replace(self, confirmed=durable_end)
 
     Copies.advanced = advanced  # type: ignore[method-assign]
+
+
+def cut_at_confirmed() -> None:
+    """Truncate a log at its start to the confirmed offset that it knew (Kafka's KIP-101).
+
+    A replica learns of that offset late. So records go that it has acknowledged.
+    """
+    from eruca_broker.store.message_store import MessageStore
+
+    confirm, opened = MessageStore.confirm, MessageStore.open.__func__  # type: ignore[attr-defined]
+    files: dict[int, int] = {}
+
+    def path_of(directory: Path) -> Path:
+        return directory.with_name(f"{directory.name}.confirmed")
+
+    async def open_cut(
+        cls: Any,  # noqa: ANN401 - the store's class
+        directory: Path,
+        settings: Any,  # noqa: ANN401 - the store's
+        *arguments: Any,  # noqa: ANN401
+        **more: Any,  # noqa: ANN401
+    ) -> MessageStore:
+        path = path_of(directory)
+        known = int(path.read_text() or 0) if path.exists() else 0
+        if known and settings.cut_to is None:
+            settings = replace(settings, cut_to=known)
+        store: MessageStore = await opened(cls, directory, settings, *arguments, **more)
+        files[id(store)] = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+        return store
+
+    def confirm_noted(self: MessageStore, log_offset: int) -> None:
+        confirm(self, log_offset)
+        if id(self) in files:
+            os.write(files[id(self)], b"")
+            os.lseek(files[id(self)], 0, os.SEEK_SET)
+            os.write(files[id(self)], b"%020d" % log_offset)
+
+    MessageStore.open = classmethod(open_cut)  # type: ignore[assignment, method-assign]
+    MessageStore.confirm = confirm_noted  # type: ignore[method-assign]
 
 
 def count_impossible_acknowledgements() -> None:
@@ -81,7 +158,16 @@ class Mutation(NamedTuple):
 
 
 MUTATIONS: Final[dict[str, Mutation]] = {
+    "confirms without silent members": Mutation(
+        confirm_without_silent_members, ("isolate master",), ("lost", "unseen")
+    ),
+    "isolated master goes on": Mutation(
+        let_an_isolated_master_go_on, ("isolate master",), ("lost", "unseen", "epochs")
+    ),
     "confirms alone": Mutation(confirm_alone, ("isolate master",), ("lost", "unseen")),
+    "cuts at confirmed": Mutation(
+        cut_at_confirmed, ("slow links of all+kill group, master last",), ("lost", "unseen")
+    ),
     "counts impossible acknowledgements": Mutation(
         count_impossible_acknowledgements,
         ("isolate master",),
