@@ -23,6 +23,7 @@ import pytest
 from eruca.contract.errors import DiskFullError, NotMasterForSureError
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import BLANK_SIZE_MIN, MAGIC_BLANK
+from eruca.contract.wire import PullStatus
 from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.core.log.copied_run import RefusedRunError
 from eruca_broker.core.state.epoch_events import EpochBegan
@@ -649,3 +650,24 @@ async def test_the_bytes_of_a_log_are_returned_by_segment(source: MessageStore) 
 
         assert b"".join(pieces) == whole[begin:end]
         assert len(pieces) <= (end - begin) // SEGMENT_SIZE + 2
+
+
+async def test_a_replica_that_is_behind_does_not_send_a_reader_back(
+    source: MessageStore, tmp_path: Path
+) -> None:
+    """Rule 7: it is told late what is confirmed, and readers may come from the master."""
+    _, end = source.queues.range("orders", 0)
+    async with open_replica(tmp_path / "replica") as replica:
+        await catch_up(replica, source, Random(1), until=source.visible_offset // 2)
+        _, end_here = replica.queues.range("orders", 0)
+        assert 0 < end_here < end
+
+        for offset in (end_here, end_here + 1, end):
+            read = replica.queues.read("orders", 0, offset, count_max=1, bytes_max=1_000)
+
+            assert (read.status, read.next_offset) == (PullStatus.NO_NEW_MESSAGE, offset)
+            assert read.max_offset == end_here
+
+        await new_term(replica, epoch_began(9))
+        read = replica.queues.read("orders", 0, end, count_max=1, bytes_max=1_000)
+        assert (read.status, read.next_offset) == (PullStatus.OFFSET_TOO_LARGE, end_here)

@@ -147,7 +147,12 @@ class MessageStore:
         self._log_reader = LogReader(self._log, self._index)
         self._dispatcher: Dispatcher = recovered.dispatcher
         self.queues = QueueReader(
-            self._log, self._consume_queues, self._dispatcher, self.state, self._log_reader
+            self._log,
+            self._consume_queues,
+            self._dispatcher,
+            self.state,
+            self._log_reader,
+            may_be_behind=lambda: self.is_replica,
         )
         self._index_follower = IndexFollower(recovered.dispatcher)
         self._projections = Projections(

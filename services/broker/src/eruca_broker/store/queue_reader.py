@@ -6,7 +6,7 @@ Source: RocketMQ 5.3, ``DefaultMessageStore.getMessage``.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -81,6 +81,8 @@ class QueueReader:
         dispatcher: Knows the lagging queues.
         state: Knows where the queues of deleted topics ended.
         log_reader: Reads single records.
+        may_be_behind: Tells whether other readers may have seen later messages elsewhere: a replica
+            is told late what is confirmed.
     """
 
     def __init__(
@@ -90,12 +92,15 @@ class QueueReader:
         dispatcher: Dispatcher,
         state: BrokerState,
         log_reader: LogReader,
+        *,
+        may_be_behind: Callable[[], bool],
     ) -> None:
         self._log = log
         self._queues = queues
         self._dispatcher = dispatcher
         self._state = state
         self._log_reader = log_reader
+        self._may_be_behind = may_be_behind
         self.damage_count = 0  # reads that found a damaged message
 
     def range(self, topic: str, queue_id: int) -> tuple[int, int]:
@@ -159,7 +164,7 @@ class QueueReader:
                 raise lag
             queue = self._queues.existing(topic, queue_id)
             if queue is None or not lowest <= offset < highest:
-                return _nothing(offset, lowest, highest)
+                return self._nothing(offset, lowest, highest)
             if sql92 is not None:
                 entries = queue.entries(offset, min(SCAN_RECORDS_MAX, highest - offset))
                 limits = ScanLimits(count_max, bytes_max, scan_work_max)
@@ -321,14 +326,14 @@ class QueueReader:
             return end, end
         return queue.min_offset, queue.max_offset
 
+    def _nothing(self, offset: int, lowest: int, highest: int) -> QueueRead:
+        """Return the result for an *offset* without a message, with the offset to continue at."""
+        if offset < lowest:
+            return QueueRead(PullStatus.OFFSET_TOO_SMALL, lowest, lowest, highest)
+        # A replica must not send a reader back that comes from the master: it would read again.
+        if offset > highest and not self._may_be_behind():
+            return QueueRead(PullStatus.OFFSET_TOO_LARGE, highest, lowest, highest)
+        return QueueRead(PullStatus.NO_NEW_MESSAGE, offset, lowest, highest)
+
     def _ended_at(self, topic: str, queue_id: int) -> int:
         return self._state.queue_ends.get((topic, queue_id), 0)
-
-
-def _nothing(offset: int, lowest: int, highest: int) -> QueueRead:
-    """Return the result for an *offset* without a message, with the offset to continue at."""
-    if offset < lowest:
-        return QueueRead(PullStatus.OFFSET_TOO_SMALL, lowest, lowest, highest)
-    if offset > highest:
-        return QueueRead(PullStatus.OFFSET_TOO_LARGE, highest, lowest, highest)
-    return QueueRead(PullStatus.NO_NEW_MESSAGE, offset, lowest, highest)
