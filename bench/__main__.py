@@ -20,6 +20,7 @@ from bench import (
     poll_rows,
     process_rows,
     query_rows,
+    replication_rows,
     store_rows,
     timer_rows,
     transaction_rows,
@@ -39,6 +40,7 @@ SUITES: Final[dict[str, Callable[[Report, float], None]]] = {
     "consume": consume_rows.run,
     "exports": export_rows.run,
     "transactions": transaction_rows.run,
+    "replication": replication_rows.run,
     "checker": checker_rows.run,
 }
 

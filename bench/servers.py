@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from bench.machine import SERVER_CORE
+from bench.machine import LOAD_CORE, SERVER_CORE
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
@@ -77,6 +77,24 @@ def broker(
         with _running(command, environment, core) as process_id:
             _wait_for(f"http://127.0.0.1:{port}/readyz")
             yield Server(process_id, port)
+
+
+@contextmanager
+def group_master(directory: Path, *, copies: int) -> Iterator[Server]:
+    """Run the master of a broker group with so many copies, on the server's core."""
+    port = _free_port()
+    command = [sys.executable, "-m", "bench.group_process", "master", str(port), str(directory)]
+    with _running([*command, str(copies)], MALLOC) as process_id:
+        _wait_for(f"http://127.0.0.1:{port}/readyz")
+        yield Server(process_id, port)
+
+
+@contextmanager
+def group_follower(master: Server, directory: Path, *, core: int = LOAD_CORE) -> Iterator[None]:
+    """Run a replica that follows *master*, by default on the load's core."""
+    command = [sys.executable, "-m", "bench.group_process", "follower", master.url, str(directory)]
+    with _running(command, MALLOC, core):
+        yield
 
 
 @contextmanager

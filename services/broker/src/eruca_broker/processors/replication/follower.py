@@ -133,6 +133,13 @@ class Follower:
         self.refused_runs = 0
         self._store = store
         self._member = member
+        self._target = target_of(
+            _LOG_TARGET,
+            epoch=epoch,
+            replica_id=member.replica_id,
+            uid=member.uid,
+            wait_seconds=WAIT_SECONDS,
+        )
         self._transport = transport
         self._promise = promise
         self._clock = clock
@@ -224,20 +231,11 @@ class Follower:
             self._failures_in_a_row, self.reason = 0, None
 
     async def _fetch(self, offset: int) -> tuple[_Head, bytes]:
-        member, answer = self._member, self._answer
+        answer = self._answer
         if answer != self._quoted:  # one that was quoted before proves nothing new
             self._promise.fetching(self._clock.boottime())
             self._quoted = answer
-        target = target_of(
-            _LOG_TARGET,
-            from_offset=offset,
-            epoch=self.epoch,
-            replica_id=member.replica_id,
-            uid=member.uid,
-            answer=answer,
-            wait_seconds=WAIT_SECONDS,
-            bytes_max=self._bytes_max,
-        )
+        target = f"{self._target}&from_offset={offset}&answer={answer}&bytes_max={self._bytes_max}"
         response = await self._transport.request(
             "GET", self.url, target, timeout=WAIT_SECONDS + ANSWER_SECONDS
         )
