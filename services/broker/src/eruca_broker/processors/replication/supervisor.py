@@ -8,7 +8,8 @@
        └──── the log is truncated, if need be, and follows the next master ◄──── demoted ◄────────┘
 
 One task runs the roles. Another one keeps the arbiter's row up to date, by a request that is held
-until the row changes. The parts that answer requests are composed again for each role (the *stage*).
+until the row changes. The parts that answer requests are composed again for each role, by the
+*stage*.
 
 The supervisor decides nothing that could be decided without it: see ``core/replication``. It
 carries out, with these orders, each of which matters:
@@ -157,6 +158,7 @@ class Supervisor:
         self._clock = clock
         self._promise = Promise(clock.boottime())
         self._store: MessageStore | None = None
+        self._member: Member | None = None
         self._replication: Replication | None = None
         self._cut_to: int | None = None
         self._recovered_end = 0  # records before it were shown, confirmed or not, by the start
@@ -190,10 +192,9 @@ class Supervisor:
 
     @property
     def member(self) -> Member:
-        """This store, as the group names it."""
-        identity = self.store.identity
-        assert identity is not None, "a replica's store has an identity"
-        return identity.member
+        """This store, as the group names it; also while it is opened again."""
+        assert self._member is not None, "the store was opened"
+        return self._member
 
     @property
     def epoch(self) -> int:
@@ -243,8 +244,8 @@ class Supervisor:
         self._is_departing = True
         try:
             if self.role is Role.MASTER:
-                successor = await self.hand_over(is_leaving=True)
-                await self._led_by(successor)
+                if self._row is None or len(self._row.group.in_sync) > 1:
+                    await self._led_by(await self.hand_over(is_leaving=True))
             elif self.is_in_sync and self._following is not None and self._following.is_heard:
                 await self._leave()
         except ErucaError as error:
@@ -420,10 +421,10 @@ class Supervisor:
         self._store, self._cut_to = store, None
         self._recovered_end = store.log_max_offset
         self._door.shows_confirmed = False
-        replication = Replication(store, self._clock)
-        replication.member = self.member
-        identity = store.identity
-        replication.former_uid = None if identity is None else identity.former_uid
+        replication, identity = Replication(store, self._clock), store.identity
+        assert identity is not None, "a replica's store has an identity"
+        replication.member = self._member = identity.member
+        replication.former_uid = identity.former_uid
         replication.priority = self._facts.priority
         self._replication = replication
         self._door.confirmed = lambda: store.visible_offset
@@ -564,6 +565,8 @@ class Supervisor:
 
     async def _elect(self, following: FollowedMaster, row: KnownRow) -> None:
         """Propose this replica if the master is silent and nobody should go first."""
+        if self.store.refusal is not None:
+            return  # its disk is full, or has failed: as a master it would be of no use
         boottime, me = self._clock.boottime, self._standing(following)
         others = [r for r in row.row.replicas if r.replica_id != me.member.replica_id]
         ids = {replica.replica_id for replica in row.row.replicas}
