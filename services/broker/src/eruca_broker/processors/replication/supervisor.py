@@ -28,7 +28,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
 import structlog
@@ -55,12 +54,8 @@ from eruca_broker.core.replication.roles import (
     course,
     founding_delay,
     have_all_lost_places,
-    is_lease_lost,
-    outcome_of_change,
-    outcome_of_term,
     rank_of,
     recovery_wait,
-    silent_members,
     term_of,
     unclean_master,
 )
@@ -77,6 +72,8 @@ from eruca_broker.processors.replication.feed import Feed
 from eruca_broker.processors.replication.followed_master import FollowedMaster
 from eruca_broker.processors.replication.peers import DEFAULT_NETWORK, Peers
 from eruca_broker.processors.replication.replication import Replication
+from eruca_broker.processors.replication.term import Term
+from eruca_broker.processors.replication.watched_row import WatchedRow
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.clock import Clock
 from eruca_chassis.loops import BackgroundLoop
@@ -150,7 +147,7 @@ class Supervisor:
         self.role = Role.STANDBY
         self.has_begun = asyncio.Event()  # the first role answers requests
         self._stage = stage
-        self._arbiter = arbiter
+        self._watched = WatchedRow(arbiter, self._row_changed)
         self._door = door
         self._facts = facts
         self._transport = transport
@@ -163,24 +160,16 @@ class Supervisor:
         self._cut_to: int | None = None
         self._recovered_end = 0  # records before it were shown, confirmed or not, by the start
         self._shown = 0  # log offset before which this process knows everything to be confirmed
-        self._row: KnownRow | None = None
-        self._has_read = False
-        self._changes = 0  # of the row, that this process has made
-        self._term: int | None = None  # won, and not ended
-        self._turn: Turn | None = None  # that ends the present term
+        self._won: int | None = None  # epoch of the term that was won last, and has not ended
+        self._term: Term | None = None  # that this replica leads
         self._lost_since: float | None = None  # all members have lost their places
         self._begun_at = clock.boottime()
         self._following: FollowedMaster | None = None
-        self._changing: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
-        self._stopping = asyncio.Event()
         self._handing_over = asyncio.Lock()
         self._is_departing = False  # the process is about to end
         self._refused: str | None = None  # the reason that was logged last
-        self._loops = (
-            BackgroundLoop("broker group", self._watch, period_seconds=0),
-            BackgroundLoop("role", self._live, period_seconds=0),
-        )
+        self._loop = BackgroundLoop("role", self._live, period_seconds=0)
 
     # --- For the broker ---------------------------------------------------------------------------
 
@@ -189,6 +178,10 @@ class Supervisor:
         """The open store."""
         assert self._store is not None, "the store is open in every role"
         return self._store
+
+    @property
+    def _row(self) -> KnownRow | None:
+        return self._watched.known
 
     @property
     def member(self) -> Member:
@@ -222,16 +215,14 @@ class Supervisor:
 
     def start(self) -> None:
         """Begin the first role."""
-        for loop in self._loops:
-            loop.start()
+        self._watched.start()
+        self._loop.start()
 
     async def stop(self) -> None:
         """End the present role, and close the store."""
-        self._stopping.set()
+        await self._watched.stop()
         self._news.set()
-        for loop in self._loops:
-            await loop.stop()
-        await self._cancelled(self._changing)
+        await self._loop.stop()
         if self._store is not None:
             await self._store.close()
 
@@ -264,17 +255,16 @@ class Supervisor:
                 enough: this one remains the master.
         """
         async with self._handing_over:
-            feed = None if self._replication is None else self._replication.feed
-            if self.role is not Role.MASTER or feed is None or self._row is None:
+            term = self._term
+            if self.role is not Role.MASTER or term is None:
                 raise self._door.not_master()
-            successor = self._successor(feed, to)
-            self._door.is_leaving = True
+            successor = term.successor(to)
+            self._door.is_leaving = term.is_handing_over = True
             try:
                 async with asyncio.timeout(HAND_OVER_SECONDS):
-                    await self._check_arbiter(feed)
-                    await self._bring_level(feed, successor)
+                    await term.bring_level(successor)
             except BaseException as error:
-                self._door.is_leaving = False
+                self._door.is_leaving = term.is_handing_over = False
                 if isinstance(error, TimeoutError | UnansweredError):
                     raise NotMasterForSureError(
                         f"replica {successor} did not have everything, or no controller answered, "
@@ -286,100 +276,21 @@ class Supervisor:
                 raise
             # Everything is confirmed, so no append is in doubt. Nothing more is appended.
             self.store.follow()
-            outcome = await self._appoint(feed, successor, is_leaving=is_leaving)
-            self._end_term(Turn.HANDED_OVER if outcome is Outcome.WON else Turn.SUPERSEDED)
-            if outcome is not Outcome.WON:
+            outcome = await term.appoint(successor, is_leaving=is_leaving)
+            is_done = outcome is Outcome.WON
+            self._step_down(term, Turn.HANDED_OVER if is_done else Turn.SUPERSEDED)
+            if not is_done:
                 raise ConflictError("the broker group has changed meanwhile; ask again")
             assert self._row is not None
             return self._row
 
     # --- The row ----------------------------------------------------------------------------------
 
-    async def _watch(self) -> float:
-        """Keep the row up to date; return the seconds to pause."""
-        changes = self._changes
-        reading = asyncio.ensure_future(
-            self._arbiter.read(known=self._row, wait_seconds=WATCH_SECONDS)
-        )
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        try:
-            await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                return RETRY_PAUSE_SECONDS
-            row = reading.result()
-        except UnansweredError:
-            return RETRY_PAUSE_SECONDS
-        finally:
-            stopping.cancel()
-            reading.cancel()
-        if changes == self._changes:  # else the answer may be older than what is known
-            self._note(row)
-        return RETRY_PAUSE_SECONDS if row is None else 0.0
-
-    def _note(self, row: KnownRow | None, *, is_change: bool = False) -> None:
-        """Note the row as it is now."""
-        self._changes += is_change
-        before, was_in_sync, self._row = self._row, self.is_in_sync, row
-        is_first, self._has_read = not self._has_read, True
-        if was_in_sync != self.is_in_sync or (before and row and before.group != row.group):
+    def _row_changed(self, before: KnownRow | None, now: KnownRow | None) -> None:
+        was_in_sync = before is not None and self.member in before.group.in_sync
+        if was_in_sync != self.is_in_sync or (before and now and before.group != now.group):
             self._stage.place_changed()
-        if is_first or row != before:
-            if row is not None:
-                logger.info(
-                    "broker group",
-                    epoch=row.group.epoch,
-                    master=str(row.group.master),
-                    in_sync=sorted(map(str, row.group.in_sync)),
-                    by=row.by,
-                )
-            self._news.set()
-
-    async def _read_again(self) -> KnownRow | None:
-        """Return the row, however long the arbiter takes to answer; None: there is none.
-
-        If the process ends meanwhile, None as well.
-        """
-        while not self._stopping.is_set():
-            try:
-                row = await self._arbiter.read()
-            except UnansweredError:
-                await self._pause(RETRY_PAUSE_SECONDS)
-            else:
-                self._note(row, is_change=True)
-                return row
-        return None
-
-    async def _settle_term(self, expected: str | None, asked: GroupRow, reason: str) -> Outcome:
-        """Ask for a term, and return once it is known what became of that.
-
-        If the process ends meanwhile, it makes no use of the term, so that it counts as lost.
-        """
-        was_sent = False
-        while not self._stopping.is_set():
-            try:
-                row: KnownRow | None = await self._arbiter.swap(expected, asked, reason=reason)
-                self._note(row, is_change=True)
-                return Outcome.WON
-            except UnansweredError as error:
-                was_sent |= error.was_sent
-                if not was_sent:
-                    return Outcome.LOST  # nobody has received it
-                await self._pause(RETRY_PAUSE_SECONDS)
-                continue
-            except StaleVersionError:
-                row = await self._read_again()
-            if row is None:
-                return Outcome.LOST
-            outcome = outcome_of_term(
-                asked.group,
-                row.group,
-                has_moved=row.version != expected,
-                is_ours=self._arbiter.is_ours(row),
-            )
-            if outcome is not Outcome.REPEAT:
-                return outcome
-            await self._pause(RETRY_PAUSE_SECONDS)
-        return Outcome.LOST
+        self._news.set()
 
     def _listed(self) -> Replica:
         """Return this replica's entry of the row."""
@@ -403,7 +314,7 @@ class Supervisor:
 
     async def _live(self) -> None:
         """Run one role to its end."""
-        if self._stopping.is_set():
+        if self._watched.stopping.is_set():
             return
         if self._store is None:
             await self._open()
@@ -474,7 +385,7 @@ class Supervisor:
                 on_end=self._news.set,
             )
             try:
-                while self.role is Role.STANDBY and not self._stopping.is_set():
+                while self.role is Role.STANDBY and not self._watched.stopping.is_set():
                     self._news.clear()
                     await self._standby_turn(following)
                     if (cut_to := following.cut_to) is not None:
@@ -501,11 +412,11 @@ class Supervisor:
             self._door.shows_confirmed = True  # all that the start has dispatched is confirmed
         if self._is_departing:
             await following.stop()
-        if self._is_departing or not self._has_read:
+        if self._is_departing or not self._watched.is_read:
             return
         row, me = self._row, self._standing(following)
         group = None if row is None else row.group
-        match course(group, me, self._term):
+        match course(group, me, self._won):
             case Course.REFUSE:
                 await following.stop()
                 self._refuse(
@@ -556,12 +467,11 @@ class Supervisor:
         if mine in row.row.replicas:
             return
         try:
-            listed = await self._arbiter.swap(
-                row.version, row.row.with_replica(mine), reason=f"replica {self.member} is there"
+            await self._watched.swap(
+                row.version, row.row.with_replica(mine), f"replica {self.member} is there"
             )
         except (StaleVersionError, UnansweredError):
             return  # the next turn has another row, or tries again
-        self._note(listed, is_change=True)
 
     async def _elect(self, following: FollowedMaster, row: KnownRow) -> None:
         """Propose this replica if the master is silent and nobody should go first."""
@@ -584,11 +494,10 @@ class Supervisor:
         ):
             return
         try:
-            latest = await self._arbiter.read()
+            latest = await self._watched.read()
         except UnansweredError:
             return
         if latest is None or latest.version != row.version:
-            self._note(latest)
             return
         reason = f"master {row.group.master} is silent"
         await self._propose(following, row.version, self._asked(term_of(row.group, me)), reason)
@@ -620,9 +529,9 @@ class Supervisor:
         # It must promise nothing while the request may be on its way (rule 10).
         await following.stop()
         logger.info("term asked for", epoch=asked.group.epoch, reason=reason)
-        outcome = await self._settle_term(expected, asked, reason)
+        outcome = await self._watched.settle_term(expected, asked, reason)
         if outcome is Outcome.WON:
-            self._term = asked.group.epoch
+            self._won = asked.group.epoch
             self._move(Turn.TERM_WON)
 
     async def _lead(self) -> None:
@@ -631,8 +540,8 @@ class Supervisor:
         assert replication is not None
         assert row is not None
         group, me = row.group, self.member
-        if self._term != group.epoch:  # the term has ended before it began
-            self._term = None
+        if self._won != group.epoch:  # the term has ended before it began
+            self._won = None
             self._move(Turn.SUPERSEDED)
             self._move(Turn.TERM_ENDED)
             return
@@ -648,15 +557,16 @@ class Supervisor:
         )
         feed = Feed(store, epoch=group.epoch, master=me, known=group.in_sync, clock=self._clock)
         replication.feed, replication.follower = feed, None
-        self._turn = None
+        self._term = term = Term(store, feed, self._watched, self._clock)
         self._door.lease_until = lambda: feed.lease_until
         self._door.in_sync_count = lambda: len(feed.copies.known)
-        governing = asyncio.create_task(self._govern(feed), name="govern")
+        governing = asyncio.create_task(self._govern(term), name="govern")
         try:
             either: list[asyncio.Future[Any]] = [began, governing]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if began.done() and not governing.done() and not self._stopping.is_set():
+            if not governing.done() and not self._watched.stopping.is_set():
                 began.result()  # raises if the record could not be written
+                term.is_confirmed = True
                 self._door.is_leaving, self._door.shows_confirmed = False, True
                 self._move(Turn.EPOCH_CONFIRMED)
                 async with self._stage.working(store, replication, is_master=True):
@@ -664,23 +574,20 @@ class Supervisor:
                     self.has_begun.set()
                     await asyncio.wait({governing})
                     self._end(governing, feed)
-            else:
-                self._end(governing, feed)
         finally:
             await self._cancelled(governing)
-            await self._cancelled(self._changing)
-            if not self._stopping.is_set():
-                self._end(governing, feed)
+            self._end(governing, feed)
+            await term.end()
             feed.close()
-            replication.feed = None
-            self._term = None
+            replication.feed = self._term = None
+            self._won = None
             if self.role is Role.DEMOTED:
                 self._move(Turn.TERM_ENDED)
         governing.result()  # raises what it did not expect
 
     def _end(self, governing: asyncio.Task[Turn], feed: Feed) -> None:
         """Step down, unless that is done or the process ends."""
-        if self.role not in (Role.MASTER, Role.TAKING_OVER) or self._stopping.is_set():
+        if self.role not in (Role.MASTER, Role.TAKING_OVER) or self._watched.stopping.is_set():
             return
         turn = Turn.SUPERSEDED
         if governing.done() and not governing.cancelled() and governing.exception() is None:
@@ -691,156 +598,23 @@ class Supervisor:
         feed.close()
         self.store.follow()
 
-    # --- The master's duties ----------------------------------------------------------------------
-
-    async def _govern(self, feed: Feed) -> Turn:
-        """Keep the in-sync set; return what ends the term."""
-        boottime = self._clock.boottime
-        seen_at = listening_since = boottime()
+    async def _govern(self, term: Term) -> Turn:
+        """Keep the term's in-sync set; return what ends the term."""
         while True:
             self._news.clear()
-            now = boottime()
-            if now - seen_at > PAUSED_SECONDS:
-                listening_since = now
-            seen_at = now
-            if self._turn is not None:
-                return self._turn
-            if self._stopping.is_set():
+            if self._watched.stopping.is_set():
                 return Turn.SUPERSEDED  # as far as this process knows, it is
-            row = self._row
-            if row is not None and row.group.epoch > feed.epoch:
-                return Turn.SUPERSEDED
-            if self.role is Role.MASTER and is_lease_lost(feed.lease_until, now):
-                return Turn.LEASE_LOST
+            if (turn := term.look()) is not None:
+                return turn
             self._aim()
-            if row is not None and row.group.epoch == feed.epoch:
-                self._keep_set(feed, row, now, listening_since)
             await self._wait_for_news()
-
-    def _keep_set(self, feed: Feed, row: KnownRow, now: float, listening_since: float) -> None:
-        """Adopt the row's set; begin to change it if a member is silent, or one has caught up."""
-        copies = feed.copies
-        if self._changing is not None:
-            if not self._changing.done():
-                return
-            changing, self._changing = self._changing, None
-            changing.result()  # raises what it did not expect
-        if self._door.is_leaving:
-            return
-        assert copies.asked is None, "the last change was settled"
-        if row.group.in_sync != copies.known:
-            feed.answered(row.group.in_sync)
-            return
-        group, reasons = row.group, []
-        silent = silent_members(copies, feed.heard_at(), now, listening_since=listening_since)
-        for member in silent:
-            group = group.without(copies.master, member)
-            reasons.append(f"replica {member} is silent")
-        listed = {Member(replica.replica_id, replica.uid) for replica in row.row.replicas}
-        if self.role is Role.MASTER:
-            for member in feed.candidates():
-                if member in listed:
-                    group = group.with_member(copies.master, member)
-                    reasons.append(f"replica {member} has everything confirmed")
-        if reasons:
-            asked = replace(row.row, group=group)
-            change = self._change(feed, row.version, asked, "; ".join(reasons)[:200])
-            self._changing = asyncio.create_task(change, name="change of the in-sync set")
-
-    async def _change(self, feed: Feed, expected: str, asked: GroupRow, reason: str) -> None:
-        """Ask for another in-sync set, until it is known which one the arbiter has."""
-        feed.asking(asked.group.in_sync)  # rule 6: before the arbiter is asked
-        was_sent = False
-        while not self._stopping.is_set():
-            try:
-                row: KnownRow | None = await self._arbiter.swap(expected, asked, reason=reason)
-                self._note(row, is_change=True)
-            except UnansweredError as error:
-                was_sent |= error.was_sent
-                if not was_sent:
-                    feed.answered(feed.copies.known)  # nobody has received it
-                    return
-                await self._pause(RETRY_PAUSE_SECONDS)
-                continue
-            except StaleVersionError:
-                row = await self._read_again()
-            if row is not None:
-                has_moved = row.version != expected
-                match outcome_of_change(feed.epoch, row.group, has_moved=has_moved):
-                    case Outcome.WON:
-                        in_sync = row.group.in_sync
-                        level = logger.warning if in_sync < feed.copies.known else logger.info
-                        level("in-sync set", copies=len(in_sync), reason=reason)
-                        feed.answered(in_sync)
-                        return
-                    case Outcome.SUPERSEDED:
-                        return
-                    case Outcome.ARBITER_BEHIND:
-                        self._refuse("the arbiter's row is older than this master's term")
-            await self._pause(RETRY_PAUSE_SECONDS)
 
     # --- Handing over -----------------------------------------------------------------------------
 
-    def _successor(self, feed: Feed, to: int | None) -> Member:
-        """Return the replica to hand over to.
-
-        Raises:
-            ConflictError: There is none, or *to* may not become master.
-        """
-        copies, now, heard_at = feed.copies, self._clock.boottime(), feed.heard_at()
-        held = dict(copies.held)
-        able = [
-            member
-            for member in copies.known - {copies.master}
-            if member in held and now - heard_at.get(member, -inf) <= ALIVE_SECONDS
-        ]
-        if to is not None:
-            able = [member for member in able if member.replica_id == to]
-        if not able:
-            which = "another replica" if to is None else f"replica {to}"
-            raise ConflictError(
-                f"{which} is not in sync, or does not answer, so it cannot become master",
-                fix="see GET /v1/replication/status of the master",
-            )
-        return max(able, key=lambda member: (held[member], -member.replica_id))
-
-    async def _check_arbiter(self, feed: Feed) -> None:
-        """Check that the arbiter would be able to name a successor.
-
-        Raises:
-            UnansweredError: No controller answers.
-            StaleEpochError: The term is over.
-        """
-        row = await self._arbiter.read()
-        if row is None or row.group.epoch != feed.epoch:
-            raise StaleEpochError(f"epoch {feed.epoch} is over")
-
-    async def _bring_level(self, feed: Feed, successor: Member) -> None:
-        """Return once the successor has everything, and everything is confirmed."""
-        if self._changing is not None:
-            await asyncio.wait({self._changing})
-        while True:
-            end = self.store.log_max_offset
-            await feed.acknowledged(successor, end)
-            await feed.confirmed(end)
-            if self.store.confirmed_offset == self.store.log_max_offset:
-                return
-
-    async def _appoint(self, feed: Feed, successor: Member, *, is_leaving: bool) -> Outcome:
-        row = self._row
-        assert row is not None
-        if row.group.epoch != feed.epoch:
-            return Outcome.LOST
-        group = row.group.next_term(successor)
-        if is_leaving:
-            group = replace(group, in_sync=group.in_sync - {self.member})
-        asked = replace(row.row, group=group)
-        reason = f"master {self.member} hands over" + (", and stops" if is_leaving else "")
-        return await self._settle_term(row.version, asked, reason)
-
-    def _end_term(self, turn: Turn) -> None:
-        self._turn = turn
-        # At once: a held request of the old term is answered with the way to the new master.
+    def _step_down(self, term: Term, turn: Turn) -> None:
+        """Let the term end by a hand-over."""
+        term.turn = turn
+        # At once: a held request of the term is answered with the way to the new master.
         self._door.role = Role.DEMOTED
         row = self._row
         if row is not None and row.group.master != self.member:
@@ -868,13 +642,11 @@ class Supervisor:
             await following.stop()
         group = replace(row.group, in_sync=row.group.in_sync - {self.member})
         try:
-            left = await self._arbiter.swap(
-                row.version, replace(row.row, group=group), reason=f"replica {self.member} stops"
+            await self._watched.swap(
+                row.version, replace(row.row, group=group), f"replica {self.member} stops"
             )
         except (StaleVersionError, UnansweredError) as error:
             logger.info("not removed from the in-sync set", reason=str(error))
-        else:
-            self._note(left, is_change=True)
 
     # --- Waiting ----------------------------------------------------------------------------------
 
@@ -884,14 +656,6 @@ class Supervisor:
                 await self._news.wait()
         except TimeoutError:
             pass  # clocks are looked at all the same
-
-    async def _pause(self, seconds: float) -> None:
-        """Pause, but not beyond the beginning of a stop."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            pass  # it goes on
 
     async def _cancelled(self, task: asyncio.Task[_T] | None) -> None:
         if task is not None and not task.done():
