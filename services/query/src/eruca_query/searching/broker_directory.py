@@ -16,8 +16,6 @@ from eruca.contract.records import Host
 from eruca.contract.routes import BrokerGroup
 from eruca.core.routing.replicas import reader_of, store_hosts_of
 from eruca.core.routing.route_table import address_for
-from eruca.core.routing.replicas import reader_of, store_hosts_of
-from eruca.core.routing.route_table import address_for
 from eruca_chassis.clock import Clock
 
 if TYPE_CHECKING:
