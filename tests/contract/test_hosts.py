@@ -32,6 +32,7 @@ ADVERTISED = {
     "BROKER": "http://mq-a.example:10911;inside=http://inside-a:10911",
     "TXN_CHECKER": "http://mq-a.example:10921",
     "QUERY": "http://mq-a.example:10931",
+    "CONTROLLER": "http://mq-a.example:9878",
 }
 
 

@@ -67,6 +67,7 @@ GOVERNED: Final[Mapping[str, str]] = {
     "ERUCA_QUERY_NAMESRV_URLS": "--namesrvs",
     "ERUCA_QUERY_POSTGRES_DIR": "--data",
     "ERUCA_CONTROLLER_PORT": "--base-port",
+    "ERUCA_CONTROLLER_NAMESRV_URLS": "--namesrvs",
     "ERUCA_CONTROLLER_POSTGRES_DIR": "--data",
     "ERUCA_CONTROLLER_FILE": "--data",
 }
@@ -254,6 +255,7 @@ def plan_cluster(
                 _controller_name(index),
                 ports[namesrvs + brokers + txn_checkers + queries + index],
                 data_dir,
+                namesrv_urls,
                 environment,
             )
             for index in range(controllers)
@@ -336,7 +338,9 @@ def _query(
     return Service(name, QUERY_MODULE, host, port, directory, settings, is_embedded)
 
 
-def _controller(name: str, port: int, data_dir: Path, environment: Mapping[str, str]) -> Service:
+def _controller(
+    name: str, port: int, data_dir: Path, namesrv_urls: str, environment: Mapping[str, str]
+) -> Service:
     host = bound_host(environment, "ERUCA_CONTROLLER_HOST")
     store = environment.get("ERUCA_CONTROLLER_STORE", "postgres")
     directory = data_dir / (CONTROLLER_DIRECTORY if store == "file" else POSTGRES_DIRECTORY)
@@ -345,6 +349,7 @@ def _controller(name: str, port: int, data_dir: Path, environment: Mapping[str, 
         "ERUCA_CONTROLLER_STORE": store,
         "ERUCA_CONTROLLER_HOST": host,
         "ERUCA_CONTROLLER_PORT": str(port),
+        "ERUCA_CONTROLLER_NAMESRV_URLS": namesrv_urls,
         "ERUCA_CONTROLLER_POSTGRES_DIR": str(data_dir / POSTGRES_DIRECTORY),
         "ERUCA_CONTROLLER_FILE": str(data_dir / CONTROLLER_DIRECTORY / "broker-groups.json"),
     }

@@ -229,4 +229,6 @@ def test_controllers_share_the_store_that_the_environment_names(
     for controller in plan.controllers:
         assert controller.has_directory is (directory is not None)
         assert directory is None or controller.directory == tmp_path / directory
-    assert plan.controllers[1].url == "http://127.0.0.1:7003"
+    second = plan.controllers[1]
+    assert second.url == "http://127.0.0.1:7003"
+    assert second.settings["ERUCA_CONTROLLER_NAMESRV_URLS"] == "http://127.0.0.1:7000"

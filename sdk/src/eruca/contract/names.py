@@ -37,6 +37,7 @@ CHECK_MAX_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 # Namespaces of the name servers' key-value table: from each instance's name to its URL.
 CHECKERS_NAMESPACE: Final = "ERUCA_TXN_CHECKERS"
 QUERY_SERVICES_NAMESPACE: Final = "ERUCA_QUERY_SERVICES"
+CONTROLLERS_NAMESPACE: Final = "ERUCA_CONTROLLERS"
 ORDERED_TOPICS_NAMESPACE: Final = "ERUCA_ORDERED_TOPICS"  # by broker name; see the name server
 
 SYSTEM_TOPICS: Final = frozenset(

@@ -9,12 +9,12 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from eruca_chassis.settings import checked_urls, split_urls
-from eruca_postgres.settings import DatabaseSettings
+from eruca_postgres.settings import AnnouncedSettings
 
 StoreKind = Literal["postgres", "etcd", "file"]
 
 
-class ControllerSettings(DatabaseSettings):
+class ControllerSettings(AnnouncedSettings):
     """The settings of a controller."""
 
     model_config = SettingsConfigDict(env_prefix="ERUCA_CONTROLLER_")

@@ -5,16 +5,21 @@ Read it from the top, in the order of starting; it stops in the opposite order.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from eruca import AsyncClient
+from eruca.contract.names import CONTROLLERS_NAMESPACE
+from eruca.core.client_settings import TIMEOUT_SECONDS_DEFAULT
 from eruca.services.http import ANONYMOUS, httpx_transport
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
 from eruca_chassis.held import HeldPlaces
+from eruca_chassis.listening import reached_at, url_of
 from eruca_chassis.settings import split_urls
 from eruca_controller.api.metrics import ControllerMetrics
 from eruca_controller.arbiter import Arbiter
@@ -27,6 +32,7 @@ from eruca_controller.store.postgres import PostgresGroups
 from eruca_controller.store.seam import GroupStore
 from eruca_controller.store.tables import SCHEMA
 from eruca_controller.watching import NOTICED_POLL_SECONDS, POLL_SECONDS, GroupWatch
+from eruca_postgres.announcing import Announcing
 from eruca_postgres.database import Database
 from eruca_postgres.gate import DatabaseGate
 from eruca_postgres.notices import Notices
@@ -58,7 +64,31 @@ async def wired(
             stack.push_async_callback(watch.stop)
             await gate.start()
             stack.push_async_callback(gate.stop)
+        await _announce(app, stack, settings)
         yield
+
+
+async def _announce(app: ServiceApp, stack: AsyncExitStack, settings: ControllerSettings) -> None:
+    """Announce this controller at the name servers, so that the docs explorer finds it."""
+    if not app.addresses:
+        return  # it does not listen
+    url = settings.advertised_url or url_of(reached_at(app.addresses))
+    client = await stack.enter_async_context(
+        AsyncClient(
+            settings.namesrv_urls,
+            timeout_seconds=TIMEOUT_SECONDS_DEFAULT,  # not the environment's, for clients
+        )
+    )
+    announcing = Announcing(
+        client,
+        None,
+        "controller-" + re.sub(r"[^A-Za-z0-9.]+", "-", url.partition("//")[2]).strip("-"),
+        namespace=CONTROLLERS_NAMESPACE,
+        family="controller-",
+        url=lambda: url,
+    )
+    announcing.start()
+    stack.push_async_callback(announcing.stop)
 
 
 async def _over_postgres(

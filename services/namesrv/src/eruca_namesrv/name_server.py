@@ -39,6 +39,7 @@ from eruca.contract.errors import (
 from eruca.contract.fields import MASTER_ID
 from eruca.contract.names import (
     CHECKERS_NAMESPACE,
+    CONTROLLERS_NAMESPACE,
     ORDERED_TOPICS_NAMESPACE,
     QUERY_SERVICES_NAMESPACE,
 )
@@ -62,7 +63,7 @@ from eruca_namesrv.route_table import LiveBroker, RouteTable
 
 EXPIRY_SCAN_SECONDS: Final = 5.0  # RocketMQ's scanNotActiveBrokerInterval
 RETRY_SECONDS: Final = 1.0  # while topics are not known: a broker may register at any moment
-ANNOUNCED: Final = frozenset({CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE})
+ANNOUNCED: Final = frozenset({CHECKERS_NAMESPACE, CONTROLLERS_NAMESPACE, QUERY_SERVICES_NAMESPACE})
 """Namespaces of the key-value table in which services announce their addresses repeatedly."""
 
 _log = structlog.get_logger()

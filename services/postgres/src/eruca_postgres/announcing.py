@@ -2,8 +2,10 @@
 
 The entry is written repeatedly, for name servers that lost their table or were unreachable. An
 orderly shutdown removes it. Entries of killed instances are removed by the others, once PostgreSQL
-has not heard from them for the duration of a claim. A client that gets the URL of a dead instance
-tries another one, so nothing depends on exact entries.
+has not heard from them for the duration of a claim. A service whose instances PostgreSQL does not
+know leaves them: such a service announces itself under a name that is made of its address, so the
+entry is valid again after its restart. A client that gets the URL of a dead instance tries another
+one, so nothing depends on exact entries.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class Announcing:
 
     Args:
         client: Knows the name servers.
-        database: Knows the live instances.
+        database: Knows the live instances; None: nobody does.
         name: This instance's name.
         namespace: Namespace of the key-value table in which clients look for this service.
         family: Prefix of the names of all instances of this service; other entries are left alone.
@@ -43,7 +45,7 @@ class Announcing:
     def __init__(
         self,
         client: AsyncClient,
-        database: Database,
+        database: Database | None,
         name: str,
         *,
         namespace: str,
@@ -78,7 +80,8 @@ class Announcing:
     async def _step(self) -> None:
         try:
             await self._client.admin.put_kv(self._namespace, self._name, self._url())
-            await self._take_out_the_dead()
+            if self._database is not None:
+                await self._take_out_the_dead(self._database)
         except ErucaError as error:
             if self._fault is None:  # log it once, not with every attempt
                 _log.warning("not announced", why=str(error))
@@ -86,9 +89,9 @@ class Announcing:
         else:
             self._fault = None
 
-    async def _take_out_the_dead(self) -> None:
+    async def _take_out_the_dead(self, database: Database) -> None:
         announced = await self._client.admin.list_kv(self._namespace)
-        async with self._database.transaction() as connection:
+        async with database.transaction() as connection:
             living = set(await connection.scalars(select(instances.c.holder)))
         dead = announced.keys() - living - {self._name}
         for name in sorted(name for name in dead if name.startswith(self._family)):

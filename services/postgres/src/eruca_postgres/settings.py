@@ -66,18 +66,27 @@ class DatabaseSettings(ServiceSettings):
         return sqlalchemy_url(url) if url else None  # an empty variable counts as unset
 
 
-class ProjectionSettings(DatabaseSettings):
-    """The settings of a service with a SQL projection."""
+class AnnouncedSettings(DatabaseSettings):
+    """The settings of a service with a PostgreSQL that is found through the name servers."""
 
     advertised_url: Annotated[str, AfterValidator(_checked_without_slash)] | None = Field(
         default=None,
         description="URL at which clients reach it; unset: from host and port",
     )
-    name: InstanceName
     namesrv_urls: Annotated[str, AfterValidator(_checked_name_servers)] = Field(
         default=NAMESRV_URLS_DEFAULT,
         description="URLs of all name servers, separated by semicolons",
     )
+
+    def announced_urls(self) -> Collection[str]:
+        """Return the URL that clients get for the service, if it is set."""
+        return () if self.advertised_url is None else (self.advertised_url,)
+
+
+class ProjectionSettings(AnnouncedSettings):
+    """The settings of a service with a SQL projection."""
+
+    name: InstanceName
     network: str = Field(
         default=NETWORK_DEFAULT, min_length=1, description="network whose broker URLs to use"
     )
@@ -87,10 +96,6 @@ class ProjectionSettings(DatabaseSettings):
         le=300,
         description="seconds without a heartbeat after which an instance's brokers go to others",
     )
-
-    def announced_urls(self) -> Collection[str]:
-        """Return the URL that clients get for the service, if it is set."""
-        return () if self.advertised_url is None else (self.advertised_url,)
 
 
 def sqlalchemy_url(url: str) -> str:

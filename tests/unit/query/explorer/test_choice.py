@@ -31,6 +31,7 @@ def explore(
     *brokers: BrokerGroup,
     namesrv_urls: tuple[str, ...] = ("http://n:1",),
     checkers: dict[str, str] | None = None,
+    controllers: dict[str, str] | None = None,
     network: str = "default",
     missing: tuple[str, ...] = (),
 ) -> ExploredServices:
@@ -38,6 +39,7 @@ def explore(
         brokers=brokers,
         namesrv_urls=namesrv_urls,
         checkers=checkers or {},
+        controllers=controllers or {},
         network=network,
         missing=missing,
     )
@@ -49,6 +51,7 @@ def test_every_service_is_there_brokers_first_and_the_query_service_last() -> No
         group("broker-a", id1={"default": "http://a:2"}, id0={"default": "http://a:1"}),
         namesrv_urls=("http://n:1", "http://n:2/"),
         checkers={"checker-2": "http://c:2", "checker-1": "http://c:1"},
+        controllers={"controller-1": "http://d:1"},
     )
 
     assert explored.services == [
@@ -59,6 +62,7 @@ def test_every_service_is_there_brokers_first_and_the_query_service_last() -> No
         Explored("namesrv-2", "http://n:2"),
         Explored("checker-1", "http://c:1"),
         Explored("checker-2", "http://c:2"),
+        Explored("controller-1", "http://d:1"),
         Explored("query", ""),
     ]
     assert explored.note == ""

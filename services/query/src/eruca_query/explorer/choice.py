@@ -23,15 +23,17 @@ def services_to_explore(
     brokers: Iterable[BrokerGroup],
     namesrv_urls: Sequence[str],
     checkers: Mapping[str, str],
+    controllers: Mapping[str, str],
     network: str,
     missing: Sequence[str] = (),
 ) -> ExploredServices:
-    """Return brokers, name servers, transaction checkers and the query service, in this order.
+    """Return brokers, name servers, checkers, controllers and the query service, in this order.
 
     Args:
         brokers: The living brokers.
         namesrv_urls: The name servers' URLs.
         checkers: The transaction checkers' URLs by name.
+        controllers: The controllers' URLs by name.
         network: The network whose URL is taken, if a broker has one for it.
         missing: Sentences about unavailable information.
     """
@@ -39,6 +41,7 @@ def services_to_explore(
         *_brokers(brokers, network),
         *_numbered("namesrv", namesrv_urls),
         *sorted(checkers.items()),
+        *sorted(controllers.items()),
     ]
     services = []
     notes = list(missing)
