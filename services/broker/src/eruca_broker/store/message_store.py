@@ -92,6 +92,7 @@ from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import KEY_INDEX, index_failed, index_unproved
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 from eruca_broker.store.record_groups import group_across
+from eruca_broker.store.recovery.cut import Cut
 from eruca_broker.store.recovery.recovery import Recovered, make_durable, recover
 from eruca_broker.store.retention import Retention
 from eruca_broker.store.settings import StoreSettings
@@ -192,6 +193,7 @@ class MessageStore:
         self._is_marked = is_marked
         if recovered.shortage is not None:
             self.refusal = refusal_of(recovered.shortage, "a projection could not be written")
+        self.cut: Cut | None = recovered.cut  # the part of the log that this start has truncated
         self.retention = Retention(recovered, self.queues, self._snapshots, self._writer)
 
     @classmethod
@@ -201,6 +203,7 @@ class MessageStore:
         Raises:
             StoreLockedError: Another process has it open.
             WrongReplicaError: It belongs to another replica; nothing has been changed.
+            InvalidCutError: The log cannot end where the settings say; nothing has been changed.
             CorruptLogError: Durable records are damaged; nothing has been changed.
             UnavailableError: The disk has no room for the state, with which a log begins.
             OSError: The disk refuses.
@@ -225,6 +228,8 @@ class MessageStore:
         try:
             await store._begin()
             await store._begin_handover()
+            if settings.cut_to is not None:
+                await store.save_config()  # the files show a state that is no longer in the log
         except BaseException:
             store._let_go()
             raise

@@ -36,6 +36,15 @@ def write_progress(directory: Path, progress: Progress) -> None:
     replace_files(directory / DIRECTORY, {NAME: msgspec.json.encode(progress)}, durably=False)
 
 
+def delete_progress(directory: Path) -> None:
+    """Delete it: its offset, and the damage that it counts, may be in no log any more.
+
+    Raises:
+        OSError: The disk refuses.
+    """
+    (directory / DIRECTORY / NAME).unlink(missing_ok=True)
+
+
 def read_progress(directory: Path) -> Progress | None:
     """Read the progress for the store in *directory*; return None if there is none."""
     try:

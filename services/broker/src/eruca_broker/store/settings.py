@@ -33,4 +33,5 @@ class StoreSettings:
     has_group_access: bool = False  # the files' group may read them
     is_replica: bool = False  # append only runs of a master's log, and nothing of its own
     replica_id: int | None = None  # in its broker group; None: a standalone broker
+    cut_to: int | None = None  # log offset at which the log is to end; None: where it does
     is_damage_cut: bool = False  # truncate the log at damaged durable records instead of failing

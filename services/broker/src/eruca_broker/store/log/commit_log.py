@@ -138,6 +138,29 @@ class CommitLog:
         self.end_offset = self.written_offset = offset
         assert self.min_offset <= offset <= self.allocated_offset, "the log ends outside its files"
 
+    def has_data_from(self, offset: int) -> bool:
+        """Tell whether the files have any byte but zeros from log offset *offset* on."""
+        return any(
+            segment.has_data_from(max(offset - segment.base_offset, 0))
+            for segment in self.segments_between(offset, self.allocated_offset)
+        )
+
+    def cut(self, offset: int) -> None:
+        """Remove everything from log offset *offset* on, durably; the log is not recovered yet.
+
+        Segments are deleted from the last one on, so that no crash leaves a gap among the files.
+        The first one stays: it says where the log begins.
+
+        Raises:
+            OSError: Some of it may remain; calling again continues.
+        """
+        assert self.min_offset <= offset <= self.allocated_offset
+        assert not self._added
+        while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
+            self.segments.pop().delete()
+        for segment in self.segments[-1:]:
+            segment.cut_tail(offset - segment.base_offset)
+
     def fits(self, size: int) -> bool:
         """Tell whether a record or batch of *size* bytes fits into the current segment."""
         if not self.segments:

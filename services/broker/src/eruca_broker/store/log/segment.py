@@ -138,6 +138,15 @@ class Segment:
             position = start + len(chunk)
         os.fdatasync(self._descriptor)
 
+    def has_data_from(self, position: int) -> bool:
+        """Tell whether there is any byte but zeros from *position* on."""
+        while (start := _next_data(self._descriptor, position)) is not None:
+            chunk = os.pread(self._descriptor, _CHUNK_SIZE, start)
+            if chunk != _ZEROS[: len(chunk)]:
+                return True
+            position = start + len(chunk)
+        return False
+
     def extend(self, size: int) -> Self:
         """Extend a file that is too short, with zeros; return the segment, opened again.
 

@@ -2,6 +2,8 @@
 
 Steps, in order::
 
+    0. a cut                  if the settings ask for one, the log is truncated there
+                                                             store/recovery/cut.py
     1. the log's files        must form a log, or nothing is changed
     2. the projections        invalid ones are truncated or deleted, which determines
                               the start of the walk          store/recovery/projection_recovery.py
@@ -27,7 +29,7 @@ Source: RocketMQ 5.3, ``DefaultMessageStore.load``, ``CommitLog.recoverAbnormall
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -56,6 +58,7 @@ from eruca_broker.store.log.commit_log import CommitLog, CorruptLogError
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 from eruca_broker.store.record_groups import group_across
+from eruca_broker.store.recovery.cut import Cut, cut_log
 from eruca_broker.store.recovery.projection_recovery import (
     Walked,
     Walker,
@@ -85,16 +88,31 @@ class Recovered:
     needs_snapshot: bool
     shortage: OSError | None  # the shortage that left writes undone
     doubted_from: int | None  # log offset from which the log could not be written again
+    cut: Cut | None = None  # the part that the settings wanted to be truncated, if there was any
 
 
 def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) -> Recovered:
     """Open the store in *directory*.
 
     Raises:
+        InvalidCutError: The log cannot end where the settings say; nothing has been changed.
         CorruptLogError: Durable records are damaged; the log has not been changed.
         UnreadableConfigError: ``config/`` is damaged, and its content exists nowhere else.
         OSError: The disk refuses.
     """
+    cut = None
+    if settings.cut_to is not None:
+        with closing(_open_log(directory, settings, stopped_cleanly=stopped_cleanly)) as log:
+            cut = cut_log(directory, log, settings.cut_to)
+    recovered = _recover_or_retry(directory, settings, stopped_cleanly=stopped_cleanly)
+    recovered.cut = cut
+    return recovered
+
+
+def _recover_or_retry(
+    directory: Path, settings: StoreSettings, *, stopped_cleanly: bool
+) -> Recovered:
+    """Open the store as :func:`recover` does, without the cut."""
     try:
         with ExitStack() as opened:
             recovered = _recover(directory, settings, opened, stopped_cleanly=stopped_cleanly)
@@ -107,7 +125,7 @@ def recover(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) 
                 "Restore the file from a backup"
             ) from error
         logger.warning("the state cannot be read; the log's end is verified", fault=str(error))
-    return recover(directory, settings, stopped_cleanly=False)
+    return _recover_or_retry(directory, settings, stopped_cleanly=False)
 
 
 def _recover(
@@ -119,9 +137,7 @@ def _recover(
         RecordNotFoundError: A record of the state is damaged.
         DamagedRecordError: The last record is damaged.
     """
-    log = CommitLog.open(
-        directory / "commitlog", settings.segment_bytes, stopped_cleanly=stopped_cleanly
-    )
+    log = _open_log(directory, settings, stopped_cleanly=stopped_cleanly)
     opened.callback(log.close)
     log.is_warming = settings.is_log_warmed
     checkpoint, was_rocketmqs = _take_checkpoint(directory)
@@ -172,6 +188,8 @@ def _recover(
         # Files of queues are missing, and only the state still knew of them, or of the offsets of
         # records after those in the files.
         folded = _rebuild_queues(directory, walker, end, folded_state)
+    if settings.cut_to is not None:
+        _delete_empty(queues)
     dispatcher.end_start(end)
     queues.held.is_allowed = False
     logger.info(
@@ -197,6 +215,20 @@ def _recover(
         queues.held.error or dispatcher.shortage,
         doubted_from,
     )
+
+
+def _open_log(directory: Path, settings: StoreSettings, *, stopped_cleanly: bool) -> CommitLog:
+    """Return the log, whose end is still unknown."""
+    return CommitLog.open(
+        directory / "commitlog", settings.segment_bytes, stopped_cleanly=stopped_cleanly
+    )
+
+
+def _delete_empty(queues: ConsumeQueues) -> None:
+    """Delete the queues that have never had a message: all of theirs were truncated."""
+    for key in queues:
+        if not queues.end_of(*key):
+            queues.delete(*key)
 
 
 def _take_checkpoint(directory: Path) -> tuple[Checkpoint | None, bool]:
