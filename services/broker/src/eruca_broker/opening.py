@@ -48,6 +48,7 @@ async def open_store(
         is_replica=settings.is_replica,
         replica_id=settings.replica_id if settings.is_replica else None,
         is_damage_cut=settings.cut_damage,
+        cut_to=cut_to,
     )
     try:
         return await MessageStore.open(settings.store_dir, store_settings, clock)
