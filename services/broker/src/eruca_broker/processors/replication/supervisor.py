@@ -169,6 +169,7 @@ class Supervisor:
         self._handing_over = asyncio.Lock()
         self._is_departing = False  # the process is about to end
         self._refused: str | None = None  # the reason that was logged last
+        self._asked_for: tuple[str | None, str] | None = None  # … and the term
         self._loop = BackgroundLoop("role", self._live, period_seconds=0)
 
     # --- For the broker ---------------------------------------------------------------------------
@@ -276,10 +277,13 @@ class Supervisor:
                 raise
             # Everything is confirmed, so no append is in doubt. Nothing more is appended.
             self.store.follow()
-            outcome = await term.appoint(successor, is_leaving=is_leaving)
-            is_done = outcome is Outcome.WON
-            self._step_down(term, Turn.HANDED_OVER if is_done else Turn.SUPERSEDED)
-            if not is_done:
+            turn = Turn.SUPERSEDED
+            try:
+                if await term.appoint(successor, is_leaving=is_leaving) is Outcome.WON:
+                    turn = Turn.HANDED_OVER
+            finally:
+                self._step_down(term, turn)  # whatever happened, it appends no more in this term
+            if turn is not Turn.HANDED_OVER:
                 raise ConflictError("the broker group has changed meanwhile; ask again")
             assert self._row is not None
             return self._row
@@ -330,6 +334,8 @@ class Supervisor:
         self._door.is_closed = True
         store = await self._stage.open_store(self._cut_to)
         self._store, self._cut_to = store, None
+        # It could not fetch meanwhile, which says nothing about the master.
+        self._promise = Promise(self._clock.boottime())
         self._recovered_end = store.log_max_offset
         self._door.shows_confirmed = False
         replication, identity = Replication(store, self._clock), store.identity
@@ -528,7 +534,9 @@ class Supervisor:
         """Ask the arbiter for a term."""
         # It must promise nothing while the request may be on its way (rule 10).
         await following.stop()
-        logger.info("term asked for", epoch=asked.group.epoch, reason=reason)
+        if (expected, reason) != self._asked_for:  # not again while no controller answers
+            logger.info("term asked for", epoch=asked.group.epoch, reason=reason)
+        self._asked_for = (expected, reason)
         outcome = await self._watched.settle_term(expected, asked, reason)
         if outcome is Outcome.WON:
             self._won = asked.group.epoch
