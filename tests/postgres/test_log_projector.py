@@ -490,3 +490,32 @@ async def test_a_stop_does_not_wait_for_news(
 
         async with asyncio.timeout(HOLD_SECONDS - 1):
             await waiting
+
+
+async def test_rule_12_a_position_of_an_epoch_that_the_log_does_not_have_is_read_anew(
+    database: Database, client: eruca.AsyncClient
+) -> None:
+    await send(client, 5)
+    projection = Offsets()
+    async with claimed(database) as keeper:
+        projector = projector_of(database, client, keeper, projection)
+        while projection.committed < 5:
+            await projector.step()
+        projector.begin_stop()
+        await projector.step()
+        async with database.transaction() as connection:
+            await connection.execute(text("UPDATE log_positions SET epoch = 7"))
+
+        again = projector_of(database, client, keeper, projection)
+        while not projection.forgotten:
+            await again.step()
+        read_before = projection.committed
+        while projection.committed < read_before + 5:
+            await again.step()
+        again.begin_stop()
+        await again.step()
+
+        async with database.transaction() as connection:
+            position = (await read_positions(connection))[BROKER]
+    assert projection.forgotten == 1
+    assert position.epoch is None

@@ -10,6 +10,7 @@ import pytest
 
 from eruca.contract.records import Record, SysFlag, decode_record
 from eruca.contract.wire import LOG_MEDIA_TYPE, OCTETS_MEDIA_TYPE
+from eruca_broker.core.state.epoch_events import EpochBegan
 from eruca_chassis.app import ServiceApp
 from support.brokers import RECORDS, batch, broker_of, record, rot, rot_beyond_reading
 from support.patience import PATIENCE_SECONDS
@@ -232,3 +233,58 @@ async def test_a_record_that_has_rotted_is_told_apart_from_one_that_is_not_there
     assert (answer.status_code, answer.json()["code"]) == (410, "message-damaged")
     assert f"the record at log offset {rotten} is damaged" in answer.json()["detail"]
     assert "backup" in answer.json()["fix"]
+
+
+async def test_rule_12_a_position_has_an_epoch_that_any_replica_checks(
+    client: httpx.AsyncClient, app: ServiceApp
+) -> None:
+    await put(client, "before")
+    store = broker_of(app).store
+    begins = [store.log_read(0, 1).max_offset]
+    for epoch in (7, 8):
+        store.follow()
+        await store.lead(EpochBegan(epoch, 1, "c2d07be84a159f31", "10.0.0.1:10911", 0))
+        await put(client, f"in epoch {epoch}")
+        begins.append(store.log_read(0, 1).max_offset)
+
+    read: list[tuple[str | None, int]] = []
+    offset, epoch = 0, 0
+    while offset < begins[-1]:
+        answer = await client.get("/log", params={"from_offset": offset, "epoch": epoch})
+        offset = int(answer.headers["eruca-next-offset"])
+        assert int(answer.headers["eruca-max-offset"]) == begins[-1]
+        epoch = int(answer.headers.get("eruca-epoch", 0))
+        read.append((answer.headers.get("eruca-epoch"), offset))
+
+    assert read == [(None, begins[0]), ("7", begins[1]), ("8", begins[2])]
+    shown = await client.get("/log", params={"from_offset": begins[0]}, headers=AS_JSON)
+    assert shown.json()["epoch"] == 7
+    stale = await client.get("/log", params={"from_offset": begins[2], "epoch": 7})
+    assert (stale.status_code, stale.json()["code"]) == (409, "stale-epoch")
+
+
+async def test_a_position_ahead_of_a_replica_is_answered_without_records(
+    client: httpx.AsyncClient, app: ServiceApp
+) -> None:
+    await put(client, "x")
+    end = broker_of(app).store.visible_offset
+    broker_of(app).store.follow()
+
+    for position in ({"from_offset": 10**6, "epoch": 0}, {"from_offset": end, "epoch": 3}):
+        ahead = await client.get("/log", params=position)
+
+        assert (ahead.status_code, ahead.content) == (200, b"")
+        assert int(ahead.headers["eruca-next-offset"]) == position["from_offset"]
+        assert int(ahead.headers.get("eruca-epoch", 0)) == position["epoch"]
+        assert int(ahead.headers["eruca-max-offset"]) == end
+
+
+async def test_a_position_ahead_of_a_master_was_lost(client: httpx.AsyncClient) -> None:
+    await put(client, "x")
+
+    for position, status in (
+        ({"from_offset": 10**6}, 404),
+        ({"from_offset": 10**6, "epoch": 0}, 404),
+        ({"from_offset": 10**6, "epoch": 3}, 409),
+    ):
+        assert (await client.get("/log", params=position)).status_code == status

@@ -388,19 +388,33 @@ class AsyncClient:
         return self._context.adopt(AsyncSimpleConsumer(self._context, settings))
 
     def log_follower(
-        self, broker_name: str, *, from_offset: int | Literal["earliest", "latest"] = "earliest"
+        self,
+        broker_name: str,
+        *,
+        from_offset: int | Literal["earliest", "latest"] = "earliest",
+        from_epoch: int | None = None,
+        prefers_replica: bool = False,
     ) -> AsyncLogFollower:
         """Return a follower, which reads a broker's whole log record by record from an offset.
 
         Args:
             broker_name: The broker whose log is read.
             from_offset: A record's log offset, the log's end, ``earliest`` or ``latest``.
+            from_epoch: The follower's ``epoch`` when the record before that offset was read; None:
+                it is not known, and not verified.
+            prefers_replica: Whether to read from a standby that is in sync, if there is one.
         """
         from eruca.aio.log_follower import AsyncLogFollower  # needs the models, as admin does
 
         self._context.check_open()
         return self._context.adopt(
-            AsyncLogFollower(self._context, broker_name, from_offset=from_offset)
+            AsyncLogFollower(
+                self._context,
+                broker_name,
+                from_offset=from_offset,
+                from_epoch=from_epoch,
+                prefers_replica=prefers_replica,
+            )
         )
 
     async def close(self, *, drain: bool = True) -> None:

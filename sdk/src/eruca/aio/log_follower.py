@@ -7,6 +7,11 @@ begin there the next time.
 If the broker goes away, the follower waits and continues where it stopped. A log offset that
 retention has deleted is an error, because continuing would leave a gap unnoticed.
 
+A broker with replicas has the same log at each of them, and its epochs tell which master wrote what
+(``epoch``). Store the epoch with the offset: if an operator has elected a replica that lacked
+records, other records may be at offsets that were read before. Then the broker refuses the position
+(:class:`~eruca.StaleEpochError`), and the log must be read again from its beginning.
+
 Concurrency rule: belongs to the event loop that first uses it; one task reads.
 """
 
@@ -14,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self
@@ -31,10 +37,13 @@ from eruca.contract.errors import (
     UnavailableError,
     ValidationError,
 )
+from eruca.contract.fields import MASTER_ID
 from eruca.contract.limits import LOG_READ_SIZE_DEFAULT, LOG_READ_SIZE_MAX
 from eruca.contract.records import DamagedRecordError
 from eruca.contract.wire import (
+    BEHIND_SECONDS_HEADER,
     DAMAGED_OFFSETS_HEADER,
+    EPOCH_HEADER,
     LOG_MEDIA_TYPE,
     MAX_OFFSET_HEADER,
     NEXT_OFFSET_HEADER,
@@ -42,6 +51,7 @@ from eruca.contract.wire import (
 from eruca.core.checked_arguments import checked_calls
 from eruca.core.checked_numbers import check_count
 from eruca.core.messages.log_block import LogBlock, LogRecord, sound_records
+from eruca.core.routing.replicas import in_sync_standbys, reader_of
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
@@ -50,6 +60,8 @@ HOLD_SECONDS: Final = 15.0
 ANSWER_SECONDS: Final = 5.0  # for the answer, on top of the hold
 PAUSE_SECONDS: Final = 0.1  # after a failure; doubles
 PAUSE_SECONDS_MAX: Final = 3.0
+MASTER_SECONDS: Final = 30.0  # before a standby is asked again after one failed
+BEHIND_SECONDS_MAX: Final = 10.0  # of a standby that is read
 _HEADERS: Final = (("accept", LOG_MEDIA_TYPE),)
 _AWAY: Final = (
     TransportError,
@@ -72,6 +84,8 @@ class AsyncLogFollower:
         broker_name: str,
         *,
         from_offset: int | Literal["earliest", "latest"] = "earliest",
+        from_epoch: int | None = None,
+        prefers_replica: bool = False,
         bytes_max: int = LOG_READ_SIZE_DEFAULT,
     ) -> None:
         if isinstance(from_offset, str):
@@ -82,6 +96,8 @@ class AsyncLogFollower:
                 )
         else:
             check_count("from_offset", from_offset, 0)
+        if from_epoch is not None:
+            check_count("from_epoch", from_epoch, 0)
         check_count("bytes_max", bytes_max, 1, LOG_READ_SIZE_MAX)
         self._context = context
         self._broker_name = broker_name
@@ -90,8 +106,12 @@ class AsyncLogFollower:
         self._fetch_from: int | None = from_offset if isinstance(from_offset, int) else None
         self._ready: deque[LogRecord] = deque()
         self._end: int | None = None
+        self._epoch = from_epoch
+        self._prefers_replica = prefers_replica
         self._url: str | None = None
         self._url_is_sure = False
+        self._is_at_replica = False  # whether that URL is a standby's
+        self._master_until = 0.0  # time by the loop's clock before which no standby is asked
         self._pause = PAUSE_SECONDS
         self._outages = Outages(
             _logger,
@@ -106,6 +126,11 @@ class AsyncLogFollower:
         return self._ready[0].log_offset if self._ready else self._fetch_from
 
     @property
+    def epoch(self) -> int | None:
+        """Epoch of the records last returned; None before the first read, unless it was given."""
+        return self._epoch
+
+    @property
     def end_offset(self) -> int | None:
         """End of the log at the last read; None before the first."""
         return self._end
@@ -118,6 +143,7 @@ class AsyncLogFollower:
 
         Raises:
             RecordNotFoundError: Retention has deleted the offset, or no record starts there.
+            StaleEpochError: The log has other records before the offset than were read.
             BrokerNotFoundError: No such broker was ever registered.
         """
         while (record := self._hand_out()) is None:
@@ -213,6 +239,16 @@ class AsyncLogFollower:
         if self._is_closed:
             raise ClosedError("the follower is closed")
         url = await self._broker_url()
+        try:
+            return await self._block_at(url, wait_seconds, bytes_max)
+        except ErucaError:
+            if not self._is_at_replica:
+                raise
+        # A standby may be behind, or lack what the master still has. Only the master's word counts.
+        self._leave_replica()
+        return await self._block_at(await self._broker_url(), wait_seconds, bytes_max)
+
+    async def _block_at(self, url: str, wait_seconds: float, bytes_max: int) -> LogBlock:
         if self._fetch_from is None:
             log = (await self._context.broker_api.status(url)).log
             self._fetch_from = log.max_offset if self._start == "latest" else log.min_offset
@@ -222,6 +258,7 @@ class AsyncLogFollower:
             from_offset=begin,
             bytes_max=bytes_max,
             wait_seconds=wait_seconds or None,
+            epoch=self._epoch,
         )
         try:
             answer = await self._context.held_transport.request(
@@ -243,6 +280,7 @@ class AsyncLogFollower:
                 "skipped a damaged record of %s at log offset %d",
                 *(self._broker_name, log_offset),
             )
+        epoch = _epoch(answer)
         block = LogBlock(
             self._broker_name,
             from_offset=begin,
@@ -250,17 +288,53 @@ class AsyncLogFollower:
             end_offset=_offset(answer, MAX_OFFSET_HEADER),
             data=data,
             damaged=damaged,
+            epoch=epoch or 0,
         )
+        if self._is_at_replica and (block.end_offset < begin or _is_late(answer)):
+            self._leave_replica()
         self._fetch_from = block.next_offset
+        self._epoch = epoch
         self._end = block.end_offset
         return block
 
     async def _broker_url(self) -> str:
-        """Return the broker's URL; look it up again after a failure."""
+        """Return the URL to read from; look it up again after a failure."""
         if self._url is None or not self._url_is_sure:
-            self._url = await Masters(self._context).of_broker(self._broker_name)
+            masters = Masters(self._context)
+            groups = {group.broker_name: group for group in await masters.brokers()}
+            group = groups.get(self._broker_name)
+            reader = None if group is None else reader_of(group)
+            if group is None or reader is None:
+                self._url = await masters.of_broker(self._broker_name)  # or its error
+                self._is_at_replica = False
+            else:
+                now = asyncio.get_running_loop().time()
+                if self._prefers_replica and now >= self._master_until:
+                    reader = random.choice(in_sync_standbys(group) or [reader])
+                self._url = masters.url(reader.urls)
+                self._is_at_replica = reader.broker_id != MASTER_ID
             self._url_is_sure = True
         return self._url
+
+    def _leave_replica(self) -> None:
+        """Read from the master for a time."""
+        self._master_until = asyncio.get_running_loop().time() + MASTER_SECONDS
+        self._url_is_sure = False
+        self._is_at_replica = False
+
+
+def _epoch(answer: HttpResponse) -> int | None:
+    """Return the epoch of an answer's records; None from a broker without replicas."""
+    text = answer.headers.get(EPOCH_HEADER, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _is_late(answer: HttpResponse) -> bool:
+    """Tell whether a standby says that it has been without its master for long."""
+    try:
+        return float(answer.headers.get(BEHIND_SECONDS_HEADER, 0)) > BEHIND_SECONDS_MAX
+    except ValueError:
+        return False
 
 
 def _offset(answer: HttpResponse, header: str) -> int:

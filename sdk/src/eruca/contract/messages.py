@@ -270,6 +270,7 @@ class LogAnswer(Struct, frozen=True, kw_only=True):
     next_offset: int
     min_offset: int
     max_offset: int
+    epoch: int = 0  # of these records; 0: the broker has no replicas
 
 
 def as_builtins(message: Struct) -> Any:  # noqa: ANN401 - a JSON value

@@ -58,6 +58,8 @@ NEXT_OFFSET_HEADER: Final = "eruca-next-offset"  # of the log feed: the next off
 DAMAGED_OFFSETS_HEADER: Final = "eruca-damaged-offsets"  # … of its damaged records: "17,42"
 MIN_OFFSET_HEADER: Final = "eruca-min-offset"
 MAX_OFFSET_HEADER: Final = "eruca-max-offset"
+EPOCH_HEADER: Final = "eruca-epoch"  # of the records of an answer
+BEHIND_SECONDS_HEADER: Final = "eruca-behind-seconds"  # since a standby had everything
 
 BATCH_MAGIC: Final = b"ERB1"
 PULL_MAGIC: Final = b"ERP1"

@@ -374,19 +374,33 @@ class Client:
         )
 
     def log_follower(
-        self, broker_name: str, *, from_offset: int | Literal["earliest", "latest"] = "earliest"
+        self,
+        broker_name: str,
+        *,
+        from_offset: int | Literal["earliest", "latest"] = "earliest",
+        from_epoch: int | None = None,
+        prefers_replica: bool = False,
     ) -> LogFollower:
         """Return a follower, which reads a broker's whole log record by record from an offset.
 
         Args:
             broker_name: The broker whose log is read.
             from_offset: A record's log offset, the log's end, ``earliest`` or ``latest``.
+            from_epoch: The follower's ``epoch`` when the record before that offset was read; None:
+                it is not known, and not verified.
+            prefers_replica: Whether to read from a standby that is in sync, if there is one.
         """
         from eruca.sync.log_follower import LogFollower  # as the async one, late
 
         return LogFollower(
             self._portal,
-            self._portal.run(self._twin.log_follower, broker_name, from_offset=from_offset),
+            self._portal.run(
+                self._twin.log_follower,
+                broker_name,
+                from_offset=from_offset,
+                from_epoch=from_epoch,
+                prefers_replica=prefers_replica,
+            ),
         )
 
     def close(self, *, drain: bool = True) -> None:

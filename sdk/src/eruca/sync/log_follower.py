@@ -30,6 +30,11 @@ class LogFollower:
         return self._twin.next_offset
 
     @property
+    def epoch(self) -> int | None:
+        """Epoch of the records last returned; None before the first read, unless it was given."""
+        return self._twin.epoch
+
+    @property
     def end_offset(self) -> int | None:
         """End of the log at the last read; None before the first."""
         return self._twin.end_offset
@@ -42,6 +47,7 @@ class LogFollower:
 
         Raises:
             RecordNotFoundError: Retention has deleted the offset, or no record starts there.
+            StaleEpochError: The log has other records before the offset than were read.
             BrokerNotFoundError: No such broker was ever registered.
         """
         while (item := self._twin._hand_out()) is None:

@@ -15,6 +15,11 @@ its log in a power failure has continued from there. That can happen only while 
 being read. So when reading begins, or resumes after a failure, the last block read is compared with
 the log; if they differ, the log is read from its beginning, too. Nothing is forgotten because of
 what another broker says that has taken over the address.
+
+A broker with replicas is read from a standby, which spares the master half of its reads. The
+position has an epoch, so any replica can tell whether its log has the same records before it. After
+an unclean election it may not (:class:`eruca.StaleEpochError`): then the log is read from its
+beginning.
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ from eruca.contract.errors import (
     DatabaseUnavailableError,
     ErucaError,
     RecordNotFoundError,
+    StaleEpochError,
     TransportError,
 )
 from eruca.contract.limits import LOG_READ_SIZE_DEFAULT
@@ -126,6 +132,7 @@ class LogProjector:
         self._follower: AsyncLogFollower | None = None
         self._reading: asyncio.Task[_Prepared[Any]] | None = None  # of the next block
         self._position: int | None = None  # as in the database; None: nothing was read yet
+        self._epoch: int | None = None  # of the record before the position
         self._last_block: LastBlock | None = None  # before the position
         self._is_same_log = False  # whether the last block was compared since the last failure
         self._fence: int | None = None  # of the claim under which the follower was opened
@@ -181,7 +188,7 @@ class LogProjector:
         try:
             await self._compare_last_block()
             prepared = await self._read(self._follower)
-        except RecordNotFoundError as error:
+        except (RecordNotFoundError, StaleEpochError) as error:
             await self._require_broker()
             _log.warning("log is read from its beginning", broker=self.broker_name, why=str(error))
             while not self._stopping.is_set() and await self._forget(claim):
@@ -199,6 +206,7 @@ class LogProjector:
             await self._drop_follower()  # it is ahead of the rows
             raise
         self._position = prepared.block.next_offset
+        self._epoch = prepared.block.epoch or None
         self._last_block = LastBlock.of(prepared.block) or self._last_block
         if then is not None:
             then()
@@ -207,11 +215,14 @@ class LogProjector:
         async with self._database.transaction() as connection:
             found = (await read_positions(connection)).get(self.broker_name)
         self._position = None if found is None else found.log_offset
+        self._epoch = None if found is None else found.epoch
         self._last_block = None if found is None else found.last_block
         self._is_same_log = False
         return self._client.log_follower(
             self.broker_name,
             from_offset="earliest" if self._position is None else self._position,
+            from_epoch=self._epoch,
+            prefers_replica=True,
         )
 
     async def _compare_last_block(self) -> None:
@@ -306,6 +317,7 @@ class LogProjector:
                 block.next_offset,
                 end_offset=block.end_offset,
                 last_block=LastBlock.of(block),
+                epoch=block.epoch or None,
             )
         return then
 

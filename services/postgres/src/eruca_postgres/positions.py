@@ -40,6 +40,7 @@ class LogPosition:
     end_offset: int  # end of the log at that time
     updated_at: datetime
     last_block: LastBlock | None
+    epoch: int | None = None  # of the record before log_offset; None: none is known
 
 
 async def read_positions(connection: AsyncConnection) -> dict[str, LogPosition]:
@@ -54,6 +55,7 @@ async def read_positions(connection: AsyncConnection) -> dict[str, LogPosition]:
             None
             if row.block_offset is None
             else LastBlock(row.block_offset, row.block_size, row.block_crc),
+            row.epoch,
         )
         for row in found
     }
@@ -76,12 +78,18 @@ async def write_position(
     *,
     end_offset: int,
     last_block: LastBlock | None = None,
+    epoch: int | None = None,
 ) -> None:
     """Record that everything before *log_offset* is in the rows of this or earlier transactions.
 
     *last_block* None keeps the stored one.
     """
-    values = {"log_offset": log_offset, "end_offset": end_offset, "updated_at": func.now()}
+    values = {
+        "log_offset": log_offset,
+        "end_offset": end_offset,
+        "updated_at": func.now(),
+        "epoch": epoch,
+    }
     if last_block is not None:
         values |= {
             "block_offset": last_block.log_offset,

@@ -27,6 +27,7 @@ log_positions: Final = Table(
     Column("block_offset", BigInteger),  # of the last records read
     Column("block_size", BigInteger),
     Column("block_crc", BigInteger),
+    Column("epoch", BigInteger),  # of the last record read; null: none is known
 )
 
 claims: Final = Table(
@@ -61,3 +62,8 @@ def add_last_blocks() -> None:
         " ADD COLUMN IF NOT EXISTS block_size bigint,"
         " ADD COLUMN IF NOT EXISTS block_crc bigint"
     )
+
+
+def add_epochs() -> None:
+    """Add the epoch of positions to a schema that was created without it."""
+    op.execute("ALTER TABLE log_positions ADD COLUMN IF NOT EXISTS epoch bigint")

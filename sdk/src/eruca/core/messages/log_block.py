@@ -101,6 +101,7 @@ class LogBlock(Struct, gc=False, frozen=True):
     end_offset: int  # the log's end at that time
     data: bytes  # the records
     damaged: Mapping[int, bytes] = {}  # the excluded records, as stored, by log offset
+    epoch: int = 0  # of its records, to be stored with next_offset; 0: without replicas
 
     def records(self) -> Iterator[LogRecord]:
         """Yield its records, in order.

@@ -14,6 +14,7 @@ from eruca.contract.errors import (
     NotAcceptableError,
     OverloadedError,
     RecordNotFoundError,
+    StaleEpochError,
 )
 from eruca.contract.fields import Offset, WaitSeconds
 from eruca.contract.limits import LOG_READ_SIZE_DEFAULT, LOG_READ_SIZE_MAX
@@ -21,6 +22,7 @@ from eruca.contract.messages import DamagedRecord, LogAnswer, LogRecordView
 from eruca.contract.records import DamagedRecordError, Record, decode_record
 from eruca.contract.wire import (
     DAMAGED_OFFSETS_HEADER,
+    EPOCH_HEADER,
     JSON_MEDIA_TYPE,
     LOG_MEDIA_TYPE,
     MAX_OFFSET_HEADER,
@@ -65,6 +67,11 @@ _log = structlog.get_logger()
             NEXT_OFFSET_HEADER: {"description": "the offset at which to continue"} | _OFFSET_SCHEMA,
             MIN_OFFSET_HEADER: {"description": "the log's current beginning"} | _OFFSET_SCHEMA,
             MAX_OFFSET_HEADER: {"description": "its current end"} | _OFFSET_SCHEMA,
+            EPOCH_HEADER: {
+                "description": "the epoch of these records, for the next request; missing without "
+                "replicas"
+            }
+            | _OFFSET_SCHEMA,
             DAMAGED_OFFSETS_HEADER: {
                 "description": "the log offsets of damaged records, separated by commas; usually "
                 "missing",
@@ -72,7 +79,7 @@ _log = structlog.get_logger()
             },
         },
     )
-    | problems(RecordNotFoundError, NotAcceptableError, OverloadedError),
+    | problems(RecordNotFoundError, NotAcceptableError, StaleEpochError, OverloadedError),
 )
 async def read_log(
     request: Request,
@@ -88,6 +95,14 @@ async def read_log(
     wait_seconds: Annotated[
         WaitSeconds, Query(description="the time to wait at the end of the log")
     ] = 0,
+    epoch: Annotated[
+        Offset | None,
+        Query(
+            description="the epoch of the record before `from_offset`; the answer is 409 if the "
+            "log has other records there",
+            examples=[0],
+        ),
+    ] = None,
 ) -> Response:
     """Return whole records, back to back: everything visible, system topics included.
 
@@ -97,15 +112,22 @@ async def read_log(
     record starts, is 404. An offset from which damage prevents reading is 503. A damaged record
     whose size is known is returned as stored, and `eruca-damaged-offsets` names it. In JSON it is
     in `damaged` instead of `records`.
+
+    A broker with replicas adds `eruca-epoch`. A reader that sends it back as `epoch` may continue
+    at any replica. One that has not copied the log so far answers without records.
     """
     media_type = choose(accept_of(request.headers), _OFFERED)
-    read = await feed.read(from_offset, bytes_max, wait_seconds, _leaving(request.receive))
+    read = await feed.read(
+        from_offset, bytes_max, wait_seconds, _leaving(request.receive), epoch=epoch
+    )
     if read is None:
         raise ClientGoneError
+    stretch = read.stretch
     if media_type == LOG_MEDIA_TYPE:
-        return CountedResponse(in_flight, [read.records], LOG_MEDIA_TYPE, _headers(read))
-    stretch = _ENCODER.encode(_log_answer(read, from_offset, bytes_max))
-    return CountedResponse(in_flight, [stretch], JSON_MEDIA_TYPE)
+        headers = _headers(stretch, read.epoch)
+        return CountedResponse(in_flight, [stretch.records], LOG_MEDIA_TYPE, headers)
+    text = _ENCODER.encode(_log_answer(stretch, from_offset, bytes_max, read.epoch))
+    return CountedResponse(in_flight, [text], JSON_MEDIA_TYPE)
 
 
 @router.get(
@@ -150,18 +172,20 @@ async def get_log_record(
     return CountedResponse(in_flight, [_ENCODER.encode(view)], JSON_MEDIA_TYPE)
 
 
-def _headers(read: LogRead) -> dict[str, str]:
+def _headers(read: LogRead, epoch: int) -> dict[str, str]:
     headers = {
         NEXT_OFFSET_HEADER: str(read.next_offset),
         MIN_OFFSET_HEADER: str(read.min_offset),
         MAX_OFFSET_HEADER: str(read.max_offset),
     }
+    if epoch:
+        headers[EPOCH_HEADER] = str(epoch)
     if read.damaged:
         headers[DAMAGED_OFFSETS_HEADER] = ",".join(map(str, read.damaged))
     return headers
 
 
-def _log_answer(read: LogRead, from_offset: int, bytes_max: int) -> LogAnswer:
+def _log_answer(read: LogRead, from_offset: int, bytes_max: int, epoch: int) -> LogAnswer:
     views: list[LogRecordView] = []
     damaged: list[DamagedRecord] = []
     next_offset = read.next_offset
@@ -182,6 +206,7 @@ def _log_answer(read: LogRead, from_offset: int, bytes_max: int) -> LogAnswer:
         next_offset=next_offset,
         min_offset=read.min_offset,
         max_offset=read.max_offset,
+        epoch=epoch,
     )
 
 

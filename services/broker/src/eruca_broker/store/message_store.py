@@ -509,9 +509,17 @@ class MessageStore:
         """
         return self._log_reader.raw(log_offset, is_proved=is_proved)
 
-    def log_read(self, from_offset: int, bytes_max: int) -> LogRead:
-        """Return whole records of the log from *from_offset* on; raises RecordNotFoundError."""
-        return self._log_reader.read_log(from_offset, bytes_max, self.visible_offset)
+    def log_read(self, from_offset: int, bytes_max: int, stop: int | None = None) -> LogRead:
+        """Return whole records of the log from *from_offset* on, and before *stop*.
+
+        Raises:
+            RecordNotFoundError: No record starts there.
+        """
+        end = self.visible_offset
+        if stop is None or stop >= end:
+            return self._log_reader.read_log(from_offset, bytes_max, end)
+        read = self._log_reader.read_log(from_offset, bytes_max, stop)
+        return read._replace(max_offset=end)
 
     def log_run(self, from_offset: int, bytes_max: int) -> list[memoryview]:
         """Return the run at *from_offset*, for :meth:`copy` of a replica; empty at the log's end.

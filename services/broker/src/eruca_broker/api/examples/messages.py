@@ -97,6 +97,7 @@ LOG_ANSWER: Final = {
     "next_offset": 8_201_775,
     "min_offset": 0,
     "max_offset": 8_201_775,
+    "epoch": 0,
 }
 STATUS: Final = {
     "cluster": "eruca",
