@@ -417,6 +417,41 @@ async def test_topics_deleted_and_made_again_in_what_was_left_begin_at_offset_0(
 
 
 @BOTH_MODES
+async def test_runs_that_follow_each_other_unconfirmed_are_visible_and_passed_on_as_wholes(
+    tmp_path: Path, mode: FlushMode
+) -> None:
+    """Rule 4: nothing shows which of their batches the master appended together."""
+    async with pair(tmp_path, mode) as (one, two):
+        begin = two.visible_offset
+        ends = [begin]
+        for number in range(3):
+            sent = await send(one, *"abcd", queue_id=number % 2)
+            await feed(two, one, 10**6)
+            ends.append(two.log_max_offset)
+        three = await opened(tmp_path / "three", mode)
+        while three.log_max_offset < begin:
+            at = three.log_max_offset
+            await three.copy(memoryview(b"".join(one.log_run(at, 10**6))), at)
+
+        for offset in range(begin, ends[-2]):
+            two.confirm(offset)
+            assert two.visible_offset == max(end for end in ends if end <= offset)
+        one.follow()
+        await asyncio.gather(*sent, return_exceptions=True)
+        leading = two.lead(began(2))
+        await durable(two)
+        run = b"".join(two.log_run(ends[-2], 1))
+        assert ends[-2] + len(run) == ends[-1]
+
+        await feed(three, two, 1)
+        await confirmed(two)
+        await leading
+        await confirmed(three)
+        assert all_answers(two) == all_answers(three)
+        await three.close()
+
+
+@BOTH_MODES
 async def test_a_run_that_could_not_be_written_leaves_the_queue_offsets_as_they_were(
     tmp_path: Path, mode: FlushMode
 ) -> None:

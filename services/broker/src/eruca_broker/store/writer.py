@@ -577,7 +577,12 @@ class Writer:
         self._before_write.setdefault(key, self._next_offsets.get(key))
         self._next_offsets[key] = appended.queue_offset + batch.count
         if event is not None:
-            self._coming.append((event, appended.log_offset))
+            self._expect(appended, event)
+        self._accepted.append(appended)
+
+    def _expect(self, appended: Appended, event: Event) -> None:
+        """Record an event that will be folded once it is published."""
+        self._coming.append((event, appended.log_offset))
         if isinstance(event, TopicDeleted):
             self._leaving[event.topic] += 1
             # Its successor's queues begin at offset 0, which may be before this is published.
@@ -589,7 +594,6 @@ class Writer:
                 if (queue := (end.topic, end.queue_id)) not in self._next_offsets:
                     self._before_write.setdefault(queue, None)
                     self._next_offsets[queue] = end.next_offset
-        self._accepted.append(appended)
 
     def _check_places(self, batches: Sequence[StoredBatch]) -> None:
         """Refuse batches whose queue offsets do not follow; a deleted topic begins at 0 again."""

@@ -89,8 +89,9 @@ class Appended:
         The callback is then dropped. A group's callback refers to its batches: they would keep each
         other, with their records, until the garbage collector runs.
         """
-        is_kept = self.is_copied and self.stage is Stage.DURABLE
-        assert is_kept or self.stage in _SETTLED, f"settled while {self.stage}"
+        stage = self.stage
+        is_settled = stage in _SETTLED or (self.is_copied and stage is Stage.DURABLE)
+        assert is_settled, f"settled while {stage}"
         done, self.done = self.done, None
         if done is not None:
             done(outcome)
