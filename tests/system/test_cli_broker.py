@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -199,3 +200,85 @@ def test_controllers_that_do_not_answer_are_told_with_a_fix(world: World) -> Non
     refused = world.eruca("broker", "show", "broker-a", "--controller", nobody, code=1).stderr
 
     assert "start a controller, or name one that runs in --controller" in refused
+
+
+# --- List, from a name server ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def name_server(tmp_path: Path) -> Iterator[str]:
+    settings = {
+        "ERUCA_NAMESRV_PORT": "0",
+        "ERUCA_NAMESRV_SETTLE_SECONDS": "0",
+        "ERUCA_NAMESRV_KV_FILE": str(tmp_path / "kv.json"),
+    }
+    with forked("eruca_namesrv", settings) as process:
+        yield process.url
+
+
+def register(
+    name_server: str, broker_id: int, role: str, url: str, *, epoch: int = 7, name: str = "broker-a"
+) -> None:
+    answer = httpx.put(
+        f"{name_server}/v1/brokers/{name}/{broker_id}",
+        json={
+            "cluster": "c",
+            "urls": {"default": url},
+            "store_host": f"10.0.0.{broker_id + 1}:{1 if name == 'broker-a' else 2}",
+            "data_version": 1,
+            "epoch": epoch,
+            "role": role,
+            "replica_id": broker_id or 1,
+        },
+        trust_env=False,
+    )
+    answer.raise_for_status()
+
+
+def test_every_broker_is_listed_with_its_replicas(name_server: str) -> None:
+    with (
+        scripted_replica(status(1, role="master")) as master,
+        scripted_replica(status(2, end=990)) as standby,
+        scripted_replica(status(3, end=600)) as learner,
+    ):
+        register(name_server, 0, "master", master.url)
+        register(name_server, 2, "standby", standby.url)
+        register(name_server, 3, "learner", learner.url)
+        eruca = Eruca(name_server)
+
+        shown = eruca("broker", "list").stdout
+        listed = eruca.json("broker", "list")
+
+    rows = [line.split() for line in shown.splitlines()[1:]]
+    assert rows == [
+        ["broker-a", "1", "master", "7", "1000", "0", "yes", "none"],
+        ["broker-a", "2", "standby", "7", "990", "10", "yes", "none"],
+        ["broker-a", "3", "learner", "7", "600", "400", "no", "none"],
+    ]
+    assert [(one["replica"], one["in_sync"], one["behind"]) for one in listed] == [
+        (1, True, 0),
+        (2, True, 10),
+        (3, False, 400),
+    ]
+    assert {one["problem"] for one in listed} == {None}
+
+
+def test_a_replica_that_does_not_answer_and_a_broker_without_a_master_are_failures(
+    name_server: str,
+) -> None:
+    with scripted_replica(status(2)) as standby:
+        register(name_server, 2, "standby", standby.url)
+        register(name_server, 0, "master", "http://127.0.0.1:1", name="broker-b")
+        eruca = Eruca(name_server)
+
+        failed = eruca("broker", "list", "--output=json", code=1)
+
+    assert "broker broker-a has no master now" in failed.stderr
+    standby_row, lost = json.loads(failed.stdout)
+    assert (standby_row["broker"], standby_row["role"], standby_row["problem"]) == (
+        "broker-a",
+        "standby",
+        None,
+    )
+    assert (lost["broker"], lost["end"], lost["behind"]) == ("broker-b", None, None)
+    assert "http://127.0.0.1:1" in lost["problem"]

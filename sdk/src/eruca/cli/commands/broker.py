@@ -1,4 +1,4 @@
-"""``eruca broker``: a broker group's replicas; switch, add, remove and elect them.
+"""``eruca broker``: list brokers and their replicas; switch, add, remove and elect these.
 
 Each change replaces the arbiter's row of the group, on the condition that nobody else has replaced
 it since it was read.
@@ -33,6 +33,7 @@ LossOption = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, help="Show and change the replicas of a broker.")
+    command(group, "list")(list_brokers)
     command(group, "show")(show)
     command(group, "history")(history)
     command(group, "switch")(switch)
@@ -41,6 +42,33 @@ def register(app: typer.Typer) -> None:
     command(group, "elect")(elect)
     command(group, "repair-arbiter")(repair_arbiter)
     app.add_typer(group, name="broker")
+
+
+async def list_brokers(session: Session) -> int:
+    """List all brokers with their replicas: role, epoch, end of the log, and distance.
+
+    Exit code 1 if a replica does not answer, or a broker has no master.
+    """
+    from eruca.cli.replicas.listed_replicas import (
+        HEADINGS,
+        documents_of,
+        listed_replicas,
+        rows_of,
+    )
+
+    async with session.client() as client:
+        groups = await client.admin.brokers()
+        replicas = await listed_replicas(client, groups)
+    if session.is_json:
+        session.show_json(documents_of(replicas))
+    else:
+        session.show_table(HEADINGS, rows_of(replicas))
+    masters = {one.broker_name for one in replicas if one.address.role == "master"}
+    headless = [group.broker_name for group in groups if group.broker_name not in masters]
+    for name in headless:
+        session.say(f"broker {name} has no master now")
+    is_whole = all(one.end is not None for one in replicas)
+    return EXIT_FAILED if headless or not is_whole else 0
 
 
 async def show(
