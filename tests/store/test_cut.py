@@ -29,6 +29,8 @@ from eruca_broker.core.index.layout import (
 )
 from eruca_broker.core.state.events import TopicDeleted, decode_event
 from eruca_broker.core.state.record_groups import GROUP_HEADS
+from eruca_broker.opening import open_store
+from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.config import handover
 from eruca_broker.store.config.checked_json import read_checked
 from eruca_broker.store.config.projection_digests import Digests
@@ -37,6 +39,7 @@ from eruca_broker.store.log import segment as segment_module
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.recovery import cut as cut_module
 from eruca_broker.store.recovery.cut import Cut, InvalidCutError
+from eruca_chassis.start import StartError
 from support.lived_stores import (
     CLOCK,
     SEGMENT_SIZE,
@@ -46,7 +49,7 @@ from support.lived_stores import (
     settings,
 )
 from support.log_model import read_log
-from support.stores import abandon, without_log_lines
+from support.stores import STORE_HOST, abandon, without_log_lines
 
 pytestmark = pytest.mark.anyio
 
@@ -57,6 +60,7 @@ class Life(NamedTuple):
     name: str
     is_closed: bool  # in order; else it was killed
     checkpoint_at: float | None  # part of the log that it had when it wrote its checkpoint
+    confirmed: float = 1.0  # part of the log that was confirmed, and so dispatched
 
 
 LIVES = [
@@ -64,6 +68,7 @@ LIVES = [
     Life("killed early", is_closed=False, checkpoint_at=0.3),
     Life("killed late", is_closed=False, checkpoint_at=1.0),
     Life("killed at once", is_closed=False, checkpoint_at=None),
+    Life("closed with an unconfirmed end", is_closed=True, checkpoint_at=None, confirmed=0.8),
 ]
 
 
@@ -119,18 +124,20 @@ class Source:
         """Return the directory of a replica's store that holds the log up to *end*."""
         directory = self.directory / f"{life.name}-{end}"
 
-        async def feed(store: MessageStore, until: int) -> None:
+        async def feed(store: MessageStore, part: float) -> None:
+            until = max(it for it in (0, *self.boundaries) if it <= part * end)
             if (begin := store.log_max_offset) < until:
                 await store.copy(memoryview(self.run(begin, until)), begin)
-                store.confirm(until)
 
         async def fill() -> None:
             store = await opened(directory)
             if life.checkpoint_at is not None:
-                target = life.checkpoint_at * end
-                await feed(store, max(it for it in (0, *self.boundaries) if it <= target))
+                await feed(store, life.checkpoint_at)
+                store.confirm(end)
                 await store.checkpoint()
-            await feed(store, end)
+            await feed(store, life.confirmed)
+            store.confirm(end)
+            await feed(store, 1.0)
             await (store.close() if life.is_closed else abandon(store))
 
         with without_log_lines():
@@ -305,6 +312,23 @@ async def test_a_cut_that_is_at_no_record_s_end_is_refused_and_changes_nothing(
     assert {name: after[name] for name in before if name != "abort"} == {
         name: content for name, content in before.items() if name != "abort"
     }
+
+
+async def test_a_broker_opens_its_store_with_a_cut(source: Source, tmp_path: Path) -> None:
+    await anyio.to_thread.run_sync(source.of, LIVES[0], source.end)
+    broker = BrokerSettings(
+        store_dir=source.fresh(LIVES[0], source.end, tmp_path / "cut"),
+        controller_urls="http://127.0.0.1:9878",
+        segment_bytes=SEGMENT_SIZE,
+    )
+    cut_to = source.boundaries[-9]
+
+    with pytest.raises(StartError, match=f"the log cannot end at {cut_to + 1}: "):
+        await open_store(broker, STORE_HOST, CLOCK, cut_to=cut_to + 1)
+    store = await open_store(broker, STORE_HOST, CLOCK, cut_to=cut_to)
+
+    assert store.log_max_offset == cut_to
+    await store.close()
 
 
 class Killed(BaseException):

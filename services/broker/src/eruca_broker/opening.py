@@ -14,6 +14,7 @@ from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.identity import WrongReplicaError
 from eruca_broker.store.log.commit_log import CorruptLogError
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.recovery.cut import InvalidCutError
 from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.clock import Clock
 from eruca_chassis.start import StartError
@@ -55,6 +56,7 @@ async def open_store(
     except (
         StoreLockedError,
         WrongReplicaError,
+        InvalidCutError,
         CorruptLogError,
         UnreadableConfigError,
         UnavailableError,
