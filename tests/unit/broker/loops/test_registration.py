@@ -22,7 +22,7 @@ from eruca.contract.errors import (
 )
 from eruca.contract.topics import TopicConfig
 from eruca.services.http import ANONYMOUS, Credentials
-from eruca_broker.loops.registration import Registrant, Registration
+from eruca_broker.loops.registration import ONLY_BROKER, Place, Registrant, Registration
 from support.clocks import ManualClock
 from support.waiting import until
 
@@ -55,6 +55,7 @@ class NameServer:
         self.needs_topics = False
         self.ordered_topics: dict[str, str] | None = None
         self.url = ""
+        self.broker_id = 0  # under which the broker must register
 
     @property
     def registrations(self) -> list[dict[str, Any]]:
@@ -77,7 +78,7 @@ class NameServer:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 method, target = head.decode().split(" ")[:2]
                 path, _, query = target.partition("?")
-                assert path == "/v1/brokers/broker-a/0"
+                assert path == f"/v1/brokers/broker-a/{self.broker_id}"
                 if method == "DELETE":
                     assert parse_qs(query) == {"store_host": [REGISTRANT.store_host]}
                 size = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
@@ -143,6 +144,7 @@ class Broker:
     def __init__(self, urls: list[str], credentials: Credentials) -> None:
         self.clock = ManualClock()
         self.names: list[str] = ["orders"]
+        self.place = ONLY_BROKER
         self.registration = Registration(
             REGISTRANT,
             urls,
@@ -153,6 +155,7 @@ class Broker:
             version=lambda: len(self.names),
             clock=self.clock,
             credentials=credentials,
+            place=lambda: self.place,
         )
 
 
@@ -192,6 +195,22 @@ async def test_a_change_of_topics_is_told_at_once() -> None:
             await server.told_topics(2)
             assert [t["topic"] for t in server.with_topics[1]["topics"]] == ["orders", "flights"]
             assert server.with_topics[1]["data_version"] == 2
+
+
+async def test_another_place_in_the_group_is_registered_at_once() -> None:
+    async with name_servers(1) as (server,), registering(server.url) as broker:
+        await server.registered(2)
+        first = server.registrations[0]
+        assert (first["epoch"], first["role"], first["replica_id"]) == (0, None, None)
+
+        server.broker_id = 2
+        broker.place = Place(2, 7, "standby", 2, ("10.0.0.1:10911",))
+        broker.registration.topics_changed()
+
+        await until(lambda: server.with_topics[-1]["epoch"] == 7)
+        last = server.with_topics[-1]
+        assert (last["role"], last["replica_id"]) == ("standby", 2)
+        assert last["former_store_hosts"] == ["10.0.0.1:10911"]
 
 
 async def test_topics_are_told_again_after_half_a_minute() -> None:
