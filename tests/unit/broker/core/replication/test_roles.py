@@ -41,6 +41,7 @@ from eruca_broker.core.replication.roles import (
     rank_of,
     recovery_wait,
     silent_members,
+    succession_of,
     term_of,
     unclean_master,
 )
@@ -151,6 +152,13 @@ def test_replicas_that_may_not_become_master_take_no_turn() -> None:
         standing(Member(4, "d"), end=9),  # a learner
     ]
     assert rank_of(GROUP, me, [me, *longer]) == 0
+
+
+def test_a_successor_does_not_wait_for_the_silent_master() -> None:
+    """Rule 6: the members that are left hold everything confirmed."""
+    assert succession_of(GROUP, standing(TWO)) == BrokerGroup(5, TWO, frozenset({TWO, THREE}))
+    with pytest.raises(GroupChangeError):
+        succession_of(replace(GROUP, in_sync=frozenset({ONE, THREE})), standing(TWO))
 
 
 def test_an_unclean_term_that_never_began_is_repeated_unclean() -> None:
@@ -306,7 +314,7 @@ class Elections(RuleBasedStateMachine):
             case Course.TAKE_TERM:
                 self.asked.append((number, self.runs[number], version, term_of(row, me)))
             case Course.FOLLOW if is_promise_over and bar_of(row, me) is None:
-                self.asked.append((number, self.runs[number], version, term_of(row, me)))
+                self.asked.append((number, self.runs[number], version, succession_of(row, me)))
             case _:
                 pass
 

@@ -179,3 +179,18 @@ def test_the_search_finds_a_decision_that_is_changed(
 
     with pytest.raises((BrokenPromiseError, UncleanCutError, ValueError)):
         search(case)
+
+
+@pytest.mark.parametrize("name", ["terms and changes", "crash", "three replicas"])
+def test_a_successor_may_leave_out_the_master_before_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in ``roles.succession_of``: the members that are left hold everything confirmed."""
+    next_term = BrokerGroup.next_term
+
+    def succession(group: BrokerGroup, member: Member) -> BrokerGroup:
+        term, silent = next_term(group, member), {group.master} - {member}
+        return replace(term, in_sync=term.in_sync - silent)
+
+    monkeypatch.setattr(BrokerGroup, "next_term", succession)
+    assert search(SOUND[name]) > 300

@@ -164,6 +164,21 @@ def term_of(group: BrokerGroup, me: Standing) -> BrokerGroup:
     return replace(term, is_unclean=True) if has_not_begun else term
 
 
+def succession_of(group: BrokerGroup, me: Standing) -> BrokerGroup:
+    """Return the row in which *me* succeeds a master that is silent.
+
+    The set loses the silent master by the same change, or the successor could confirm nothing
+    before that has been silent for long enough once more. The other members hold everything
+    confirmed all the same. The old master can confirm nothing without them.
+
+    Raises:
+        GroupChangeError: *me* is not in the in-sync set.
+    """
+    assert me.member != group.master, "a master does not succeed itself"
+    term = term_of(group, me)
+    return replace(term, in_sync=term.in_sync - {group.master})
+
+
 def founding_delay(me: Standing, *, is_empty: bool) -> float:
     """Return the seconds to wait before founding a group: a store with messages goes first."""
     return FOUNDING_TURN_SECONDS * me.member.replica_id if is_empty else 0.0

@@ -56,6 +56,7 @@ from eruca_broker.core.replication.roles import (
     have_all_lost_places,
     rank_of,
     recovery_wait,
+    succession_of,
     term_of,
     unclean_master,
 )
@@ -506,7 +507,8 @@ class Supervisor:
         if latest is None or latest.version != row.version:
             return
         reason = f"master {row.group.master} is silent"
-        await self._propose(following, row.version, self._asked(term_of(row.group, me)), reason)
+        asked = self._asked(succession_of(row.group, me))
+        await self._propose(following, row.version, asked, reason)
 
     async def _recover(
         self,
