@@ -10,10 +10,10 @@ import pytest
 
 from eruca_testing import RunningCluster
 from support.alerts import RULES
-from support.controllers import CREATE, GROUP_A, group
 from support.waiting import until_told
 
 FOLLOWED = ("eruca_query_fault{", "eruca_txn_checker_fault{")  # once a broker is
+REPLICATED = ("eruca_broker_clock_skew_seconds{", "eruca_broker_replica_behind_bytes{")  # likewise
 
 
 async def shown_by(urls: list[str]) -> str:
@@ -23,13 +23,11 @@ async def shown_by(urls: list[str]) -> str:
 
 @pytest.mark.anyio
 async def test_what_an_alert_looks_at_has_the_labels_that_it_names() -> None:
-    with RunningCluster(txn_checkers=1, queries=1, controllers=1) as cluster:
-        [controller] = cluster.plan.controllers
-        async with httpx.AsyncClient(base_url=f"{controller.url}/v1", trust_env=False) as client:
-            (await client.put(GROUP_A, json=group(), headers=CREATE)).raise_for_status()
+    with RunningCluster(replicas=2, txn_checkers=1, queries=1) as cluster:
         urls = [service.url for service in cluster.plan.services]
         shown = await until_told(
-            lambda: shown_by(urls), lambda text: all(metric in text for metric in FOLLOWED)
+            lambda: shown_by(urls),
+            lambda text: all(metric in text for metric in (*FOLLOWED, *REPLICATED)),
         )
 
     told = set(re.findall(r"^# TYPE (\w+) ", shown, re.MULTILINE))

@@ -21,6 +21,7 @@ import pytest
 from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
 from eruca_deploy.cluster import LocalCluster, StartError
 from eruca_deploy.data_lock import DataTakenError
+from eruca_deploy.plan import PlanError
 from eruca_postgres.embedded import running_url
 from support.patience import PATIENCE_SECONDS
 from support.postgres import reachable_directory
@@ -157,6 +158,37 @@ async def test_data_in_a_directory_of_ones_own_outlives_the_cluster(
     async with LocalCluster(data_dir=tmp_path, settings=SMALL) as cluster:
         url = cluster.broker_urls["broker-a"]
         assert (await client.get(f"{url}/v1/topics/kept")).status_code == 200
+
+
+async def test_a_replica_takes_over_and_a_second_start_finds_the_group_again(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    settings = {**SMALL, "ERUCA_CONTROLLER_STORE": "file"}
+    async with LocalCluster(data_dir=tmp_path, replicas=2, settings=settings) as cluster:
+        master = (await cluster.masters())["broker-a"]
+        url = cluster.broker_urls[master]
+        sent = await client.post(
+            f"{url}/v1/topics/orders/messages", json={"body": {"text": "order 17"}}
+        )
+        assert sent.json()["copies"] == 2
+
+        await cluster.kill(master)
+
+        await until_told(cluster.masters, lambda masters: masters["broker-a"] != master)
+        epoch = (await cluster.groups())["broker-a"].epoch
+        assert epoch > 1
+        await cluster.restart(master)
+
+    with pytest.raises(PlanError, match="have replicas; give --replicas 2"):
+        await LocalCluster(data_dir=tmp_path, settings=SMALL).start()
+    async with LocalCluster(data_dir=tmp_path, replicas=2, settings=settings) as cluster:
+        group = (await cluster.groups())["broker-a"]
+        assert group.epoch > epoch
+        assert len(group.in_sync) == 2
+        url = cluster.broker_urls[(await cluster.masters())["broker-a"]]
+        queue = f"{url}/v1/topics/orders/queues/{sent.json()['queue_id']}/messages"
+        pulled = await client.get(queue, params={"offset": 0})
+        assert [m["body"]["text"] for m in pulled.json()["messages"]] == ["order 17"]
 
 
 async def test_a_setting_that_is_wrong_is_told_in_the_brokers_own_words() -> None:

@@ -18,6 +18,7 @@ from support import alerts
 
 RUNNING = (Path(__file__).parents[2] / "RUNNING.md").read_text()
 CLIENT_VARIABLES = {
+    "ERUCA_CONTROLLER_URLS",
     "ERUCA_NAMESRV_URLS",
     "ERUCA_NETWORK",
     "ERUCA_OFFSETS_DIR",
@@ -48,7 +49,7 @@ def test_every_variable_and_metric_that_running_and_the_alerts_name_is_there() -
 
     metrics = set(re.findall(r"\beruca_[a-z_]+\b", RUNNING + alerts.TEXT)) - PACKAGES
     shown = ""
-    with RunningCluster(txn_checkers=1, queries=1, controllers=1) as cluster:
+    with RunningCluster(replicas=2, txn_checkers=1, queries=1) as cluster:
         for service in cluster.plan.services:
             shown += httpx.get(f"{service.url}/metrics", trust_env=False).text
     told = set(re.findall(r"^# TYPE (\w+) ", shown, re.MULTILINE))

@@ -16,7 +16,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Final, Self
 
 import psutil
 
+from eruca.contract.broker_groups import BrokerGroupView
 from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
 from eruca.services.http import HttpTransport, credentials_of, http1_transport
 from eruca_deploy.data_lock import lock_data
@@ -36,16 +37,25 @@ from eruca_deploy.plan import (
     ClusterPlan,
     Service,
     bound_host,
+    check_replicas,
     plan_cluster,
     ports_from,
+    replica_name,
     without_own_database,
 )
 from eruca_deploy.ports import check_ports, free_ports
-from eruca_deploy.readiness import lacks_brokers, lacks_readiness, lacks_work
+from eruca_deploy.readiness import (
+    NoAnswerError,
+    broker_group,
+    lacks_brokers,
+    lacks_readiness,
+    lacks_work,
+)
 from eruca_deploy.supervision import Child, Report
 from eruca_postgres.embedded import EmbeddedServer, socket_directory
 
 _POLL_SECONDS: Final = 0.05  # between two requests to a service that is not ready yet
+_IN_SYNC_SECONDS: Final = 10.0  # replicas with little to copy need less
 _TAIL_SHOWN: Final = 20  # lines of a child's output in the error for a failed start
 
 
@@ -62,10 +72,12 @@ class LocalCluster:
 
     Args:
         brokers: Number of brokers, each one process with its own store.
+        replicas: Number of replicas of each broker, each such a process; 1: no replicas.
         namesrvs: Number of name servers, independent of each other.
         txn_checkers: Number of transaction checkers.
         queries: Number of query services; with the transaction checkers they share one PostgreSQL.
-        controllers: Number of controllers; by default they share that PostgreSQL, too.
+        controllers: Number of controllers, at least one if brokers have replicas; by default they
+            share that PostgreSQL, too.
         data_dir: Directory of the stores; None: a temporary one, removed at the end. Then the
             environment's ``DATABASE_URL`` is ignored, too.
         base_port: The first port; 0: free ones; None: the standard ports.
@@ -81,6 +93,7 @@ class LocalCluster:
         self,
         *,
         brokers: int = 1,
+        replicas: int = 1,
         namesrvs: int = 1,
         txn_checkers: int = 0,
         queries: int = 0,
@@ -95,10 +108,11 @@ class LocalCluster:
         on_event: Report = _ignore,
     ) -> None:
         self._brokers = brokers
+        self._replicas = replicas
         self._namesrvs = namesrvs
         self._txn_checkers = txn_checkers
         self._queries = queries
-        self._controllers = controllers
+        self._controllers = max(controllers, 1 if replicas > 1 else 0)
         self._data_dir = data_dir
         self._base_port = base_port
         inherited = dict(os.environ)
@@ -131,7 +145,7 @@ class LocalCluster:
 
     @property
     def broker_urls(self) -> dict[str, str]:
-        """Return each broker's URL by its name."""
+        """Return the URL of each broker's process by its name, such as broker-a or broker-a-2."""
         return {service.name: service.url for service in self.plan.brokers}
 
     @property
@@ -186,7 +200,7 @@ class LocalCluster:
         """Start every service; return when clients can use all of them.
 
         Then each is ready and every broker is registered. Checkers and query services can be found,
-        and follow every broker's log.
+        and follow every broker's log. Replicas that need long to catch up are not waited for.
 
         Raises:
             PlanError: The counts or ports are invalid.
@@ -215,6 +229,7 @@ class LocalCluster:
             async with asyncio.timeout(self._start_seconds):
                 await self._until_ready(self._plan.services)
                 await self._until_at_work(self._plan)
+                await self._until_in_sync()
         except TimeoutError as error:
             report = self._not_ready_report()
             await self.stop()
@@ -229,10 +244,13 @@ class LocalCluster:
         """Stop everything, name servers last; remove temporary data."""
         if self._plan is not None:
             plan = self._plan
+            masters = {*(await self.masters()).values()} if self._children else set()
             for services in (
                 plan.queries,
                 plan.txn_checkers,
-                plan.brokers,
+                # A master that stops hands over to a replica that runs. So it stops last.
+                [service for service in plan.brokers if service.name not in masters],
+                [service for service in plan.brokers if service.name in masters],
                 plan.controllers,
                 plan.namesrvs,
             ):
@@ -291,6 +309,36 @@ class LocalCluster:
         except TimeoutError as error:
             raise StartError(self._not_ready_report()) from error
 
+    async def groups(self) -> dict[str, BrokerGroupView]:
+        """Return the brokers' groups that the controller knows now, by name.
+
+        Empty if brokers have no replicas, or the controller does not answer.
+        """
+        known: dict[str, BrokerGroupView] = {}
+        async with _transport(self._environment) as transport:
+            for controller in self.plan.controllers:
+                for name in self.plan.broker_names:
+                    with suppress(NoAnswerError):
+                        known[name] = await broker_group(transport, controller.url, name)
+        return known
+
+    async def masters(self) -> dict[str, str]:
+        """Return the names of the masters' processes, by broker name; as :meth:`groups`."""
+        return {
+            name: replica_name(name, group.master.replica_id)
+            for name, group in (await self.groups()).items()
+        }
+
+    async def _until_in_sync(self) -> None:
+        """Wait until all replicas are in sync, but not for long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_IN_SYNC_SECONDS):
+                while any(
+                    len(group.in_sync) < self._replicas for group in (await self.groups()).values()
+                ):
+                    self._check_alive()
+                    await asyncio.sleep(_POLL_SECONDS)
+
     def _make_plan(self) -> ClusterPlan:
         counts = {
             "namesrvs": self._namesrvs,
@@ -298,6 +346,7 @@ class LocalCluster:
             "txn_checkers": self._txn_checkers,
             "queries": self._queries,
             "controllers": self._controllers,
+            "replicas": self._replicas,
         }
         ports = ports_from(self._base_port or None, **counts)
         if self._base_port == 0:
@@ -305,9 +354,18 @@ class LocalCluster:
             ports = free_ports(broker_host, len(ports))
         else:
             unchecked = iter(ports)
-            for module, count in zip(MODULES, counts.values(), strict=True):
+            processes = (
+                self._namesrvs,
+                self._brokers * self._replicas,
+                self._txn_checkers,
+                self._queries,
+                self._controllers,
+            )
+            for module, count in zip(MODULES, processes, strict=True):
                 host = bound_host(self._environment, f"{module.upper()}_HOST")
                 check_ports(host, list(islice(unchecked, count)))
+        if self._data_dir is not None:
+            check_replicas(self._data_dir, self._replicas)
         if self._data_dir is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="eruca-"))
         data_dir = self._data_dir or self._temporary
@@ -326,7 +384,7 @@ class LocalCluster:
         async with _transport(self._environment) as transport:
             for service in services:
                 await self._until_none(service, partial(lacks_readiness, transport, service.url))
-            names = {s.name for s in services} & {s.name for s in self.plan.brokers}
+            names = {s.broker_name for s in services if s.broker_name is not None}
             for namesrv in self.plan.namesrvs:
                 if self._children[namesrv.name].pid is None:
                     continue  # killed on purpose, and a broker is restarted meanwhile
@@ -345,7 +403,7 @@ class LocalCluster:
                     lacks_work,
                     transport,
                     service.url,
-                    brokers={broker.name for broker in plan.brokers},
+                    brokers={*plan.broker_names},
                     namespace=namespaces[service.module],
                     namesrv_urls=self.namesrv_urls,
                 )

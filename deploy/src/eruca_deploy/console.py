@@ -16,7 +16,14 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from eruca_deploy.plan import NAMESRV_PORT, ClusterPlan, Service
+from eruca.contract.broker_groups import BrokerGroupView
+from eruca_deploy.plan import (
+    CONTROLLER_PORT,
+    NAMESRV_PORT,
+    ClusterPlan,
+    Service,
+    replica_name,
+)
 from eruca_postgres.embedded import running_url
 
 _COLOURS: Final = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan")
@@ -92,16 +99,27 @@ def ready_report(
     *,
     seconds: float,
     resident_bytes: int,
+    groups: Mapping[str, BrokerGroupView],
     environment: Mapping[str, str],
 ) -> RenderableType:
-    """Return the table of services, and commands to try; no URL or path is broken."""
+    """Return the table of services, and commands to try; no URL or path is broken.
+
+    Args:
+        plan: The services.
+        data_dir: Their data.
+        seconds: Duration of the start.
+        resident_bytes: Memory of all processes.
+        groups: The brokers' groups, if brokers have replicas.
+        environment: Of the supervisor.
+    """
     table = Table(
         title="Eruca is ready", title_justify="left", title_style="bold green", box=box.SIMPLE_HEAD
     )
-    for heading in ("service", "URL", "data"):
+    for heading in ("service", *(["role"] if groups else []), "URL", "data"):
         table.add_column(heading, no_wrap=True)
     for service in plan.services:
-        table.add_row(service.name, service.url, _data_of(service, data_dir))
+        role = [role_of(service, groups)] if groups else []
+        table.add_row(service.name, *role, service.url, _data_of(service, data_dir))
     summary = (
         f"ready in {seconds:.1f} s; {len(plan.services)} processes hold "
         f"{resident_bytes / 2**20:.0f} MiB; Ctrl-C stops\ndata in {data_dir}"
@@ -123,12 +141,26 @@ def ready_report(
     )
 
 
+def role_of(service: Service, groups: Mapping[str, BrokerGroupView]) -> str:
+    """Return the role of a broker's replica; empty for other services."""
+    group = groups.get(service.broker_name or "")
+    if group is None:
+        return ""
+    if replica_name(group.broker_name, group.master.replica_id) == service.name:
+        return f"master, epoch {group.epoch}"
+    in_sync = {replica_name(group.broker_name, one.replica_id) for one in group.in_sync}
+    return "in sync" if service.name in in_sync else "catching up"
+
+
 def _try_this(plan: ClusterPlan, environment: Mapping[str, str]) -> RenderableType:
     urls = ";".join(service.url for service in plan.namesrvs)
     standard = f"http://127.0.0.1:{NAMESRV_PORT}"
     lines = (
         [] if standard in urls.split(";") else [f"export ERUCA_NAMESRV_URLS={shlex.quote(urls)}"]
     )
+    controllers = ";".join(service.url for service in plan.controllers)
+    if plan.has_replicas and controllers != f"http://127.0.0.1:{CONTROLLER_PORT}":
+        lines.append(f"export ERUCA_CONTROLLER_URLS={shlex.quote(controllers)}")
     if (postgres_url := _postgres_url(plan)) is not None:
         lines.append(f"export DATABASE_URL={shlex.quote(postgres_url)}")
     command = _command(environment)
@@ -137,7 +169,8 @@ def _try_this(plan: ClusterPlan, environment: Mapping[str, str]) -> RenderableTy
         f"{command} send --topic orders 'order 17' --tag paid --key 17",
         f"{command} tail orders --start earliest",
         f"{command} status",
-        f"curl {plan.brokers[0].url}/v1/topics/orders/queues",
+        *([f"{command} broker switch {plan.broker_names[0]}"] if plan.has_replicas else []),
+        f"curl {'-L ' if plan.has_replicas else ''}{plan.brokers[0].url}/v1/topics/orders/queues",
     ]
     return Group(
         Text("Try, in another terminal:"),

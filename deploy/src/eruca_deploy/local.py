@@ -28,6 +28,7 @@ from eruca_deploy.plan import (
     NAMESRV_COUNT_MAX,
     PORT_MAX,
     QUERY_COUNT_MAX,
+    REPLICA_COUNT_MAX,
     TXN_CHECKER_COUNT_MAX,
     PlanError,
 )
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             console.say(f"{name} is ignored here; use {option}")
     cluster = LocalCluster(
         brokers=options.brokers,
+        replicas=options.replicas,
         namesrvs=options.namesrvs,
         txn_checkers=options.txn_checkers,
         queries=options.queries,
@@ -109,6 +111,7 @@ async def _run(cluster: LocalCluster, console: ClusterConsole, data_dir: Path) -
             data_dir,
             seconds=time.perf_counter() - started_at,
             resident_bytes=cluster.resident_bytes(),
+            groups=await cluster.groups(),
             environment=os.environ,
         )
         console.print(report, crop=False)
@@ -135,6 +138,14 @@ def _parser() -> argparse.ArgumentParser:
         default=1,
         metavar="N",
         help=f"brokers, 1 to {BROKER_COUNT_MAX} (default 1)",
+    )
+    parser.add_argument(
+        "--replicas",
+        type=_count(REPLICA_COUNT_MAX),
+        default=1,
+        metavar="N",
+        help=f"replicas of each broker, 1 to {REPLICA_COUNT_MAX} (default 1: a single copy of each "
+        "message)",
     )
     parser.add_argument(
         "--namesrvs",
@@ -178,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_count(CONTROLLER_COUNT_MAX),
         default=0,
         metavar="N",
-        help=f"controllers, 1 to {CONTROLLER_COUNT_MAX} (default: none; only replicas need one)",
+        help=f"controllers, 1 to {CONTROLLER_COUNT_MAX} (default: one with --replicas, else none)",
     )
     parser.add_argument(
         "--data",

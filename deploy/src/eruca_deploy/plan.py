@@ -3,12 +3,13 @@
 Layout of the data directory::
 
     broker-a/      the store of the first broker; broker-b/ the second's, and so on
+    broker-a-2/    the store of its second replica, if brokers have replicas
     namesrv-1/     kv.json, the key-value table of the first name server
     postgres/      the embedded PostgreSQL, unless DATABASE_URL names another
     controller/    the controllers' file, if ERUCA_CONTROLLER_STORE=file
 
-Each service has one port: name servers first, then brokers, transaction checkers, query services,
-controllers.
+Each service has one port: name servers first, then brokers (replica by replica), transaction
+checkers, query services, controllers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -27,7 +29,9 @@ QUERY_PORT: Final = 10931
 CONTROLLER_PORT: Final = 9878
 PORT_MAX: Final = 65_535
 
-BROKER_COUNT_MAX: Final = 9  # more would reach 10921, a checker's standard port
+# Processes, replicas included: more would reach 10921, a checker's standard port.
+BROKER_COUNT_MAX: Final = 9
+REPLICA_COUNT_MAX: Final = 3
 NAMESRV_COUNT_MAX: Final = 9
 TXN_CHECKER_COUNT_MAX: Final = 9
 QUERY_COUNT_MAX: Final = 9
@@ -58,6 +62,8 @@ GOVERNED: Final[Mapping[str, str]] = {
     "ERUCA_BROKER_STORE_DIR": "--data",
     "ERUCA_BROKER_NAMESRV_URLS": "--namesrvs",
     "ERUCA_BROKER_ADVERTISED_URL": "--base-port",
+    "ERUCA_BROKER_CONTROLLER_URLS": "--replicas",
+    "ERUCA_BROKER_REPLICA_ID": "--replicas",
     "ERUCA_TXN_CHECKER_PORT": "--base-port",
     "ERUCA_TXN_CHECKER_NAME": "--txn-checkers",
     "ERUCA_TXN_CHECKER_NAMESRV_URLS": "--namesrvs",
@@ -89,6 +95,7 @@ class Service:
     directory: Path
     settings: Mapping[str, str]
     has_directory: bool = True  # False: its data is in a store outside the cluster
+    broker_name: str | None = None  # of a broker's process; its replicas share it
 
     @property
     def url(self) -> str:
@@ -111,10 +118,41 @@ class ClusterPlan:
         """Return all services, name servers and controllers first."""
         return self.namesrvs + self.controllers + self.brokers + self.txn_checkers + self.queries
 
+    @property
+    def broker_names(self) -> tuple[str, ...]:
+        """Return the brokers' names; the replicas of a broker share one."""
+        names = dict.fromkeys(service.broker_name for service in self.brokers)
+        return tuple(name for name in names if name is not None)
+
+    @property
+    def has_replicas(self) -> bool:
+        """Return whether brokers have replicas."""
+        return len(self.brokers) > len(self.broker_names)
+
 
 def broker_name(index: int) -> str:
     """Return the name of the broker at *index*, from 0: ``broker-a``, ``broker-b``."""
     return f"broker-{string.ascii_lowercase[index]}"
+
+
+def replica_name(broker: str, replica_id: int) -> str:
+    """Return the name of a replica's process: ``broker-a-1``, ``broker-a-2``."""
+    return f"{broker}-{replica_id}"
+
+
+def check_replicas(data_dir: Path, replicas: int) -> None:
+    """Check that brokers with replicas are not started without them.
+
+    A broker alone would append to its store what the other stores do not have.
+
+    Raises:
+        PlanError: *data_dir* has stores of second replicas, and *replicas* is 1.
+    """
+    seconds = (replica_name(broker_name(index), 2) for index in range(BROKER_COUNT_MAX))
+    if replicas == 1 and any((data_dir / name).exists() for name in seconds):
+        raise PlanError(
+            f"the brokers in {data_dir} have replicas; give --replicas 2, or choose another --data"
+        )
 
 
 def bound_host(environment: Mapping[str, str], variable: str) -> str:
@@ -136,6 +174,7 @@ def ports_from(
     txn_checkers: int = 0,
     queries: int = 0,
     controllers: int = 0,
+    replicas: int = 1,
 ) -> list[int]:
     """Return the ports, name servers' first; *base_port* None means the standard ones.
 
@@ -144,24 +183,30 @@ def ports_from(
     """
     if not 1 <= namesrvs <= NAMESRV_COUNT_MAX:
         raise PlanError(f"expected 1 to {NAMESRV_COUNT_MAX} name servers, found {namesrvs}")
-    if not 1 <= brokers <= BROKER_COUNT_MAX:
-        raise PlanError(f"expected 1 to {BROKER_COUNT_MAX} brokers, found {brokers}")
+    if not 1 <= replicas <= REPLICA_COUNT_MAX:
+        raise PlanError(f"expected 1 to {REPLICA_COUNT_MAX} replicas, found {replicas}")
+    if not 1 <= brokers <= BROKER_COUNT_MAX // replicas:
+        of_each = f" with {replicas} replicas each" if replicas > 1 else ""
+        raise PlanError(
+            f"expected 1 to {BROKER_COUNT_MAX // replicas} brokers{of_each}, found {brokers}"
+        )
     if not 0 <= txn_checkers <= TXN_CHECKER_COUNT_MAX:
         raise PlanError(f"expected 0 to {TXN_CHECKER_COUNT_MAX} checkers, found {txn_checkers}")
     if not 0 <= queries <= QUERY_COUNT_MAX:
         raise PlanError(f"expected 0 to {QUERY_COUNT_MAX} query services, found {queries}")
     if not 0 <= controllers <= CONTROLLER_COUNT_MAX:
         raise PlanError(f"expected 0 to {CONTROLLER_COUNT_MAX} controllers, found {controllers}")
+    processes = brokers * replicas
     if base_port is None:
         first_controller = max(CONTROLLER_PORT, NAMESRV_PORT + namesrvs)
         return [
             *range(NAMESRV_PORT, NAMESRV_PORT + namesrvs),
-            *range(BROKER_PORT, BROKER_PORT + brokers),
+            *range(BROKER_PORT, BROKER_PORT + processes),
             *range(TXN_CHECKER_PORT, TXN_CHECKER_PORT + txn_checkers),
             *range(QUERY_PORT, QUERY_PORT + queries),
             *range(first_controller, first_controller + controllers),
         ]
-    last = base_port + namesrvs + brokers + txn_checkers + queries + controllers - 1
+    last = base_port + namesrvs + processes + txn_checkers + queries + controllers - 1
     if base_port < 1 or last > PORT_MAX:
         raise PlanError(f"expected ports from 1 to {PORT_MAX}, found {base_port} to {last}")
     return list(range(base_port, last + 1))
@@ -189,6 +234,7 @@ def plan_cluster(
     txn_checkers: int = 0,
     queries: int = 0,
     controllers: int = 0,
+    replicas: int = 1,
     ports: Sequence[int],
     data_dir: Path,
     environment: Mapping[str, str],
@@ -200,13 +246,21 @@ def plan_cluster(
         brokers: Number of brokers.
         txn_checkers: Number of transaction checkers.
         queries: Number of query services.
-        controllers: Number of controllers.
+        controllers: Number of controllers; replicas need one at least.
+        replicas: Number of replicas of each broker; 1: brokers without replicas.
         ports: One for each service, name servers first.
         data_dir: Holds one directory per service, and one for PostgreSQL.
         environment: The children's environment. Only these settings are read here: the hosts to
-            bind, the webhooks' reach, the explorer's origins, and whether there is a PostgreSQL.
+            bind, the webhooks' reach, the explorer's origins, the controllers' store, and whether
+            there is a PostgreSQL.
     """
-    assert len(ports) == namesrvs + brokers + txn_checkers + queries + controllers
+    assert controllers or replicas == 1
+    counts = (namesrvs, brokers * replicas, txn_checkers, queries, controllers)
+    assert len(ports) == sum(counts)
+    unused = iter(ports)
+    namesrv_ports, broker_ports, checker_ports, query_ports, controller_ports = (
+        [*islice(unused, count)] for count in counts
+    )
     checker_names = [_txn_checker_name(index) for index in range(txn_checkers)]
     # With these, name servers do not wait for brokers and services that do not exist.
     expected = {
@@ -218,48 +272,37 @@ def plan_cluster(
     namesrv_host = bound_host(environment, "ERUCA_NAMESRV_HOST")
     broker_host = bound_host(environment, "ERUCA_BROKER_HOST")
     name_servers = tuple(
-        _namesrv(f"namesrv-{index + 1}", namesrv_host, ports[index], data_dir, expected=expected)
-        for index in range(namesrvs)
+        _namesrv(f"namesrv-{index + 1}", namesrv_host, port, data_dir, expected=expected)
+        for index, port in enumerate(namesrv_ports)
     )
     namesrv_urls = ";".join(service.url for service in name_servers)
+    arbiters = tuple(
+        _controller(_controller_name(index), port, data_dir, namesrv_urls, environment)
+        for index, port in enumerate(controller_ports)
+    )
     plan = ClusterPlan(
         namesrvs=name_servers,
         brokers=tuple(
             _broker(
-                broker_name(index), broker_host, ports[namesrvs + index], data_dir, namesrv_urls
+                broker_name(index // replicas),
+                index % replicas + 1 if replicas > 1 else None,
+                broker_host,
+                port,
+                data_dir,
+                namesrv_urls=namesrv_urls,
+                controller_urls=";".join(service.url for service in arbiters),
             )
-            for index in range(brokers)
+            for index, port in enumerate(broker_ports)
         ),
         txn_checkers=tuple(
-            _txn_checker(
-                name,
-                ports[namesrvs + brokers + index],
-                data_dir,
-                namesrv_urls,
-                environment,
-            )
-            for index, name in enumerate(checker_names)
+            _txn_checker(name, port, data_dir, namesrv_urls, environment)
+            for name, port in zip(checker_names, checker_ports, strict=True)
         ),
         queries=tuple(
-            _query(
-                _query_name(index),
-                ports[namesrvs + brokers + txn_checkers + index],
-                data_dir,
-                namesrv_urls,
-                environment,
-            )
-            for index in range(queries)
+            _query(_query_name(index), port, data_dir, namesrv_urls, environment)
+            for index, port in enumerate(query_ports)
         ),
-        controllers=tuple(
-            _controller(
-                _controller_name(index),
-                ports[namesrvs + brokers + txn_checkers + queries + index],
-                data_dir,
-                namesrv_urls,
-                environment,
-            )
-            for index in range(controllers)
-        ),
+        controllers=arbiters,
     )
     return _explored(plan, environment) if queries else plan
 
@@ -289,17 +332,32 @@ def _namesrv(
     return Service(name, NAMESRV_MODULE, host, port, directory, settings)
 
 
-def _broker(name: str, host: str, port: int, data_dir: Path, namesrv_urls: str) -> Service:
-    directory = data_dir / name
+def _broker(
+    broker: str,
+    replica_id: int | None,
+    host: str,
+    port: int,
+    data_dir: Path,
+    *,
+    namesrv_urls: str,
+    controller_urls: str,
+) -> Service:
+    """Return a broker's process; *replica_id* None: it is the only one."""
+    # The first replica has the directory of a broker without replicas, and keeps its messages.
+    name = broker if replica_id is None else replica_name(broker, replica_id)
+    directory = data_dir / (broker if replica_id == 1 else name)
     settings = {
-        "ERUCA_BROKER_NAME": name,
+        "ERUCA_BROKER_NAME": broker,
         "ERUCA_BROKER_HOST": host,
         "ERUCA_BROKER_PORT": str(port),
         "ERUCA_BROKER_STORE_DIR": str(directory),
         "ERUCA_BROKER_NAMESRV_URLS": namesrv_urls,
         "ERUCA_BROKER_ADVERTISED_URL": local_url(host, port),
     }
-    return Service(name, BROKER_MODULE, host, port, directory, settings)
+    if replica_id is not None:
+        settings["ERUCA_BROKER_REPLICA_ID"] = str(replica_id)
+        settings["ERUCA_BROKER_CONTROLLER_URLS"] = controller_urls
+    return Service(name, BROKER_MODULE, host, port, directory, settings, broker_name=broker)
 
 
 def _txn_checker(

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, Final, cast
 
+from eruca.contract.broker_groups import BrokerGroupView
 from eruca.contract.errors import ErucaError
+from eruca.contract.fields import MASTER_ID
 from eruca.services.http import HttpTransport, problem_error
 
 ANSWER_SECONDS: Final = 2.0  # for one request
 
 
-class _NoAnswerError(Exception):
+class NoAnswerError(Exception):
     """A service gave no proper answer; the text says what happened instead."""
 
 
@@ -25,7 +27,7 @@ async def lacks_readiness(transport: HttpTransport, url: str) -> str | None:
     """Return why the service at *url* is not ready."""
     try:
         await _answer(transport, url, "/readyz")
-    except _NoAnswerError as error:
+    except NoAnswerError as error:
         return str(error)
     return None
 
@@ -33,7 +35,7 @@ async def lacks_readiness(transport: HttpTransport, url: str) -> str | None:
 async def lacks_brokers(
     transport: HttpTransport, namesrv_url: str, brokers: set[str]
 ) -> str | None:
-    """Return which of *brokers* a name server does not know.
+    """Return which of *brokers* a name server does not know, or knows without a master.
 
     With none, the name server is not asked: one that has just started, and waits for brokers that
     are away, lists nothing yet.
@@ -42,9 +44,14 @@ async def lacks_brokers(
         return None
     try:
         answer = await _answer(transport, namesrv_url, "/v1/brokers")
-    except _NoAnswerError as error:
+    except NoAnswerError as error:
         return str(error)
-    unknown = brokers - {group["broker_name"] for group in answer["brokers"]}
+    masters = {
+        group["broker_name"]
+        for group in answer["brokers"]
+        if any(broker["broker_id"] == MASTER_ID for broker in group["brokers"])
+    }
+    unknown = brokers - masters
     return f"does not know {', '.join(sorted(unknown))}" if unknown else None
 
 
@@ -76,17 +83,29 @@ async def lacks_work(
             table = await _answer(transport, namesrv_url, f"/v1/kv/{namespace}")
             if status["name"] not in table["entries"]:
                 return f"is not known to {namesrv_url}"
-    except _NoAnswerError as error:
+    except NoAnswerError as error:
         return str(error)
     return None
+
+
+async def broker_group(
+    transport: HttpTransport, controller_url: str, broker_name: str
+) -> BrokerGroupView:
+    """Return a broker's group.
+
+    Raises:
+        NoAnswerError: The controller does not answer, or does not know the group.
+    """
+    answer = await _answer(transport, controller_url, f"/v1/broker-groups/{broker_name}")
+    return BrokerGroupView.model_validate(answer)
 
 
 async def _answer(transport: HttpTransport, url: str, target: str) -> dict[str, Any]:
     try:
         answer = await transport.request("GET", url, target, timeout=ANSWER_SECONDS)
     except ErucaError as error:
-        raise _NoAnswerError(f"had no answer: {error}") from error
+        raise NoAnswerError(f"had no answer: {error}") from error
     if answer.status != HTTPStatus.OK:
         refusal = problem_error(answer, "it answered")
-        raise _NoAnswerError(f"had {answer.status} from {url}{target}: {refusal}")
+        raise NoAnswerError(f"had {answer.status} from {url}{target}: {refusal}")
     return cast(dict[str, Any], json.loads(answer.body))

@@ -22,6 +22,7 @@ class ClusterOptions(TypedDict, total=False):
     """The options of a :class:`RunningCluster`."""
 
     brokers: int
+    replicas: int
     namesrvs: int
     txn_checkers: int
     queries: int
@@ -37,6 +38,7 @@ class RunningCluster:
 
     Args:
         brokers: Number of brokers.
+        replicas: Number of replicas of each broker; above 1, a controller runs as well.
         namesrvs: Number of name servers.
         txn_checkers: Number of transaction checkers.
         queries: Number of query services; with the transaction checkers they share a PostgreSQL.
@@ -49,6 +51,7 @@ class RunningCluster:
         self,
         *,
         brokers: int = 1,
+        replicas: int = 1,
         namesrvs: int = 1,
         txn_checkers: int = 0,
         queries: int = 0,
@@ -58,6 +61,7 @@ class RunningCluster:
     ) -> None:
         self._cluster = LocalCluster(
             brokers=brokers,
+            replicas=replicas,
             namesrvs=namesrvs,
             txn_checkers=txn_checkers,
             queries=queries,
@@ -103,6 +107,11 @@ class RunningCluster:
     def broker_urls(self) -> dict[str, str]:
         """Return each broker's URL by its name."""
         return self._cluster.broker_urls
+
+    @property
+    def controller_urls(self) -> list[str]:
+        """Return the controllers' URLs; none if brokers have no replicas."""
+        return self._cluster.controller_urls
 
     @property
     def txn_checker_urls(self) -> list[str]:

@@ -14,6 +14,7 @@ from eruca_deploy.plan import (
     QUERY_COUNT_MAX,
     TXN_CHECKER_COUNT_MAX,
     PlanError,
+    check_replicas,
     local_url,
     plan_cluster,
     ports_from,
@@ -87,6 +88,67 @@ def test_brokers_know_every_name_server_and_have_a_store_each(tmp_path: Path) ->
     }
 
 
+def test_replicas_share_a_name_and_nothing_else(tmp_path: Path) -> None:
+    counts = {"namesrvs": 1, "brokers": 2, "replicas": 2, "controllers": 1}
+    plan = plan_cluster(
+        ports=ports_from(7000, **counts), data_dir=tmp_path, environment={}, **counts
+    )
+
+    assert [service.name for service in plan.services] == [
+        "namesrv-1",
+        "controller",
+        "broker-a-1",
+        "broker-a-2",
+        "broker-b-1",
+        "broker-b-2",
+    ]
+    assert plan.broker_names == ("broker-a", "broker-b")
+    first, second = plan.brokers[:2]
+    assert first.settings["ERUCA_BROKER_NAME"] == second.settings["ERUCA_BROKER_NAME"]
+    assert [one.settings["ERUCA_BROKER_REPLICA_ID"] for one in (first, second)] == ["1", "2"]
+    assert second.settings["ERUCA_BROKER_CONTROLLER_URLS"] == plan.controllers[0].url
+    assert plan.controllers[0].port == 7005
+    assert len({service.directory for service in plan.brokers}) == 4
+    assert plan.namesrvs[0].settings["ERUCA_NAMESRV_EXPECTED_BROKERS"] == "broker-a;broker-b"
+
+
+def test_the_first_replica_keeps_the_messages_of_a_broker_without_replicas(tmp_path: Path) -> None:
+    counts = {"namesrvs": 1, "brokers": 1}
+    alone = plan_cluster(ports=[1, 2], data_dir=tmp_path, environment={}, **counts)
+    first, _ = plan_cluster(
+        ports=[1, 2, 3, 4], data_dir=tmp_path, environment={}, replicas=2, controllers=1, **counts
+    ).brokers
+
+    assert first.directory == alone.brokers[0].directory
+
+
+def test_brokers_with_replicas_are_not_started_without_them(tmp_path: Path) -> None:
+    check_replicas(tmp_path, 1)
+    plan = plan_cluster(
+        namesrvs=1,
+        brokers=1,
+        replicas=2,
+        controllers=1,
+        ports=[1, 2, 3, 4],
+        data_dir=tmp_path,
+        environment={},
+    )
+    plan.brokers[1].directory.mkdir()
+
+    check_replicas(tmp_path, 2)
+    with pytest.raises(PlanError, match="have replicas; give --replicas 2"):
+        check_replicas(tmp_path, 1)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "replicas", "named"),
+    [(5, 2, "1 to 4 brokers with 2 replicas each, found 5"), (1, 4, "1 to 3 replicas, found 4")],
+)
+def test_processes_of_brokers_are_limited_in_all(brokers: int, replicas: int, named: str) -> None:
+    with pytest.raises(PlanError, match=named):
+        ports_from(None, namesrvs=1, brokers=brokers, replicas=replicas)
+
+
 def test_hosts_to_bind_come_from_the_environment(tmp_path: Path) -> None:
     environment = {"ERUCA_BROKER_HOST": "0.0.0.0", "ERUCA_NAMESRV_HOST": "::1"}
 
@@ -106,7 +168,8 @@ def test_every_setting_that_differs_between_children_is_listed_as_governed(tmp_p
         txn_checkers=1,
         queries=1,
         controllers=1,
-        ports=[1, 2, 3, 4, 5],
+        replicas=2,
+        ports=[1, 2, 3, 4, 5, 6],
         data_dir=tmp_path,
         environment={},
     )

@@ -8,7 +8,7 @@ import pytest
 
 from eruca.aio.http.transport import HttpResponse
 from eruca.contract.errors import UnavailableError
-from eruca_deploy.readiness import lacks_readiness, lacks_work
+from eruca_deploy.readiness import lacks_brokers, lacks_readiness, lacks_work
 from support.scripted_transport import Request, ScriptedTransport, json_answer, problem_answer
 
 pytestmark = pytest.mark.anyio
@@ -77,3 +77,12 @@ async def test_it_is_at_work_once_it_is_found_everywhere_and_every_log_is_follow
 )
 async def test_else_it_is_told_what_is_lacking(answers: dict[str, Any], told: str) -> None:
     assert await lacking(answers) == told
+
+
+@pytest.mark.parametrize(("ids", "told"), [([0, 2], None), ([2], "does not know broker-a")])
+async def test_a_broker_is_known_once_its_master_is(ids: list[int], told: str | None) -> None:
+    async def answer(_: Request) -> HttpResponse:
+        brokers = [{"broker_id": broker_id} for broker_id in ids]
+        return json_answer({"brokers": [{"broker_name": "broker-a", "brokers": brokers}]})
+
+    assert await lacks_brokers(ScriptedTransport(answer), "http://ns-1", {"broker-a"}) == told
