@@ -20,7 +20,7 @@ from typing import Final
 from rich.console import Console
 
 import eruca
-from demo import boarding, crew, journey, lake, lives, report, tickets
+from demo import boarding, crew, failover, journey, lake, lives, report, tickets
 from demo.bars import Bars
 from demo.dataset import FLIGHT_COUNT, DatasetError, find_data_file, read_flights
 from demo.ledger import Ledger
@@ -48,13 +48,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         console.print("stopped")
         return INTERRUPTED
-    except (DatasetError, PortTakenError, StartError, lake.LakeError, eruca.ErucaError) as error:
+    except (
+        DatasetError,
+        PortTakenError,
+        StartError,
+        failover.StalledError,
+        lake.LakeError,
+        eruca.ErucaError,
+    ) as error:
         Console(stderr=True, highlight=False, markup=False).print(f"error: {error}")
         return 1
     finally:
         if kept is not None:
             console.print(
-                f"data kept in {kept}; explore it with: make up ARGS='--data {kept} --brokers 2'"
+                f"data kept in {kept}; explore it with: make up ARGS='--data {kept} --brokers 2"
+                f" --replicas {failover.REPLICAS}'"
             )
 
 
@@ -66,17 +74,24 @@ async def _run(console: Console, limit: int | None, kept: Path | None) -> int:
     started_at = time.perf_counter()
     count = min(limit or FLIGHT_COUNT, FLIGHT_COUNT)
     console.print(
-        "starting a name server, two brokers, a transaction checker and a query service …"
+        "starting a name server, two brokers with two replicas each, a controller, a transaction"
+        " checker and a query service …"
     )
     async with (
         LocalCluster(
-            brokers=2, txn_checkers=1, queries=1, data_dir=kept, settings=SETTINGS
+            brokers=2,
+            replicas=failover.REPLICAS,
+            txn_checkers=1,
+            queries=1,
+            data_dir=kept,
+            settings=SETTINGS,
         ) as cluster,
         eruca.AsyncClient(cluster.namesrv_urls, timeout_seconds=ANSWER_SECONDS) as client,
     ):
         console.print(f"running: {', '.join(service.url for service in cluster.plan.services)}")
         faults = await _fly(console, client, cluster.namesrv_urls[0], path, count)
         faults += await _fill_lake(console, cluster.query_urls[0], path, count, kept)
+        faults += await _survive(console, client, cluster, path)
     report.show_verdict(console, faults, time.perf_counter() - started_at)
     return 1 if faults else 0
 
@@ -134,6 +149,19 @@ async def _fly(
         *known.faults(ledger.flights_by_number[flight.number]),
         *([] if live.messages == live_count else [f"one by one: {live.messages} of {live_count}"]),
     ]
+
+
+async def _survive(
+    console: Console, client: eruca.AsyncClient, cluster: LocalCluster, path: Path
+) -> list[str]:
+    """Send flights while brokers are killed and restarted; return what went wrong."""
+    events = failover.event_count(len(cluster.plan.broker_names))
+    with Bars(console) as bars:
+        survival = await failover.survive(
+            client, cluster, read_flights(path), bars.add("events", events)
+        )
+    report.show_survival(console, survival)
+    return survival.faults()
 
 
 async def _fill_lake(

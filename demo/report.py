@@ -11,6 +11,7 @@ from rich.text import Text
 import eruca
 from demo.boarding import Calls
 from demo.crew import Shift
+from demo.failover import Survival
 from demo.journey import BULK, Found, Timing
 from demo.ledger import Ledger, percentile
 from demo.lives import Lives
@@ -91,6 +92,31 @@ def show_calls(console: Console, calls: Calls) -> None:
             f"none early; lateness: p50 {percentile(ordered, 50):.0f} ms, "
             f"p99 {percentile(ordered, 99):.0f} ms, worst {ordered[-1]:.0f} ms"
         )
+
+
+def show_survival(console: Console, survival: Survival) -> None:
+    """Show how long sends waited while brokers were killed and restarted."""
+    table = _table(
+        "A second copy: brokers are killed and restarted while flights are sent",
+        "meanwhile",
+        "sends",
+        "failed",
+        "longest wait, s",
+        "epoch",
+    )
+    for episode in survival.episodes:
+        table.add_row(
+            episode.event,
+            f"{episode.sends:,}",
+            f"{len(episode.failed):,}",
+            f"{episode.longest_seconds:.2f}",
+            episode.epochs,
+        )
+    _show(console, table)
+    console.print(
+        f"{len(survival.acknowledged):,} flights were acknowledged: {len(survival.lost):,} of them"
+        f" are lost; {survival.repeated:,} messages came twice"
+    )
 
 
 def show_found(console: Console, found: Found) -> None:
