@@ -121,6 +121,11 @@ class Replica:
         )
         self._task = asyncio.create_task(self._run())
 
+    @property
+    def is_following(self) -> bool:
+        """True while the follower runs."""
+        return self._task is not None and not self._task.done()
+
     async def stop_following(self) -> None:
         """End the follower, as at a change of the role."""
         if self._task is not None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +13,10 @@ import httpx
 import pytest
 
 from eruca.contract.errors import StaleEpochError
+from eruca_broker.core.state.epoch_events import EpochBegan
 from eruca_broker.store.settings import FlushMode
+from support.message_stores import is_of
+from support.patience import PATIENCE_SECONDS
 from support.replication_pairs import (
     BOTH,
     MASTER,
@@ -26,7 +32,8 @@ from support.replication_pairs import (
     send,
     standing_by,
 )
-from support.waiting import until
+from support.stores import batch
+from support.waiting import stays, until
 
 pytestmark = pytest.mark.anyio
 
@@ -201,3 +208,35 @@ async def test_a_master_without_connections_to_its_replicas_confirms_again_once_
 
     await sending
     await equal(master, replica)
+
+
+async def test_a_former_master_acknowledges_its_last_writes_once_they_are_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end, real = threading.Event(), os.fdatasync
+
+    def flush(descriptor: int) -> None:
+        if is_of(descriptor, tmp_path / "former"):
+            assert may_end.wait(PATIENCE_SECONDS)
+        real(descriptor)
+
+    async with standing_by(tmp_path / "former", flush_mode=FlushMode.SYNC) as former:
+        store = former.store
+        store.on_durable = lambda _: None
+        store.lead(EpochBegan(1, SECOND.replica_id, SECOND.uid, "10.0.0.2:10911", 0))
+        await until(lambda: 0 < store.durable_offset == store.log_max_offset)
+        durable = store.durable_offset
+        monkeypatch.setattr("eruca_broker.store.log.segment.os.fdatasync", flush)
+        store.append(batch("orders", 0, [b"x"]))
+        await until(lambda: store.log_max_offset > durable)
+        store.follow()
+        log = tmp_path / "former" / "commitlog"
+        shutil.copytree(log, tmp_path / "master" / "commitlog")
+        async with leading(tmp_path / "master", epoch=2, in_sync=BOTH) as master:
+            former.follow(master.url, epoch=2)
+            await following(former)
+            await stays(lambda: former.is_following and store.durable_offset == durable)
+            assert master.feed.copies.confirmed <= durable
+
+            may_end.set()
+            await equal(master, former)

@@ -209,6 +209,8 @@ class Follower:
     async def _follow(self) -> None:
         """Fetch, append, acknowledge; return only by an error."""
         store, loop = self._store, asyncio.get_running_loop()
+        if store.durable_offset < store.log_max_offset:  # a flush of its own term is in progress
+            await store.flush()
         while True:
             offset = store.log_max_offset
             assert store.durable_offset == offset, "an acknowledgement would promise too much"
