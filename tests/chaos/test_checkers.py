@@ -241,6 +241,18 @@ FAULTS: Final[dict[str, Sequence[tuple[str, Steps]]]] = {
         ("it went back", [commit(3, 0), commit(5, 1), committed(3, 2)]),
         ("zero where unknown", [committed(0, 0)]),
         ("more than asked for", [commit(5, 0), committed(6, 1)]),
+        (
+            "a lock begins before it",
+            [
+                commit(5, 0),
+                op(
+                    "lock",
+                    {"group": GROUP, "queue": QUEUE, "session_seconds": 5.0},
+                    {"token": 1, "offset": 4},
+                    at=1,
+                ),
+            ],
+        ),
     ],
     "locks": [
         ("two at a time", [lock("c1", 0, 1), lock("c2", 1, 2)]),
@@ -449,6 +461,18 @@ NEAR_MISSES: Final[dict[str, Sequence[tuple[str, Steps]]]] = {
             ],
         ),
         ("read meanwhile", [commit(5, 0), committed(None, -0.05)]),
+        (
+            "asked at a replica that is behind",
+            [
+                op("commit", {"group": GROUP, "queue": QUEUE, "offset": 5}, {"by": "r1"}),
+                op(
+                    "committed",
+                    {"group": GROUP, "queue": QUEUE},
+                    {"offset": None, "by": "r2"},
+                    at=1,
+                ),
+            ],
+        ),
     ],
     "locks": [
         ("its session was over", [lock("c1", 0, 1), lock("c2", 5.1, 2), heartbeat("c1", 5.2)]),

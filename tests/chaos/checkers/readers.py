@@ -74,27 +74,39 @@ def commits(history: History) -> Iterator[Anomaly]:
     A consumer group's offset in a queue is committed by one process at a time, which only commits
     larger ones. A reading that begins after an acknowledged commit must not be smaller, and none is
     larger than what was asked for by then. Zero is no answer where an offset is known.
+
+    The master tells the offset with each lock that it grants. A replica also answers questions, and
+    may be behind; so only the one that acknowledged the commit must know of it, until the final
+    phase.
     """
     done: defaultdict[tuple[str, Queue], list[Operation]] = defaultdict(list)
-    for one in history.named("commit", "committed"):
+    for one in history.named("commit", "committed", "lock"):
         done[one.asked["group"], queue_of(one.asked["queue"])].append(one)
     for (group, queue), operations in done.items():
         asked = [one for one in operations if one.op == "commit" and one.outcome != "fail"]
         for reading in operations:
-            if reading.op != "committed" or not reading.is_ok:
+            if reading.op == "commit" or not reading.is_ok or "offset" not in reading.told:
                 continue
             found: Any = reading.told["offset"]
-            least = max(
-                (c.asked["offset"] for c in asked if c.is_ok and c.ended_at <= reading.begun_at),
-                default=None,
-            )
+            before = [c for c in asked if c.is_ok and c.ended_at <= reading.begun_at]
+            latest = max(before, key=lambda c: int(c.asked["offset"]), default=None)
             greatest = max(
                 (c.asked["offset"] for c in asked if c.begun_at < reading.ended_at), default=None
             )
-            if least is not None and (found is None or found < least):
+            must_know = (
+                reading.op == "lock"
+                or reading.process.startswith("final")
+                or (latest is not None and latest.told.get("by") == reading.told.get("by"))
+            )
+            least = None if latest is None else latest.asked["offset"]
+            if must_know and least is not None and (found is None or found < least):
                 text = f"{group} had committed {least} in {queue}, and was told {found}"
                 yield Anomaly("commits", text, reading.ended_at)
-            elif found is not None and (greatest is None or found > greatest):
+            elif (
+                reading.op == "committed"
+                and found is not None
+                and (greatest is None or found > greatest)
+            ):
                 text = f"{group} was told {found} in {queue}, and had asked for {greatest} at most"
                 yield Anomaly("commits", text, reading.ended_at)
 
