@@ -352,3 +352,31 @@ def test_a_machine_that_went_down_alone_loses_its_place_only(directory: Path) ->
         row = group.row()
         assert (row["epoch"], row["unclean"]) == (2, False)
         assert_all_hold(group, ["both"], 1, 2)
+
+
+def test_a_term_that_never_began_makes_no_record_confirmed(directory: Path) -> None:
+    """Rules 7 and 9: a start dispatches unconfirmed records, too; they may still be truncated."""
+    with group_of(directory, 1, 2) as group:
+        assert group.send("confirmed", at=1).status_code == 201
+        group.kill(2)
+        with pytest.raises(httpx.ReadTimeout):
+            group.request(
+                *("POST", 1, "/v1/topics/orders/messages"),
+                json={"body": {"text": "never confirmed"}},
+                timeout=0.5,
+            )
+        group.kill(1)
+        group.start(1)
+        wait_until(lambda: group.row()["epoch"] == 2)
+        superseded = group.replicas.pop(1)
+        os.kill(superseded.pid, signal.SIGSTOP)  # before its epoch could be confirmed
+        try:
+            group.start(2)
+            wait_until(lambda: group.row()["epoch"] == 3)
+        finally:
+            os.kill(superseded.pid, signal.SIGCONT)
+        group.replicas[1] = superseded
+
+        assert group.await_master(other_than=1, copies=2) == 2
+        wait_until(lambda: group.request("GET", 1, "/v1/topics/orders").is_success)
+        assert group.bodies(1) == group.bodies(2) == ["confirmed"]
