@@ -602,9 +602,8 @@ class Supervisor:
         turn = Turn.SUPERSEDED
         if governing.done() and not governing.cancelled() and governing.exception() is None:
             turn = governing.result()
-        if (
-            self.role is Role.MASTER
-        ):  # else a start has dispatched records that nobody has confirmed
+        # A term that never began confirms nothing. But a start dispatches unconfirmed records, too.
+        if self.role is Role.MASTER:
             self._shown = max(self._shown, self.store.confirmed_offset)
         self._move(turn)  # the door shuts before anything is given up
         self._promise = Promise(self._clock.boottime())
