@@ -452,6 +452,47 @@ async def test_runs_that_follow_each_other_unconfirmed_are_visible_and_passed_on
 
 
 @BOTH_MODES
+async def test_a_replica_confirms_nothing_by_itself_with_a_hook_or_without(
+    tmp_path: Path, mode: FlushMode
+) -> None:
+    """Rule 7."""
+    async with pair(tmp_path, mode) as (one, two):
+        visible = two.visible_offset
+        two.on_durable = None
+        await send(one, "a")
+        await feed(two, one)
+        assert two.visible_offset == visible
+
+        await confirmed(two)
+        await confirmed(one)
+        assert bodies(two) == bodies(one) == [b"a"]
+
+
+async def test_a_former_master_shows_what_another_one_confirms_of_its_predecessors(
+    tmp_path: Path,
+) -> None:
+    """Its own epoch, which is not confirmed, no longer holds that up."""
+    async with pair(tmp_path, FlushMode.ASYNC) as (one, two):
+        [sent] = await send(one, "a")
+        await feed(two, one)
+        end = two.log_max_offset
+        leading = two.lead(began(2))
+        await durable(two)
+        two.confirm(end)
+        assert not bodies(two)
+
+        two.follow()
+        two.confirm(end)
+
+        assert bodies(two) == [b"a"]
+        assert two.visible_offset == end < two.log_max_offset
+        one.follow()
+        assert [type(it) for it in await asyncio.gather(sent, leading, return_exceptions=True)] == [
+            OutcomeUnknownError
+        ] * 2
+
+
+@BOTH_MODES
 async def test_a_run_that_could_not_be_written_leaves_the_queue_offsets_as_they_were(
     tmp_path: Path, mode: FlushMode
 ) -> None:
