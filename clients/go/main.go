@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"eruca/clients/broker"
+	_ "eruca/clients/controller"
 	_ "eruca/clients/namesrv"
 	_ "eruca/clients/query"
 	_ "eruca/clients/txnchecker"
