@@ -64,6 +64,7 @@ def test_a_role_ends_only_by_demotion() -> None:
     assert {turn for role, turn, after in ROLE.rows if after is Role.DEMOTED} == {
         Turn.SUPERSEDED,
         Turn.LEASE_LOST,
+        Turn.DISK_FAILED,
         Turn.HANDED_OVER,
     }
     assert ROLE.after(Role.MASTER, Turn.TERM_WON) is None

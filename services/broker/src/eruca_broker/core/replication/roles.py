@@ -60,6 +60,7 @@ class Turn(StrEnum):
     EPOCH_CONFIRMED = "epoch confirmed"
     SUPERSEDED = "superseded"
     LEASE_LOST = "lease lost"
+    DISK_FAILED = "disk failed"
     HANDED_OVER = "handed over"
     TERM_ENDED = "term ended"
 
@@ -68,8 +69,10 @@ ROLE: Final = Machine(
     (Role.STANDBY, Turn.TERM_WON, Role.TAKING_OVER),
     (Role.TAKING_OVER, Turn.EPOCH_CONFIRMED, Role.MASTER),
     (Role.TAKING_OVER, Turn.SUPERSEDED, Role.DEMOTED),
+    (Role.TAKING_OVER, Turn.DISK_FAILED, Role.DEMOTED),
     (Role.MASTER, Turn.SUPERSEDED, Role.DEMOTED),
     (Role.MASTER, Turn.LEASE_LOST, Role.DEMOTED),
+    (Role.MASTER, Turn.DISK_FAILED, Role.DEMOTED),
     (Role.MASTER, Turn.HANDED_OVER, Role.DEMOTED),
     (Role.DEMOTED, Turn.TERM_ENDED, Role.STANDBY),
 )

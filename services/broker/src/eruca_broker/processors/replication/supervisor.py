@@ -39,6 +39,7 @@ from eruca.contract.errors import (
     NotMasterForSureError,
     NotReadyError,
     StaleEpochError,
+    StoreFailedError,
 )
 from eruca.services.http import HttpTransport
 from eruca_broker.core.replication.broker_group import BrokerGroup, Member, founded
@@ -439,6 +440,9 @@ class Supervisor:
                 self._move(Turn.TERM_WON)
             case Course.TAKE_TERM:
                 assert row is not None
+                has_failed = isinstance(self.store.refusal, StoreFailedError)
+                if has_failed and len(row.group.in_sync) > 1:
+                    return  # another member takes over
                 reason = "it is the master, and has started again, or was appointed"
                 await self._propose(
                     following, row.version, self._asked(term_of(row.group, me)), reason

@@ -17,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from eruca.contract.errors import ConflictError, StaleEpochError
+from eruca.contract.errors import ConflictError, StaleEpochError, StoreFailedError
 from eruca_broker.core.replication.broker_group import Member
 from eruca_broker.core.replication.roles import (
     Outcome,
@@ -71,6 +71,9 @@ class Term:
             return Turn.SUPERSEDED
         if self.is_confirmed and is_lease_lost(self.feed.lease_until, now):
             return Turn.LEASE_LOST
+        has_failed = isinstance(self._store.refusal, StoreFailedError)
+        if has_failed and len(self.feed.copies.known) > 1:
+            return Turn.DISK_FAILED
         if row is not None and row.group.epoch == self.feed.epoch:
             self._keep_set(row, now)
         return None
