@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from eruca.contract.errors import (
+    ErucaError,
     MessageDamagedError,
     QueueNotFoundError,
     RangeDeletedError,
@@ -19,12 +20,13 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.exports import ExportRange
+from eruca.contract.records import DamagedRecordError
 from eruca.contract.topics import TopicQueues
 from eruca.contract.wire import PullStatus
 from eruca_query.exports.positions import another_topic
 from eruca_query.exports.topic_brokers import TopicBrokers
 from eruca_query.exports.workers.pool import ExportWorkers, RowsUnderWay
-from eruca_query.exports.workers.steps import RowForm
+from eruca_query.exports.workers.steps import RowForm, Taken
 
 T = TypeVar("T")
 
@@ -71,6 +73,7 @@ class RangeReader:
         self._patience_seconds = patience_seconds
         self._brokers: TopicBrokers | None = None
         self._under_way: list[RowsUnderWay] = []
+        self._needs_master = False  # whether a standby has lacked something
 
     async def check(self) -> None:
         """Ensure that all requested messages are there.
@@ -134,16 +137,12 @@ class RangeReader:
     async def _begin_once(
         self, brokers: TopicBrokers, a_range: ExportRange, offset: int
     ) -> RangeRows:
-        step = brokers.step(
-            a_range.broker_name,
-            a_range.queue_id,
-            offset,
-            self._form,
-            count_max=a_range.to_offset - offset,
-        )
-        under_way = await self._workers.begin(step)
-        self._under_way = [*(rows for rows in self._under_way if not rows.has_ended), under_way]
-        taken = await under_way.taken()
+        at_standby = not self._needs_master and brokers.has_standby(a_range.broker_name)
+        found = None
+        if at_standby:
+            found = await self._take_at_standby(brokers, a_range, offset)
+            self._needs_master = found is None
+        under_way, taken = found or await self._take(brokers, a_range, offset)
         if taken.status is PullStatus.OFFSET_TOO_SMALL:
             raise RangeDeletedError(_deleted(a_range, offset, taken.min_offset))
         if taken.damage is not None:
@@ -151,6 +150,43 @@ class RangeReader:
         if not taken.count:
             raise ValidationError(_beyond_end(a_range, taken.max_offset))
         return RangeRows(taken.count, under_way)
+
+    async def _take_at_standby(
+        self, brokers: TopicBrokers, a_range: ExportRange, offset: int
+    ) -> tuple[RowsUnderWay, Taken] | None:
+        """Take messages from a standby; None if the master must be asked.
+
+        A standby shows the newest messages a moment later than the master, and damage is its own.
+        So only the master's refusals count.
+        """
+        try:
+            under_way, taken = await self._take(brokers, a_range, offset, at_standby=True)
+        except (ErucaError, DamagedRecordError):
+            return None
+        if taken.count and taken.status is not PullStatus.DAMAGED:
+            return under_way, taken
+        under_way.forget()
+        return None
+
+    async def _take(
+        self,
+        brokers: TopicBrokers,
+        a_range: ExportRange,
+        offset: int,
+        *,
+        at_standby: bool = False,
+    ) -> tuple[RowsUnderWay, Taken]:
+        step = brokers.step(
+            a_range.broker_name,
+            a_range.queue_id,
+            offset,
+            self._form,
+            count_max=a_range.to_offset - offset,
+            at_standby=at_standby,
+        )
+        under_way = await self._workers.begin(step)
+        self._under_way = [*(rows for rows in self._under_way if not rows.has_ended), under_way]
+        return under_way, await under_way.taken()
 
     def _damaged(self, a_range: ExportRange, offset: int, damage: str) -> MessageDamagedError:
         queue = f"{a_range.broker_name}/{a_range.queue_id}"

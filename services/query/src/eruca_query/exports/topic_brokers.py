@@ -5,6 +5,9 @@ answer, so that the request may be repeated. A broker's own refusal is passed on
 
 No route lists system topics: each broker has its own, if it has one of that name at all. They are
 read only on explicit request, so that nobody reads them by accident.
+
+Messages are read from a standby that is in sync, if there is one: it spares the master most of an
+export. Offsets and refusals are the master's, while there is one.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import asyncio
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from eruca import AsyncClient
 from eruca.contract.errors import (
@@ -22,11 +25,12 @@ from eruca.contract.errors import (
     TopicNotFoundError,
     UnavailableError,
 )
-from eruca.contract.fields import MASTER_ID
+from eruca.contract.fields import MASTER_ID, STANDALONE_EPOCH
 from eruca.contract.limits import PULL_COUNT_MAX
 from eruca.contract.names import is_system_topic
+from eruca.contract.routes import RouteBroker
 from eruca.contract.topics import TopicQueues
-from eruca.core.routing.route_table import DEFAULT_NETWORK
+from eruca.core.routing.route_table import address_for
 from eruca.services.http import path_segment, target_of
 from eruca_query.exports.broker_errors import RETRY_AFTER_SECONDS, naming
 from eruca_query.exports.workers.steps import RowForm, Step
@@ -34,20 +38,27 @@ from eruca_query.exports.workers.steps import RowForm, Step
 STEP_SIZE: Final = 3 * 1024 * 1024  # bytes of records; a larger message is pulled alone
 
 
+class Place(NamedTuple):
+    """The URLs of one broker."""
+
+    master: str | None  # None: it has none now
+    standby: str | None  # of a replica that is in sync; the same for all readers
+
+
 class TopicBrokers:
     """One topic on its brokers; made by :func:`topic_brokers`."""
 
-    def __init__(self, client: AsyncClient, topic: str, urls: Mapping[str, str | None]) -> None:
-        """Take the URLs by broker name; None for a broker without a master now."""
+    def __init__(self, client: AsyncClient, topic: str, places: Mapping[str, Place]) -> None:
+        """Take the URLs by broker name."""
         self.topic = topic
         self._client = client
-        self._urls = urls
+        self._places = places
         self._is_system = is_system_topic(topic)
 
     @property
     def names(self) -> list[str]:
         """The brokers that may have the topic, sorted."""
-        return sorted(self._urls)
+        return sorted(self._places)
 
     async def check_held(self, said: Collection[str]) -> None:
         """Ensure that the topic exists: on a live broker, or on one of *said* that is away.
@@ -59,7 +70,7 @@ class TopicBrokers:
             TopicNotFoundError: No live broker has it, and none that is said to have it is away.
             UnavailableError: No name server answers.
         """
-        if self._urls:
+        if self._places:
             return
         if said:
             with _asking_name_servers():
@@ -100,14 +111,28 @@ class TopicBrokers:
             )
         return found.offset
 
+    def has_standby(self, broker_name: str) -> bool:
+        """Tell whether a replica can be read beside the broker's master."""
+        place = self._places.get(broker_name)
+        return place is not None and None not in place
+
     def step(
-        self, broker_name: str, queue_id: int, offset: int, form: RowForm, *, count_max: int
+        self,
+        broker_name: str,
+        queue_id: int,
+        offset: int,
+        form: RowForm,
+        *,
+        count_max: int,
+        at_standby: bool = False,
     ) -> Step:
         """Return the step that turns messages from *offset* on into rows, at least one message.
 
         Raises:
             BrokerUnreachableError: The broker's address is unknown.
         """
+        url = self._places[broker_name].standby if at_standby else self._url(broker_name)
+        assert url is not None, "the caller asks whether there is a standby"
         target = target_of(
             f"/v1/topics/{path_segment(self.topic)}/queues/{queue_id}/messages",
             offset=offset,
@@ -117,7 +142,7 @@ class TopicBrokers:
         )
         return Step(
             number=0,  # the worker pool assigns it
-            url=self._url(broker_name),
+            url=url,
             target=target,
             timeout=self._client.settings.timeout_seconds,
             topic=self.topic,
@@ -135,7 +160,8 @@ class TopicBrokers:
             )
 
     def _url(self, broker_name: str) -> str:
-        url = self._urls.get(broker_name)
+        place = self._places.get(broker_name)
+        url = None if place is None else place.master or place.standby
         if url is None:
             raise BrokerUnreachableError(
                 f"broker {broker_name} is away: no name server knows its address, with topic "
@@ -153,26 +179,44 @@ async def topic_brokers(client: AsyncClient, topic: str) -> TopicBrokers:
         UnavailableError: No name server answers.
     """
     with _asking_name_servers():
-        by_name = await _urls_by_name(client, topic)
+        brokers = await _brokers_of(client, topic)
     network = client.settings.network
-    urls = {name: _master_url(urls, network) for name, urls in by_name.items()}
-    return TopicBrokers(client, topic, urls)
+    places = {broker.broker_name: place_of(broker, network) for broker in brokers}
+    return TopicBrokers(client, topic, places)
 
 
-async def _urls_by_name(
-    client: AsyncClient, topic: str
-) -> dict[str, Mapping[int, Mapping[str, str]]]:
-    """Return the URLs of each broker's processes, by broker name and id."""
+async def _brokers_of(client: AsyncClient, topic: str) -> list[RouteBroker]:
+    """Return the brokers that have the topic, or may have it if it is a system topic."""
     if is_system_topic(topic):
-        return {
-            group.broker_name: {broker.broker_id: broker.urls for broker in group.brokers}
+        return [
+            RouteBroker(
+                cluster=group.cluster,
+                broker_name=group.broker_name,
+                urls={broker.broker_id: broker.urls for broker in group.brokers},
+                store_hosts={},
+                epoch=group.epoch,
+                roles={broker.broker_id: broker.role for broker in group.brokers},
+            )
             for group in await client.admin.brokers()
-        }
+        ]
     try:
-        route = await client.admin.route(topic)
+        return (await client.admin.route(topic)).brokers
     except TopicNotFoundError:
-        return {}
-    return {broker.broker_name: broker.urls for broker in route.brokers}
+        return []
+
+
+def place_of(broker: RouteBroker, network: str) -> Place:
+    """Return the URLs at which clients in *network* read from a broker."""
+    standbys = [
+        broker_id
+        for broker_id, role in broker.roles.items()
+        if role == "standby" and broker.epoch > STANDALONE_EPOCH and broker.urls.get(broker_id)
+    ]
+    master = broker.urls.get(MASTER_ID)
+    return Place(
+        address_for(master, network) if master else None,
+        address_for(broker.urls[min(standbys)], network) if standbys else None,
+    )
 
 
 @contextmanager
@@ -184,11 +228,3 @@ def _asking_name_servers() -> Iterator[None]:
         raise UnavailableError(
             error.detail, fix=error.fix, retry_after_seconds=RETRY_AFTER_SECONDS
         ) from error
-
-
-def _master_url(urls: Mapping[int, Mapping[str, str]], network: str) -> str | None:
-    """Return the URL of a broker's master, given its processes' URLs by id and network."""
-    of_master = urls.get(MASTER_ID)
-    if of_master is None:
-        return None
-    return of_master.get(network) or of_master.get(DEFAULT_NETWORK) or min(of_master.values())
