@@ -92,6 +92,7 @@ from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import KEY_INDEX, index_failed, index_unproved
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 from eruca_broker.store.record_groups import group_across
+from eruca_broker.store.record_repair import mend
 from eruca_broker.store.recovery.cut import Cut
 from eruca_broker.store.recovery.recovery import Recovered, make_durable, recover
 from eruca_broker.store.retention import Retention
@@ -783,6 +784,25 @@ class MessageStore:
                 self._dispatcher.rebuild_index(proof.name)
         if self._consume_queues.damaged or KEY_INDEX in self._dispatcher.lagging:
             await self._projections.retry()
+
+    async def mend(self, log_offset: int, copy: bytes) -> bool:
+        """Write a peer's copy of damaged records in their place, durably (rule 11).
+
+        Return False if the records are sound.
+
+        Args:
+            log_offset: The beginning of the first record.
+            copy: Whole records of one segment, at least one.
+
+        Raises:
+            RecordNotFoundError: The place is outside the log.
+            RefusedCopyError: The copy is damaged, or is not that of these records.
+            OSError: The disk refuses; the records are still damaged.
+        """
+        mended = await mend(self._log, self._log_reader, log_offset, copy)
+        if mended:
+            logger.info("damaged records are repaired", log_offset=log_offset, size=len(copy))
+        return mended
 
     async def prepare_next_segment(self) -> None:
         """Create the next segment in a thread once the current one is half full."""

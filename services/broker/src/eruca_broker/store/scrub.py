@@ -1,6 +1,7 @@
 """The scrub: read and verify the whole log again and again, at a pace set by a round's duration.
 
-It only reports damage: removing a damaged record would not make its only copy better. It reads
+It never removes a damaged record: that would not make its only copy better. It reports the record,
+and a replica repairs it by a peer's copy (:attr:`Scrub.on_rot`, :mod:`.record_repair`). It reads
 files itself, in a thread, so that a slow damaged disk delays nothing else. Its progress is saved
 (:mod:`.scrub_progress`), so that a round continues after a restart.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -38,12 +40,16 @@ class Scrub:
     Attributes:
         offset: The log offset reached.
         rounds: The number of times that it has reached the log's end.
+        on_rot: Called with the log offset of a damaged record; tells whether it was repaired.
+            None in a broker without replicas, which has no other copy.
     """
 
     def __init__(self, store: MessageStore, *, hours: float) -> None:
         self.offset = store.log_min_offset
         self.rounds = 0
+        self.on_rot: Callable[[int], Awaitable[bool]] | None = None
         self._store = store
+        self._repaired_at = -1  # log offset of the last record that was repaired
         self._steps = hours * 3600 / STEP_SECONDS  # of one round
         self._credit = 0.0  # bytes that may be read
         self._size_needed = 0
@@ -101,6 +107,7 @@ class Scrub:
         self.offset = self._store.log_min_offset
         self.rounds += 1
         self._found_before, self._found = self._found, 0
+        self._repaired_at = -1
         self._credit = min(self._credit, 0)
 
     async def _read_on(self) -> int:
@@ -118,9 +125,18 @@ class Scrub:
             fault = f"{error.strerror}; the segment's rest cannot be read"
             examined = Examined(file.end_offset, 0, fault, offset)
         if examined.damage is not None:
+            if await self._is_repaired(examined.damaged_at):
+                self.offset = self._repaired_at = examined.damaged_at  # verify it, and go on behind
+                self._size_needed = 0
+                return size
             self._tell(examined, file.path)
         self.offset, self._size_needed = examined.next_offset, examined.size_needed
         return size
+
+    async def _is_repaired(self, log_offset: int) -> bool:
+        if self.on_rot is None or log_offset == self._repaired_at:
+            return False  # repaired, and damaged again: the disk does not keep it
+        return await self.on_rot(log_offset)
 
     def _tell(self, examined: Examined, path: Path) -> None:
         self._found += 1
