@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from eruca_broker.core.log.retention import RetentionRules
+from eruca_broker.loops.of_masters import until_demoted
 from eruca_broker.loops.retention import FollowedRetention, RetentionLoop
 from eruca_broker.processors.groups.lags import GroupLags
 from eruca_broker.store.message_store import MessageStore
@@ -48,7 +49,9 @@ class Upkeep:
             BackgroundLoop("checkpoint", self._checkpoint, period_seconds=CHECKPOINT_SECONDS),
             BackgroundLoop("projections", store.mend_projections, period_seconds=MEND_SECONDS),
             BackgroundLoop("config", self._save_config, period_seconds=CONFIG_SECONDS),
-            BackgroundLoop("retention", retention.step, period_seconds=RETENTION_SECONDS),
+            BackgroundLoop(
+                "retention", until_demoted(retention.step), period_seconds=RETENTION_SECONDS
+            ),
         ]
         if scrub is not None:
             self._loops.append(BackgroundLoop("scrub", scrub.step, period_seconds=STEP_SECONDS))
