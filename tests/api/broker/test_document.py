@@ -73,6 +73,7 @@ def test_the_examples_are_of_the_models_they_stand_for() -> None:
 
 
 def test_every_operation_has_an_example(document: dict[str, Any]) -> None:
+    """A binary body has none."""
     for path, item in document["paths"].items():
         for method, operation in item.items():
             if not path.startswith("/v1"):
@@ -81,4 +82,6 @@ def test_every_operation_has_an_example(document: dict[str, Any]) -> None:
             for status, response in operation["responses"].items():
                 if status < "300":
                     content = content | response.get("content", {})
+            if content and all(it["schema"].get("format") == "binary" for it in content.values()):
+                continue
             assert "example" in json.dumps(content) or method == "delete", (method, path)
