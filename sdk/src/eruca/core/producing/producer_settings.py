@@ -11,7 +11,7 @@ from eruca.core.checked_numbers import check_count, checked_seconds
 from eruca.core.producing.batching import Batching
 from eruca.core.routing.latency_fault import LatencyProfile
 
-SEND_SECONDS_DEFAULT: Final = 3.0  # RocketMQ's sendMsgTimeout
+SEND_SECONDS_DEFAULT: Final = 10.0  # a fail-over takes 5 to 6; RocketMQ's sendMsgTimeout is 3
 RETRIES_MAX_DEFAULT: Final = 2  # RocketMQ's retryTimesWhenSendFailed
 COMPRESSION_BYTES_DEFAULT: Final = 4_096  # RocketMQ's compressMsgBodyOverHowmuch
 BUFFER_BYTES_DEFAULT: Final = 64 * 1024 * 1024  # of messages not yet acknowledged
