@@ -37,6 +37,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from eruca.aio.cluster.following import FollowingTransport
 from eruca.aio.cluster.group_api import GroupApi
 from eruca.aio.http.clients import http1_transport
 from eruca.aio.http.credentials import Credentials
@@ -45,6 +46,7 @@ from eruca.contract.groups import Heartbeat, MemberAnswer
 from eruca.core.consuming.session import BEATS_PER_SESSION, Session
 from eruca.core.loop_watch import LoopState, LoopWatch
 from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.routing.master_book import MasterBook
 
 LOOKS_PER_SESSION: Final = 6
 ANSWER_SECONDS_MAX: Final = 3.0  # for a heartbeat; leaving waits for those under way
@@ -75,6 +77,7 @@ class Standby:
     Args:
         api: The member's requests.
         credentials: For its requests; used in the thread, by its own event loop.
+        network: The network whose broker addresses the client uses.
         session_seconds: The intended length of sessions.
         limit: Seconds for which a handler may block the event loop.
         renewals: Returns the sessions and the data to renew them; called in the thread.
@@ -88,6 +91,7 @@ class Standby:
         api: GroupApi,
         *,
         credentials: Credentials,
+        network: str,
         session_seconds: float,
         limit: float,
         renewals: Callable[[], list[Renewal]],
@@ -97,6 +101,7 @@ class Standby:
     ) -> None:
         self._api = api
         self._credentials = credentials
+        self._network = network
         self._look_seconds = session_seconds / LOOKS_PER_SESSION
         self._limit = limit
         self._watch = LoopWatch(limit)
@@ -151,7 +156,10 @@ class Standby:
 
     async def _renew_all(self, renewals: list[Renewal]) -> None:
         """Renew each session in its time, independent of the other brokers."""
-        transport = http1_transport(self._credentials)
+        # A book of its own for the round: the client's belongs to another thread.
+        transport = FollowingTransport(
+            http1_transport(self._credentials), MasterBook(self._network), on_redirect=_ignored
+        )
         api = self._api.over(transport)
         try:
             await asyncio.gather(*(self._renew(api, renewal) for renewal in renewals))
@@ -183,6 +191,10 @@ class Standby:
         except RuntimeError:
             return False
         return True
+
+
+def _ignored(_url: str) -> None:
+    """Leave a redirect to the event loop, whose next request finds it as well."""
 
 
 def _is_due(session: Session, now: float) -> bool:

@@ -24,6 +24,7 @@ from eruca.aio.cluster.group_api import GroupApi
 from eruca.aio.http.credentials import ANONYMOUS
 from eruca.aio.http.http1 import Http1Transport
 from eruca.aio.push.standby import LOOKS_PER_SESSION, Renewal, Standby
+from eruca.contract.errors import NotMasterError
 from eruca.contract.groups import Heartbeat, Subscription
 from eruca.core.consuming.session import Session
 from eruca.core.messages.message_queue import MessageQueue
@@ -49,10 +50,23 @@ class Broker:
         self.answers_after = 0.0
         self.answered = 0
         self.before_answer: Callable[[], None] = lambda: None
+        self.is_standby_at: str | None = None  # the Host at which it is not the master
+        self.redirected = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
-            _, _, body = await read_request(reader)
+            _, headers, body = await read_request(reader)
+            if self.is_standby_at is not None and headers["host"] == self.is_standby_at:
+                self.redirected += 1
+                problem = NotMasterError(
+                    "a standby", epoch=8, master_urls={"default": self.url}
+                ).problem()
+                text = msgspec.json.encode(problem)
+                head = f"HTTP/1.1 307 Temporary Redirect\r\ncontent-length: {len(text)}\r\n"
+                head += "content-type: application/problem+json\r\n\r\n"
+                writer.write(head.encode() + text)
+                await writer.drain()
+                continue
             self.beats.append(msgspec.json.decode(body))
             await asyncio.sleep(self.answers_after)  # the slowness under test
             self.before_answer()
@@ -92,6 +106,7 @@ class Member:
         self.standby = Standby(
             GroupApi(self.transport, "billing", client_id="me", incarnation="1", timeout=1),
             credentials=ANONYMOUS,
+            network="default",
             session_seconds=look_seconds * LOOKS_PER_SESSION,
             limit=limit,
             renewals=lambda: list(self.renewals),
@@ -172,6 +187,19 @@ async def test_a_session_outlives_a_block_of_several_sessions(
     assert not member.session.is_over(time.monotonic())
     assert len(broker.beats) >= 6
     assert broker.beats[-1]["incarnation"] == "1"
+
+
+async def test_a_session_is_renewed_at_the_master_that_a_redirect_names(
+    broker: Broker, member: Member
+) -> None:
+    former = broker.url.replace("127.0.0.1", "localhost")
+    broker.is_standby_at = former.removeprefix("http://")
+    member.renewals = [member.renewals[0]._replace(url=former)]
+
+    member.block_until_renewed()
+
+    assert broker.redirected >= 1
+    assert len(broker.beats) >= 1
 
 
 async def test_it_is_quiet_again_once_the_event_loop_turns(broker: Broker, member: Member) -> None:
