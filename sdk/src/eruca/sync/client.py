@@ -146,8 +146,8 @@ class Client:
             latency_fault: Whether to avoid slow and failed brokers for a time, and by which table.
                 If false, only a retry avoids the broker that failed.
             retries_max: Maximum number of retries after the first attempt.
-            send_timeout_seconds: Time limit for all attempts together. A broker's replicas elect a new
-                master within 5 to 6 seconds; with a shorter limit, sends fail meanwhile.
+            send_timeout_seconds: Time limit for all attempts together. A broker's replicas elect a
+                new master within 5 to 6 seconds; with a shorter limit, sends fail meanwhile.
             batching: How the producer groups messages into batches.
             buffer_bytes_max: Maximum number of unacknowledged bytes; sending waits at this limit.
             compression_threshold_bytes: Compress bodies of this size or larger; None: never.
