@@ -82,7 +82,7 @@ class QueueReader:
         state: Knows where the queues of deleted topics ended.
         log_reader: Reads single records.
         may_be_behind: Tells whether other readers may have seen later messages elsewhere: a replica
-            is told late what is confirmed.
+            learns late what is confirmed.
     """
 
     def __init__(
