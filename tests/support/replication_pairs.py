@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +101,12 @@ class Replica:
         self.store: MessageStore
         self.follower: Follower
         self._task: asyncio.Task[None] | None = None
-        self._is_open = False
+        self.is_open = False
 
     async def open(self) -> None:
         """Open the store."""
         self.store = await MessageStore.open(self.directory, self.settings, self.clock)
-        self._is_open = True
+        self.is_open = True
 
     def follow(self, url: str, *, epoch: int = 1, shown_offset: int = 0) -> None:
         """Follow the master at *url*."""
@@ -134,19 +135,27 @@ class Replica:
                 await self._task
             self._task = None
 
+    async def cut(self) -> None:
+        """Open the store again behind the last cut, as its role does."""
+        await self.stop_following()
+        await self.store.close()
+        settings, self.settings = self.settings, replace(self.settings, cut_to=self.cuts[-1])
+        await self.open()
+        self.settings = settings
+
     async def kill(self) -> None:
         """End as a killed process does."""
         await self.stop_following()
         await abandon(self.store)
-        self._is_open = False
+        self.is_open = False
 
     async def close(self) -> None:
         """End in order."""
         await self.stop_following()
         await self.transport.close()
-        if self._is_open:
+        if self.is_open:
             await self.store.close()
-            self._is_open = False
+            self.is_open = False
 
     async def _run(self) -> None:
         self.cuts.append(await self.follower.run())

@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import Random
 
 import httpx
 import pytest
@@ -15,6 +16,9 @@ import pytest
 from eruca.contract.errors import StaleEpochError
 from eruca_broker.core.state.epoch_events import EpochBegan
 from eruca_broker.store.settings import FlushMode
+from support.brokers import broker_of
+from support.clocks import ManualClock
+from support.lively_brokers import live
 from support.message_stores import is_of
 from support.patience import PATIENCE_SECONDS
 from support.replication_pairs import (
@@ -38,6 +42,45 @@ from support.waiting import stays, until
 pytestmark = pytest.mark.anyio
 
 BOTH_MODES = pytest.mark.parametrize("flush_mode", FlushMode)
+
+
+async def grown(master: Master, size: int) -> None:
+    """Wait until the master's log has grown by so many bytes."""
+    end = master.store.log_max_offset + size
+    await until(lambda: master.store.log_max_offset >= end, within_seconds=60)
+
+
+@BOTH_MODES
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_records_of_every_kind_are_copied_while_they_are_written(
+    tmp_path: Path, flush_mode: FlushMode, seed: int
+) -> None:
+    """The replica is killed again and again; the master waits for it each time."""
+    clock, random = ManualClock(), Random(seed)
+    async with (
+        leading(tmp_path / "master", in_sync=BOTH, clock=clock, flush_mode=flush_mode) as master,
+        standing_by(tmp_path / "replica", flush_mode=flush_mode) as replica,
+        client_of(master) as client,
+    ):
+        replica.follow(master.url)
+
+        async def kill() -> None:
+            while True:
+                await grown(master, random.randrange(30_000))
+                await replica.kill()
+                await replica.open()
+                replica.follow(master.url)
+
+        killing = asyncio.create_task(kill())
+        await live(client, broker_of(master.app).timers, clock, Random(seed))
+        killing.cancel()
+        await asyncio.wait([killing])
+        if not replica.is_open:
+            await replica.open()
+        await replica.stop_following()
+        replica.follow(master.url)
+        await equal(master, replica)
+        assert replica.cuts == []
 
 
 @pytest.fixture

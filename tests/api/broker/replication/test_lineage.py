@@ -70,6 +70,12 @@ async def test_a_former_master_cuts_what_its_successor_does_not_have(tmp_path: P
         assert log_of(replica.store) == before, "its role cuts, not the follower"
         assert log_of(master.store)[:fork] == before[:fork]
 
+        await replica.cut()
+        replica.follow(master.url, epoch=2)
+        await send(client, 3)
+        await equal(master, replica)
+        assert replica.cuts == [fork]
+
 
 async def test_a_cut_below_what_was_shown_is_refused(tmp_path: Path) -> None:
     """Rule 9."""
@@ -93,6 +99,7 @@ async def test_a_cut_below_what_was_shown_is_made_behind_an_unclean_master(tmp_p
     ):
         replica.follow(master.url, epoch=2, shown_offset=fork + 1)
         await until(lambda: replica.cuts == [fork])
+        assert replica.follower.confirmed == fork, "the rest is shown no longer"
 
 
 async def refused(replica: Replica) -> str:

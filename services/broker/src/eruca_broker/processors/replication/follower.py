@@ -123,7 +123,8 @@ class Follower:
     ) -> None:
         self.epoch = epoch
         self.url = url
-        self.confirmed = shown_offset  # as the master has told; what is here of it is published
+        # As the master has told; what is here of it is published. Less only after an unclean cut.
+        self.confirmed = shown_offset
         self.min_offset = 0  # log offset before which this replica may delete its log
         self.max_offset: int | None = None  # the master's end
         self.skew_seconds: float | None = None  # this clock minus the master's
@@ -369,6 +370,7 @@ class Follower:
             records=self._record_count(answer.cut_to, end),
             epoch=self.epoch,
         )
+        self.confirmed = min(shown, answer.cut_to)
 
     def _record_count(self, begin: int, end: int) -> int:
         count = 0
