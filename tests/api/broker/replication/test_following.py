@@ -110,9 +110,10 @@ async def test_a_replica_becomes_equal_and_stays_equal(
         assert master.store.segment_count > 3
         replica.follow(master.url)
         await equal(master, replica)
-        await until(lambda: master.feed.candidates() == [SECOND])
+        await until(lambda: master.feed.keeping_up() == [SECOND])
 
-        await master.feed.expecting(SECOND)
+        master.feed.asking(BOTH)
+        assert await master.feed.have_everything(frozenset({SECOND}), within_seconds=30)
         master.feed.answered(BOTH)
         await asyncio.gather(*(send(client, 3) for _ in range(40)))
         await equal(master, replica)

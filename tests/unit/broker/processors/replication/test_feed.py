@@ -158,34 +158,46 @@ async def test_a_replica_keeps_up_that_had_everything_at_its_last_request(
         clock.advance(0.4)
         term.fetch(THREE, ends[-1])
 
-    assert term.feed.candidates() == []
+    assert not term.feed.copies.may_join(THREE)
     assert term.feed.keeping_up() == [THREE]
     assert term.feed.behind_since(THREE) == pytest.approx(clock.boottime() - 0.4)
     clock.advance(1.1)
     assert term.feed.keeping_up() == []
 
 
-async def test_an_expected_replica_joins_once_it_has_everything_confirmed(
+async def test_a_replica_that_is_waited_for_soon_has_everything_confirmed(
     term: Term, store: MessageStore
 ) -> None:
+    """Rule 6: it is waited for before the arbiter is asked."""
     term.prove(THREE)
     term.fetch(TWO)
-    expecting = asyncio.ensure_future(term.feed.expecting(THREE))
-    await asyncio.sleep(0)
-    assert term.feed.copies.waited_for == BOTH | {THREE}
-    assert not expecting.done()
-
     before = store.confirmed_offset
+    term.feed.asking(BOTH | {THREE})
+    joining = asyncio.ensure_future(
+        term.feed.have_everything(frozenset({THREE}), within_seconds=60)
+    )
     sending = asyncio.ensure_future(send(store, b"x"))
     await until(lambda: store.durable_offset > before)
     term.fetch(TWO)
     assert store.confirmed_offset == before, "it is waited for"
+    assert not joining.done()
+
     term.fetch(THREE, before)
-    await expecting
+    assert await joining
     term.feed.answered(BOTH | {THREE})
     assert not sending.done()
     term.fetch(THREE)
     await sending
+
+
+async def test_a_replica_that_stays_behind_does_not_join(term: Term, store: MessageStore) -> None:
+    term.prove(THREE)
+    term.fetch(TWO)
+    term.feed.asking(BOTH | {THREE})
+
+    assert not await term.feed.have_everything(frozenset({THREE}), within_seconds=0)
+    term.feed.answered(BOTH)
+    assert term.feed.copies.waited_for == BOTH
 
 
 async def test_nothing_is_confirmed_before_the_epoch_is(term: Term, store: MessageStore) -> None:

@@ -38,13 +38,20 @@ class ManualFeed:
     lease_until: float = inf
     heard: dict[Member, float] = field(default_factory=dict)
     level: list[Member] = field(default_factory=list)
+    has_everything: bool = True
     epoch: int = EPOCH
 
     def heard_at(self) -> dict[Member, float]:
         return self.heard
 
-    def candidates(self) -> list[Member]:
+    def keeping_up(self) -> list[Member]:
         return self.level
+
+    async def have_everything(self, members: frozenset[Member], *, within_seconds: float) -> bool:
+        assert self.copies.asked is not None
+        assert members <= self.copies.asked, "rule 6"
+        assert within_seconds > 0
+        return self.has_everything or not members
 
     def asking(self, members: frozenset[Member]) -> None:
         self.copies = self.copies.asking(members)
@@ -139,6 +146,19 @@ async def test_a_newcomer_is_waited_for_before_the_arbiter_can_name_it(led: Led)
     await until(lambda: led.feed.copies.asked == frozenset({ONE, TWO, THREE}))
     await until(lambda: led.feed.copies.known == {ONE, TWO, THREE})
     assert led.in_sync == {ONE, TWO, THREE}
+
+
+async def test_a_newcomer_that_stays_behind_is_not_named(led: Led) -> None:
+    led.feed.level, led.feed.has_everything = [THREE], False
+    led.feed.heard = {TWO: led.clock.boottime()}
+    led.term.is_confirmed = True
+
+    assert led.term.look() is None
+    assert led.feed.copies.asked is None
+    await until(lambda: led.term._changing is not None and led.term._changing.done())
+
+    assert led.feed.copies.asked is None
+    assert led.in_sync == led.feed.copies.known == {ONE, TWO}
 
 
 async def test_a_change_that_nobody_received_is_given_up(led: Led) -> None:

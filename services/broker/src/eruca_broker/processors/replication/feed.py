@@ -117,8 +117,6 @@ class Feed:
         known: frozenset[Member],
         clock: Clock,
     ) -> None:
-        self.on_confirmed: Callable[[int], None] = lambda _: None  # after confirmed has moved
-        self.on_proved: Callable[[Member], None] = lambda _: None  # a replica's log was proved
         last = store.epochs().epochs[-1:]
         assert [begun.number for begun in last] == [epoch], "rule 2: the log says whose it is"
         self._epoch_begun_at = last[0].begun_at
@@ -177,36 +175,32 @@ class Feed:
         follower = self._followers.get(member)
         return self._begun_at if follower is None else follower.caught_up_at
 
-    def candidates(self) -> list[Member]:
-        """Return the replicas outside the set that hold everything confirmed, and are alive."""
-        since = self._clock.boottime() - KEEPS_UP_SECONDS
-        return [
-            member
-            for member, follower in self._followers.items()
-            if self._copies.may_join(member) and follower.contact_at >= since
-        ]
-
     def keeping_up(self) -> list[Member]:
         """Return the replicas outside the set that would soon hold everything confirmed.
 
         While messages are written one after another, a replica is always a little behind what the
-        master alone has confirmed. Once it is waited for, it no longer is: :meth:`expecting`.
+        master alone has confirmed. Once it is waited for, it no longer is. So a master that lets it
+        join waits for it first (:meth:`asking`), and asks the arbiter once it has everything
+        confirmed (:meth:`have_everything`).
         """
         since = self._clock.boottime() - KEEPS_UP_SECONDS
         outside = self._followers.keys() - self._copies.waited_for
         return sorted(member for member in outside if self._followers[member].caught_up_at >= since)
 
-    async def expecting(self, member: Member) -> None:
-        """Wait for *member* from now on, and return once it holds everything confirmed (rule 6).
-
-        Then the arbiter may be asked to add it. Call :meth:`answered` with its answer; also, with
-        the known set, if it is not asked after all.
+    async def have_everything(self, members: frozenset[Member], *, within_seconds: float) -> bool:
+        """Wait until *members* hold everything confirmed; return whether they do by then.
 
         Raises:
             StaleEpochError: The term is over.
         """
-        self.asking(self._copies.known | {member})
-        await self.acknowledged(member, self._copies.confirmed)
+        confirmed = self._copies.confirmed
+        try:
+            async with asyncio.timeout(within_seconds):
+                for member in members:
+                    await self.acknowledged(member, confirmed)
+        except TimeoutError:
+            return False
+        return True
 
     async def acknowledged(self, member: Member, log_offset: int) -> None:
         """Wait until *member* holds everything before a log offset.
@@ -281,7 +275,6 @@ class Feed:
         part = check_lineage(self._store, request, epoch=self.epoch)
         if part.is_proved:
             self._admit(member)
-            self.on_proved(member)
         return answer_lineage(self._store, part, epoch=self.epoch, confirmed=self._published_soon)
 
     def acknowledge(self, fetch: Fetch) -> None:
@@ -376,7 +369,6 @@ class Feed:
         confirmed = self._published_soon
         if confirmed > self._store.confirmed_offset:
             self._store.confirm(confirmed)
-            self.on_confirmed(confirmed)
         self._resolve_waiters()
         if self._telling is None and any(
             follower.held is not None and follower.told < confirmed

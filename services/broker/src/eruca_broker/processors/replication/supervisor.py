@@ -404,6 +404,8 @@ class Supervisor:
             finally:
                 await following.stop()
                 self._shown = max(self._shown, following.confirmed)
+                if self._cut_to is not None:  # after an unclean election it may be less
+                    self._shown = min(self._shown, self._cut_to)
                 self._following = None
                 # Before other parts find the store closed.
                 self._door.is_closed = self._cut_to is not None

@@ -33,6 +33,7 @@ from eruca_chassis.clock import Clock
 
 PAUSED_SECONDS: Final = 2.0  # a longer gap between two looks: this process was stopped
 ALIVE_SECONDS: Final = 2.0  # since its last fetch, for a replica that is to take over
+JOIN_SECONDS: Final = 1.0  # for a newcomer to have everything confirmed: others wait for it
 REASON_SIZE_MAX: Final = 200  # characters
 
 logger = structlog.get_logger(__name__)
@@ -108,7 +109,7 @@ class Term:
             group = group.without(copies.master, member)
             reasons.append(f"replica {member} is silent")
         listed = {Member(replica.replica_id, replica.uid) for replica in row.row.replicas}
-        for member in feed.candidates() if self.is_confirmed else ():
+        for member in feed.keeping_up() if self.is_confirmed else ():
             if member in listed:
                 group = group.with_member(copies.master, member)
                 reasons.append(f"replica {member} has everything confirmed")
@@ -119,7 +120,15 @@ class Term:
 
     async def _change(self, expected: str, asked: GroupRow, reason: str) -> None:
         feed = self.feed
+        joining = asked.group.in_sync - feed.copies.known
         feed.asking(asked.group.in_sync)  # rule 6: before the arbiter is asked
+        try:
+            has_everything = await feed.have_everything(joining, within_seconds=JOIN_SECONDS)
+        except StaleEpochError:
+            return  # the term has ended
+        if not has_everything:
+            feed.answered(feed.copies.known)  # nobody was asked
+            return
         outcome = await self._row.settle_change(feed.epoch, expected, asked, reason)
         if outcome is Outcome.LOST:
             feed.answered(feed.copies.known)
