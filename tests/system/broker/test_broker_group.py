@@ -380,3 +380,23 @@ def test_a_term_that_never_began_makes_no_record_confirmed(directory: Path) -> N
         assert group.await_master(other_than=1, copies=2) == 2
         wait_until(lambda: group.request("GET", 1, "/v1/topics/orders").is_success)
         assert group.bodies(1) == group.bodies(2) == ["confirmed"]
+
+
+def test_a_damaged_record_is_repaired_by_another_replica(directory: Path) -> None:
+    """Rule 11: the scrub finds it, and the peer's copy proves itself."""
+    body = "a message that a disk will damage"
+    with group_of(directory, 1, 2, scrub_hours="0.0003") as group:
+        group.send(body, at=1)
+        wait_until(lambda: group.bodies(2) == [body])
+        [segment] = sorted((group.store_of(2) / "commitlog").glob("0*"))[:1]
+        position = segment.read_bytes().index(body.encode())
+        with segment.open("r+b") as file:
+            file.seek(position)
+            file.write(b"A")
+
+        wait_until(lambda: segment.read_bytes()[position : position + 1] == b"a")
+
+        wait_until(lambda: group.bodies(2) == [body])
+        status = group.status(2)
+        assert status is not None
+        assert not status["damaged"]

@@ -285,6 +285,8 @@ async def working(
     app.parts = parts
     app.open_routes()
     scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None
+    if scrub is not None and supervisor is not None:
+        scrub.on_rot = supervisor.repair_of(store, replication).at
     lags, timers, carrier = parts[GroupLags], parts[Timers], parts[TransactionCarrier]
 
     async def carry_forward(log_offset: int) -> None:

@@ -73,6 +73,7 @@ from eruca_broker.processors.replication.door import RETRY_SECONDS, RoleDoor
 from eruca_broker.processors.replication.feed import Feed
 from eruca_broker.processors.replication.followed_master import FollowedMaster
 from eruca_broker.processors.replication.peers import DEFAULT_NETWORK, Peers
+from eruca_broker.processors.replication.repair import Repair
 from eruca_broker.processors.replication.replication import Replication
 from eruca_broker.processors.replication.term import Term
 from eruca_broker.processors.replication.watched_row import WatchedRow
@@ -201,6 +202,16 @@ class Supervisor:
     def is_in_sync(self) -> bool:
         """True if the row's in-sync set has this store."""
         return self._row is not None and self.member in self._row.group.in_sync
+
+    def repair_of(self, store: MessageStore, replication: Replication) -> Repair:
+        """Return the repair of *store*'s damaged records by other members' copies."""
+        return Repair(store, replication, self._member_urls, self._transport)
+
+    def _member_urls(self) -> list[str]:
+        row = self._row
+        others = () if row is None else sorted(row.group.in_sync - {self.member})
+        urls = [row.row.urls_of(member).get(DEFAULT_NETWORK) for member in others if row]
+        return [url for url in urls if url is not None]
 
     def incapacity(self) -> ErucaError | None:
         """Return why this replica neither leads nor follows; None if it does."""
