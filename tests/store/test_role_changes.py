@@ -25,6 +25,7 @@ from eruca.contract.errors import (
 from eruca.contract.properties import UNIQ_KEY, encode_properties
 from eruca.contract.records import BLANK_SIZE_MIN, Record, encode_record
 from eruca_broker.core.batches.batch import batch_of_records
+from eruca_broker.core.log.copied_run import RefusedRunError
 from eruca_broker.core.records.scheduled import Destination, Wait, waiting
 from eruca_broker.core.replication.epochs import Epoch
 from eruca_broker.core.state.events import (
@@ -424,10 +425,11 @@ async def test_runs_that_follow_each_other_unconfirmed_are_visible_and_passed_on
     async with pair(tmp_path, mode) as (one, two):
         begin = two.visible_offset
         ends = [begin]
-        for number in range(3):
-            sent = await send(one, *"abcd", queue_id=number % 2)
+        for _ in range(3):
+            sent = [*await send(one, *"ab"), *await send(one, *"cd", queue_id=1)]
             await feed(two, one, 10**6)
             ends.append(two.log_max_offset)
+        assert len(list(two._writer.unpublished())) == 3 * 2  # one for each queue of a run
         three = await opened(tmp_path / "three", mode)
         while three.log_max_offset < begin:
             at = three.log_max_offset
@@ -449,6 +451,30 @@ async def test_runs_that_follow_each_other_unconfirmed_are_visible_and_passed_on
         await confirmed(three)
         assert all_answers(two) == all_answers(three)
         await three.close()
+
+
+async def test_a_replica_that_has_confirmed_nothing_yet_knows_whose_log_it_has(
+    tmp_path: Path,
+) -> None:
+    one, other = await opened(tmp_path / "one"), await opened(tmp_path / "other")
+    replica = await opened(tmp_path / "replica")
+    for master in (one, other):
+        await lead(master, 1)
+    await feed(replica, one)
+    await change(other, ORDERS)
+    await confirmed(other)
+    while other.segment_count == 1:
+        await send(other, "x" * 900)
+    await confirmed(other)
+    end = replica.log_max_offset
+    run = b"".join(other.log_run(end, 10**6))
+
+    with pytest.raises(RefusedRunError, match=f"a snapshot of log {one.state.log_id}, found one"):
+        await replica.copy(memoryview(run), end)
+
+    assert replica.log_max_offset == end
+    for store in (one, other, replica):
+        await store.close()
 
 
 @BOTH_MODES
