@@ -86,3 +86,18 @@ def test_a_registered_broker_that_does_not_answer_is_named() -> None:
 
     assert "broker-lost" in done.stdout
     assert "cannot connect" in done.stdout
+
+
+def test_replicas_are_found_by_their_controllers_and_judged() -> None:
+    with RunningCluster(replicas=2, settings={"ERUCA_CONTROLLER_STORE": "file"}) as cluster:
+        eruca = Eruca(cluster.namesrv_urls[0])  # it is told no controller's URL
+
+        report = eruca.json("doctor")
+
+        [controller] = cluster.controller_urls
+        assert findings(report, controller)["controller"]["verdict"] == "ok"
+        found = findings(report, "broker-a")
+        assert found["copies"]["detail"] == "2 of 2 replicas are in sync"
+        assert {found[check]["verdict"] for check in ("copies", "master", "arbiter")} == {"ok"}
+        shown = eruca.json("broker", "show", "broker-a")
+        assert len(shown["replicas"]) == 2

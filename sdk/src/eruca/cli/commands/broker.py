@@ -93,7 +93,9 @@ async def history(
     from eruca.cli.replicas.shown_groups import show_changes
 
     async with session.client() as client:
-        controllers = Controllers(client.context.transport, controller_urls(controller))
+        controllers = Controllers(
+            client.context.transport, await controller_urls(client, controller)
+        )
         changes = await controllers.history(broker, limit=count)
     if session.is_json:
         session.show_json(changes)
@@ -263,4 +265,5 @@ async def _operated(
     from eruca.cli.replicas.operated_group import OperatedGroup
 
     async with session.client() as client:
-        yield OperatedGroup(session, client, controller_urls(controller), broker)
+        urls = await controller_urls(client, controller)
+        yield OperatedGroup(session, client, urls, broker)

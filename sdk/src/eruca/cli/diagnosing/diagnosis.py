@@ -26,8 +26,6 @@ from eruca.cli.diagnosing.findings import Finding, Verdict
 from eruca.cli.diagnosing.follower_findings import Following, judged
 from eruca.cli.diagnosing.probes import TIMEOUT_SECONDS, Probe, ask
 from eruca.cli.diagnosing.replica_findings import judged as judged_replicas
-from eruca.cli.replicas.controllers import VARIABLE as CONTROLLERS_VARIABLE
-from eruca.cli.replicas.controllers import controller_urls
 from eruca.contract.broker_groups import BrokerGroupList, BrokerGroupView
 from eruca.contract.errors import ErucaError, NameServerSettlingError
 from eruca.contract.fields import MASTER_ID, STANDALONE_EPOCH
@@ -38,7 +36,7 @@ from eruca.contract.status import BrokerStatus
 from eruca.contract.transactions import CheckerStatus
 from eruca.core.client_settings import NAMESRV_URLS_DEFAULT, ClientSettings
 from eruca.core.routing.route_table import address_for
-from eruca.core.routing.services import QUERY_SERVICE, TXN_CHECKER, Service
+from eruca.core.routing.services import CONTROLLER, QUERY_SERVICE, TXN_CHECKER, Service
 
 TOPIC_PREFIX: Final = "eruca-doctor-"
 _DATE_UNIT_SECONDS: Final = 1.0  # of the Date header
@@ -82,7 +80,7 @@ async def examine(namesrv_urls: str | None, *, write: bool) -> AsyncIterator[Fin
                 subject = f"{name}/{address.broker_id}" if is_one_of_many else name
                 async for finding in _broker(client, name, address, settings, write=write):
                     yield replace(finding, subject=subject)
-        async for finding in _controllers(client, settings, groups.values()):
+        async for finding in _controllers(client, settings, [*known], groups.values()):
             yield finding
         for service in (QUERY_SERVICE, TXN_CHECKER) if known else ():
             async for finding in _followers(client, service, [*known], groups.keys()):
@@ -156,24 +154,31 @@ async def _broker(
 
 
 async def _controllers(
-    client: httpx.AsyncClient, settings: ClientSettings, registered: Iterable[BrokerGroup]
+    client: httpx.AsyncClient,
+    settings: ClientSettings,
+    namesrv_urls: Sequence[str],
+    registered: Iterable[BrokerGroup],
 ) -> AsyncIterator[Finding]:
     """Check the controllers, and each broker group that they know; nothing without replicas."""
-    has_replicas = any(group.epoch > STANDALONE_EPOCH for group in registered)
-    if not has_replicas and not os.environ.get(CONTROLLERS_VARIABLE):
-        return
     try:
-        urls = controller_urls(None)
+        urls = [*CONTROLLER.given(os.environ)]
     except ErucaError as error:
-        yield Finding("settings", "controllers", Verdict.FAULT, error.detail, error.fix)
+        yield Finding("settings", CONTROLLER.what, Verdict.FAULT, error.detail, error.fix)
         return
+    has_replicas = any(group.epoch > STANDALONE_EPOCH for group in registered)
+    if has_replicas and not urls:
+        urls = await _announced(client, CONTROLLER, namesrv_urls)
+        if not urls:
+            fault = "brokers have replicas, and the name servers know no controller"
+            fix = CONTROLLER.how_to_have_one
+            yield Finding(CONTROLLER.what, "announced", Verdict.WARNING, fault, fix)
     groups: dict[str, BrokerGroupView] = {}
     for url in urls:
         asked = await ask(client, f"{url}/v1/broker-groups")
         listed = asked.model(BrokerGroupList)
         if listed is None:
             fault = asked.fault or "the answer is not a controller's"
-            fix = f"start a controller there, or correct {CONTROLLERS_VARIABLE}"
+            fix = f"start a controller there, or correct {CONTROLLER.variable}"
             yield Finding(url, "controller", Verdict.FAULT, fault, fix)
             continue
         yield judge.answer_time(url, "controller", asked.seconds)
@@ -205,20 +210,29 @@ async def _followers(
 ) -> AsyncIterator[Finding]:
     """Check each instance of a service that follows brokers' logs."""
     try:
-        urls = {*service.given(os.environ)}
+        urls = [*service.given(os.environ)]
     except ErucaError as error:
         yield Finding("settings", service.what, Verdict.FAULT, error.detail, error.fix)
         return
     if not urls:
-        for url in namesrv_urls:
-            asked = await ask(client, f"{url}/v1/kv/{service.namespace}")
-            if (announced := asked.model(KvNamespace)) is not None:
-                urls |= {*service.told(announced.entries)}
+        urls = await _announced(client, service, namesrv_urls)
     if not urls:  # the service is optional
         yield Finding(service.what, "announced", Verdict.OK, "the name servers know none")
     for url in sorted(urls):
         async for finding in _follower(client, service, url, registered):
             yield finding
+
+
+async def _announced(
+    client: httpx.AsyncClient, service: Service, namesrv_urls: Sequence[str]
+) -> list[str]:
+    """Return the URLs of a service's instances that any name server knows."""
+    urls: set[str] = set()
+    for url in namesrv_urls:
+        asked = await ask(client, f"{url}/v1/kv/{service.namespace}")
+        if (announced := asked.model(KvNamespace)) is not None:
+            urls |= {*service.told(announced.entries)}
+    return sorted(urls)
 
 
 async def _follower(

@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from eruca.aio.client import AsyncClient
     from eruca.aio.http.transport import HttpResponse, HttpTransport
     from eruca.contract.broker_groups import (
         BrokerGroupChange,
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
         BrokerGroupView,
     )
 
-URLS_DEFAULT: Final = "http://127.0.0.1:9878"
 VARIABLE: Final = "ERUCA_CONTROLLER_URLS"
 _ANSWER_SECONDS: Final = 10.0  # for a controller's answer, which waits for its database
 
@@ -27,7 +27,7 @@ ControllerOption = Annotated[
     typer.Option(
         "--controller",
         metavar="URL",
-        help=f"Controllers, separated by ';' [{VARIABLE}, else {URLS_DEFAULT}].",
+        help=f"Controllers, separated by ';' [{VARIABLE}, else as name servers know them].",
     ),
 ]
 
@@ -35,18 +35,24 @@ _T = TypeVar("_T")
 _M = TypeVar("_M", bound="BaseModel")
 
 
-def controller_urls(given: str | None) -> tuple[str, ...]:
-    """Return the URLs of the option, else of the environment, else the default.
+async def controller_urls(client: AsyncClient, given: str | None) -> tuple[str, ...]:
+    """Return the URLs of the option, else of the environment, else those that name servers know.
 
     Raises:
         ValidationError: A value is not a URL.
+        NoRouteError: The name servers know no controller.
+        NameServersUnreachableError: No name server answered.
     """
-    from eruca.core.client_settings import checked_urls
+    from eruca.aio.cluster.instances import found_instances
+    from eruca.core.routing.services import CONTROLLER
 
-    urls, source = (given, "--controller")
-    if urls is None:
-        urls, source = os.environ.get(VARIABLE) or URLS_DEFAULT, VARIABLE
-    return checked_urls(urls, source, "a controller", such_as=URLS_DEFAULT)
+    if urls := CONTROLLER.given(os.environ, given, "--controller"):
+        return urls
+    return tuple(
+        await found_instances(
+            CONTROLLER, client.context.name_servers, timeout=client.settings.timeout_seconds
+        )
+    )
 
 
 class Controllers:

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from eruca.contract.errors import ValidationError
-from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
+from eruca.contract.names import (
+    CHECKERS_NAMESPACE,
+    CONTROLLERS_NAMESPACE,
+    QUERY_SERVICES_NAMESPACE,
+)
 from eruca.core.client_settings import checked_urls
 
 
@@ -71,4 +75,11 @@ TXN_CHECKER: Final = Service(
     "ERUCA_TXN_CHECKER_URLS",
     CHECKERS_NAMESPACE,
     "http://127.0.0.1:10921",
+)
+CONTROLLER: Final = Service(
+    "controller",
+    "eruca_controller",
+    "ERUCA_CONTROLLER_URLS",
+    CONTROLLERS_NAMESPACE,
+    "http://127.0.0.1:9878",
 )

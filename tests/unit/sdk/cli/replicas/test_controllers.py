@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+import eruca
 from eruca.aio.http.transport import HttpResponse
-from eruca.cli.replicas.controllers import URLS_DEFAULT, VARIABLE, Controllers, controller_urls
+from eruca.cli.replicas.controllers import VARIABLE, Controllers, controller_urls
 from eruca.cli.replicas.group_changes import without
 from eruca.contract.errors import (
     NotFoundError,
@@ -24,17 +25,17 @@ pytestmark = pytest.mark.anyio
 FIRST, SECOND = "http://c1:9878", "http://c2:9878"
 
 
-def test_the_option_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    assert controller_urls(None) == (URLS_DEFAULT,)
+async def test_the_option_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, f"{FIRST};{SECOND}")
-    assert controller_urls(None) == (FIRST, SECOND)
-    assert controller_urls("http://c3:9878") == ("http://c3:9878",)
+    async with eruca.AsyncClient() as client:
+        assert await controller_urls(client, None) == (FIRST, SECOND)
+        assert await controller_urls(client, "http://c3:9878") == ("http://c3:9878",)
 
 
-def test_what_is_no_url_is_refused_with_its_source() -> None:
-    with pytest.raises(ValidationError, match="--controller: 'c1' is not the URL of a controller"):
-        controller_urls("c1")
+async def test_what_is_no_url_is_refused_with_its_source() -> None:
+    async with eruca.AsyncClient() as client:
+        with pytest.raises(ValidationError, match="--controller: 'c1' is not the URL of a"):
+            await controller_urls(client, "c1")
 
 
 async def test_a_controller_that_does_not_answer_is_followed_by_the_next() -> None:
