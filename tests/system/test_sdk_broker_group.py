@@ -1,0 +1,63 @@
+"""The SDK at a broker with replicas: processes, a name server, and a master that is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import eruca
+from support.broker_groups import GROUP, GroupOfProcesses, group_of
+from support.forked import forked
+from support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def name_server(tmp_path: Path) -> Iterator[str]:
+    settings = {
+        "ERUCA_NAMESRV_PORT": "0",
+        "ERUCA_NAMESRV_SETTLE_SECONDS": "0",
+        "ERUCA_NAMESRV_KV_FILE": str(tmp_path / "kv.json"),
+    }
+    with forked("eruca_namesrv", settings) as process:
+        yield process.url
+
+
+@pytest.fixture
+def group(tmp_path: Path, name_server: str) -> Iterator[GroupOfProcesses]:
+    with group_of(tmp_path, 1, 2, namesrv_urls=name_server) as running:
+        yield running
+
+
+async def test_a_program_goes_on_at_the_new_master_and_loses_nothing(
+    group: GroupOfProcesses, name_server: str
+) -> None:
+    async with eruca.AsyncClient(name_server) as client:
+        await client.admin.create_topic("orders", queue_count=1)
+        async with (
+            client.producer(copies=2) as confirmed,
+            client.producer(
+                idempotent=True, send_timeout_seconds=PATIENCE_SECONDS, retries_max=0
+            ) as producer,
+            client.pull_consumer("billing", topics="orders", start="earliest") as consumer,
+        ):
+            first = await confirmed.send(eruca.Message("orders", "before"))
+            assert first.copies == 2
+            [got] = await consumer.poll(1, wait_seconds=PATIENCE_SECONDS)
+            assert got.body == b"before"
+            former = group.await_master()
+
+            group.kill(former)
+            second = await producer.send(eruca.Message("orders", "after"))
+
+            [got] = await consumer.poll(1, wait_seconds=PATIENCE_SECONDS)
+            assert (got.body, got.queue_offset) == (b"after", second.queue_offset)
+            await consumer.commit()
+        assert second.store_host != first.store_host
+        found = await client.admin.message_by_offset_id(first.offset_message_id)
+        assert found.message.message_id == first.message_id
+        [broker] = await client.admin.brokers()
+        assert (broker.broker_name, broker.epoch) == (GROUP, group.row()["epoch"])
