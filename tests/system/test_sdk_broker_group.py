@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,3 +62,34 @@ async def test_a_program_goes_on_at_the_new_master_and_loses_nothing(
         assert found.message.message_id == first.message_id
         [broker] = await client.admin.brokers()
         assert (broker.broker_name, broker.epoch) == (GROUP, group.row()["epoch"])
+
+
+async def test_members_and_transactions_go_on_at_the_new_master(
+    group: GroupOfProcesses, name_server: str
+) -> None:
+    received: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def handle(message: eruca.ReceivedMessage) -> None:
+        received.put_nowait(message.body)
+
+    async with eruca.AsyncClient(name_server) as client:
+        await client.admin.create_topic("orders", queue_count=1)
+        consumer = client.push_consumer("billing", start="earliest")
+        consumer.on("orders")(handle)
+        transactions = client.transaction_producer(
+            "shop",
+            send_timeout_seconds=PATIENCE_SECONDS,
+            decision_timeout_seconds=PATIENCE_SECONDS,
+        )
+        async with consumer, transactions, asyncio.timeout(2 * PATIENCE_SECONDS):
+            async with transactions.transaction(eruca.Message("orders", "first")):
+                pass
+            assert await received.get() == b"first"
+
+            async with transactions.transaction(eruca.Message("orders", "second")):
+                group.kill(group.await_master())
+            assert await received.get() == b"second"
+
+            async with transactions.transaction(eruca.Message("orders", "third")):
+                pass
+            assert await received.get() == b"third"
