@@ -124,6 +124,20 @@ def count_impossible_acknowledgements() -> None:
     _patch_everywhere(lineage.common_end, common_end)
 
 
+def continue_queues_at_confirmed() -> None:
+    """Give a new master's messages the offsets of unconfirmed ones (RocketMQ's issue 7689)."""
+    from eruca_broker.store.writer import Writer
+
+    lead = Writer.lead
+
+    def lead_from_visible(self: Writer, *arguments: Any, **more: Any) -> Any:  # noqa: ANN401
+        for key in self._next_offsets:
+            _, self._next_offsets[key] = self._queues.range(*key)
+        return lead(self, *arguments, **more)
+
+    Writer.lead = lead_from_visible  # type: ignore[method-assign]
+
+
 def accept_wiped_disks() -> None:
     """Give each store of a replica id the same uid, a new one too (Kafka's KIP-903)."""
     from eruca_broker.store import identity
@@ -166,16 +180,23 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     ),
     "confirms alone": Mutation(confirm_alone, ("isolate master",), ("lost", "unseen")),
     "cuts at confirmed": Mutation(
-        cut_at_confirmed, ("slow links of all+kill group, master last",), ("lost", "unseen")
+        cut_at_confirmed,
+        ("slow links of all+kill group, master last",),
+        ("lost", "unseen", "inconsistent-offset"),
     ),
     "counts impossible acknowledgements": Mutation(
         count_impossible_acknowledgements,
         ("isolate master",),
         ("lost", "unseen", "inconsistent-offset", "equal-logs", "caught-up"),
     ),
+    "continues queues at confirmed": Mutation(
+        continue_queues_at_confirmed,
+        ("slow links of all+kill master",),
+        ("contiguous", "inconsistent-offset", "caught-up", "liveness"),
+    ),
     "accepts wiped disks": Mutation(
         accept_wiped_disks,
-        ("wiped disk in partition",),
+        ("wiped disk alone",),
         ("lost", "unseen", "inconsistent-offset"),
     ),
 }

@@ -21,6 +21,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
@@ -230,7 +231,8 @@ class _Connection:
         assert sink.transport is not None
         self._ended.add(direction)
         if self._ended != set(Direction):
-            sink.transport.write_eof()
+            with suppress(OSError):  # the other side has been reset meanwhile
+                sink.transport.write_eof()
             return
         for side in (self.near, self.far):  # what was written before still arrives
             if side.transport is not None:

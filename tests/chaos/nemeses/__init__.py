@@ -44,6 +44,7 @@ NEMESES: Final[Mapping[str, type[Nemesis]]] = {
         disks.FlippedBit,
         members.WipedDisk,
         members.WipedDiskInPartition,
+        members.WipedDiskAlone,
         members.ArbiterBackInTime,
     )
 }

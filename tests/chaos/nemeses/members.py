@@ -60,6 +60,31 @@ class WipedDiskInPartition(WipedDisk):
         await self.cluster.until_listening(self._party)
 
 
+class WipedDiskAlone(WipedDisk):
+    """All replicas of a group are killed, and a wiped one starts before the others."""
+
+    name = "wiped disk alone"
+    needs_copies = True
+    seconds = (10.0, 12.0)  # in which it could elect itself
+
+    async def begin(self) -> str:
+        broker = self.any_broker()
+        master = await self.master_of(broker)
+        self._party = self.random.choice(self.others(master))
+        self._rest = self.others(self._party)
+        for party in self._rest:
+            await self.cluster.stop(party, signal.SIGKILL)
+        await self.wipe(self._party)
+        self.cluster.run(self._party)
+        return self._party.name
+
+    async def heal(self) -> None:
+        for party in self._rest:
+            self.cluster.run(party)
+        for party in [self._party, *self._rest]:
+            await self.cluster.until_listening(party)
+
+
 class ArbiterBackInTime(Nemesis):
     """The arbiter's table is restored from an older copy, as a database after a bad fail-over."""
 
