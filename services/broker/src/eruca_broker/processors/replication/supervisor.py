@@ -1,4 +1,4 @@
-"""The supervisor: the life of a replica, one role after another (:mod:`.core.replication.roles`).
+"""The supervisor: the life of a replica, one role after another (``core/replication/roles.py``).
 
 ::
 
