@@ -308,7 +308,7 @@ async def test_an_empty_replica_leads_with_a_snapshot_behind_its_epoch(
     assert store.epochs().epochs == (Epoch(1, 0),)
     assert store.state.log_id
     [first, second] = read_log(store.directory)
-    assert (b"epoch-began" in first.body, b"snapshot" in second.body) == (True, True)
+    assert (b"epoch_began" in first.body, b"snapshot" in second.body) == (True, True)
     await store.close()
     store = await opened(tmp_path / "one", mode)
     assert store.epochs().epochs == (Epoch(1, 0),)

@@ -28,7 +28,7 @@ STORED: list[tuple[dict[str, object], Event]] = [
         DeliveriesLeased("g", "t", 0, 5, 8, 60, [LeasedMessage(5, 1)], overtaken=[6]),
     ),
     (
-        {"event": "epoch-began", "epoch": 7, **MASTER, "begun_at_ms": 99, "begun_at": 640},
+        {"event": "epoch_began", "epoch": 7, **MASTER, "begun_at_ms": 99, "begun_at": 640},
         EpochBegan(7, 2, "9f2c51d07ab3e846", "10.0.0.2:10911", 99, begun_at=640),
     ),
 ]

@@ -36,7 +36,7 @@ class ManualStore:
 
 @dataclass
 class Damaged:
-    """What a replica's status would say."""
+    """A replica's status, as it would answer."""
 
     is_damaged: bool = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class EpochBegan(msgspec.Struct, frozen=True, tag="epoch-began", tag_field="event"):
+class EpochBegan(msgspec.Struct, frozen=True, tag="epoch_began", tag_field="event"):
     """A replica became the master of a new epoch; it is the first record of the epoch (rule 2).
 
     Rule 3: every term is a new epoch, also that of the same master after a restart.
