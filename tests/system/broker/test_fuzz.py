@@ -65,7 +65,8 @@ def fill(url: str) -> None:
         {"body": {"text": f"flight {n}"}, "tag": "AA", "keys": ["order-17"]} for n in range(20)
     ]
     with httpx.Client(base_url=f"{url}/v1") as client:
-        client.put("/topics/flights", json={}).raise_for_status()  # made-up settings may forbid it
+        # Made-up requests may have forbidden to read or write it.
+        client.put("/topics/flights", json={"permission": "rw"}).raise_for_status()
         for queue_id in range(4):
             sent = client.post(
                 f"/topics/flights/messages?queue_id={queue_id}", json={"messages": messages}

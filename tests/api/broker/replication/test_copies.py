@@ -40,15 +40,16 @@ async def test_a_broker_without_replicas_has_one_copy(client: httpx.AsyncClient)
         ("/topics/orders/queues/0/records", batch([record("orders")]), RECORDS),
     ],
 )
-async def test_a_send_that_wants_more_copies_stores_nothing(
+async def test_a_broker_without_replicas_refuses_more_copies_for_good(
     client: httpx.AsyncClient, path: str, body: bytes, headers: dict[str, str]
 ) -> None:
     await client.put("/topics/orders", json={})
 
     refused = await client.post(path, params={"copies": 2}, content=body, headers=headers)
 
-    assert (refused.status_code, refused.json()["code"]) == (503, "not-enough-replicas")
-    assert "1 replica is in sync" in refused.json()["detail"]
+    assert (refused.status_code, refused.json()["code"]) == (422, "validation-failed")
+    assert refused.json()["errors"][0]["pointer"] == "/query/copies"
+    assert "has no replicas; found 2" in refused.json()["detail"]
     queues = (await client.get("/topics/orders/queues")).json()["queues"]
     assert {queue["max_offset"] for queue in queues} == {0}
     invalid = await client.post(path, params={"copies": 0}, content=body, headers=headers)

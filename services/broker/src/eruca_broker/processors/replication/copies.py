@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eruca.contract.errors import ValidationError
 from eruca_broker.processors.replication.door import not_enough
 from eruca_broker.processors.replication.replication import Replication
 from eruca_broker.store.message_store import MessageStore
@@ -18,8 +19,15 @@ class GroupCopies:
         """Refuse a send that wants more copies than there are replicas in sync.
 
         Raises:
-            NotEnoughReplicasError: It does; nothing is appended.
+            ValidationError: This broker has no replicas at all; nothing is appended.
+            NotEnoughReplicasError: Not all that it needs are in sync; nothing is appended.
         """
+        if wanted > 1 and self._replication.member is None:
+            raise ValidationError.at(
+                "/query/copies",
+                f"expected 1, for this broker has no replicas; found {wanted}",
+                fix="omit copies, or give the broker replicas: ERUCA_BROKER_CONTROLLER_URLS",
+            )
         feed = self._replication.feed
         count = 1 if feed is None else len(feed.copies.known)
         if wanted > count:
