@@ -84,7 +84,7 @@ async def leading(
         finally:
             feed.close()
             if not store.is_replica:
-                store.follow()  # whoever waits for a confirmation learns that there is none
+                store.follow()  # callers that await a confirmation learn that there is none
 
 
 class Replica:

@@ -32,7 +32,6 @@ from eruca.contract.fields import Answer, Offset, Request
 from eruca.contract.times import Instant
 
 RUN_MEDIA_TYPE: Final = "application/vnd.eruca.run"
-EPOCH_HEADER: Final = "eruca-epoch"
 CONFIRMED_HEADER: Final = "eruca-confirmed"
 ANSWER_HEADER: Final = "eruca-answer"
 NOW_HEADER: Final = "eruca-now"

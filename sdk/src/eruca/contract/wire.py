@@ -60,6 +60,7 @@ MIN_OFFSET_HEADER: Final = "eruca-min-offset"
 MAX_OFFSET_HEADER: Final = "eruca-max-offset"
 EPOCH_HEADER: Final = "eruca-epoch"  # of the records of an answer
 BEHIND_SECONDS_HEADER: Final = "eruca-behind-seconds"  # since a standby had everything
+STALE_HEADER: Final = "eruca-stale"  # "true": the master is not sure that it still is the master
 
 BATCH_MAGIC: Final = b"ERB1"
 PULL_MAGIC: Final = b"ERP1"

@@ -27,7 +27,6 @@ from eruca.contract.limits import STORE_UID_SIZE_MAX
 from eruca.contract.replication import (
     ANSWER_HEADER,
     CONFIRMED_HEADER,
-    EPOCH_HEADER,
     NOW_HEADER,
     RUN_MEDIA_TYPE,
     RUN_SIZE_DEFAULT,
@@ -39,7 +38,7 @@ from eruca.contract.replication import (
     SwitchRequest,
     SwitchResult,
 )
-from eruca.contract.wire import MAX_OFFSET_HEADER, MIN_OFFSET_HEADER
+from eruca.contract.wire import EPOCH_HEADER, MAX_OFFSET_HEADER, MIN_OFFSET_HEADER
 from eruca_broker.api.examples import replication as examples
 from eruca_broker.core.replication.broker_group import Member
 from eruca_broker.processors.replication.feed import Feed, Fetch

@@ -80,7 +80,7 @@ def test_a_route_with_the_new_master_ends_the_redirect() -> None:
     assert book.place(A) == B  # nobody says yet where the master is
     learn(book, 8, B, A)
 
-    assert book.place(A) == A  # whoever asks a standby now means it
+    assert book.place(A) == A  # a request to a standby is meant for it now
 
 
 def test_the_successor_of_a_url_is_the_latest_master_of_its_broker() -> None:

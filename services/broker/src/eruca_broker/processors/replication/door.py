@@ -26,11 +26,10 @@ from eruca.contract.errors import (
     NotReadyError,
 )
 from eruca.contract.replication import CONFIRMED_HEADER
+from eruca.contract.wire import BEHIND_SECONDS_HEADER, STALE_HEADER
 from eruca_broker.core.replication.roles import Role, has_lease
 from eruca_chassis.asgi import Header
 
-BEHIND_HEADER: Final = "eruca-behind-seconds"
-STALE_HEADER: Final = "eruca-stale"
 RETRY_SECONDS: Final = 1.0
 
 _STALE: Final = ((STALE_HEADER.encode(), b"true"),)
@@ -165,7 +164,7 @@ class RoleDoor:
             return () if self.has_lease else _STALE
         headers = [(CONFIRMED_HEADER.encode(), b"%d" % self.confirmed())]
         if (behind := self.behind_seconds()) is not None:
-            headers.append((BEHIND_HEADER.encode(), b"%.3f" % behind))
+            headers.append((BEHIND_SECONDS_HEADER.encode(), b"%.3f" % behind))
         return headers
 
     @property

@@ -42,7 +42,6 @@ from eruca.contract.errors import (
 from eruca.contract.replication import (
     ANSWER_HEADER,
     CONFIRMED_HEADER,
-    EPOCH_HEADER,
     NOW_HEADER,
     RUN_MEDIA_TYPE,
     RUN_SIZE_DEFAULT,
@@ -52,7 +51,7 @@ from eruca.contract.replication import (
     LineageRequest,
     LineageTail,
 )
-from eruca.contract.wire import MAX_OFFSET_HEADER, MIN_OFFSET_HEADER
+from eruca.contract.wire import EPOCH_HEADER, MAX_OFFSET_HEADER, MIN_OFFSET_HEADER
 from eruca.services.cluster import parsed, send_model
 from eruca.services.http import HttpTransport, problem_error, target_of
 from eruca_broker.core.log.copied_run import RefusedRunError
