@@ -6,8 +6,8 @@ NATIVE := services/broker/hatch_build.py $(wildcard services/broker/src/eruca_br
 BIN := $(VENV)/bin
 ARGS ?=
 # Unit tests wait as much as they compute: two run side by side for each processor, and four at
-# most. Most other tests wait for processes three quarters of their time: as many, for their memory.
-# ARGS="-n 0" runs them one after the other.
+# most. Most other tests wait for processes: as many, since with six the longest come near their
+# time limit on two processors. ARGS="-n 0" runs them one after the other.
 UNIT_WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); [ $$n -lt 2 ] && echo 2 || echo 4)
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); [ $$n -lt 2 ] && echo 2 || echo 4)
 PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder

@@ -16,11 +16,15 @@ from bench import (
     consume_rows,
     e2e_rows,
     export_rows,
+    failover_rows,
     http_rows,
+    lookup_rows,
     poll_rows,
     process_rows,
     query_rows,
     replication_rows,
+    security_rows,
+    start_rows,
     store_rows,
     timer_rows,
     transaction_rows,
@@ -34,14 +38,17 @@ SUITES: Final[dict[str, Callable[[Report, float], None]]] = {
     "store": store_rows.run,
     "poll": poll_rows.run,
     "client": client_rows.run,
+    "lookups": lookup_rows.run,
     "e2e": e2e_rows.run,
     "process": process_rows.run,
+    "start": start_rows.run,
     "timers": timer_rows.run,
     "consume": consume_rows.run,
     "exports": export_rows.run,
     "transactions": transaction_rows.run,
     "replication": replication_rows.run,
     "checker": checker_rows.run,
+    "security": security_rows.run,
 }
 
 
@@ -65,6 +72,9 @@ def main(
             help="messages for the suites query and spark; 5000000 take a quarter of an hour",
         ),
     ] = ROWS,
+    kills: Annotated[
+        int, typer.Option(min=1, help="kills of a master for the suite failover; 10 s each")
+    ] = failover_rows.KILLS,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures here")] = None,
 ) -> None:
     """Measure speed as ratios to raw limits taken in the same run."""
@@ -75,6 +85,7 @@ def main(
         **SUITES,
         "query": partial(query_rows.run, rows=rows),
         "spark": partial(spark, rows=rows),
+        "failover": partial(failover_rows.run, kills=kills),
     }
     chosen = suites or list(runs)
     for name in chosen:

@@ -41,6 +41,7 @@ GOALS: Final = {
     ),
     "held-memory": Goal("KB per held pull, connection included", 20, "10", at_most=True),
     "index": Goal("key index insert, batches of 1000 / SQLite in WAL mode", 30, "> 150"),
+    "start": Goal("start of a broker / import fastapi, by CPU-s", 2.5, "-", at_most=True),
     "two-brokers": Goal("two brokers / one, per CPU-s", 0.85, "0.94-1.02"),
     "export-columns": Goal("export, records to an Arrow stream / read one by one", 5, "-"),
     "export-memory": Goal("export, MiB the query service grows by", 100, "< 50", at_most=True),
@@ -73,6 +74,17 @@ GOALS: Final = {
     "copies-batch": Goal("batches of 100, 2 copies / 1 copy, by wall time", 0.65, "-"),
     "copies-p50": Goal("p50 of an awaited send, 2 copies - 1 copy, ms", 0.5, "-", at_most=True),
     "copies-sender": Goal("one awaited sender, 2 copies / 1 copy", 0.5, "-"),
+    "copies-memory": Goal("private memory, replica / master", 1.1, "-", at_most=True),
     "catch-up": Goal("replica that catches up / reading the same bytes from the disk", 0.5, "-"),
+    "fail-over": Goal("longest wait of a send, master killed, p99, s", 8, "-", at_most=True),
+    "hand-over": Goal("longest wait of a send, SIGTERM or switch, s", 0.5, "-", at_most=True),
+    "keys-single": Goal("single record, key and rules / open, per CPU-s", 0.98, "-"),
+    "keys-batch": Goal("batch of 1000, key and rules / open, per CPU-s", 0.98, "-"),
+    "tls-proxy": Goal("batch of 1000, TLS by a proxy / plain, per CPU-s of the broker", 0.6, "-"),
+    "look-up": Goal("look-up by key / fixed answer, per CPU-s", 0.2, "-"),
+    "read": Goal("settings of a topic / fixed answer, per CPU-s", 0.4, "-"),
+    "sdk-look-up": Goal(
+        "look-ups by the SDK / raw requests of its client, per CPU-s of the client", 0.2, "-"
+    ),
     "client": Goal("SDK client / aiohttp, 64 in flight, requests per client CPU-s", 4, "6-7"),
 }

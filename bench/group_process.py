@@ -50,7 +50,15 @@ async def _lead(port: int, directory: Path, copies: int) -> None:
         store.follow()
         store.lead(EpochBegan(1, *_MASTER, f"127.0.0.1:{port}", _CLOCK.now_ms()))
         members = frozenset((_MASTER, _REPLICA)[:copies])
-        feed = Feed(store, epoch=1, master=_MASTER, known=members, clock=_CLOCK)
+        shown_offset = store.confirmed_offset
+        feed = Feed(
+            store,
+            epoch=1,
+            master=_MASTER,
+            known=members,
+            clock=_CLOCK,
+            shown_offset=shown_offset,
+        )
         replication = app.parts[Replication]
         replication.role, replication.member, replication.feed = "master", _MASTER, feed
         await asyncio.Event().wait()
@@ -61,7 +69,7 @@ async def _follow(url: str, directory: Path) -> None:
         store_host=Host.parse("127.0.0.1", 10_911), segment_bytes=SEGMENT_SIZE, is_replica=True
     )
     store = await MessageStore.open(directory, settings, _CLOCK)
-    transport = http1_transport(ANONYMOUS)
+    transport = http1_transport(ANONYMOUS, large_bodies_in_place=True)
     follower = Follower(
         store,
         member=_REPLICA,

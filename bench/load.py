@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 import subprocess
 import sys
 import time
@@ -61,17 +62,27 @@ def run_load(
     connections: int,
     seconds: float,
     core: int | None = None,
+    ca_file: Path | None = None,
 ) -> Load:
-    """Send *requests* in turn to a port of this machine; return the result."""
+    """Send *requests* in turn to a port of this machine; return the result.
+
+    With *ca_file* the connections speak TLS, and trust the authorities in it.
+    """
     with TemporaryDirectory(prefix="eruca-bench-") as directory:
         for number, each in enumerate(requests):
             (Path(directory) / f"{number:04d}").write_bytes(each)
         command = [sys.executable, "-m", "bench.load", directory, str(port), str(connections)]
         command += [str(seconds), str(-1 if core is None else core)]
+        command += [] if ca_file is None else [str(ca_file)]
         output = subprocess.run(
             command, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent.parent
         ).stdout
     return Load(**json.loads(output))
+
+
+def tls_context(ca_file: Path | None) -> ssl.SSLContext | None:
+    """Return the context of connections that trust *ca_file*; None without one."""
+    return None if ca_file is None else ssl.create_default_context(cafile=ca_file)
 
 
 class _Connection(asyncio.Protocol):
@@ -146,12 +157,18 @@ class _Run:
             self.done.set_result(None)
 
 
-async def _main(requests: Sequence[bytes], port: int, connections: int, seconds: float) -> None:
+async def _main(
+    requests: Sequence[bytes],
+    port: int,
+    connections: int,
+    seconds: float,
+    context: ssl.SSLContext | None,
+) -> None:
     loop = asyncio.get_running_loop()
     run = _Run(requests, connections, seconds)
     began = time.perf_counter()
     for _ in range(connections):
-        await loop.create_connection(lambda: _Connection(run), "127.0.0.1", port)
+        await loop.create_connection(lambda: _Connection(run), "127.0.0.1", port, ssl=context)
     await run.done
     elapsed = time.perf_counter() - began
     result = Load(run.count, elapsed, run.errors, sorted(run.latencies))
@@ -162,4 +179,6 @@ if __name__ == "__main__":
     if int(sys.argv[5]) >= 0:
         os.sched_setaffinity(0, {int(sys.argv[5])})
     prepared = [path.read_bytes() for path in sorted(Path(sys.argv[1]).iterdir())]
-    uvloop.run(_main(prepared, int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])))
+    trusted = tls_context(Path(sys.argv[6]) if len(sys.argv) > 6 else None)
+    port, connections, seconds = int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    uvloop.run(_main(prepared, port, connections, seconds, trusted))

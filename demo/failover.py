@@ -1,7 +1,8 @@
 """Flights go on while a broker's master is killed, and while every broker is restarted.
 
-Eight senders send one flight after another. Their topic is ordered, so a flight waits for the
-broker of its aircraft. Each send is timed. At the end all flights are pulled back: those whose send
+Eight senders send one flight after another, and pause in between: otherwise they would take the
+processors from the processes that start. Their topic is ordered, so a flight waits for the broker
+of its aircraft. Each send is timed. At the end all flights are pulled back: those whose send
 was acknowledged must be there.
 """
 
@@ -27,7 +28,8 @@ SENDS_PER_EVENT: Final = 300  # at least
 CALM: Final = "nothing happens"
 SEND_SECONDS: Final = 30.0  # a fail-over takes less
 
-_LOOK_SECONDS: Final = 0.05
+_PAUSE_SECONDS: Final = 0.05  # of a sender, between two flights
+_LOOK_SECONDS: Final = 0.1
 _STEP_SECONDS: Final = 60.0  # without progress for so long: a fault
 _STALLED_SECONDS: Final = 5.0  # no message for so long: all have been pulled
 
@@ -181,6 +183,7 @@ class _Stream:
             episode.sends += 1
             seconds = time.perf_counter() - started_at
             episode.longest_seconds = max(episode.longest_seconds, seconds)
+            await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def _until(condition: Callable[[], Awaitable[bool]], what: str) -> None:

@@ -13,9 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from interop.bench import VARIANTS, Bench
 from interop.checks import Checks, SectionFailedError
+from interop.migrating import second_copy, slave
 from interop.processes import has_address
-from interop.scenarios import VARIANTS, Bench, delayed_messages, eruca_writes, rocketmq_writes
+from interop.replicas import replicas
+from interop.scenarios import delayed_messages, eruca_writes, rocketmq_writes
 from interop.toolchain import CannotRunError, Toolchain, prepare
 
 MESSAGES_MIN: Final = 1_500  # fewer do not fill a segment, and some checks need two
@@ -23,7 +26,11 @@ SCENARIOS: Final = {
     "rocketmq-writes": rocketmq_writes,
     "eruca-writes": eruca_writes,
     "delayed": delayed_messages,
+    "replicas": replicas,
+    "second-copy": second_copy,
+    "slave": slave,
 }
+_IN_ONE_VARIANT: Final = ("replicas", "second-copy", "slave")  # "stopped"; they kill by themselves
 
 
 def main() -> int:
@@ -57,6 +64,8 @@ def _run(
         bench = Bench(checks, toolchain, directory, variant, message_count=options.messages)
         for name, scenario in SCENARIOS.items():
             if options.scenario not in (None, name):
+                continue
+            if name in _IN_ONE_VARIANT and variant is not VARIANTS[0]:
                 continue
             with suppress(SectionFailedError):  # recorded in the table; the next one is independent
                 scenario(bench)

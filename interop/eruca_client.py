@@ -57,8 +57,8 @@ class ErucaClient:
 
     def send(self, messages: Sequence[NewMessage]) -> list[Receipt]:
         """Send the messages in the SDK's batches of records."""
-        results = self._producer.send_many([_sdk_message(message) for message in messages])
-        return list(map(_receipt_of, results))
+        results = self._producer.send_many([sdk_message(message) for message in messages])
+        return list(map(receipt_of, results))
 
     def send_batch(self, messages: Sequence[NewMessage]) -> list[Receipt]:
         """Send all messages at once to one queue, in JSON."""
@@ -223,14 +223,16 @@ def _drained(consumer: eruca.PullConsumer) -> Iterator[Message]:
         yield from map(_message_in_records, consumer.poll(_PULL_COUNT))
 
 
-def _receipt_of(result: eruca.SendResult) -> Receipt:
+def receipt_of(result: eruca.SendResult) -> Receipt:
+    """Return a send's receipt in the common form."""
     assert result.queue_offset is not None  # no delayed message is sent here
     return Receipt(
         result.queue.queue_id, result.queue_offset, result.message_id, result.offset_message_id
     )
 
 
-def _sdk_message(message: NewMessage) -> eruca.Message:
+def sdk_message(message: NewMessage) -> eruca.Message:
+    """Return a message as the SDK sends it."""
     return eruca.Message(
         message.topic,
         message.body,

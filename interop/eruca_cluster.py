@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
@@ -37,9 +37,9 @@ class Eruca:
                 "KV_FILE": self._home / "kv.json",
                 "EXPECTED_BROKERS": BROKER,
             }
-            starting.enter_context(self._start("namesrv", self.name_server, settings))
+            starting.enter_context(start_service(self._home, "namesrv", self.name_server, settings))
             self.broker = starting.enter_context(
-                self._start("broker", self.url, self._broker_settings())
+                start_service(self._home, "broker", self.url, self._broker_settings())
             )
             self.broker.wait_until(self._is_registered)
             self.client = starting.enter_context(
@@ -75,7 +75,7 @@ class Eruca:
             "TIMEOUT_SECONDS": 0,
             "INTERVAL_SECONDS": 1,
         }
-        with self._start("txn_checker", url, settings) as checker:
+        with start_service(self._home, "txn_checker", url, settings) as checker:
             yield
             checker.stop()  # also stops the PostgreSQL that it has started
 
@@ -96,32 +96,59 @@ class Eruca:
         saved = json.loads(file.read_bytes())["offsetTable"] if file.exists() else {}
         return bool(saved.get("1"))
 
-    def _start(self, service: str, url: str, settings: Mapping[str, object]) -> Child:
-        prefix = f"ERUCA_{service.upper()}_"
-        child = Child(
-            f"Eruca {service}",
-            [sys.executable, "-m", f"eruca_{service}"],
-            self._home / f"{service}.log",
-            environment={prefix + name: str(value) for name, value in settings.items()},
-        )
-        return child.started(lambda: _is_ready(url))
-
     def _broker_settings(self) -> dict[str, object]:
         return {
-            "NAME": BROKER,
-            "CLUSTER": CLUSTER,
-            "HOST": self._host,
-            "PORT": self._port,
-            "STORE_DIR": self._store,
+            **broker_settings(self._store, self._host, self._port),
             "NAMESRV_URLS": self.name_server,
-            "SEGMENT_BYTES": SIZES.segment,
-            "QUEUE_FILE_ENTRIES": SIZES.queue_file_entries,
-            "INDEX_SLOTS": SIZES.index_slots,
-            "INDEX_ENTRIES": SIZES.index_entries,
         }
 
 
-def _is_ready(url: str) -> bool:
+def broker_settings(store: Path, host: str, port: int) -> dict[str, object]:
+    """Return the settings of a broker on *store*, of the bench's name and sizes."""
+    return {
+        "NAME": BROKER,
+        "CLUSTER": CLUSTER,
+        "HOST": host,
+        "PORT": port,
+        "STORE_DIR": store,
+        "SEGMENT_BYTES": SIZES.segment,
+        "QUEUE_FILE_ENTRIES": SIZES.queue_file_entries,
+        "INDEX_SLOTS": SIZES.index_slots,
+        "INDEX_ENTRIES": SIZES.index_entries,
+    }
+
+
+def start_service(
+    home: Path,
+    service: str,
+    url: str,
+    settings: Mapping[str, object],
+    *,
+    log: str = "",
+    ready: Callable[[str], bool] | None = None,
+) -> Child:
+    """Start a service, and return once it is ready.
+
+    Args:
+        home: Directory of its log, which is named *log*, or else as the service.
+        service: Its name.
+        url: Its URL.
+        settings: Its settings.
+        log: Name of its log.
+        ready: Tells from its URL that it is ready; default: by ``/readyz``.
+    """
+    prefix = f"ERUCA_{service.upper()}_"
+    child = Child(
+        f"Eruca {log or service}",
+        [sys.executable, "-m", f"eruca_{service}"],
+        home / f"{log or service}.log",
+        environment={prefix + name: str(value) for name, value in settings.items()},
+    )
+    return child.started(lambda: (ready or is_ready)(url))
+
+
+def is_ready(url: str) -> bool:
+    """Return whether a service is ready."""
     try:
         return httpx.get(f"{url}/readyz", timeout=5).is_success
     except httpx.TransportError:

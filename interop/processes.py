@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import socket
 import subprocess
 import time
@@ -95,10 +96,31 @@ class Child:
             self._process.kill()
             self._process.wait()
 
+    def pause(self) -> None:
+        """Suspend the process (SIGSTOP)."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a suspended process continue (SIGCONT)."""
+        self._process.send_signal(signal.SIGCONT)
+
     @property
     def tail(self) -> str:
         """The end of its log."""
         return self.log.read_text(errors="replace")[-_LOG_TAIL_SIZE:]
+
+
+def wait_until(ready: Callable[[], bool], what: str, *, seconds_max: float = 90) -> None:
+    """Wait until *ready* returns true, whichever processes live.
+
+    Raises:
+        ChildError: It timed out; *what* names what was expected.
+    """
+    deadline = time.monotonic() + seconds_max
+    while not ready():
+        if time.monotonic() > deadline:
+            raise ChildError(f"expected {what} within {seconds_max} s")
+        time.sleep(_POLL_SECONDS)
 
 
 def free_ports(host: str, *offsets: int) -> int:

@@ -32,7 +32,8 @@ SIZES: Final = Sizes()
 class RocketMq:
     """RocketMQ on the store in *store*, reachable at *port*; its logs go to *home*.
 
-    With *property_checksums* it ends each record with a checksum of all that precedes it.
+    With *property_checksums* it ends each record with a checksum of all that precedes it. With
+    *master*, the address at which one serves slaves, it is its slave.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class RocketMq:
         host: str,
         port: int,
         property_checksums: bool = False,
+        master: str | None = None,
     ) -> None:
         self._host = host
         self._property_checksums = property_checksums
@@ -51,6 +53,7 @@ class RocketMq:
         self._store = store
         self._home = home
         self._port = port
+        self._master = master
         self._children = ExitStack()
 
     def __enter__(self) -> Self:
@@ -92,10 +95,13 @@ class RocketMq:
         return child.started(lambda: "boot success" in child.log.read_text(errors="replace"))
 
     def _broker_settings(self) -> dict[str, object]:
+        role: dict[str, object] = {"brokerId": 0}
+        if self._master is not None:
+            role = {"brokerId": 1, "brokerRole": "SLAVE", "haMasterAddress": self._master}
         return {
+            **role,
             "brokerClusterName": CLUSTER,
             "brokerName": BROKER,
-            "brokerId": 0,
             "brokerIP1": self._host,
             "bindAddress": self._host,
             "listenPort": self._port,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from eruca.contract.names import SCHEDULE_TOPIC
 from interop.checks import Checks
 from interop.messages import Message, by_place
 from interop.rocketmq import SIZES
 from interop.store_files import (
+    TIMED_TOPICS,
     KeyIndex,
     Log,
     QueueEntry,
@@ -50,7 +50,7 @@ def _check_queues(checks: Checks, store: Path, log: Log, *, complete: bool) -> N
     found = {
         place: entry
         for place, entry in _flat(read_queues(store)).items()
-        if place[0] != SCHEDULE_TOPIC
+        if place[0] not in TIMED_TOPICS
     }
     if not complete:
         # Recovery has not yet added its entries. And where RocketMQ has truncated its log, it

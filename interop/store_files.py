@@ -20,7 +20,7 @@ from typing import Final
 from eruca.contract import properties as names
 from eruca.contract.hashing import key_hash, tags_code
 from eruca.contract.message_ids import encode_offset_id
-from eruca.contract.names import SCHEDULE_TOPIC
+from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from eruca.contract.properties import split_keys
 from eruca.contract.records import (
     COMPRESSION_MASK,
@@ -37,6 +37,8 @@ _ENTRY: Final = struct.Struct(">qiq")
 _INDEX_HEADER_SIZE: Final = 40
 _INDEX_ENTRY: Final = struct.Struct(">iqii")
 _FILLER_SIZE: Final = 0x7FFF_FFFF  # size in entries for offsets that were never written
+
+TIMED_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)  # codes in their queues are delivery times
 
 QueueEntry = tuple[int, int, int]  # log offset, size, tags code
 
@@ -84,6 +86,18 @@ def read_log(store: Path) -> Log:
     return Log(records, len(paths), blanks)
 
 
+def log_bytes(store: Path) -> bytes:
+    """Return a store's log as one piece: all of it up to the end of its last record.
+
+    Raises:
+        UnsoundStoreError: As for :func:`read_log`.
+    """
+    last = read_log(store).records[-1]
+    paths = sorted((store / "commitlog").iterdir())
+    data = b"".join(path.read_bytes() for path in paths)
+    return data[: last.log_offset + last.size - int(paths[0].name)]
+
+
 def is_dispatched(record: Record) -> bool:
     """Return whether consume queues list the record; undecided and rolled-back ones are omitted."""
     return record.sys_flag & SysFlag.ROLLBACK in (0, SysFlag.COMMIT)
@@ -114,7 +128,7 @@ def expected_queues(log: Log) -> dict[tuple[str, int], dict[int, QueueEntry]]:
     """Compute the expected consume queues from the log alone."""
     queues: dict[tuple[str, int], dict[int, QueueEntry]] = defaultdict(dict)
     for record in log.records:
-        if is_dispatched(record) and record.topic != SCHEDULE_TOPIC:  # whose codes are times
+        if is_dispatched(record) and record.topic not in TIMED_TOPICS:
             tag = record.property_map().get(names.TAGS)
             code = tags_code(tag) if tag else 0
             entry = (record.log_offset, record.size, code)

@@ -5,13 +5,16 @@ which runs other tests at the same time. They look at other examples each time, 
 set: whether a change may land is decided by the change. Ctrl-C stops the tests also where they run
 in the background of a shell, which makes its children ignore it. Tests wait with patience
 (`support/patience.py`). Processes that share the tests begin with the longest
-(`support/durations.py`).
+(`support/durations.py`). A test fails if what it captured has a key or a token
+(`support/printed_secrets.py`). Python's collections of garbage pass over what pytest has collected.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -22,20 +25,19 @@ from support.durations import (
     DurationRecorder,
     UnitScheduling,
     alternating,
+    place_in,
     recorded,
-    unit_of,
     units_longest_first,
 )
 from support.initdb import copy_from
 from support.patience import be_patient
-from support.routes import share_routes
+from support.printed_secrets import judge
 
 settings.register_profile("eruca", deadline=None, print_blob=True, derandomize="CI" in os.environ)
 settings.load_profile("eruca")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 be_patient()
 read_certificates_once()
-share_routes()
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +52,30 @@ def _initdb(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.getbasetemp()
     is_one_of_many = "PYTEST_XDIST_WORKER" in os.environ
     copy_from((directory.parent if is_one_of_many else directory) / "initdb")
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """Run one PostgreSQL for all tests of this process that share one, each in its schema."""
+    from support.postgres import embedded_server  # its imports are not for all tests
+
+    with embedded_server() as server:
+        yield server.url
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected, and never look at the tests again.
+
+    Hundreds of thousands of objects come and stay: looking at them again and again takes as long
+    as the rest of it, in each process.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,6 +93,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(DurationRecorder())
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Search what a test has printed for secrets, once it is over."""
+    report = yield
+    if call.when == "teardown":
+        judge(report)
+    return report
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> UnitScheduling:
     """Give each process the next unit of work when it has finished one."""
     return UnitScheduling(config, log)
@@ -75,6 +112,5 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> UnitSch
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the units of work, the longest first; within a unit the order stays random."""
-    units = alternating(units_longest_first(recorded()))
-    places = {unit: place for place, unit in enumerate(units)}
-    items.sort(key=lambda item: places.get(unit_of(item.nodeid), len(places)))
+    place_of = place_in(alternating(units_longest_first(recorded())))
+    items.sort(key=lambda item: place_of(item.nodeid))

@@ -33,6 +33,7 @@ PAGES: Final = (
     "docs/zh/**/*.md",
     "bench/README.md",
     "clients/README.md",
+    "deploy/tls/README.md",
     "interop/README.md",
     "sdk/README.md",
     "spark/README.md",
@@ -40,6 +41,7 @@ PAGES: Final = (
     "services/query/EXPORTS.md",
     "services/*/src/*/DESIGN.md",
     "tests/SCENARIOS.md",
+    "tests/chaos/README.md",
 )
 ASSETS: Final = ("docs/assets/*", "tests/contract/openapi/*.json")
 OPENAPI: Final = ROOT / "tests" / "contract" / "openapi"
@@ -52,6 +54,9 @@ WEIGHTS: Final = {
 _LINK: Final = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 _OPERATIONS: Final = re.compile(r"<!-- operations: ([a-z-]+) -->")
 _LANGUAGES: Final = {
+    "": "text",  # a Caddyfile
+    ".cfg": "text",
+    ".conf": "nginx",
     ".go": "go",
     ".java": "java",
     ".py": "python",

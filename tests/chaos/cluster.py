@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from chaos import start
+from chaos.arbiters import ArbiterKind, arbiter_of
 from chaos.controls import Controls
 from chaos.proxies import Network
 from eruca.aio.http.http1 import Http1Transport
@@ -36,6 +37,7 @@ from support.waiting import until_told
 CLIENTS: Final = "clients"
 START_SECONDS: Final = 60.0
 SEGMENT_BYTES: Final = 1024 * 1024
+SCRUB_SECONDS: Final = 20.0  # for one round through a log
 _FORKING: Final = multiprocessing.get_context("forkserver")
 
 
@@ -44,13 +46,16 @@ class StartError(Exception):
 
 
 class Shape(NamedTuple):
-    """The size of a cluster, and the settings of its brokers."""
+    """The size of a cluster, the settings of its brokers, and the size of messages."""
 
     brokers: tuple[str, ...] = ("broker-a", "broker-b")
     replicas: int = 3
     controllers: int = 2
     min_in_sync: int = 2
     flush_mode: str = "async"
+    arbiter: ArbiterKind = "file"
+    retention_seconds: float = 0.0  # after which segments are deleted; 0: never
+    body_size: int = 0  # characters of a message's text at least, so that segments are filled
     settings: Mapping[str, str] = {}
 
 
@@ -109,6 +114,7 @@ class Cluster:
         self._transport = Http1Transport()
         (directory / "logs").mkdir(parents=True, exist_ok=True)
         (directory / "controls").mkdir(exist_ok=True)
+        self.arbiter = arbiter_of(shape.arbiter, directory)
         count = shape.controllers + 1 + len(shape.brokers) * shape.replicas
         ports = iter(free_ports("127.0.0.1", count))
         self._plan_controllers(ports)
@@ -124,12 +130,7 @@ class Cluster:
     def _plan_controllers(self, ports: Iterator[int]) -> None:
         for number in range(1, self.shape.controllers + 1):
             party = self._add(f"controller-{number}", "eruca_controller", next(ports), {})
-            party.settings |= {
-                "ERUCA_CONTROLLER_PORT": str(party.port),
-                "ERUCA_CONTROLLER_STORE": "file",
-                "ERUCA_CONTROLLER_FILE": str(self.directory / "arbiter" / "groups.json"),
-            }
-        (self.directory / "arbiter").mkdir(exist_ok=True)
+            party.settings |= {"ERUCA_CONTROLLER_PORT": str(party.port)}
 
     def _plan_replicas(self, ports: Iterator[int], mutation: str) -> None:
         controllers = [p for p in self.parties.values() if p.module == "eruca_controller"]
@@ -150,11 +151,17 @@ class Cluster:
                     "ERUCA_BROKER_INDEX_SLOTS": "256",
                     "ERUCA_BROKER_INDEX_ENTRIES": "1024",
                     "ERUCA_BROKER_HEARTBEAT_SECONDS": "2",
+                    "ERUCA_BROKER_SCRUB_HOURS": str(SCRUB_SECONDS / 3600),
                     "ERUCA_BROKER_DISK_HIGH_RATIO": "1",
                     "ERUCA_BROKER_DISK_FORCED_RATIO": "1",
                     "ERUCA_BROKER_DISK_REFUSE_RATIO": "1",
                     **self.shape.settings,
                 }
+                if self.shape.retention_seconds:
+                    party.settings |= {
+                        "ERUCA_BROKER_RETENTION_HOURS": str(self.shape.retention_seconds / 3600),
+                        "ERUCA_BROKER_DELETE_HOURS": ";".join(f"{hour:02}" for hour in range(24)),
+                    }
                 if controllers:
                     party.settings |= {
                         "ERUCA_BROKER_CONTROLLER_URLS": ";".join(c.url for c in controllers),
@@ -255,6 +262,10 @@ class Cluster:
 
     async def start(self) -> None:
         """Start everything, and wait until each group has a master."""
+        if self.shape.controllers:
+            await asyncio.to_thread(self.arbiter.start)
+        for party in self.controllers():
+            party.settings |= self.arbiter.settings
         for party in self.parties.values():
             self.run(party)
         async with asyncio.timeout(2 * START_SECONDS):
@@ -271,17 +282,18 @@ class Cluster:
         return any(status is not None and status["role"] == "master" for status in statuses)
 
     def run(self, party: Party) -> None:
-        """Start a party's process, which is not running."""
-        assert not party.is_running, party.name
-        environment = {
-            **clean_environment(),
+        """Start a party's process, unless it runs: another nemesis may have started it."""
+        if party.is_running:
+            return
+        environment = clean_environment()
+        environment.pop("DATABASE_URL", None)
+        environment |= {
             **party.settings,
             "CHAOS_CONTROLS": str(self.directory / "controls" / party.name.replace("/", "-")),
             "CHAOS_DETOURS": json.dumps(party.detours),
             "CHAOS_BOOT_ID": party.boot_id,
             "CHAOS_MUTATION": party.mutation,
         }
-        environment.pop("DATABASE_URL", None)
         begin_forking()
         party.is_paused = False
         party.process = _FORKING.Process(
@@ -309,6 +321,8 @@ class Cluster:
 
     async def stop(self, party: Party, by: signal.Signals, within_seconds: float = 30.0) -> int:
         """End a party's process, and return its exit code; SIGKILL follows if it does not end."""
+        if party.process is None:
+            return 0
         if party.is_paused:
             self.resume(party)
         self.send_signal(party, by)
@@ -329,9 +343,9 @@ class Cluster:
         party.is_paused = False
         self.send_signal(party, signal.SIGCONT)
 
-    def wipe(self, party: Party) -> None:
-        """Replace the disk of a party that does not run by an empty one."""
-        assert not party.is_running
+    async def wipe(self, party: Party) -> None:
+        """Kill a party, unless it has ended, and replace its disk by an empty one."""
+        await self.stop(party, signal.SIGKILL)
         shutil.rmtree(party.directory)
         party.directory.mkdir()
         party.controls.written_offset = party.controls.durable_offset = 0
@@ -344,6 +358,7 @@ class Cluster:
         for party in self.parties.values():
             if party.process is not None:
                 await asyncio.to_thread(_join, party.process, START_SECONDS)
+        await asyncio.to_thread(self.arbiter.close)
         await self._transport.close()
 
 

@@ -105,10 +105,12 @@ def count_impossible_acknowledgements() -> None:
 
     And no log is truncated: such a replica keeps what the master never wrote.
     """
-    from eruca_broker.core.replication import lineage
     from eruca_broker.core.replication.broker_group import Member
     from eruca_broker.core.replication.in_sync import Copies
-    from eruca_broker.core.replication.lineage import Lineage
+    from eruca_broker.processors.replication import lineage
+    from eruca_broker.store.readable_log import ReadableLog
+
+    check_lineage, is_boundary = lineage.check_lineage, ReadableLog.is_boundary
 
     def acknowledged(
         self: Copies, member: Member, *, epoch: int, log_offset: int, written_end: int
@@ -116,16 +118,24 @@ def count_impossible_acknowledgements() -> None:
         del epoch, written_end
         return self._with(member, log_offset)
 
-    def common_end(master: Lineage, replica: Lineage) -> int:
-        del master
-        return replica.end
+    def check_nothing(store: Any, replica: Any, *, epoch: int) -> Any:  # noqa: ANN401
+        if replica.end <= store.log_max_offset:
+            return check_lineage(store, replica, epoch=epoch)
+        return lineage.CommonPart(replica.end, replica.end, is_proved=True)
+
+    def is_any(self: ReadableLog, log_offset: int) -> bool:
+        return log_offset > self._log.written_offset or is_boundary(self, log_offset)
 
     Copies.acknowledged = acknowledged  # type: ignore[method-assign]
-    _patch_everywhere(lineage.common_end, common_end)
+    ReadableLog.is_boundary = is_any  # type: ignore[method-assign]
+    _patch_everywhere(check_lineage, check_nothing)
 
 
 def continue_queues_at_confirmed() -> None:
-    """Give a new master's messages the offsets of unconfirmed ones (RocketMQ's issue 7689)."""
+    """Give a new master's messages the offsets of unconfirmed ones (RocketMQ's issue 7689).
+
+    Each replica refuses such a log, so the group stands still.
+    """
     from eruca_broker.store.writer import Writer
 
     lead = Writer.lead
@@ -146,6 +156,100 @@ def accept_wiped_disks() -> None:
     _patch_everywhere(identity._new_uid, lambda *_, **__: f"replica-{replica}")
 
 
+def refuse_what_is_stored() -> None:
+    """Call an append refused whose outcome is unknown (aborted reads of Redpanda, issue 3036)."""
+    from eruca.contract.errors import NotMasterForSureError
+    from eruca_broker.store import writer
+
+    writer.OutcomeUnknownError = NotMasterForSureError  # type: ignore[attr-defined, assignment]
+
+
+def repair_nothing() -> None:
+    """Leave damaged records as they are, though other replicas have them (NATS' issue 7549)."""
+    from eruca_broker.processors.replication.repair import Repair
+
+    async def at(self: Repair, log_offset: int) -> bool:
+        del self, log_offset
+        return False
+
+    Repair.at = at  # type: ignore[method-assign]
+
+
+def lead_readers_past_messages() -> None:
+    """Skip a message wherever a reader asks from an odd offset on."""
+    _begin_reading(lambda offset: offset + offset % 2)
+
+
+def lead_readers_back() -> None:
+    """Give the last message once more, wherever a reader goes on."""
+    _begin_reading(lambda offset: max(offset - 1, 0))
+
+
+def _begin_reading(at: Callable[[int], int]) -> None:
+    from eruca_broker.store.queue_reader import QueueReader
+
+    read = QueueReader.read
+
+    def read_elsewhere(
+        self: QueueReader,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        **more: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        return read(self, topic, queue_id, at(offset), **more)
+
+    QueueReader.read = read_elsewhere  # type: ignore[method-assign]
+
+
+def grant_locks_twice() -> None:
+    """Lock a queue for any member, whether another one holds it or not."""
+    from eruca_broker.processors.groups import queue_locks
+
+    def shares(self: Any, group: Any, session: Any, queues: Any) -> Any:  # noqa: ANN401
+        del self, group, session
+        return queue_locks._Shares(free=list(queues))
+
+    queue_locks.QueueLocks._shares = shares  # type: ignore[method-assign]
+
+
+def rebuild_too_little() -> None:
+    """Hide the last message of each queue if the queues had to be rebuilt."""
+    from eruca_broker.store.message_store import MessageStore
+    from eruca_broker.store.queue_reader import QueueReader
+
+    opened, read = MessageStore.open.__func__, QueueReader.read  # type: ignore[attr-defined]
+    is_rebuilt = False
+
+    async def open_noted(
+        cls: Any,  # noqa: ANN401
+        directory: Path,
+        *arguments: Any,  # noqa: ANN401
+        **more: Any,  # noqa: ANN401
+    ) -> MessageStore:
+        nonlocal is_rebuilt
+        is_rebuilt = (directory / "commitlog").exists() != (directory / "consumequeue").exists()
+        store: MessageStore = await opened(cls, directory, *arguments, **more)
+        return store
+
+    def read_less(
+        self: QueueReader,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        **more: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        found = read(self, topic, queue_id, offset, **more)
+        if is_rebuilt and found.count and found.next_offset == found.max_offset:
+            if found.count == 1:
+                return read(self, topic, queue_id, found.max_offset, **more)
+            return read(self, topic, queue_id, offset, **more | {"count_max": found.count - 1})
+        return found
+
+    MessageStore.open = classmethod(open_noted)  # type: ignore[assignment, method-assign]
+    QueueReader.read = read_less  # type: ignore[method-assign]
+
+
 def _patch_everywhere(function: Callable[..., Any], by: Callable[..., Any]) -> None:
     """Replace a function in each module that has imported it, or will."""
     import importlib
@@ -164,41 +268,38 @@ def _patch_everywhere(function: Callable[..., Any], by: Callable[..., Any]) -> N
 
 
 class Mutation(NamedTuple):
-    """A wrong rule, and the faults under which it shows."""
+    """A wrong rule, and the schedule under which it shows."""
 
     begin: Callable[[], None]
-    nemeses: tuple[str, ...]
+    schedule: str
     checkers: tuple[str, ...]  # one of them must find it
 
 
+# A replica that still has what is missing elsewhere shows it at offsets that others have filled.
+_MISSING: Final = ("lost", "unseen", "inconsistent-offset")
+
 MUTATIONS: Final[dict[str, Mutation]] = {
     "confirms without silent members": Mutation(
-        confirm_without_silent_members, ("isolate master",), ("lost", "unseen")
+        confirm_without_silent_members, "isolated master", _MISSING
     ),
-    "isolated master goes on": Mutation(
-        let_an_isolated_master_go_on, ("isolate master",), ("lost", "unseen", "epochs")
-    ),
-    "confirms alone": Mutation(confirm_alone, ("isolate master",), ("lost", "unseen")),
-    "cuts at confirmed": Mutation(
-        cut_at_confirmed,
-        ("slow links of all+kill group, master last",),
-        ("lost", "unseen", "inconsistent-offset"),
-    ),
+    "isolated master goes on": Mutation(let_an_isolated_master_go_on, "isolated master", _MISSING),
+    "confirms alone": Mutation(confirm_alone, "isolated master", _MISSING),
+    "cuts at confirmed": Mutation(cut_at_confirmed, "group killed", _MISSING),
     "counts impossible acknowledgements": Mutation(
-        count_impossible_acknowledgements,
-        ("isolate master",),
-        ("lost", "unseen", "inconsistent-offset", "equal-logs", "caught-up"),
+        count_impossible_acknowledgements, "longer log", ("inconsistent-offset", "caught-up")
     ),
     "continues queues at confirmed": Mutation(
-        continue_queues_at_confirmed,
-        ("slow links of all+kill master",),
-        ("contiguous", "inconsistent-offset", "caught-up", "liveness"),
+        continue_queues_at_confirmed, "master killed", ("caught-up", "contiguous")
     ),
-    "accepts wiped disks": Mutation(
-        accept_wiped_disks,
-        ("wiped disk alone",),
-        ("lost", "unseen", "inconsistent-offset"),
+    "refuses what is stored": Mutation(
+        refuse_what_is_stored, "acknowledgements lost", ("aborted-read",)
     ),
+    "repairs nothing": Mutation(repair_nothing, "flipped bit", ("repaired", "equal-logs")),
+    "leads readers past messages": Mutation(lead_readers_past_messages, "calm", ("poll-skip",)),
+    "leads readers back": Mutation(lead_readers_back, "calm", ("nonmonotonic-poll",)),
+    "grants locks twice": Mutation(grant_locks_twice, "calm", ("locks", "stale-tokens")),
+    "rebuilds too little": Mutation(rebuild_too_little, "calm", ("rebuilt",)),
+    "accepts wiped disks": Mutation(accept_wiped_disks, "wiped disk", _MISSING),
 }
 
 

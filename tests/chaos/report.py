@@ -25,7 +25,16 @@ def text_of(history: History, verdicts: Verdicts) -> str:
 
 
 def _lines(history: History, verdicts: Verdicts) -> Iterator[str]:
-    names = ("seed", "seconds", "flush_mode", "replicas", "min_in_sync", "mutation")
+    names = (
+        "seed",
+        "seconds",
+        "flush_mode",
+        "arbiter",
+        "retention_seconds",
+        "replicas",
+        "min_in_sync",
+        "mutation",
+    )
     yield "  ".join(f"{name} {history.setting(name)}" for name in names if history.setting(name))
     yield ""
     yield f"{'operation':<16}{'ok':>8}{'fail':>8}{'info':>8}"
@@ -39,6 +48,10 @@ def _lines(history: History, verdicts: Verdicts) -> Iterator[str]:
     yield ""
     for name, count in sorted(nemeses_of(history).items()):
         yield f"{count:>4} times {name}"
+    if flipped := len(list(history.noted("flipped"))):
+        right = sum(note.value["is_equal"] for note in history.noted("compared"))
+        cut = len(list(history.noted("damage-cut")))
+        yield f"{flipped} bits flipped, {right} repaired; {cut} logs truncated at damage"
     yield ""
     for checker, found in verdicts.items():
         yield f"{checker:<22}{f'{len(found)} ANOMALIES' if found else 'ok'}"

@@ -19,6 +19,7 @@ from chaos.history import History, Recorder
 from chaos.nemeses import NEMESES
 from chaos.nemeses.nemesis import Nemesis
 from chaos.observing import observe
+from chaos.operators import cut_damage
 from chaos.proxies import Network
 from chaos.workloads import consuming, deciding, delivering, sdk, sending, topics
 from support.waiting import until_told
@@ -71,6 +72,9 @@ async def run(plan: Plan, directory: Path) -> History:
                 "replicas": plan.shape.replicas,
                 "min_in_sync": plan.shape.min_in_sync,
                 "flush_mode": plan.shape.flush_mode,
+                "arbiter": plan.shape.arbiter,
+                "retention_seconds": plan.shape.retention_seconds,
+                "followed": list(final.TOPICS),
                 "mutation": plan.mutation,
                 "clock_skew_seconds": CLOCK_SKEW_SECONDS,
                 "lock_margin_seconds": LOCK_MARGIN_SECONDS,
@@ -107,6 +111,11 @@ async def _live(plan: Plan, world: World) -> None:
             begin(f"keyed-{broker}-{number}", sending.send_keyed, broker)
         for queue_id in range(sending.QUEUE_COUNT):
             begin(f"follow-{broker}-{queue_id}", sending.follow, broker, sending.TOPIC, queue_id)
+        for topic in (deciding.DELAYED_TOPIC, deciding.PAID_TOPIC):
+            for queue_id in range(deciding.QUEUE_COUNT):
+                begin(
+                    f"follow-{broker}-{topic}-{queue_id}", sending.follow, broker, topic, queue_id
+                )
         for number in (1, 2):
             begin(f"member-{broker}-{number}", consuming.consume, broker)
             begin(f"courier-{broker}-{number}", delivering.carry, broker)
@@ -215,3 +224,4 @@ async def _strike(nemeses: list[Nemesis], random: Random, deadline: float) -> No
     for nemesis in nemeses:
         await nemesis.heal()
         world.recorder.note("nemesis", {"name": nemesis.name, "phase": "heal", "what": ""})
+    await cut_damage(world)

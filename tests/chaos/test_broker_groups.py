@@ -26,7 +26,7 @@ CI_SEED = 51
 def test_a_broker_group_keeps_its_promises_under_faults(tmp_path: Path) -> None:
     default = CI_SEED if "CI" in os.environ else SystemRandom().randrange(2**32)
     seed = int(os.environ.get("ERUCA_CHAOS_SEED") or default)
-    plan = Plan(seed=seed, seconds=SECONDS, shape=Shape(brokers=("broker-a",)))
+    plan = Plan(seed=seed, seconds=SECONDS, shape=Shape(brokers=("broker-a",), arbiter="postgres"))
 
     history = asyncio.run(run(plan, tmp_path))
 

@@ -130,7 +130,12 @@ class Stage:
         replication = self.app.parts[Replication]
         replication.role, replication.member = "master", member
         replication.feed = Feed(
-            store, epoch=7, master=member, known=frozenset({member}), clock=self.clock
+            store,
+            epoch=7,
+            master=member,
+            known=frozenset({member}),
+            clock=self.clock,
+            shown_offset=0,
         )
         await begun
         empty: dict[str, Any] = {
@@ -171,6 +176,8 @@ for alone, status_ in (
     ("readiness", 200),
     ("metrics", 200),
     ("describeProblem", 200),
+    ("explainAccess", 200),
+    ("getAccess", 200),
     ("getStatus", 200),
     ("putTopic plain", 201),
     ("putTopic ordered", 201),
@@ -178,6 +185,7 @@ for alone, status_ in (
     ("sendMessages batch", 201),
     ("putGroup", 201),
     ("beginTransaction", 201),
+    ("beginTransactions", 200),
 ):
     SCENES.add(alone, status_)(nothing_yet)
 
@@ -363,6 +371,13 @@ async def _(stage: Stage) -> Changes:
     return {"transaction_id": transaction_id}
 
 
+@SCENES.add("decideTransactions", 200)
+async def _(stage: Stage) -> Changes:
+    transaction_id = await stage.begun()
+    [committed, unknown] = SCENES.examples["decideTransactions"].body["transactions"]
+    return {"transactions": [committed | {"transaction_id": transaction_id}, unknown]}
+
+
 @SCENES.add("commitTransaction check", 200)
 async def _(stage: Stage) -> Changes:
     return {"transaction_id": await stage.begun(checks=2)}
@@ -383,7 +398,7 @@ async def _(stage: Stage) -> Changes:
 async def _(stage: Stage) -> Changes:
     body = SCENES.examples["proveLineage"].body | await stage.leading()
     await stage.call("POST", "/replication/lineage", body)
-    return {"from_offset": 0}
+    return {"acknowledged": 0, "sequence": 0}
 
 
 class Leaver(Supervisor):
@@ -404,6 +419,11 @@ class Leaver(Supervisor):
 @SCENES.add("switchMaster", 200)
 async def _(stage: Stage) -> None:
     stage.app.parts[Switching].supervisor = Leaver()
+
+
+@SCENES.add("reportAudit an act", 204)
+async def audited(_: Stage) -> None:
+    """Reports need nothing."""
 
 
 @pytest.mark.parametrize(("label", "status"), SCENES.plays, ids=str)

@@ -1,4 +1,7 @@
-"""Every example of the controller's document, sent to a controller that knows the group."""
+"""Every example of the controller's document, sent to a controller with rules by an administrator.
+
+It knows the group and a policy, if the example needs them.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from eruca_controller.app import create_app
 from eruca_controller.settings import ControllerSettings
 from support.openapi_documents import kept_document
 from support.openapi_examples import Changes, Scenes, check_answer
+from support.policies import ANN
+from support.rules import bearer, write_rules
 from support.services import client_of
 
 pytestmark = pytest.mark.anyio
@@ -26,9 +31,17 @@ CREATE: Final = {"if-none-match": "*"}
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """Yield a client of a controller without any group."""
-    settings = ControllerSettings(store="file", file=tmp_path / "groups.json")
+    """Yield an administrator's client of a controller without any group or policy."""
+    first = write_rules(tmp_path / "first.toml", roles={"administrator": [ANN]})
+    settings = ControllerSettings.model_validate(
+        {
+            "store": "file",
+            "file": tmp_path / "groups.json",
+            "ERUCA_AUTH_FILE": str(first),
+        }
+    )
     async with client_of(create_app(settings)) as client:
+        client.headers.update(bearer(ANN))
         yield client
 
 
@@ -38,11 +51,22 @@ async def created(client: httpx.AsyncClient) -> str:
     return answer.headers["etag"]
 
 
+async def stored(client: httpx.AsyncClient) -> str:
+    """Store the example's policy; return its tag."""
+    policy = SCENES.examples["putPolicy"].body
+    answer = await client.put("/v1/policy", json=policy, headers=CREATE)
+    assert answer.status_code == 201, answer.text
+    return answer.headers["etag"]
+
+
 @SCENES.add("health", 200)
 @SCENES.add("readiness", 200)
 @SCENES.add("metrics", 200)
 @SCENES.add("describeProblem", 200)
+@SCENES.add("explainAccess", 200)
+@SCENES.add("getAccess", 200)
 @SCENES.add("getStatus", 200)
+@SCENES.add("previewPolicy", 200)
 async def _(_client: httpx.AsyncClient) -> None:
     pass
 
@@ -64,6 +88,23 @@ async def _(client: httpx.AsyncClient) -> Changes:
 @SCENES.add("deleteBrokerGroup", 204)
 async def _(client: httpx.AsyncClient) -> Changes:
     return {"if-match": await created(client)}
+
+
+@SCENES.add("getPolicy", 200)
+@SCENES.add("getPolicyHistory", 200)
+async def _(client: httpx.AsyncClient) -> None:
+    await stored(client)
+
+
+@SCENES.add("putPolicy", 201)
+async def _(client: httpx.AsyncClient) -> Changes:
+    client.headers.update(CREATE)
+    return {"if-match": None}
+
+
+@SCENES.add("putPolicy", 200)
+async def _(client: httpx.AsyncClient) -> Changes:
+    return {"if-match": await stored(client)}
 
 
 @pytest.mark.parametrize(("label", "status"), SCENES.plays)

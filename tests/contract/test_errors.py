@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from fastapi import APIRouter
 
 from eruca.contract import errors
 from eruca.contract.errors import (
@@ -19,6 +18,8 @@ from eruca.contract.errors import (
 )
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import Exchange
+from eruca_chassis.needs import PUBLIC
+from eruca_chassis.router import Router
 from eruca_chassis.settings import ServiceSettings
 from support.hot_routes import Hot, hot_router
 from support.services import client_of, raw_connection, serving
@@ -28,7 +29,7 @@ TREE = [kind for kind in every_error() if kind.__module__.startswith(errors.__na
 BY_NAME = {kind.__name__: kind for kind in TREE if not issubclass(kind, ClientError)}
 MASTER_URLS = {"default": "http://master:1", "lan": "http://10.0.0.1:1"}
 
-router = APIRouter()
+router = Router()
 
 
 def error(name: str) -> ErucaError:
@@ -40,7 +41,7 @@ def error(name: str) -> ErucaError:
     )
 
 
-@router.get("/raise/{name}", operation_id="raise")
+@router.get("/raise/{name}", operation_id="raise", needs=PUBLIC)
 async def raise_error(name: str) -> None:
     """Raise it."""
     raise error(name)

@@ -10,6 +10,8 @@ import pytest
 from eruca_broker.app import create_app as create_broker
 from eruca_broker.settings import BrokerSettings
 from eruca_chassis.app import ServiceApp
+from eruca_console.app import create_app as create_console
+from eruca_console.settings import ConsoleSettings
 from eruca_controller.app import create_app as create_controller
 from eruca_controller.settings import ControllerSettings
 from eruca_namesrv.app import create_app as create_namesrv
@@ -26,12 +28,14 @@ CREATE: dict[str, Callable[[], ServiceApp]] = {
     "BROKER": lambda: create_broker(BrokerSettings.load()),
     "TXN_CHECKER": lambda: create_txn_checker(TxnCheckerSettings.load()),
     "QUERY": lambda: create_query(QuerySettings.load()),
+    "CONSOLE": lambda: create_console(ConsoleSettings.load()),
     "CONTROLLER": lambda: create_controller(ControllerSettings.load()),
 }
 ADVERTISED = {
     "BROKER": "http://mq-a.example:10911;inside=http://inside-a:10911",
     "TXN_CHECKER": "http://mq-a.example:10921",
     "QUERY": "http://mq-a.example:10931",
+    "CONSOLE": "https://mq-a.example",
     "CONTROLLER": "http://mq-a.example:9878",
 }
 
@@ -53,6 +57,7 @@ async def test_hosts_that_are_announced_listened_on_or_configured_are_known(
 ) -> None:
     hosts = ["127.0.0.1", "localhost", "listener", "proxy.example", "a.pods.example"]
     monkeypatch.setenv(f"ERUCA_{service}_HOST", "listener")
+    monkeypatch.setenv("ERUCA_AUTH", "open")
     monkeypatch.setenv(f"ERUCA_{service}_ALLOWED_HOSTS", "proxy.example;*.pods.example")
     if service in ADVERTISED:
         monkeypatch.setenv(f"ERUCA_{service}_ADVERTISED_URL", ADVERTISED[service])

@@ -1,6 +1,6 @@
 """The services' OpenAPI documents: a change of contract is a visible diff, and a sound one.
 
-After a change that is meant, write the documents anew and commit them::
+After a change that is meant, write the documents again and commit them::
 
     .venv/bin/python tests/support/openapi_documents.py
 """

@@ -17,7 +17,7 @@ from eruca_query.projection.tables import SCHEMA, brokers
 from support.in_process_cluster import in_process_cluster
 from support.openapi_documents import kept_document
 from support.openapi_examples import Changes, Scenes, check_answer, shape_differences
-from support.postgres import drop_schema, embedded_server
+from support.postgres import drop_schema
 from support.query_services import Queried, queried_by
 from support.waiting import until_told
 
@@ -41,18 +41,19 @@ SCENES: Final = Scenes[Stage](DOCUMENT)
 
 
 @pytest.fixture(scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def stage(
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: str
+) -> AsyncIterator[Stage]:
     directory: Path = tmp_path_factory.mktemp("examples")
-    with embedded_server() as server:
-        drop_schema(server.url, SCHEMA)
-        async with (
-            in_process_cluster(directory, brokers=1) as cluster,
-            queried_by(cluster, server.url) as queried,
-            httpx.AsyncClient(base_url=cluster.namesrv_urls[0], trust_env=False) as namesrv,
-        ):
-            flight = await _sent_and_consumed(queried, cluster.broker_urls["broker-a"])
-            await queried.caught_up()
-            yield Stage(queried, namesrv, flight)
+    drop_schema(postgres_url, SCHEMA)
+    async with (
+        in_process_cluster(directory, brokers=1) as cluster,
+        queried_by(cluster, postgres_url) as queried,
+        httpx.AsyncClient(base_url=cluster.namesrv_urls[0], trust_env=False) as namesrv,
+    ):
+        flight = await _sent_and_consumed(queried, cluster.broker_urls["broker-a"])
+        await queried.caught_up()
+        yield Stage(queried, namesrv, flight)
 
 
 async def _sent_and_consumed(queried: Queried, broker_url: str) -> eruca.SendResult:
@@ -83,6 +84,8 @@ async def _sent_and_consumed(queried: Queried, broker_url: str) -> eruca.SendRes
 @SCENES.add("readiness", 200)
 @SCENES.add("metrics", 200)
 @SCENES.add("describeProblem", 200)
+@SCENES.add("explainAccess", 200)
+@SCENES.add("getAccess", 200)
 @SCENES.add("getExportSchema", 200)
 @SCENES.add("rebuildProjection", 202)
 async def _(_stage: Stage) -> None:
@@ -91,7 +94,7 @@ async def _(_stage: Stage) -> None:
 
 @SCENES.add("getStatus", 200)
 async def _(stage: Stage) -> None:
-    """With rows, also right after they were asked to be made anew."""
+    """With rows, also right after a rebuild of them was requested."""
     await until_told(
         lambda: stage.queried.get("/v1/status"),
         lambda shown: shown["followed"] and not any(log["rebuild"] for log in shown["followed"]),
@@ -123,7 +126,7 @@ async def _(stage: Stage) -> Changes:
     }
     answer = await stage.namesrv.put("/v1/brokers/broker-b/0", json=about)
     assert answer.status_code == 200, answer.text
-    await until_told(  # it asks the name servers anew every other second
+    await until_told(  # it asks the name servers every other second
         lambda: stage.queried.get("/v1/messages", topic="flights"),
         lambda shown: shown["incomplete"],
     )

@@ -16,7 +16,7 @@ from support.checkers import Checked, checked_by
 from support.in_process_cluster import in_process_cluster
 from support.openapi_documents import kept_document
 from support.openapi_examples import Changes, Scenes, check_answer
-from support.postgres import drop_schema, embedded_server
+from support.postgres import drop_schema
 from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
@@ -28,16 +28,17 @@ _groups: Final = (f"orders-{number}" for number in count())
 
 
 @pytest.fixture(scope="module")
-async def checked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Checked]:
+async def checked(
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: str
+) -> AsyncIterator[Checked]:
     """Yield a checker that asks about each transaction at once, and once."""
     directory: Path = tmp_path_factory.mktemp("examples")
-    with embedded_server() as server:
-        drop_schema(server.url, SCHEMA)
-        async with (
-            in_process_cluster(directory, brokers=1) as cluster,
-            checked_by(cluster, server.url, interval_seconds=600) as checked,
-        ):
-            yield checked
+    drop_schema(postgres_url, SCHEMA)
+    async with (
+        in_process_cluster(directory, brokers=1) as cluster,
+        checked_by(cluster, postgres_url, interval_seconds=600) as checked,
+    ):
+        yield checked
 
 
 async def begun(checked: Checked) -> Changes:
@@ -58,6 +59,8 @@ async def asked(checked: Checked) -> Changes:
 @SCENES.add("readiness", 200)
 @SCENES.add("metrics", 200)
 @SCENES.add("describeProblem", 200)
+@SCENES.add("explainAccess", 200)
+@SCENES.add("getAccess", 200)
 async def _(_checked: Checked) -> None:
     pass
 

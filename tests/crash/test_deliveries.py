@@ -1,8 +1,8 @@
 """A broker killed between any two requests of those who consume by deliveries, and within them.
 
-Whatever is killed when: what was acknowledged never comes again, nobody is handed a message while
-another's handle of it is valid, a handle that was seen is worth what it was, attempts only grow,
-and in the end every message has been acknowledged once or is a dead letter.
+Whatever is killed when: an acknowledged message is never redelivered. No consumer receives a
+message while another's handle of it is valid. A handle that was seen keeps its validity. Attempts
+only grow, and in the end every message has been acknowledged once or is a dead letter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GROUP = "/v1/groups/g/deliveries"
 
 @dataclass
 class Held:
-    """A delivery somebody was told of."""
+    """A delivery that a client received."""
 
     text: str
     handle: str
@@ -54,7 +54,7 @@ class Book:
 
     def note(self, one: dict[str, Any], asked_at: float, seconds: float) -> None:
         text = one["message"]["body"]["text"]
-        assert text not in self.acked, f"{text} was acknowledged and comes again"
+        assert text not in self.acked, f"{text} was acknowledged and is redelivered"
         before = self.held.get(text)
         if before is not None and text not in self.unsure:
             assert time.time() > before.until - CLOCK_SLACK, f"{text} is held by another"
@@ -116,7 +116,7 @@ def check_handles(url: str, book: Book) -> None:
 
 
 async def consume_and_kill(process: ServiceProcess, book: Book) -> None:
-    """Let clients work until the broker is killed: after some answers, whoever waits for which."""
+    """Let clients work until the broker is killed: after some answers, while clients may wait."""
     answers_left = book.random.randint(1, 40)
     killed = asyncio.Event()
 

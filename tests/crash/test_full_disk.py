@@ -25,7 +25,7 @@ from support.waiting import wait_until
 
 SEGMENT_SIZE = 256 * 1024
 BODY_SIZE = 3_000
-RECOVERY_SECONDS = 30.0  # the broker looks for room every ten seconds
+RECOVERY_SECONDS = 30.0  # the broker looks for room every second
 
 
 def settings(directory: Path, flush_mode: str) -> dict[str, str]:
@@ -38,7 +38,7 @@ def settings(directory: Path, flush_mode: str) -> dict[str, str]:
         "ERUCA_BROKER_QUEUE_FILE_ENTRIES": "100",
         "ERUCA_BROKER_INDEX_SLOTS": "64",
         "ERUCA_BROKER_INDEX_ENTRIES": "200",
-        # Here the disk is to be full; nothing is to be deleted, nor refused before.
+        # Here the disk must get full: nothing may be deleted, nor refused before.
         "ERUCA_BROKER_DISK_HIGH_RATIO": "1",
         "ERUCA_BROKER_DISK_FORCED_RATIO": "1",
         "ERUCA_BROKER_DISK_REFUSE_RATIO": "1",
@@ -218,7 +218,7 @@ def test_checkpoints_go_on_once_there_is_room_and_the_stop_is_orderly(
             return [event for event in process.errors() if event.get("loop") == "checkpoint"]
 
         assert producer.send(process.url).status_code == 201
-        # Whoever looks for a key has the index take it in, so that only its header is left.
+        # A look-up of a key adds it to the index, so that only the header is left.
         assert httpx.get(f"{process.url}/v1/topics/orders/messages?key=k").json()["messages"]
         make_room = fill(disk)
         wait_until(lambda: bool(failed_checkpoints()), within_seconds=RECOVERY_SECONDS)

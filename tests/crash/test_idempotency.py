@@ -53,7 +53,7 @@ class Sends:
         self._count = 0
 
     def next_key(self) -> str:
-        """Return a key that is to be repeated, or a new one."""
+        """Return a key to repeat, or a new one."""
         if self.open:
             return self.open.pop()
         self._count += 1

@@ -23,9 +23,9 @@ import pytest
 
 from support.answers import check_answers
 from support.crash_load import TRANSIENT_TOPICS, Ledger, Load
-from support.forked import forked_broker
+from support.forked import forked_broker, started_by_fork
 from support.log_model import LogModel, read_log
-from support.processes import ServiceProcess, started
+from support.processes import ServiceProcess
 
 ROUNDS_MAX = 12
 SECONDS_MAX = 20.0
@@ -99,7 +99,7 @@ def nothing(directory: Path, random: Random) -> None:
 
 def kill_it_while_it_recovers(directory: Path, random: Random) -> None:
     """Start once more, and kill as soon as it has the log open."""
-    with started("eruca_broker", settings(directory, "async")) as process:
+    with started_by_fork("eruca_broker", settings(directory, "async")) as process:
         watched = psutil.Process(process.pid)
         while not any("commitlog" in file.path for file in watched.open_files()):
             pass  # another process has no event to wait for

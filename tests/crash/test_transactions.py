@@ -26,11 +26,11 @@ import pytest
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Record
 from support.forked import forked_broker
+from support.killed_clients import work_until_killed
 from support.log_model import read_log
 from support.processes import ServiceProcess
 from support.timer_model import WAITING_TOPICS, TimerModel
 from support.transaction_model import TransactionModel
-from support.waiting import until
 
 ROUNDS = 7
 BEGUN_MIN = 16  # transactions in each, however slow the machine is
@@ -146,7 +146,7 @@ class Books:
     told: dict[str, str] = field(default_factory=dict)  # id → state
 
     def learn(self, directory: Path) -> TransactionModel:
-        """Read what is new in the log; check that all of it fits, and fits what was told."""
+        """Read what is new in the log; check that it fits, also the answers of clients."""
         last = max(self.records, default=None)
         start = 0 if last is None else last + self.records[last].size
         self.records |= {record.log_offset: record for record in read_log(directory, start)}
@@ -159,7 +159,7 @@ class Books:
         return model
 
 
-POSSIBLE: Final = {  # what may have become of what was told, with nothing told since
+POSSIBLE: Final = {  # possible states after the last answer
     "pending": {"pending", "parked", "committed", "rolled_back"},
     "parked": {"parked", "committed", "rolled_back"},
     "committed": {"committed"},
@@ -211,17 +211,14 @@ def test_no_commit_is_lost_or_doubled_whenever_the_broker_is_killed(
 async def work_until(url: str, books: Books, kill: Callable[[], object]) -> None:
     """Let clients work until the broker is gone: after enough has begun and a random time."""
     enough = len(books.told) + BEGUN_MIN
-    limits = httpx.Limits(max_connections=12)
-    async with httpx.AsyncClient(base_url=f"{url}/v1", trust_env=False, limits=limits) as client:
-        clients = [asyncio.create_task(work(client, books)) for _ in range(6)]
-        await asyncio.sleep(books.random.uniform(0.05, 1.0))  # the moment is what is tested
-        await until(lambda: len(books.told) >= enough or any(map(asyncio.Task.done, clients)))
-        kill()
-        outcomes = await asyncio.gather(*clients, return_exceptions=True)
-        for outcome in outcomes:
-            if not isinstance(outcome, httpx.TransportError):
-                assert isinstance(outcome, BaseException)
-                raise outcome
+    await work_until_killed(
+        url,
+        lambda client: work(client, books),
+        client_count=6,
+        seconds=books.random.uniform(0.05, 1.0),
+        is_enough=lambda: len(books.told) >= enough,
+        kill=kill,
+    )
 
 
 async def work(client: httpx.AsyncClient, books: Books) -> None:
@@ -235,24 +232,58 @@ async def work(client: httpx.AsyncClient, books: Books) -> None:
             await client.post(f"/topics/{TOPIC}/messages", json=body)
         else:
             recent = list(books.told)[-60:]
-            await step(client, books, random.choice(recent))
+            if random.random() < 0.2:
+                await decide_together(client, books, random.sample(recent, min(6, len(recent))))
+            else:
+                await step(client, books, random.choice(recent))
 
 
 async def begin(client: httpx.AsyncClient, books: Books) -> None:
+    """Begin one transaction, or several by a shared request."""
+    if books.random.random() < 0.7:
+        new = next_new(books)
+        answer = await client.post("/transactions", json=new)
+        assert answer.status_code == 201, answer.text
+        books.told[new["message"]["message_id"]] = "pending"
+        return
+    several = [next_new(books) for _ in range(4)]
+    answer = await client.post("/transactions:begin", json={"transactions": several})
+    assert answer.status_code == 200, answer.text
+    for new, result in zip(several, answer.json()["results"], strict=True):
+        assert result["receipt"] is not None, result
+        books.told[new["message"]["message_id"]] = "pending"
+
+
+def next_new(books: Books) -> dict[str, Any]:
     books.begun += 1
     transaction_id = f"t{books.begun}"
     text = transaction_id.ljust(books.random.choice((0, 100, 3_000)), ".")
     message: dict[str, Any] = {"body": {"text": text}, "message_id": transaction_id}
     if books.random.random() < 0.2:
         message["delay_seconds"] = books.random.choice((0.3, 1_000))
-    new = {"topic": TOPIC, "producer_group": GROUP, "message": message}
-    answer = await client.post("/transactions", json=new)
-    assert answer.status_code == 201, answer.text
-    books.told[transaction_id] = "pending"
+    return {"topic": TOPIC, "producer_group": GROUP, "message": message}
+
+
+async def decide_together(
+    client: httpx.AsyncClient, books: Books, transaction_ids: list[str]
+) -> None:
+    """Decide several transactions by a shared request, each its own way."""
+    wanted = [
+        {"transaction_id": name, "outcome": books.random.choice(["commit", "rollback"])}
+        | books.random.choice([BY_PRODUCER, BY_OPERATOR])
+        for name in transaction_ids
+    ]
+    answer = await client.post("/transactions:decide", json={"transactions": wanted})
+    assert answer.status_code == 200, answer.text
+    for name, result in zip(transaction_ids, answer.json()["results"], strict=True):
+        if result["problem"] is None:
+            note(books, name, result["receipt"]["state"])
+        else:
+            note_refusal(books, name, result["problem"])
 
 
 async def step(client: httpx.AsyncClient, books: Books, transaction_id: str) -> None:
-    """Do something about a transaction, whoever else does the same or the opposite."""
+    """Do something about a transaction, while others may do the same or the opposite."""
     random = books.random
     verb = random.choice(["commit", "commit", "rollback", "check", "expire"])
     body: dict[str, Any] = random.choice([BY_PRODUCER, BY_OPERATOR])
@@ -267,21 +298,24 @@ async def step(client: httpx.AsyncClient, books: Books, transaction_id: str) -> 
         if verb != "check":
             note(books, transaction_id, told["state"])
         return
-    if answer.status_code == 404 and books.is_retained:
+    note_refusal(books, transaction_id, answer.json())
+
+
+def note_refusal(books: Books, transaction_id: str, problem: dict[str, Any]) -> None:
+    if problem["status"] == 404 and books.is_retained:
         return
-    problem = answer.json()
-    assert answer.status_code == 409, answer.text
+    assert problem["status"] == 409, problem
     if problem["code"] == "already-decided":
         decided = problem["decision"]
         states = {"commit": "committed", "rollback": "rolled_back"}
         is_parked = decided["by"] == "limit"
         note(books, transaction_id, "parked" if is_parked else states[decided["outcome"]])
     else:
-        assert problem["code"] == "check-out-of-turn", answer.text
+        assert problem["code"] == "check-out-of-turn", problem
 
 
 def note(books: Books, transaction_id: str, state: str) -> None:
-    """Note what was told; what is final stays."""
+    """Note an answer; a final state stays."""
     before = books.told[transaction_id]
     if before in ("committed", "rolled_back") and state not in ("pending", "parked"):
         assert before == state, f"{transaction_id} was {before} and is {state}"

@@ -20,6 +20,11 @@ def test_an_expression_that_is_not_sound_would_be_found() -> None:
         promql_parser.parse("rate(eruca_broker_overload_refusals_total) > 0")
 
 
+def test_each_alert_has_a_name_of_its_own() -> None:
+    """Or an operator gets it twice, with two actions."""
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_an_alert_compares(rule: Rule) -> None:
     """Or it would be raised for as long as its metric is there."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from eruca_broker.processors.replication.door import OPERATIONS, Needs
+from eruca_broker.processors.replication.door import OPERATIONS, Demand
 from support.openapi_documents import kept_document
 
 # They are requests for messages, by a method that can have a body.
@@ -29,7 +29,7 @@ def test_each_operation_has_its_needs() -> None:
 
 
 @pytest.mark.parametrize(
-    "operation", [name for name, it in OPERATIONS.items() if it is Needs.CONFIRMED]
+    "operation", [name for name, it in OPERATIONS.items() if it is Demand.CONFIRMED]
 )
 def test_a_standby_answers_reads_alone(operation: str) -> None:
     """Rule 12."""
@@ -41,5 +41,7 @@ def test_replication_works_in_every_role() -> None:
     of_replication = {
         name for name, (_, path) in operations().items() if path.startswith("/v1/replication")
     }
-    of_any_role = {name for name, needs in OPERATIONS.items() if needs is Needs.NOTHING}
-    assert of_any_role == {"getStatus", *of_replication} - {"switchMaster"}
+    of_any_role = {name for name, needs in OPERATIONS.items() if needs is Demand.NOTHING}
+    assert of_any_role == {"getStatus", "explainAccess", "getAccess", *of_replication} - {
+        "switchMaster"
+    }

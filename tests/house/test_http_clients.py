@@ -13,12 +13,9 @@ FOLDERS = (
     *("docs/site",),
 )
 HTTP = "sdk/src/eruca/aio/http"
-# How a client is made, or a request without one, and the only file that may. The transports' file
-# makes the carrier of its own client, which it needs to itself.
+# How a client is made, or a request without one, and the only file that may.
 PLACES = {
     "Http1Transport": {f"{HTTP}/clients.py"},
-    "HttpxTransport": {f"{HTTP}/clients.py"},
-    "httpx_carrier.Carrier": {f"{HTTP}/clients.py", f"{HTTP}/transport.py"},
     "httpx.AsyncClient": {f"{HTTP}/httpx_carrier.py"},
     "httpx.AsyncHTTPTransport": {f"{HTTP}/httpx_carrier.py"},
     "http.client.HTTPConnection": {"spark/src/pyspark_eruca/service.py"},
@@ -29,8 +26,10 @@ NOWHERE = (
     *("httpx.delete", "httpx.request", "httpx.stream", "urllib.request.urlopen"),
     *("aiohttp.ClientSession", "requests.get", "requests.post", "requests.Session"),
 )
-# A webhook and an etcd are somebody else's servers. Everything else that asks is to say who it is.
+# A token issuer, a webhook and an etcd are somebody else's servers. Everything else that asks is to
+# say who it is.
 WITHOUT_CREDENTIALS = {
+    "services/access/src/eruca_access/tokens.py",
     "services/controller/src/eruca_controller/wiring.py",
     "services/txn-checker/src/eruca_txn_checker/checking/webhook_call.py",
 }
@@ -64,7 +63,7 @@ def test_only_requests_to_others_servers_are_made_without_credentials() -> None:
         )
     }
 
-    assert naming - {"spark/src/pyspark_eruca/service.py"} == WITHOUT_CREDENTIALS
+    assert naming - {"spark/src/pyspark_eruca/credentials.py"} == WITHOUT_CREDENTIALS
 
 
 def clients_made() -> Iterator[Made]:

@@ -22,17 +22,20 @@ PRODUCT = (
 )
 DOMAIN_WORDS = re.compile(r"topic|broker|consumer|producer|offset|commit[ _]?log", re.IGNORECASE)
 CATCHES_ALL = {  # the outermost frames, which log with context and count
+    "sdk/src/eruca/aio/http/credentials.py",  # around the program's own function
     "sdk/src/eruca/aio/transactions/check_loop.py",  # around the program's own function
     "sdk/src/eruca/aio/push/calling.py",  # around the program's own functions
     "sdk/src/eruca/core/failure_text.py",  # around the __str__ of the program's own exceptions
-    "sdk/src/eruca/aio/push/standby.py",  # a thread's; what it was is told to the event loop
-    "services/broker/src/eruca_broker/processors/idempotent_send.py",  # whoever waited is told
-    "services/broker/src/eruca_broker/processors/turns.py",  # whoever waited is told
+    "sdk/src/eruca/aio/push/standby.py",  # a thread's; the event loop receives it
+    "services/broker/src/eruca_broker/processors/idempotent_send.py",  # waiting callers receive it
+    "services/broker/src/eruca_broker/processors/replication/follower.py",  # a puller raises it
+    "services/broker/src/eruca_broker/processors/transactions/outcomes.py",  # an answer's part
+    "services/broker/src/eruca_broker/processors/turns.py",  # waiting callers receive it
     "services/chassis/src/eruca_chassis/app.py",
     "services/chassis/src/eruca_chassis/connections/exchange.py",
     "services/chassis/src/eruca_chassis/loops.py",
     "services/chassis/src/eruca_chassis/serving.py",  # a farewell's; the stop goes on
-    "services/query/src/eruca_query/exports/workers/worker.py",  # a step's; the service is told
+    "services/query/src/eruca_query/exports/workers/worker.py",  # a step's; the service receives it
 }
 
 

@@ -2,7 +2,7 @@
 
 A docstring begins with an imperative or a noun, never with a clause ("What …", "Whether …").
 Prose in Markdown wraps at 100 columns, except for tables, headings, code and links. Comments,
-texts and pages of the product use no word that readers would not search for.
+texts and pages use no word that readers would not search for.
 """
 
 from __future__ import annotations
@@ -95,7 +95,11 @@ def long_lines(text: str) -> Iterator[int]:
             yield number
 
 
-PRODUCT = [name for name in kept("*.py") + kept("*.md") if not is_under(name, "tests")]
+HELD = [  # tests of chaos judge what a client was told, and this module has the words
+    name
+    for name in kept("*.py") + kept("*.md")
+    if not is_under(name, "tests/house/test_prose.py", "tests/chaos")
+]
 
 
 @pytest.mark.parametrize("name", kept("*.py"))
@@ -108,8 +112,8 @@ def test_prose_wraps_at_a_hundred_columns(name: str) -> None:
     assert list(long_lines((ROOT / name).read_text())) == []
 
 
-@pytest.mark.parametrize("name", PRODUCT)
-def test_the_product_uses_the_fields_words(name: str) -> None:
+@pytest.mark.parametrize("name", HELD)
+def test_prose_uses_the_fields_words(name: str) -> None:
     assert list(seldom_words(name, (ROOT / name).read_text())) == []
 
 

@@ -17,6 +17,7 @@ import typer
 import eruca
 from eruca.cli.app import app
 from eruca_broker.settings import BrokerSettings
+from eruca_console.settings import ConsoleSettings
 from eruca_controller.settings import ControllerSettings
 from eruca_namesrv.settings import NamesrvSettings
 from eruca_query.settings import QuerySettings
@@ -25,11 +26,21 @@ from support.documents import ROOT
 from support.openapi_documents import kept_document
 
 PUBLIC: Final[list[str]] = vars(eruca)["__all__"]
-SERVICES = ("broker", "controller", "namesrv", "query", "txn-checker")
-SETTINGS = (BrokerSettings, ControllerSettings, NamesrvSettings, QuerySettings, TxnCheckerSettings)
+SERVICES = ("broker", "console", "controller", "namesrv", "query", "txn-checker")
+SETTINGS = (
+    BrokerSettings,
+    ConsoleSettings,
+    ControllerSettings,
+    NamesrvSettings,
+    QuerySettings,
+    TxnCheckerSettings,
+)
 PLACES = ("SDK", "Command line", "HTTP", "Settings")
 HEADINGS = ["Notion", *PLACES, "Replaced"]
 NOT_A_LIMIT = {"max_offset"}  # RocketMQ's name for the end of a queue or a log
+
+
+OTHER_NOTIONS = {"AccessRule": {"from"}}  # names by schema: the networks of a rule's callers
 
 
 class Row(NamedTuple):
@@ -69,7 +80,7 @@ def http_names() -> set[str]:
                 found.add(part["name"])
             properties = part.get("properties")
             if isinstance(properties, dict):
-                found |= properties.keys()
+                found |= properties.keys() - OTHER_NOTIONS.get(part.get("title", ""), set())
     return found
 
 

@@ -1,4 +1,4 @@
-"""No test sleeps in the hope that something has happened by then; whoever sleeps says what for.
+"""No test sleeps in the hope that something has happened by then; each sleep says what for.
 
 Waiting for a state is ``support/waiting.py``'s. What is left is time that is itself under test, the
 pace of a load, a random moment: a comment on the line says which.
@@ -17,7 +17,7 @@ TESTS: Final = Path(__file__).parent.parent
 REASON: Final = re.compile(r"#(?! noqa: [A-Z0-9, ]+$).*\w")
 
 
-def test_whoever_sleeps_says_what_for() -> None:
+def test_each_sleep_says_what_for() -> None:
     silent = [
         f"{path.relative_to(TESTS)}:{number}"
         for path in sorted(TESTS.rglob("*.py"))

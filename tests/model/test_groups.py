@@ -102,7 +102,7 @@ class GroupMachine(RuleBasedStateMachine):
             return
         for twin in self.processes:
             if twin.member.name == process.member.name and twin is not process:
-                twin.session_ends = 0.0  # its place is taken; it is fenced, and will be told
+                twin.session_ends = 0.0  # its place is taken; it is fenced, and will learn that
                 twin.believed.clear()
         process.session_ends = now + session_seconds
         for lost in answer.json()["lost_locks"]:
@@ -176,7 +176,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert self.run(self.client.post("/groups/g/offsets:reset", json=body)).status_code == 200
         self.committed[queue_id] = 0
         for process in self.processes:
-            process.believed.pop(queue_id, None)  # its token is stale; it will be told
+            process.believed.pop(queue_id, None)  # its token is stale; it will learn that
         if self.latest[queue_id] >= 0:
             self.latest[queue_id] += 1  # none that was ever given is the latest
 

@@ -1,7 +1,7 @@
 """Deliveries beside a model: who has which message, in any order of events, and after any restart.
 
 The machine does what the broker does: it decides upon its state, writes a record, and folds it. A
-restart makes the state anew, from a snapshot somewhere in the history and what was written since,
+restart rebuilds the state, from a snapshot somewhere in the history and what was written since,
 as the broker does at its start.
 """
 
@@ -213,7 +213,7 @@ class Deliveries(RuleBasedStateMachine):
 
     @rule(data=st.data(), items_max=st.integers(1, 3))
     def restart(self, data: st.DataObject, items_max: int) -> None:
-        """Make the state anew: from a snapshot taken anywhere, and the records behind it."""
+        """Rebuild the state: from a snapshot taken anywhere, and the records behind it."""
         cut = data.draw(st.integers(0, len(self.history)))
         leases, positions = Leases(), {QUEUE: 0}
         for log_offset, event in enumerate(self.history[:cut], 1):

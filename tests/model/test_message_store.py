@@ -281,7 +281,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.store.queues.offset_by_time(*key, time, upper=True) == upper
 
     def check_key(self, topic: str, text: str) -> None:
-        found = self.store.by_key(topic, text, count_max=10**6, begin_ms=0, end_ms=2**62)
+        found = self.store.log.by_key(topic, text, count_max=10**6, begin_ms=0, end_ms=2**62)
         assert found == self.model.by_key(topic, text)
 
     # --- How it is done ---------------------------------------------------------------------------
@@ -356,7 +356,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.end = self.store.log_max_offset
 
     def forget_from(self, flushed: int) -> None:
-        """Take back what a power cut may have lost, and learn anew what is there."""
+        """Remove what a power cut may have lost, and read what is there."""
         lowest = self.store.log_min_offset
         self.records = {o: r for o, r in self.records.items() if o + r.size <= flushed}
         self.acknowledged = {o: a for o, a in self.acknowledged.items() if o in self.records}

@@ -2,7 +2,7 @@
 
 The model is :class:`support.transaction_model.TransactionModel`, a fold over the records of the
 log. Whatever happens, in whatever order: a committed message is there once, a rolled-back one
-never, each transaction is decided once, checks are granted in turn, what somebody was told stays
+never, each transaction is decided once, checks are granted in turn, each answer stays
 true, and what is not over is never lost. A RocketMQ broker would see the same ones pending.
 """
 
@@ -102,7 +102,7 @@ class TransactionsMachine(RuleBasedStateMachine):
         self.directory = self.root / "store"
         self.clock = ManualClock()
         self.records: dict[int, Record] = {}  # all that were ever in the log, by their offsets
-        self.told: list[tuple[str, str, int]] = []  # id, what was told, visible offset then
+        self.told: list[tuple[str, str, int]] = []  # id, answer, visible offset then
         self.sizes: dict[str, tuple[int, bool]] = {}  # of each body, and whether it is delayed
         self.generation = 0  # of the numbers: what the log has forgotten gets another id
         self.is_open = False
@@ -151,7 +151,7 @@ class TransactionsMachine(RuleBasedStateMachine):
                 raise outcome
 
     def started(self, step: Step) -> asyncio.Future[None]:
-        """Begin a step, and note what is told in the end."""
+        """Begin a step, and note its answer at the end."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         unique_id = self.id_of(step.number)
 
@@ -193,7 +193,7 @@ class TransactionsMachine(RuleBasedStateMachine):
                 self.transactions.decide(unique_id, outcome, decide, settle)
 
     def new(self, unique_id: str, step: Step) -> NewTransaction:
-        # Whoever begins again does so with the same message.
+        # A caller that begins again does so with the same message.
         size, is_delayed = self.sizes.setdefault(unique_id, (step.size, step.is_delayed))
         return NewTransaction(
             topic=TOPIC,
@@ -335,7 +335,7 @@ class TransactionsMachine(RuleBasedStateMachine):
             self.check_told(model, unique_id, what)
 
     def check_told(self, model: TransactionModel, unique_id: str, what: str) -> None:
-        """Check that what was told is so, or has become what may come of it."""
+        """Check that each answer still holds, or has become what may come of it."""
         assert unique_id in model.begun
         if what == "rollback by limit":
             decided = model.decided.get(unique_id, {"was_parked": True, "by": "operator"})

@@ -264,7 +264,7 @@ class PairMachine(RuleBasedStateMachine):
             with nullcontext() if limit is None else file_size_limit(limit):
                 for _ in range(count):
                     begin = replica.log_max_offset
-                    run = b"".join(master.log_run(begin, bytes_max))
+                    run = b"".join(master.log.run(begin, bytes_max))
                     if not run:
                         break
                     end = begin + len(run)

@@ -1,20 +1,14 @@
-"""One PostgreSQL for all tests of this folder, and a schema for each."""
+"""A schema for each test of this folder."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
 from eruca_postgres.database import Database
 from eruca_postgres.settings import sqlalchemy_url
-from support.postgres import embedded_server, fresh_schema
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    with embedded_server() as server:
-        yield server.url
+from support.postgres import fresh_schema
 
 
 @pytest.fixture

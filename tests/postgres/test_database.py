@@ -146,7 +146,7 @@ def test_a_server_that_recovers_for_long_is_waited_for(monkeypatch: pytest.Monke
 
 
 def test_a_server_whose_process_id_is_another_process_now_is_started_again() -> None:
-    """As after the machine has started anew: ids are given in much the same order."""
+    """As after a restart of the machine: ids are given in much the same order."""
     with embedded_server() as server:
         directory = server._directory
         kill_server(server)
@@ -174,7 +174,7 @@ def test_a_server_that_was_killed_while_it_started_is_started_again(lines_writte
             assert scalar(again, "SELECT 17") == 17
 
 
-def test_a_directory_that_a_killed_process_was_making_is_made_anew() -> None:
+def test_a_directory_that_a_killed_process_was_making_is_made_again() -> None:
     with reachable_directory() as parent:
         directory = parent / "data"
         process = subprocess.Popen(

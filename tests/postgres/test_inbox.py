@@ -117,7 +117,7 @@ def test_a_handler_runs_once_whatever_it_is_connected_with(
     assert (done(url), fails) == (1, [])
 
 
-def insert(within: Any) -> Any:  # noqa: ANN401 - what is to be awaited, where it is
+def insert(within: Any) -> Any:  # noqa: ANN401 - an awaitable in the async half
     from sqlalchemy import text
 
     sql = "INSERT INTO inbox_test.done VALUES ('x')"

@@ -1,4 +1,4 @@
-"""A schema is brought up to date by whoever comes first, and by nobody who is too old."""
+"""A schema is migrated by the first service that starts, and by none that is too old."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ async def test_a_pooler_that_swallows_notices_is_found_out(
     deaf = Heard(pooled, "deaf", probe_seconds=0.02)
     deaf.hearing.start()
     async with hearing(database) as control:
-        # Its probes go out, so it has tried; and each probe that is not heard begins anew.
+        # Its probes go out, so it has tried; and each probe that is not heard starts again.
         await until(lambda: deaf.hearing._is_said)
         await tell(database, "notice")
         await until(lambda: control.notices)

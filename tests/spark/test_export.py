@@ -109,7 +109,7 @@ def test_nothing_to_export_leaves_an_empty_lake(
     assert read_lake(spark, str(tmp_path)).count() == 0
 
 
-def test_a_batch_killed_before_its_manifest_is_written_anew(
+def test_a_batch_killed_before_its_manifest_is_written_again(
     spark: SparkSession, service: ExportService, tmp_path: Path
 ) -> None:
     """Files of the broken-off attempt lie in other folders, too: a day that has changed."""

@@ -43,6 +43,7 @@ SENT_AT_FIRST: Final = 60_000
 SENT_MAX: Final = 60_000  # messages while drivers are killed
 WORKER_SECONDS: Final = 60.0  # to see a worker that reads
 DRIVER_SECONDS: Final = 300.0
+LOOK_SECONDS: Final = 0.02  # a worker reads for longer
 
 
 @pytest.fixture
@@ -105,10 +106,10 @@ def until_a_batch_begins(driver: subprocess.Popen[str], lake: Path) -> None:
         assert driver.poll() is None, driver.communicate()[0]
         planned = {path.name for path in (lake / "_checkpoint" / "offsets").glob("[0-9]*")}
         done = {path.name for path in (lake / "_checkpoint" / "commits").glob("[0-9]*")}
+        if not planned - done:
+            return False  # without a look at all processes, which is work
         tasks = psutil.Process(driver.pid).children(recursive=True)
-        return bool(planned - done) and any(
-            "daemon" in " ".join(command_line(task)) for task in tasks
-        )
+        return any("daemon" in " ".join(command_line(task)) for task in tasks)
 
     wait_until(has_begun, within_seconds=DRIVER_SECONDS)
 
@@ -119,6 +120,7 @@ def kill_worker(driver: subprocess.Popen[str], url: str) -> int:
     while time.monotonic() < deadline and driver.poll() is None:
         if kill_reader(url, driver.pid) is not None:
             return 1
+        time.sleep(LOOK_SECONDS)  # a look at all processes is work, and the driver needs the time
     return 0
 
 

@@ -37,6 +37,11 @@ LARGE: Final = "parcels"
 LARGE_SENT: Final = 20_000
 COPY: Final = "parcels-2"
 DRIVER_SECONDS: Final = 400.0
+SMALL: Final = {
+    "spark.executor.memory": "512m",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.ui.enabled": "false",
+}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +74,9 @@ def stored(cluster: ExportCluster) -> list[tuple[str, str, int, int]]:
 
 def settings_on(master: str) -> list[str]:
     """Return the options of a driver whose executors *master* starts."""
-    on_cluster = ["--master", master, "--conf", "spark.executor.memory=512m"]
+    on_cluster = ["--master", master]
+    for name, value in SMALL.items():
+        on_cluster += ["--conf", f"{name}={value}"]
     for jvm in ("driver", "executor"):
         on_cluster += ["--conf", f"spark.{jvm}.extraJavaOptions={QUICK_JAVA}"]
     return on_cluster

@@ -181,7 +181,7 @@ async def test_damage_to_what_only_rocketmq_knows_is_refused_and_left_as_it_is(
     assert path.is_dir() if before is None else path.read_bytes() == before
 
 
-async def test_damage_after_rocketmq_has_had_the_store_is_refused_until_it_is_mended(
+async def test_damage_after_rocketmq_has_had_the_store_is_refused_until_it_is_repaired(
     tmp_path: Path,
 ) -> None:
     """RocketMQ's consumers may have gone on, and nothing else tells how far."""

@@ -111,7 +111,7 @@ async def test_an_abort_file_of_rocketmq_or_an_older_version_counts_as_another_k
 
     second = await identity_of(tmp_path)
 
-    assert second.former_uid == first.uid
+    assert second.former_uids[0] == first.uid
     assert read_mark(tmp_path) is not None
 
 
@@ -121,7 +121,7 @@ async def test_a_kernel_without_a_boot_id_is_never_the_same(
     monkeypatch.setattr(identity_module, "BOOT_ID_PATH", tmp_path / "no such file")
     first = await identity_of(tmp_path)
 
-    assert (await identity_of(tmp_path)).former_uid == first.uid
+    assert (await identity_of(tmp_path)).former_uids[0] == first.uid
 
 
 @pytest.mark.parametrize("step", ["write_checked", "mark_as_open"])
@@ -236,6 +236,50 @@ async def test_a_store_that_gave_up_durable_records_is_another_one(
     await store.close()
 
 
+@pytest.mark.parametrize("place", [0, 7, 100])  # its size, its magic code, its body
+async def test_a_store_that_lost_records_behind_a_damaged_one_is_another_one(
+    tmp_path: Path, place: int
+) -> None:
+    """They were acknowledged before they were flushed, and the kernel had them all."""
+    first = await identity_of(tmp_path)
+    store = await opened(tmp_path, settings())
+    places = [await send(store, body) for body in (b"kept", b"rotten", b"gone")]
+    await abandon(store)
+    flip(tmp_path, places[1].log_offset + place)
+
+    store = await opened(tmp_path, settings())
+
+    assert bodies(store) == [b"kept"]
+    assert store.identity is not None
+    assert store.identity.former_uids == (first.uid,)
+    await abandon(store)
+    assert (await identity_of(tmp_path)).former_uids == (first.uid,)  # once
+
+
+async def test_a_store_whose_last_record_was_torn_by_a_kill_has_lost_nothing(
+    tmp_path: Path,
+) -> None:
+    first = await identity_of(tmp_path)
+    store = await opened(tmp_path, settings())
+    await send(store, b"kept")
+    torn = await send(store, b"torn")
+    await abandon(store)
+    with (tmp_path / "commitlog" / f"{0:020}").open("r+b") as segment:
+        segment.seek(torn.log_offset + 60)
+        segment.write(bytes(1_000))
+
+    assert await identity_of(tmp_path) == first
+
+
+def flip(directory: Path, offset: int) -> None:
+    """Change a byte of the log."""
+    with (directory / "commitlog" / f"{0:020}").open("r+b") as segment:
+        segment.seek(offset)
+        [byte] = segment.read(1)
+        segment.seek(offset)
+        segment.write(bytes([byte ^ 0x10]))
+
+
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
@@ -244,7 +288,7 @@ def _interrupt(*_: object) -> None:
 async def test_after_a_failed_flush_the_kernel_is_not_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: FlushMode
 ) -> None:
-    """It may have dropped what it could not write. In sync mode nobody was told of that."""
+    """It may have dropped what it could not write. In sync mode none of that was acknowledged."""
     store = await opened(tmp_path, settings(mode))
     await store.change(ORDERS)
     first = store.identity

@@ -1,4 +1,4 @@
-"""A projection whose file fails: the log goes on, who needs it is told, and it catches up."""
+"""A projection whose file fails: the log goes on, readers get an error, and it catches up."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def bodies(store: MessageStore, queue_id: int = 0) -> list[bytes]:
 
 
 def found_by_key(store: MessageStore) -> set[bytes]:
-    return {r.body for r in store.by_key("orders", "k", count_max=99, begin_ms=0, end_ms=2**62)}
+    return {r.body for r in store.log.by_key("orders", "k", count_max=99, begin_ms=0, end_ms=2**62)}
 
 
 async def test_the_log_is_written_and_flushed_while_a_queue_cannot_be(
@@ -346,7 +346,7 @@ async def test_what_was_acknowledged_is_flushed_although_the_log_can_no_longer_b
     await store.close()
 
 
-async def test_a_topic_made_anew_while_its_queue_fails_again_gets_none_of_the_old_one_s_messages(
+async def test_a_topic_created_again_while_its_queue_fails_gets_none_of_the_old_ones_messages(
     tmp_path: Path,
 ) -> None:
     store = await opened(tmp_path)

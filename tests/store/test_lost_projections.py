@@ -55,7 +55,7 @@ async def fill(store: MessageStore) -> None:
     await send("passing", 0, 2, tag="blue", keys="k1 k2")
     await store.change(OffsetsCommitted("g", [CommittedOffset("orders", 1, 17)]))
     await send("orders", 0, 70, keys="all")
-    assert store.by_key("orders", "k1", count_max=1, begin_ms=0, end_ms=2**62)  # all is indexed
+    assert store.log.by_key("orders", "k1", count_max=1, begin_ms=0, end_ms=2**62)  # all is indexed
     assert store.queues.range("rare", 1) == (3, 3)
     assert store.queues.range("passing", 0) == (0, 2)
 
@@ -89,19 +89,19 @@ def expected(left: Path, tmp_path_factory: pytest.TempPathFactory) -> Answers:
 async def answers_of(directory: Path) -> Answers:
     store = await MessageStore.open(directory, SETTINGS, CLOCK)
     try:
-        return await mended_answers(store)
+        return await repaired_answers(store)
     finally:
         await store.close()
 
 
-async def mended_answers(store: MessageStore) -> Answers:
+async def repaired_answers(store: MessageStore) -> Answers:
     """Ask until nothing is being rebuilt: what is not known meanwhile is said, never guessed."""
     for _ in range(20):
         try:
             return all_answers(store)
         except UnavailableError:
             await store.mend_projections()
-    raise AssertionError("projections are not mended")
+    raise AssertionError("projections are not repaired")
 
 
 def lose(directory: Path, names: tuple[str, ...]) -> None:
@@ -279,7 +279,7 @@ async def test_after_a_crash_a_queue_that_lost_its_file_has_what_lies_before_the
 
     for _ in range(2):
         store = await MessageStore.open(tmp_path, SETTINGS, CLOCK)
-        await mended_answers(store)
+        await repaired_answers(store)
         assert store.queues.range("orders", 0) == (0, 20)
         assert store.queues.range("orders", 1) == (0, 20)
         await store.close()

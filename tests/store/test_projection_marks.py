@@ -1,7 +1,7 @@
 """After a kill projections are believed as far as a checkpoint noted them, and proved when used.
 
 What turns out to be something else is rebuilt from the log while the store is open; until then
-nobody is told that anything is complete.
+no answer says that it is complete.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ async def killed(directory: Path, *, queue_count: int = 3, rounds: int = 20) -> 
     return answers
 
 
-async def mended(store: MessageStore) -> Answers:
-    """Return the store's answers once it has mended what it has found."""
+async def repaired(store: MessageStore) -> Answers:
+    """Return the store's answers once it has repaired what it has found."""
     for _ in range(20):
         try:
             return all_answers(store)
         except UnavailableError:
             await store.mend_projections()
-    raise AssertionError("it is not mended")
+    raise AssertionError("it is not repaired")
 
 
 def change(path: Path, position: int) -> None:
@@ -129,7 +129,7 @@ async def test_queues_that_nobody_reads_are_proved_as_well(tmp_path: Path) -> No
     await store.close()
 
 
-async def test_a_queue_of_a_topic_that_was_made_anew_is_rebuilt_without_its_predecessor(
+async def test_a_queue_of_a_topic_that_was_created_again_is_rebuilt_without_its_predecessor(
     tmp_path: Path,
 ) -> None:
     store = await opened(tmp_path)
@@ -145,7 +145,7 @@ async def test_a_queue_of_a_topic_that_was_made_anew_is_rebuilt_without_its_pred
     change(path, 5)
     store = await opened(tmp_path)
 
-    assert await mended(store) == answers
+    assert await repaired(store) == answers
     assert store.queues.range("orders", 0) == (0, 2)
     await store.close()
 
@@ -165,7 +165,7 @@ async def test_damage_to_any_file_of_the_key_index_loses_no_hit(
         change(copy / "index" / file.name, position)
 
         store = await opened(copy)
-        assert await mended(store) == answers, file
+        assert await repaired(store) == answers, file
         await store.close()
 
         shutil.rmtree(copy)
@@ -179,7 +179,7 @@ async def test_a_look_up_waits_until_the_index_is_proved(
     store = await opened(tmp_path)
 
     with pytest.raises(UnavailableError, match="being verified"):
-        store.by_key("orders", "all", count_max=10, begin_ms=0, end_ms=2**62)
+        store.log.by_key("orders", "all", count_max=10, begin_ms=0, end_ms=2**62)
     await store.mend_projections()
 
     assert all_answers(store) == answers
@@ -203,7 +203,7 @@ async def test_retention_may_delete_a_file_of_the_key_index_before_it_is_proved(
     await store.mend_projections()
 
     assert count > left == len(list((tmp_path / "index").iterdir())) > 1
-    found = store.by_key("orders", "all", count_max=1_000, begin_ms=0, end_ms=2**62)
+    found = store.log.by_key("orders", "all", count_max=1_000, begin_ms=0, end_ms=2**62)
     in_queues = [store.queues.range("orders", queue_id) for queue_id in range(3)]
     assert len(found) == sum(end - begin for begin, end in in_queues)
     await store.close()
@@ -257,7 +257,7 @@ async def test_a_kill_while_messages_are_sent_is_no_damage(tmp_path: Path) -> No
     assert marks is not None
     with structlog.testing.capture_logs() as logged:
         store = await opened(tmp_path)
-        assert await mended(store) == answers
+        assert await repaired(store) == answers
 
     assert [line for line in logged if line["log_level"] == "warning"] == []
     await store.close()

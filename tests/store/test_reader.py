@@ -69,7 +69,7 @@ async def test_where_the_key_index_cannot_be_read_nobody_is_told_that_a_key_is_u
         await store.append(batch("orders", 0, [b"%d" % number], keys="k"))
 
     def found() -> int:
-        return len(store.by_key("orders", "k", count_max=1_000, begin_ms=0, end_ms=2**62))
+        return len(store.log.by_key("orders", "k", count_max=1_000, begin_ms=0, end_ms=2**62))
 
     assert found() == 100
     os.truncate(min((tmp_path / "index").iterdir()), 1_000)
@@ -102,7 +102,7 @@ async def test_an_entry_that_points_outside_the_log_is_told_and_the_others_can_b
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["written to", "known by its digest"])
-async def test_a_queue_that_was_found_damaged_is_told_of_and_made_anew_by_the_next_start(
+async def test_a_queue_that_was_found_damaged_is_named_and_rebuilt_by_the_next_start(
     tmp_path: Path,
     is_known: bool,
 ) -> None:

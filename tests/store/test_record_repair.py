@@ -1,4 +1,4 @@
-"""A damaged record is mended by a peer's copy, and by nothing else (rule 11)."""
+"""A damaged record is repaired by a peer's copy, and by nothing else (rule 11)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Store:
 
     def damage(self, log_offset: int, at: int, content: bytes = b"\x55") -> None:
         """Overwrite a part of a record."""
-        path = self.store.log_file(log_offset).path
+        path = self.store.log.file(log_offset).path
         with path.open("r+b") as file:
             file.seek(log_offset % self.store.segment_bytes + at)
             file.write(content)
@@ -89,12 +89,12 @@ async def test_a_damaged_record_becomes_what_it_was(filled: Store, part: str) ->
     for place in (filled.offsets[0], filled.offsets[17], filled.offsets[-1]):
         filled.damage(place, *DAMAGED[part])
         with pytest.raises(RecordNotFoundError):
-            store.raw_record(place)
+            store.log.raw(place)
 
         assert await store.mend(place, filled.copy(place))
 
         assert filled.files() == filled.log
-        assert store.raw_record(place) == filled.copy(place)
+        assert store.log.raw(place) == filled.copy(place)
 
 
 async def test_a_sound_record_is_left_alone(filled: Store) -> None:
@@ -131,7 +131,7 @@ async def test_a_copy_of_another_log_is_refused(tmp_path: Path, filled: Store) -
     place = filled.offsets[0]
     receipt = await other.append(batch("orders", 0, [b"x" * 700]))
     assert receipt.log_offset == place
-    copy = bytes(other.raw_record(place))
+    copy = bytes(other.log.raw(place))
     await other.close()
 
     with pytest.raises(RefusedCopyError, match="is sound here"):
@@ -153,7 +153,7 @@ async def test_a_disk_that_refuses_leaves_the_record_damaged(filled: Store) -> N
     assert await filled.store.mend(place, filled.copy(place))
 
 
-async def test_mending_takes_no_error_of_the_log_s_own_flush(
+async def test_repairing_takes_no_error_of_the_log_s_own_flush(
     filled: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = filled.offsets[3]
@@ -175,7 +175,7 @@ async def test_mending_takes_no_error_of_the_log_s_own_flush(
 
 
 @pytest.mark.parametrize("part", DAMAGED)
-async def test_the_scrub_has_damaged_records_mended_and_goes_on(filled: Store, part: str) -> None:
+async def test_the_scrub_has_damaged_records_repaired_and_goes_on(filled: Store, part: str) -> None:
     store, scrub = filled.store, Scrub(filled.store, hours=AT_ONCE)
     rotten = [filled.offsets[number] for number in (0, 30, 31, -1)]
     for place in rotten:
@@ -194,7 +194,7 @@ async def test_the_scrub_has_damaged_records_mended_and_goes_on(filled: Store, p
     assert filled.files() == filled.log
 
 
-async def test_neighbours_that_do_not_show_where_they_end_are_mended_together(
+async def test_neighbours_that_do_not_show_where_they_end_are_repaired_together(
     filled: Store,
 ) -> None:
     """A bad sector: the second one's beginning is damaged, so no other copy proves its length."""
@@ -208,7 +208,7 @@ async def test_neighbours_that_do_not_show_where_they_end_are_mended_together(
     assert filled.files() == filled.log
 
 
-async def test_a_damaged_blank_record_is_mended_with_the_record_before_it(filled: Store) -> None:
+async def test_a_damaged_blank_record_is_repaired_with_the_record_before_it(filled: Store) -> None:
     store = filled.store
     end = store.segment_bytes
     last = max(it for it in filled.offsets if it < end)
@@ -220,7 +220,7 @@ async def test_a_damaged_blank_record_is_mended_with_the_record_before_it(filled
     assert filled.files() == filled.log
 
 
-async def test_a_record_that_cannot_be_mended_counts(filled: Store) -> None:
+async def test_a_record_that_cannot_be_repaired_counts(filled: Store) -> None:
     scrub = Scrub(filled.store, hours=AT_ONCE)
     filled.damage(filled.offsets[5], LAYOUT_V4.body)
     asked: list[int] = []

@@ -70,7 +70,7 @@ async def fill(directory: Path) -> None:
 
 
 def key_count(store: MessageStore, number: int) -> int:
-    found = store.by_key("orders", f"key-{number}", count_max=9, begin_ms=0, end_ms=2**62)
+    found = store.log.by_key("orders", f"key-{number}", count_max=9, begin_ms=0, end_ms=2**62)
     return len(found)
 
 
@@ -110,7 +110,7 @@ async def test_queues_begin_where_the_log_does_after_a_restart(tmp_path: Path) -
     assert 0 < low < high == COUNT
     assert store.queues.stored_at_ms("orders", 0, low) is not None
     assert store.queues.read("orders", 0, low, count_max=1, bytes_max=1).next_offset == low + 1
-    assert store.record(int(second.name)).log_offset == int(second.name)
+    assert store.log.record(int(second.name)).log_offset == int(second.name)
     await store.close()
 
 

@@ -70,7 +70,7 @@ async def test_a_sound_log_is_gone_round_again_and_again(tmp_path: Path) -> None
     await store.close()
 
 
-async def test_damaged_records_are_found_in_each_round_until_they_are_mended(
+async def test_damaged_records_are_found_in_each_round_until_they_are_repaired(
     tmp_path: Path,
 ) -> None:
     store, offsets = await filled(tmp_path)

@@ -31,7 +31,7 @@ def views(*parts: bytes) -> list[memoryview]:
 def test_a_segment_that_is_warmed_is_flushed_as_it_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a gigabyte would wait, and the kernel would hold up whoever writes meanwhile."""
+    """Or a gigabyte would wait, and the kernel would hold up writers meanwhile."""
     pwrite, fdatasync = os.pwrite, os.fdatasync
     waiting = [0]  # bytes, after each write and each flush
 
@@ -104,7 +104,7 @@ def test_warming_ends_where_the_segment_is_taken_into_use_and_spares_what_is_wri
 def test_who_takes_a_segment_into_use_waits_for_no_more_than_what_is_being_written_of_it(
     segment: Segment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Locks know no turns: whoever warms would have it again before the other wakes."""
+    """Locks know no turns: the warming thread would have it again before the other wakes."""
     monkeypatch.setattr(segments, "_CHUNK_SIZE", SIZE // 16)
     pwrite = os.pwrite
     using = threading.Thread(target=segment.use)
@@ -165,7 +165,7 @@ def test_without_room_no_file_is_left_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_written_is_read_through_the_mapping_and_after_opening_anew(
+def test_what_is_written_is_read_through_the_mapping_and_after_opening_again(
     tmp_path: Path, segment: Segment
 ) -> None:
     segment.write(views(b"one", b"", b"two"), 10)

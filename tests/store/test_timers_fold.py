@@ -43,7 +43,7 @@ async def pending(directory: Path) -> list[tuple[str, int, int]]:
     store = await MessageStore.open(directory, SETTINGS, CLOCK)
     found = []
     for timer in store.timers.following(None):
-        record = decode_record(store.raw_record(timer.id))
+        record = decode_record(store.log.raw(timer.id))
         found.append((record.topic, record.queue_offset, timer.due_ms - NOW))
     await store.close()
     return found

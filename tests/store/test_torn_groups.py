@@ -124,7 +124,7 @@ def test_keys_kept_on_a_full_disk_are_forgotten_with_the_torn_group_they_are_of(
         sent = await store.append(batch("orders", 0, [bytes(200)], tag="x", keys="k"))
         assert sent.log_offset < end - letters[-1].size  # where the first letter had been
         for _ in range(2):  # before the index is up to date, and after that
-            found = store.by_key("orders", "k", count_max=9, begin_ms=0, end_ms=2**62)
+            found = store.log.by_key("orders", "k", count_max=9, begin_ms=0, end_ms=2**62)
             assert [r.log_offset for r in found] == [sent.log_offset, kept.log_offset]
             await store.checkpoint()
         assert {p.failure for p in store.projections()} == {None}

@@ -315,7 +315,7 @@ async def test_a_missing_first_segment_is_as_if_retention_had_deleted_it(tmp_pat
 
     assert store.queues.range("orders", 0) == (kept[0].queue_offset, kept[-1].queue_offset + 1)
     key = kept[0].property_map()[UNIQ_KEY]
-    found = store.by_key("orders", key, count_max=9, begin_ms=0, end_ms=2**62)
+    found = store.log.by_key("orders", key, count_max=9, begin_ms=0, end_ms=2**62)
     assert kept[0] in found
     await store.close()
 

@@ -126,7 +126,7 @@ def seen(broker: TransactionStore) -> object:
 
 
 async def finish(broker: TransactionStore) -> str:
-    """Bring the transaction to its end, as whoever got no answer does; return which."""
+    """Bring the transaction to its end, as a caller without an answer does; return which."""
     if seen(broker)[0] is None:  # type: ignore[index]
         await broker.begin(ID, tag="x")
     try:

@@ -76,12 +76,18 @@ class ManualArbiter:
         """Change the row."""
         self.row, self.version = row.model_dump(), self.version + 1
 
+    def restored(self, row: BrokerGroupPut, version: int) -> None:
+        """Go back in time: have an earlier row again, and its version."""
+        assert version < self.version
+        self.row, self.version = row.model_dump(), version
+
     def _row(self) -> HttpResponse:
         assert self.row is not None
         view = {
             **self.row,
             "broker_name": "broker-a",
             "version": str(self.version),
+            "number": self.version,
             "changed_at": "2026-01-01T00:00:00Z",
         }
         headers = {"etag": f'"{self.version}"', "content-type": "application/json"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eruca.aio.http import credentials
+from eruca.aio.http import tls_contexts
 
 
 def watch_loading(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
@@ -25,5 +25,5 @@ def watch_loading(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
 
     for name in ("load_default_certs", "load_verify_locations"):
         monkeypatch.setattr(ssl.SSLContext, name, watched(getattr(ssl.SSLContext, name)))
-    credentials._loaded.cache_clear()
+    tls_contexts._loaded.cache_clear()
     return loads

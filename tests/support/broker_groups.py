@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
-from support.processes import ServiceProcess, started
+from eruca.contract.errors import NotMasterError
+from support.forked import started_by_fork
+from support.processes import ServiceProcess
 from support.waiting import wait_until
 
 GROUP: Final = "broker-a"
@@ -30,7 +33,7 @@ class GroupOfProcesses:
     def start_controller(self) -> None:
         """Start the controller, at the port that it had before."""
         port = self.controller_url.rpartition(":")[2] or "0"
-        self.controller = started(
+        self.controller = started_by_fork(
             "eruca_controller",
             {
                 "ERUCA_CONTROLLER_PORT": port,
@@ -43,23 +46,24 @@ class GroupOfProcesses:
 
     def start(self, replica_id: int, **settings: str) -> ServiceProcess:
         """Start a replica over its store, at the port that it had before."""
-        process = started(
-            "eruca_broker",
-            {
-                "ERUCA_BROKER_NAME": GROUP,
-                "ERUCA_BROKER_PORT": self._ports.get(replica_id, "0"),
-                "ERUCA_BROKER_NAMESRV_URLS": "",
-                "ERUCA_BROKER_CONTROLLER_URLS": self.controller_url,
-                "ERUCA_BROKER_REPLICA_ID": str(replica_id),
-                "ERUCA_BROKER_STORE_DIR": str(self.store_of(replica_id)),
-                "ERUCA_BROKER_SEGMENT_BYTES": str(4 * 1024**2),
-                **{f"ERUCA_BROKER_{name.upper()}": value for name, value in settings.items()},
-            },
-        )
+        process = started_by_fork("eruca_broker", self.settings_of(replica_id, **settings))
         self.replicas[replica_id] = process
         process.wait_until_listening()
         self._ports[replica_id] = process.url.rpartition(":")[2]
         return process
+
+    def settings_of(self, replica_id: int, **settings: str) -> dict[str, str]:
+        """Return the environment of a replica's process."""
+        return {
+            "ERUCA_BROKER_NAME": GROUP,
+            "ERUCA_BROKER_PORT": self._ports.get(replica_id, "0"),
+            "ERUCA_BROKER_NAMESRV_URLS": "",
+            "ERUCA_BROKER_CONTROLLER_URLS": self.controller_url,
+            "ERUCA_BROKER_REPLICA_ID": str(replica_id),
+            "ERUCA_BROKER_STORE_DIR": str(self.store_of(replica_id)),
+            "ERUCA_BROKER_SEGMENT_BYTES": str(4 * 1024**2),
+            **{f"ERUCA_BROKER_{name.upper()}": value for name, value in settings.items()},
+        }
 
     def store_of(self, replica_id: int) -> Path:
         """Return the directory of a replica's store."""
@@ -85,6 +89,16 @@ class GroupOfProcesses:
         answer.raise_for_status()
         row: dict[str, Any] = answer.json()
         return row
+
+    def terms(self) -> list[tuple[str, datetime]]:
+        """Return the reason of each term and the time at which the arbiter granted it, in order."""
+        url = f"{self.controller_url}/v1/broker-groups/{GROUP}/history"
+        answer = self._client.get(url).raise_for_status()
+        terms: dict[int, tuple[str, datetime]] = {}
+        for change in reversed(answer.json()["changes"]):
+            granted = change["reason"], datetime.fromisoformat(change["changed_at"])
+            terms.setdefault(change["epoch"], granted)
+        return list(terms.values())
 
     def status(self, replica_id: int) -> dict[str, Any] | None:
         """Return a replica's part in the group; None if it does not answer."""
@@ -127,9 +141,14 @@ class GroupOfProcesses:
         )
 
     def bodies(self, replica_id: int) -> list[str]:
-        """Return the bodies that a replica shows in all queues of the topic."""
+        """Return the bodies that a replica shows in all queues of the topic.
+
+        A standby that does not show what is current yet has none: it sends readers to the master.
+        """
         url = f"{self.url(replica_id)}/v1/topics/orders"
         answer = self._client.get(f"{url}/queues")
+        if answer.status_code == NotMasterError.status:
+            return []
         answer.raise_for_status()
         found = []
         for queue in answer.json()["queues"]:

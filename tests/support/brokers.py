@@ -95,7 +95,7 @@ def rot(app: ServiceApp, body: bytes) -> None:
 
 
 def rot_beyond_reading(app: ServiceApp, body: bytes) -> None:
-    """Like :func:`rot`, so that the record's parts cannot be told apart any more."""
+    """Like :func:`rot`, so that the record's parts cannot be distinguished any more."""
     _overwrite(app, body, -4, b"\x55")  # the highest byte of the body's size
 
 
@@ -124,7 +124,7 @@ def rotten_count(app: ServiceApp) -> int:
     store = broker_of(app).store
     offset, count = store.log_min_offset, 0
     while offset < store.log_max_offset:
-        read = store.log_read(offset, 1)
+        read = store.log.read(offset, 1)
         if read.records:
             found = decode_record(read.records, check_crc=False)
             count += body_crc(found.body) != int.from_bytes(read.records[8:12])

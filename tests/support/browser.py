@@ -99,10 +99,21 @@ class Page:
         await self.wait_for(f"document.querySelector({json.dumps(selector)}) !== null")
         await self.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
 
+    async def press(self, key: str) -> None:
+        """Press and release a key, by the text that it makes or its name, such as Enter."""
+        text = {"Enter": "\r"}.get(key, key)
+        await self.command("Input.dispatchKeyEvent", type="keyDown", key=key, text=text)
+        await self.command("Input.dispatchKeyEvent", type="keyUp", key=key)
+
     async def text(self, selector: str) -> str:
         """Return the text of the element that *selector* finds, once it has one."""
         found = f"document.querySelector({json.dumps(selector)})?.textContent"
         return str(await self.wait_for(found))
+
+    async def close(self) -> None:
+        """Close the tab, and its connections with it."""
+        target = (await self.command("Target.getTargetInfo"))["targetInfo"]["targetId"]
+        await self._browser.command("Target.closeTarget", targetId=target)
 
     async def screenshot(self) -> str:
         """Return a picture of the page: a PNG in Base64."""

@@ -8,6 +8,8 @@ from eruca.contract.errors import OverloadedError
 class ManualBudget:
     """So much of something; remembers how much is in use."""
 
+    name = "manual_budget"
+
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
         self.used = 0

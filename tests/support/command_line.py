@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import IO, Any, Final
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from eruca.cli.app import app
 from support.patience import PATIENCE_SECONDS
 
 ERUCA: Final = Path(sys.executable).with_name("eruca")
+STOPS: Final = pytest.mark.parametrize(
+    ("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl_c", "sigterm"]
+)
+"""Signals that end a command, and its exit code then."""
 
 
 class Eruca:

@@ -14,11 +14,11 @@ from support.budgets import ManualBudget
 from support.hot_routes import Hot, hot_router
 
 MIB = 1024 * 1024
-HELLO = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-LATE = b"GET /v1/late HTTP/1.1\r\nHost: localhost\r\n\r\n"
 FROM_PAGE = (
     b"Origin: http://page\r\n\r\n"  # as the end of a head: uvicorn's, though its path is hot
 )
+HELLO = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + FROM_PAGE  # uvicorn's
+LATE = b"GET /v1/late HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 OK = AnswerHead(200)

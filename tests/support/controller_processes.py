@@ -12,7 +12,8 @@ import httpx
 
 from eruca_deploy.ports import free_ports
 from support.controllers import GROUP_A
-from support.processes import ServiceProcess, started
+from support.forked import started_by_fork
+from support.processes import ServiceProcess
 from support.waiting import until_told
 
 
@@ -31,7 +32,7 @@ class ControllerStage:
     async def start(self, index: int, *, is_ready: bool = True) -> None:
         """Start a controller; return once it listens, or once it is ready."""
         settings = {**self._settings, "ERUCA_CONTROLLER_PORT": str(self._ports[index])}
-        process = self._processes[index] = started("eruca_controller", settings)
+        process = self._processes[index] = started_by_fork("eruca_controller", settings)
         await anyio.to_thread.run_sync(process.wait_until_listening)
         if is_ready:
             await self.until_ready(index)
@@ -52,10 +53,11 @@ class ControllerStage:
 
     async def stop(self) -> None:
         """Stop all of them in order; each must end well."""
-        for process in self._processes:
+        for index, process in enumerate(self._processes):
             if process is not None:
                 assert await anyio.to_thread.run_sync(process.stop) == 0
                 process.__exit__(None, None, None)
+                self._processes[index] = None
         for client in self.clients:
             await client.aclose()
 

@@ -14,7 +14,7 @@ from eruca_controller.settings import ControllerSettings
 from support.services import serving
 from support.waiting import until_told
 
-STORES: Final = ("postgres", "etcd", "file")
+STORES: Final = ("postgres", "etcd", "kubernetes", "file")
 CREATE: Final = {"if-none-match": "*"}
 GROUPS: Final = "/broker-groups"
 GROUP_A: Final = f"{GROUPS}/broker-a"
@@ -63,9 +63,12 @@ async def until_held(client: httpx.AsyncClient, count: int = 1) -> None:
 
 @asynccontextmanager
 async def controller(
-    settings: dict[str, Any], *, clock: Clock | None = None
+    settings: dict[str, Any], *, clock: Clock | None = None, is_ready: bool = True
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """Yield a client of a controller in this process, on a port of its own, which is ready."""
+    """Yield a client of a controller in this process, on a port of its own; wait until it is ready.
+
+    If it cannot become ready, say so (*is_ready*).
+    """
     chosen = ControllerSettings.model_validate({"port": 0, **settings})
     async with (
         serving(create_app(chosen, clock), chosen) as (_, (host, port)),
@@ -74,5 +77,6 @@ async def controller(
         ) as client,
     ):
         ready = f"http://{host}:{port}/readyz"
-        await until_told(lambda: client.get(ready), lambda answer: answer.status_code == 200)
+        wanted = 200 if is_ready else 503
+        await until_told(lambda: client.get(ready), lambda answer: answer.status_code == wanted)
         yield client

@@ -1,6 +1,6 @@
 """Producers that keep books on a broker which is killed while they are at work.
 
-Every message has a body of its own and is sent once. What a producer was told is a promise; what
+Every message has a body of its own and is sent once. An answer to a producer is a promise; what
 it asked for when the broker died is in doubt: it may have happened, wholly, or not.
 """
 

@@ -3,7 +3,7 @@
 Several processes share the tests. Each takes the next module when it has finished one, so the
 longest modules must come first. Otherwise one process works alone at the end. The seconds are in
 ``tests/durations.json``; ``make test ARGS=--record-durations`` writes it. A module that is not in
-the file counts as short.
+the file may be long, so it comes before all others.
 
 Modules that start a Java compute all the time, and most others wait. The two kinds take turns, so
 that processors neither idle nor have more to do than they can.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Final
@@ -66,6 +66,12 @@ def alternating(units: Iterable[str]) -> Iterator[str]:
         yield from filter(None, pair)
 
 
+def place_in(units: Iterable[str]) -> Callable[[str], int]:
+    """Return the function from a test's id to the place of its unit; an unknown one is first."""
+    places = {unit: place for place, unit in enumerate(units)}
+    return lambda node_id: places.get(unit_of(node_id), -1)
+
+
 class UnitScheduling(LoadScopeScheduling):  # type: ignore[misc] # it has no type hints
     """Hand out the tests unit by unit, in the order in which they were collected."""
 
@@ -87,11 +93,11 @@ class DurationRecorder:
         self._seconds[module_of(report.nodeid)] += report.duration
 
     def pytest_sessionfinish(self) -> None:
-        """Write the record: whole seconds, and only modules that take one."""
+        """Write the record: whole seconds of every module."""
         merged = (recorded() if RECORD.exists() else {}) | self._seconds
         kept = {
             module: round(duration)
             for module, duration in sorted(merged.items())
-            if (TESTS / module).exists() and round(duration) >= 1
+            if (TESTS / module).exists()
         }
         RECORD.write_text(json.dumps(kept, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""``python dying_shop.py STEP NAMESRV DATABASE``: one order of the example's shop, cut short.
+"""``python -m support.dying_shop STEP NAMESRV DATABASE``: an order of the shop, cut short.
 
 Each step kills the process as ``kill -9`` would. Where it is not reached, the exit code is 0.
 

@@ -1,4 +1,4 @@
-"""``python dying_warehouse.py STEP NAMESRV DATABASE``: the example's warehouse, cut short.
+"""``python -m support.dying_warehouse STEP NAMESRV DATABASE``: the example's warehouse, cut short.
 
 Each step kills the process as ``kill -9`` would. Where it is not reached, the exit code is 0.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import tempfile
@@ -45,6 +46,19 @@ class EtcdServer:
             assert self._process.poll() is None, self._log.read_text()[-2000:]
             assert time.monotonic() < deadline, self._log.read_text()[-2000:]
             time.sleep(0.02)  # another process's start has no event to wait for
+
+    def authenticate_clients(self, user: str, password: str) -> None:
+        """Let nobody in but *user*, who may do everything under the name of root."""
+        assert user == "root", "etcd has a root first"
+        self._ask("/v3/auth/user/add", {"name": user, "password": password})
+        self._ask("/v3/auth/role/add", {"name": "root"})
+        self._ask("/v3/auth/user/grant", {"user": user, "role": "root"})
+        self._ask("/v3/auth/enable", {})
+
+    def _ask(self, target: str, request: dict[str, str]) -> None:
+        body = json.dumps(request).encode()
+        with urllib.request.urlopen(f"{self.url}{target}", body, timeout=PATIENCE_SECONDS):
+            pass
 
     def stop(self) -> None:
         """Kill it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -65,6 +66,9 @@ class ExportService:
     on_plan: Callable[[], None] | None = None
     on_records: Callable[[], None] | None = None
     url: str = ""
+    key: str | None = None  # that every request must carry; None: nobody needs one
+    on_stranger: Callable[[], None] | None = None  # before a request without the key is refused
+    tls: ssl.SSLContext | None = None
 
     def hold(self, topic: str, sizes: dict[int, int], *, broker_name: str = "broker-a") -> Self:
         """Hold queues of so many messages, by number."""
@@ -221,14 +225,23 @@ def serving_exports(service: ExportService) -> Iterator[ExportService]:
         def do_GET(self) -> None:
             _answer(self, service)
 
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            _answer(self, service)
+
         def log_message(self, *_: Any) -> None:  # noqa: ANN401
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if service.tls is not None:  # each connection's own thread shakes hands
+        server.socket = service.tls.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
     thread = threading.Thread(target=server.serve_forever, name="exports", daemon=True)
     thread.start()
-    service.url = f"http://127.0.0.1:{server.server_address[1]}"
+    scheme = "http" if service.tls is None else "https"
+    service.url = f"{scheme}://127.0.0.1:{server.server_address[1]}"
     try:
         yield service
     finally:
@@ -239,9 +252,18 @@ def serving_exports(service: ExportService) -> Iterator[ExportService]:
 
 def _answer(handler: BaseHTTPRequestHandler, service: ExportService) -> None:
     service.requests.append(handler.path)
+    if service.key and handler.headers["authorization"] != f"Bearer {service.key}":
+        if service.on_stranger is not None:
+            service.on_stranger()
+        _refuse(handler, Refusal(401, "unauthenticated"))
+        return
     target = urlsplit(handler.path)
     query = parse_qs(target.query)
     topic = unquote(target.path.split("/")[3])
+    if target.path.startswith("/v1/topics/"):  # it is the target of replays, and their name server
+        answer = _route(service.url) if target.path.endswith("/route") else {}
+        _send(handler, 200, "application/json", json.dumps(answer).encode())
+        return
     if target.path.endswith("/plan"):
         if service.on_plan is not None:
             service.on_plan()
@@ -270,6 +292,12 @@ def _answer(handler: BaseHTTPRequestHandler, service: ExportService) -> None:
         columns,
         fault,
     )
+
+
+def _route(url: str) -> dict[str, Any]:
+    queues = {"broker_name": "broker-a", "permission": "rw", "write_queue_count": 1}
+    broker = {"broker_name": "broker-a", "urls": {"0": {"default": url}}}
+    return {"brokers": [broker], "queues": [queues]}
 
 
 def _stream(

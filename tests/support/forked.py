@@ -64,9 +64,9 @@ def started_by_fork(module: str, settings: Mapping[str, str]) -> ServiceProcess:
     return ServiceProcess(_ForkedService(module, {**clean_environment(), **settings}))
 
 
-def forked_to_the_end(module: str, settings: Mapping[str, str]) -> tuple[int, str]:
-    """Run a service that is expected to end by itself; return its exit code and stderr."""
-    ending = _ForkedService(module, {**clean_environment(), **settings})
+def forked_to_the_end(module: str, settings: Mapping[str, str], *arguments: str) -> tuple[int, str]:
+    """Run a program that is expected to end by itself; return its exit code and stderr."""
+    ending = _ForkedService(module, {**clean_environment(), **settings}, *arguments)
     with ending.stderr as stderr:
         text = stderr.read()
         return ending.wait(START_SECONDS), text
@@ -101,12 +101,14 @@ async def _start_forked(module: str, environment: Mapping[str, str]) -> supervis
 class _Forked:
     """A process that was forked, and the pipe that it writes to."""
 
-    def __init__(self, module: str, environment: Mapping[str, str], *, keeps_stdout: bool) -> None:
+    def __init__(
+        self, module: str, environment: Mapping[str, str], *arguments: str, keeps_stdout: bool
+    ) -> None:
         _begin_forking()
         reader, writer = _FORKING.Pipe(duplex=False)
         self.process = _FORKING.Process(
             target=_run,
-            args=(module, dict(environment), writer, keeps_stdout),
+            args=([module, *arguments], dict(environment), writer, keeps_stdout),
             daemon=True,  # a test session that is broken off must not wait for it
         )
         with reader, writer:
@@ -131,8 +133,8 @@ class _Forked:
 class _ForkedService:
     """The part of ``subprocess.Popen`` that :class:`ServiceProcess` uses; the pipe is stderr."""
 
-    def __init__(self, module: str, environment: Mapping[str, str]) -> None:
-        self._forked = _Forked(module, environment, keeps_stdout=True)
+    def __init__(self, module: str, environment: Mapping[str, str], *arguments: str) -> None:
+        self._forked = _Forked(module, environment, *arguments, keeps_stdout=True)
         self.stderr = os.fdopen(self._forked.output)
 
     @property
@@ -179,8 +181,10 @@ class _ForkedChild:
         return self._forked.exit_code()
 
 
-def _run(module: str, environment: dict[str, str], output: Connection, keeps_stdout: bool) -> None:
-    """Be ``python -m <module>`` in an environment, what it prints going to a pipe."""
+def _run(
+    words: list[str], environment: dict[str, str], output: Connection, keeps_stdout: bool
+) -> None:
+    """Be ``python -m`` with *words* in an environment, what it prints going to a pipe."""
     child.stop_with_parent(os.getppid())
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -195,5 +199,5 @@ def _run(module: str, environment: dict[str, str], output: Connection, keeps_std
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # it is the environment's
-    sys.argv = [module]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.argv = words
+    runpy.run_module(words[0], run_name="__main__", alter_sys=True)

@@ -9,6 +9,8 @@ of tests does this for each of a service's operations::
     def test_every_answer_is_a_documented_one(broker, operation, mode):
         fuzz(operation, mode, broker)
 
+Batches of records come from a strategy of their own, since the document can only call them bytes.
+
 A failure shows what errors the service logged meanwhile, and prints how Hypothesis repeats it.
 ``ERUCA_FUZZ_EXAMPLES`` makes more or fewer requests.
 """
@@ -29,10 +31,16 @@ from schemathesis import APIOperation, Case, GenerationMode
 from schemathesis.checks import CheckFunction
 from schemathesis.config import SchemathesisConfig
 from schemathesis.core.result import Ok
-from schemathesis.specs.openapi.checks import positive_data_acceptance
+from schemathesis.openapi import media_type
+from schemathesis.specs.openapi.checks import (
+    negative_data_rejection,
+    positive_data_acceptance,
+)
 
 from eruca.contract.limits import WAIT_SECONDS_MAX
+from eruca.contract.wire import RECORDS_MEDIA_TYPE
 from eruca_chassis.connections.framing import HEAD_SIZE_MAX
+from support.brokers import batch, record
 from support.openapi_documents import kept_document
 from support.processes import ServiceProcess
 
@@ -51,6 +59,20 @@ _CONFIG: Final = SchemathesisConfig.from_dict(
 _EXAMPLES: Final = int(os.environ.get("ERUCA_FUZZ_EXAMPLES", "20"))  # of an operation and a mode
 _REST_OF_HEAD: Final = 8 * 1024  # bytes of a request's path and headers
 _WAIT_SECONDS_MAX: Final = 0.02  # the waits themselves are tested elsewhere
+
+_RECORDS: Final = st.builds(
+    record,
+    st.sampled_from(["flights", "orders", "ERUCA_SYS_EVENTS"]),
+    st.binary(max_size=40),
+    queue_id=st.integers(0, 3),
+    properties=st.sampled_from(["", "TAGS\x01AA\x02", "KEYS\x01a b\x02p\x01", "\x02\x01"]),
+    sys_flag=st.sampled_from([0, 1, 1 | 768, 4, 12, 256]),
+    born_timestamp=st.sampled_from([0, 1_700_000_000_000, -1, 2**62]),
+)
+media_type(
+    RECORDS_MEDIA_TYPE,
+    st.one_of(st.binary(max_size=200), st.builds(batch, st.lists(_RECORDS, max_size=40))),
+)
 
 
 def every_operation_of(service: str) -> pytest.MarkDecorator:
@@ -79,6 +101,7 @@ def fuzz(
     *,
     known: Known | None = None,
     takes_all_that_is_sound: bool = False,
+    answers_each_item: bool = False,
     wait_seconds_max: float = WAIT_SECONDS_MAX,
 ) -> None:
     """Make requests of one operation, and check each answer.
@@ -90,9 +113,13 @@ def fuzz(
         known: By names of parameters and of a body's fields, values of which something is there:
             what is made up never exists. Some of the sound requests have them.
         takes_all_that_is_sound: Whether a request that fits the document is never refused.
+        answers_each_item: Whether an unsound item of a sound list is refused alone, in its place of
+            an answer that is 200.
         wait_seconds_max: Limit of the service's held requests.
     """
     excluded: list[CheckFunction] = [] if takes_all_that_is_sound else [positive_data_acceptance]
+    if answers_each_item:
+        excluded.append(negative_data_rejection)
     choices = {
         name: st.none() | st.sampled_from(list(values)) for name, values in (known or {}).items()
     }
@@ -145,6 +172,6 @@ def _is_too_long(case: MadeUp) -> bool:
 
 def _wait_no_longer_than_a_moment(part: dict[str, Any], limit: float) -> None:
     wait_seconds = part.get("wait_seconds")
-    # What is beyond the limit stays so: it is to be refused.
+    # A wait beyond the limit stays so: it must be refused.
     if isinstance(wait_seconds, int | float) and 0 < wait_seconds <= limit:
         part["wait_seconds"] = _WAIT_SECONDS_MAX

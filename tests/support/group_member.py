@@ -62,6 +62,8 @@ class MemberProcess:
         self.number = number
         self.killed_at: float | None = None
         self._file = file
+        self._read_bytes = 0
+        self._events: list[Event] = []
         url, topic, group = arguments
         text = msgspec.json.encode(settings).decode()
         self._process = subprocess.Popen(
@@ -79,9 +81,14 @@ class MemberProcess:
 
     def events(self) -> list[Event]:
         """Return what it has done so far."""
-        content = self._file.read_bytes() if self._file.exists() else b""
-        lines = content.split(b"\n")[:-1]  # the last one may be half of a line
-        return [msgspec.json.decode(line, type=Event) for line in lines]
+        if self._file.exists():
+            with self._file.open("rb") as file:
+                file.seek(self._read_bytes)
+                whole, end, _ = file.read().rpartition(b"\n")  # behind it may be half of a line
+            if end:
+                self._events += [msgspec.json.decode(line, type=Event) for line in whole.split(end)]
+                self._read_bytes += len(whole) + len(end)
+        return list(self._events)
 
     def queues(self, topic: str) -> set[eruca.MessageQueue]:
         """Return the queues of a topic it holds, by its own word."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from eruca_chassis.connections.exchange import Exchange
 from eruca_chassis.connections.hot import Step
 from eruca_chassis.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.needs import PUBLIC
 
 
 def _expect_no_body(_exchange: Exchange) -> None:
@@ -26,7 +27,7 @@ def hot_router(*routes: Hot) -> HotRouter:
     """Return a router with *routes*; ``open_routes`` opens them."""
     router = HotRouter()
     for number, route in enumerate(routes):
-        router.hot(route.method, route.path)(_endpoint(f"hot{number}", route))
+        router.hot(route.method, route.path, needs=PUBLIC)(_endpoint(f"hot{number}", route))
     return router
 
 

@@ -51,7 +51,7 @@ def refuse(*_: object) -> None:
 
 
 def found_by_key(store: MessageStore) -> list[bytes]:
-    found = store.by_key("orders", "k", count_max=1_000, begin_ms=0, end_ms=2**62)
+    found = store.log.by_key("orders", "k", count_max=1_000, begin_ms=0, end_ms=2**62)
     return [record.body for record in reversed(found)]
 
 

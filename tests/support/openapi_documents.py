@@ -1,6 +1,6 @@
 """The services' OpenAPI documents, made by the code and kept under ``tests/contract/openapi/``.
 
-Run as a program it writes what is kept anew: see ``tests/contract/test_openapi.py``.
+Run as a program it writes the kept documents again: see ``tests/contract/test_openapi.py``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any, Final
 from eruca_broker.app import create_app as create_broker
 from eruca_broker.settings import BrokerSettings
 from eruca_chassis.app import ServiceApp
+from eruca_console.app import create_app as create_console
+from eruca_console.settings import ConsoleSettings
 from eruca_controller.app import create_app as create_controller
 from eruca_controller.settings import ControllerSettings
 from eruca_namesrv.app import create_app as create_namesrv
@@ -25,6 +27,7 @@ from eruca_txn_checker.settings import TxnCheckerSettings
 DIRECTORY: Final = Path(__file__).parents[1] / "contract" / "openapi"
 SERVICES: Final[dict[str, Callable[[], ServiceApp]]] = {
     "broker": lambda: create_broker(BrokerSettings()),
+    "console": lambda: create_console(ConsoleSettings()),
     "controller": lambda: create_controller(ControllerSettings()),
     "namesrv": lambda: create_namesrv(NamesrvSettings()),
     "query": lambda: create_query(QuerySettings()),

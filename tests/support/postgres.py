@@ -58,7 +58,7 @@ def postmaster_pid(server: EmbeddedServer) -> int:
 
 
 def drop_schema(url: str, schema: str) -> None:
-    """Let a service begin anew on the server at *url*: much cheaper than a database of its own."""
+    """Delete a service's tables on the server at *url*: much cheaper than a new database."""
     engine = create_engine(sqlalchemy_url(url), poolclass=NullPool)
     with engine.begin() as connection:
         connection.execute(text(f"DROP SCHEMA IF EXISTS {schema} CASCADE"))

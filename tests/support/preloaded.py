@@ -14,28 +14,30 @@ import importlib
 from collections.abc import Mapping
 from typing import Final
 
-from fastapi.routing import iter_route_contexts
 from pydantic_settings import BaseSettings
 
 from eruca_broker.settings import BrokerSettings
+from eruca_console.settings import ConsoleSettings
+from eruca_controller.settings import ControllerSettings
 from eruca_namesrv.settings import NamesrvSettings
 from eruca_query.settings import QuerySettings
 from eruca_txn_checker.settings import TxnCheckerSettings
 from support.initdb import copy_as_parent
-from support.routes import share_routes
 
 SERVICES: Final[Mapping[str, type[BaseSettings]]] = {
     "eruca_namesrv": NamesrvSettings,
     "eruca_broker": BrokerSettings,
     "eruca_txn_checker": TxnCheckerSettings,
     "eruca_query": QuerySettings,
+    "eruca_controller": ControllerSettings,
+    "eruca_console": ConsoleSettings,
 }
 
-share_routes()
 for service, settings in SERVICES.items():
     as_they_come = settings.model_construct()  # whatever the environment says
     app = importlib.import_module(f"{service}.app").create_app(as_they_come)
-    list(iter_route_contexts(app.routes))  # which makes what its applications share
+    for route in app.routes:
+        getattr(route, "dependant", None)  # which works the route out
 copy_as_parent()
 gc.collect()
 gc.freeze()

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
+from support.printed_secrets import check_rest_says_none, check_says_none
+
 START_SECONDS = 60  # a start takes one; a busy machine may need more
 
 
@@ -73,6 +75,7 @@ class ServiceProcess:
         errors: IO[str] = self._process.stderr
         for begun in errors:
             line = begun if begun.endswith("\n") else begun + _rest_of_line(errors)
+            check_says_none(line, "the log")
             event = json.loads(line) if line.startswith("{") else {"event": line}
             self.log.append(event)
             yield event
@@ -90,7 +93,8 @@ class ServiceProcess:
             self._process.kill()
         self._process.wait(START_SECONDS)
         assert self._process.stderr is not None
-        self._process.stderr.close()
+        with self._process.stderr as errors:
+            check_rest_says_none(errors, "the log")
 
 
 def _rest_of_line(errors: IO[str]) -> str:

@@ -78,7 +78,7 @@ class QueryStage:
         return shown
 
     async def read_offsets(self, service: str = "query") -> dict[str, int]:
-        """Return how far each log has been read; nothing while that cannot be told."""
+        """Return how far each log has been read; nothing while that is unknown."""
         try:
             answer = await self.services[service].get("/v1/status")
         except httpx.TransportError:
@@ -105,7 +105,7 @@ class QueryStage:
         )
 
     async def caught_up(self, service: str = "query") -> None:
-        """Return once all that is in the logs now has been read, and nothing is made anew."""
+        """Return once all that is in the logs now has been read, and nothing is being rebuilt."""
         ends = await self.log_ends()
         await until_told(
             lambda: self.read_offsets(service),
@@ -113,7 +113,7 @@ class QueryStage:
         )
 
     async def rebuilt(self, service: str = "query") -> None:
-        """Return once nothing is being made anew."""
+        """Return once nothing is being rebuilt."""
         await until_told(
             lambda: self.get("/v1/status", service=service),
             lambda status: all(its["rebuild"] is None for its in status["followed"]),

@@ -70,11 +70,19 @@ async def leading(
         store = app.parts[MessageStore]
         host_text = f"{host}:{bound}"
         store.follow()
+        shown_offset = store.confirmed_offset
         begun = store.lead(
             EpochBegan(epoch, member.replica_id, member.uid, host_text, clock.now_ms(), unclean)
         )
         known = in_sync or frozenset({member})
-        feed = Feed(store, epoch=epoch, master=member, known=known, clock=clock)
+        feed = Feed(
+            store,
+            epoch=epoch,
+            master=member,
+            known=known,
+            clock=clock,
+            shown_offset=shown_offset,
+        )
         replication = app.parts[Replication]
         replication.role, replication.member, replication.feed = "master", member, feed
         if known == {member}:
@@ -96,7 +104,7 @@ class Replica:
         self.settings = settings
         self.clock: Clock = SystemClock()
         self.promise = Promise(self.clock.boottime())
-        self.transport: HttpTransport = http1_transport(ANONYMOUS)
+        self.transport: HttpTransport = http1_transport(ANONYMOUS, large_bodies_in_place=True)
         self.cuts: list[int] = []
         self.store: MessageStore
         self.follower: Follower
@@ -201,7 +209,7 @@ def client_of(master: Master) -> httpx.AsyncClient:
 
 def log_of(store: MessageStore) -> bytes:
     """Return the bytes of a store's log."""
-    return b"".join(store.log_bytes(store.log_min_offset, store.log_max_offset))
+    return b"".join(store.log.pieces(store.log_min_offset, store.log_max_offset))
 
 
 async def equal(master: Master, replica: Replica) -> None:

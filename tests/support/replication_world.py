@@ -14,9 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from eruca_broker.core.replication.broker_group import BrokerGroup, GroupChangeError, Member
+from eruca_broker.core.replication.broker_group import (
+    NO_CHANGE,
+    BrokerGroup,
+    Change,
+    GroupChangeError,
+    Member,
+)
 from eruca_broker.core.replication.epochs import Epoch, EpochTable
 from eruca_broker.core.replication.in_sync import (
     Copies,
@@ -24,12 +30,14 @@ from eruca_broker.core.replication.in_sync import (
     UnprovedReplicaError,
 )
 from eruca_broker.core.replication.lineage import Lineage, check_cut, common_end
+from eruca_broker.core.replication.roles import restated
 
 Log = tuple[tuple[int, int], ...]
+BRANCH: Final = 100  # added to versions that are made after a restore: they are other ones
 
 
 class BrokenPromiseError(Exception):
-    """A world in which somebody was told what is no longer true."""
+    """A world in which an answer no longer holds."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,10 @@ class Rules:
     cuts_by_lineage: bool = True  # not by the confirmed offset
     continues_from_end: bool = True  # a new master keeps what it does not know to be confirmed
     acknowledges_durable: bool = True
+    fetches_ahead: bool = False  # a second run while the first is on its way
+    acknowledges_held: bool = True  # and not the run that is on its way
+    asks_for_known: bool = True  # before a term: whether anybody knows a later row
+    restates_lost_changes: bool = True  # a master whose set the arbiter has forgotten
 
 
 class Replica(NamedTuple):
@@ -61,9 +73,11 @@ class Replica(NamedTuple):
     proposed: int = 0  # the epoch that this process has asked for
     run: int = 0  # number of the process
     is_waiting: bool = False  # for an answer of the master
+    is_ahead: bool = False  # … and for a second one
     is_asking: bool = False  # … of the arbiter
     copies: Copies | None = None  # of a master
     asked_version: int = -1  # of the row, when it asked for a change
+    known: Change = NO_CHANGE  # the latest row that its processes have known
 
 
 class Message(NamedTuple):
@@ -79,6 +93,7 @@ class Message(NamedTuple):
     place: int = 0  # an offset, or a version of the row
     log: Log = ()
     row: BrokerGroup | None = None
+    number: int = 0  # of the change that made the row
 
 
 class Budget(NamedTuple):
@@ -90,6 +105,7 @@ class Budget(NamedTuple):
     crashes: int = 0
     power_cuts: int = 0
     wipes: int = 0
+    restores: int = 0  # of the arbiter, from a copy of the same epoch
 
 
 class World(NamedTuple):
@@ -101,6 +117,13 @@ class World(NamedTuple):
     net: frozenset[Message]
     shown: Log  # records that anybody was ever shown
     budget: Budget
+    older: tuple[tuple[BrokerGroup, int], ...] = ()  # earlier rows of this epoch; their versions
+    is_restored: bool = False
+
+    @property
+    def change(self) -> Change:
+        """The place of the row among all rows."""
+        return Change(self.row.epoch, self.version % BRANCH)
 
 
 def epochs_of(log: Log) -> EpochTable:
@@ -149,6 +172,30 @@ class Worlds:
         """
         for index in range(len(world.replicas)):
             yield from self._acts(world, index)
+        if budget_left := world.budget.restores:
+            spent = world.budget._replace(restores=budget_left - 1)
+            # Requests to the processes before it are lost, and so are their answers. A replica
+            # that repeats a request asks the others again, as before a new one.
+            lost = frozenset(one for one in world.net if one.kind in ("ask", "answer"))
+            senders = {(message.of, message.run) for message in lost}
+            replicas = tuple(
+                replica._replace(is_asking=False, asked_version=-1)
+                if not replica.leads and (index, replica.run) in senders
+                else replica
+                for index, replica in enumerate(world.replicas)
+            )
+            for row, version in world.older:
+                yield self._settled(
+                    world._replace(
+                        row=row,
+                        version=version,
+                        older=tuple(one for one in world.older if one[1] < version),
+                        budget=spent,
+                        net=world.net - lost,
+                        replicas=replicas,
+                        is_restored=True,
+                    )
+                )
         for message in world.net:
             yield from self._arrival(world._replace(net=world.net - {message}), message)
 
@@ -163,7 +210,10 @@ class Worlds:
         if me.leads:
             yield from self._lead(world, index, member)
             return
-        if budget.terms and not me.is_asking:
+        is_barred = self.rules.asks_for_known and any(
+            replica.known > world.change for replica in world.replicas
+        )
+        if budget.terms and not me.is_asking and not is_barred:
             spent = world._replace(budget=budget._replace(terms=budget.terms - 1))
             with suppress(GroupChangeError):
                 row = world.row.next_term(member)
@@ -171,6 +221,11 @@ class Worlds:
         master = self._leader(world, me.epoch)
         if master is not None and master != index and not me.is_waiting:
             yield self._fetched(world, index, master)
+        if self.rules.fetches_ahead and me.is_waiting and not me.is_ahead:
+            sent = [m for m in world.net if m.kind == "fetched" and m.of == index and m.log]
+            for answer in sent:
+                if (answer.run, answer.epoch, answer.begun) == (me.run, me.epoch, len(me.log)):
+                    yield self._fetched_ahead(world, index, answer)
         if self.rules.is_sync and me.durable < len(me.log):
             yield self._with(world, index, me._replace(durable=len(me.log)))
 
@@ -189,9 +244,13 @@ class Worlds:
             if world.row.epoch == me.epoch and (
                 has_moved or not self.rules.read_settles_no_request
             ):
-                known = copies.answered(world.row.in_sync)
-                settled = me._replace(copies=known, asked_version=-1, is_asking=False)
+                settled = me._replace(asked_version=-1, is_asking=False)
+                settled = self._told(settled, world.row, world.change.number)
                 yield self._settled(self._advanced(self._with(world, index, settled), index))
+        elif me.known > world.change:
+            if self.rules.restates_lost_changes and not me.is_asking:
+                row = restated(member, me.epoch, copies.known)
+                yield self._asked(world, index, row, proposed=row.epoch)
         elif budget.changes and world.row.epoch == me.epoch:
             spent = world._replace(budget=budget._replace(changes=budget.changes - 1))
             for other, its in enumerate(world.replicas):
@@ -217,6 +276,7 @@ class Worlds:
             proposed=0,
             run=me.run + 1,
             is_waiting=False,
+            is_ahead=False,
             is_asking=False,
             asked_version=-1,
         )
@@ -237,7 +297,7 @@ class Worlds:
                 yield self._settled(self._with(spent, index, lost))
         if budget.wipes and not me.leads:
             spent = world._replace(budget=budget._replace(wipes=budget.wipes - 1))
-            uid = me.uid + self.rules.new_uid_after_wipe
+            uid = me.uid + self.rules.new_uid_after_wipe  # what it knew is gone as well
             yield self._settled(self._with(spent, index, Replica(uid=uid, run=me.run + 1)))
 
     def _adopted(self, world: World, index: int) -> World:
@@ -250,9 +310,11 @@ class Worlds:
             leads=False,
             is_proved=not self.rules.proves_lineage,
             is_waiting=False,
+            is_ahead=False,
             is_asking=False,
             copies=None,
             asked_version=-1,
+            known=max(me.known, world.change),
         )
         if world.row.master != member or me.proposed != epoch:
             return self._with(world, index, follower)
@@ -274,6 +336,17 @@ class Worlds:
         )
         waiting = self._with(world, index, me._replace(is_waiting=True))
         return self._settled(waiting._replace(net=world.net | {message}))
+
+    def _fetched_ahead(self, world: World, index: int, answer: Message) -> World:
+        """Let a replica fetch what follows the run in *answer*, which it does not have yet."""
+        me = world.replicas[index]
+        begun = len(me.log) + len(answer.log)
+        held = me.durable if self.rules.acknowledges_held else begun
+        fetch = Message(
+            "fetch", index, me.uid, me.run, answer.to, me.epoch, begun=begun, place=held
+        )
+        waiting = self._with(world, index, me._replace(is_ahead=True))
+        return self._settled(waiting._replace(net=world.net | {fetch}))
 
     # --- What arrives -----------------------------------------------------------------------------
 
@@ -316,7 +389,8 @@ class Worlds:
         return self._advanced(world._replace(net=world.net | {answer}), message.to)
 
     def _at_replica(self, world: World, message: Message) -> World:
-        me = world.replicas[message.of]._replace(is_waiting=False)
+        me = world.replicas[message.of]
+        me = me._replace(is_ahead=False) if me.is_ahead else me._replace(is_waiting=False)
         if message.kind == "proved":
             if self.rules.cuts_by_lineage:
                 check_cut(message.place, visible_offset=me.visible, master=EpochTable())
@@ -334,8 +408,12 @@ class Worlds:
     def _at_arbiter(self, world: World, message: Message) -> World:
         assert message.row is not None
         if message.place == world.version:
-            world = world._replace(row=message.row, version=world.version + 1)
-        answer = message._replace(kind="answer", row=world.row)
+            older = (*world.older, (world.row, world.version)) if world.budget.restores else ()
+            if message.row.epoch > world.row.epoch:
+                older = ()
+            version = world.version % BRANCH + 1 + BRANCH * world.is_restored
+            world = world._replace(row=message.row, version=version, older=older)
+        answer = message._replace(kind="answer", row=world.row, number=world.change.number)
         return world._replace(net=world.net | {answer})
 
     def _answered(self, world: World, message: Message) -> World:
@@ -345,9 +423,17 @@ class Worlds:
             return world
         me = me._replace(is_asking=False, asked_version=-1)
         if me.copies is not None and row.epoch == me.epoch and me.copies.asked is not None:
-            me = me._replace(copies=me.copies.answered(row.in_sync))
+            me = self._told(me, row, message.number)
             return self._advanced(self._with(world, message.of, me), message.of)
         return self._with(world, message.of, me)
+
+    def _told(self, me: Replica, row: BrokerGroup, number: int) -> Replica:
+        """Let a master settle its change by a row of its epoch, unless that is an older one."""
+        assert me.copies is not None
+        change = Change(row.epoch, number)
+        if change < me.known:
+            return me._replace(copies=me.copies.answered(me.copies.known))
+        return me._replace(copies=me.copies.answered(row.in_sync), known=change)
 
     # --- Parts ------------------------------------------------------------------------------------
 
@@ -414,7 +500,7 @@ class Worlds:
             case "proved" | "fetched":
                 return message.run == me.run and message.epoch == me.epoch and not me.leads
             case "ask":
-                # A request from an earlier version fails; its sender only has to be told.
+                # A request from an earlier version fails; its sender only has to learn that.
                 return message.place == world.version or message.run == me.run
             case _:
                 is_awaited = me.is_asking or not self.rules.answer_settles_its_request

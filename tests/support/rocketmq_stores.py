@@ -36,7 +36,7 @@ def write_on(
 ) -> None:
     """Write behind what the log of one segment has, as a broker that is killed then.
 
-    Topics that it has *deleted* before begin anew.
+    Topics that it has *deleted* before begin at offset 0.
     """
     ends = dict[tuple[str, int], int]()
     end = 0

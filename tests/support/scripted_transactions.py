@@ -60,7 +60,19 @@ class ScriptedBrokers:
         body = msgspec.json.decode(request.body)
         if path == "/v1/transactions":
             return self._begin(request.url, body)
+        if path == "/v1/transactions:begin":
+            return _outcomes([self._begin(request.url, item) for item in body["transactions"]])
+        if path == "/v1/transactions:decide":
+            return _outcomes(
+                [
+                    self._decide(item["transaction_id"], item["outcome"], item)
+                    for item in body["transactions"]
+                ]
+            )
         transaction_id, _, outcome = path.rpartition("/")[2].partition(":")
+        return self._decide(transaction_id, outcome, body)
+
+    def _decide(self, transaction_id: str, outcome: str, body: dict[str, Any]) -> HttpResponse:
         if all(known != transaction_id for _, known in self.begun):
             return problem_answer(TransactionNotFoundError(f"no transaction {transaction_id}"))
         known = self.decided.setdefault(transaction_id, outcome)
@@ -198,6 +210,18 @@ def transaction_client(
     client = eruca.AsyncClient("http://namesrv", hot_transport=hot, transport=rest)
     client.context.held_transport = rest
     return client, hot
+
+
+def _outcomes(answers: list[HttpResponse]) -> HttpResponse:
+    """Return the answer about many transactions, each of which would have got one of *answers*."""
+    return json_answer(
+        {
+            "results": [
+                {("receipt" if answer.status < 300 else "problem"): msgspec.Raw(answer.body)}
+                for answer in answers
+            ]
+        }
+    )
 
 
 def _failed(fault: ErucaError | None) -> HttpResponse:

@@ -122,7 +122,7 @@ def all_answers(store: MessageStore) -> dict[str, object]:
         for queue_id in range(topic.read_queue_count):
             answers[f"{topic.name}/{queue_id}"] = _queue_answers(store, topic.name, queue_id)
         for key in ("all", "k0", "k1", "k2"):
-            found = store.by_key(topic.name, key, count_max=10_000, begin_ms=0, end_ms=2**62)
+            found = store.log.by_key(topic.name, key, count_max=10_000, begin_ms=0, end_ms=2**62)
             answers[f"{topic.name}#{key}"] = [record.log_offset for record in found]
     return answers
 

@@ -76,7 +76,7 @@ class TcpProxy:
                 self._writers.discard(back)
                 back.transport.abort()
         except OSError:
-            pass  # who was to be reached is not there: the caller learns it by the end
+            pass  # the target is unreachable: the caller learns it by the end
         finally:
             self._writers.discard(writer)
             writer.transport.abort()

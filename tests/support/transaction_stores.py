@@ -1,4 +1,4 @@
-"""A store and whoever works on its transactions, without a broker around them."""
+"""A store and the parts that work on its transactions, without a broker around them."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class TransactionStore:
 
 
 async def _told(start: Callable[[Callable[[Told | Exception], None]], None]) -> Told:
-    """Return what *start* is told in the end, or raise it."""
+    """Return the final answer to *start*, or raise it."""
     future: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
 
     def settle(outcome: Told | Exception) -> None:

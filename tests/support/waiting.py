@@ -5,11 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from support.patience import PATIENCE_SECONDS
 
 T = TypeVar("T")
+
+_PAUSE_MAX: Final = 0.1  # seconds between two looks, however long one takes
+
+
+def _pause_seconds(shortest: float, looked_at: float) -> float:
+    """Return the pause after a look: a long look takes the processor from what is waited for."""
+    return min(max(shortest, 10 * (time.monotonic() - looked_at)), _PAUSE_MAX)
 
 
 async def until(
@@ -17,16 +24,20 @@ async def until(
 ) -> None:
     """Return once *condition* holds; fail if that takes too long."""
     async with asyncio.timeout(within_seconds):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)  # the reason is the module's
+        looked_at = time.monotonic()
+        while not condition():
+            await asyncio.sleep(_pause_seconds(0.002, looked_at))  # the reason is the module's
+            looked_at = time.monotonic()
 
 
 def wait_until(ask: Callable[[], T | None], *, within_seconds: float = PATIENCE_SECONDS) -> T:
     """Ask again and again, and return the first answer that is not false: there is no loop."""
-    deadline = time.monotonic() + within_seconds
+    asked_at = time.monotonic()
+    deadline = asked_at + within_seconds
     while not (answer := ask()):
         assert time.monotonic() < deadline, ask
-        time.sleep(0.02)  # as above
+        time.sleep(_pause_seconds(0.02, asked_at))  # as above
+        asked_at = time.monotonic()
     return answer
 
 

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +26,28 @@ from support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
-TOPIC, GROUP = "flights", "billing"
 QUEUES = 4
 SMALL = {"ERUCA_BROKER_SEGMENT_BYTES": str(16 * 1024 * 1024)}
 
 
 class Members:
-    """The members of the group."""
+    """The members of a group that reads a topic; both have one name."""
 
-    def __init__(self, url: str, directory: Path) -> None:
+    def __init__(self, url: str, directory: Path, name: str) -> None:
+        self.name = name
         self._url = url
         self._directory = directory
         self.all: list[MemberProcess] = []
 
     def join(self, **settings: Any) -> MemberProcess:  # noqa: ANN401  (a consumer's settings)
         """Start a further member."""
-        file = self._directory / f"member-{len(self.all)}.jsonl"
+        file = self._directory / f"{self.name}-{len(self.all)}.jsonl"
         chosen = {
             "start": "earliest",
             "membership": {"session_seconds": SESSION_SECONDS},
             **settings,
         }
-        member = MemberProcess(len(self.all), file, (self._url, TOPIC, GROUP), chosen)
+        member = MemberProcess(len(self.all), file, (self._url, self.name, self.name), chosen)
         self.all.append(member)
         return member
 
@@ -54,7 +55,7 @@ class Members:
         """Wait until each holds as many queues as the others."""
         share = QUEUES // len(self.all)
         await until(
-            lambda: all(len(member.queues(TOPIC)) == share for member in self.all),
+            lambda: all(len(member.queues(self.name)) == share for member in self.all),
         )
 
     def handled(self) -> Counter[str]:
@@ -62,7 +63,7 @@ class Members:
         return Counter(h.text for member in self.all for h in member.handled())
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def cluster() -> AsyncIterator[LocalCluster]:
     async with LocalCluster(brokers=2, settings=SMALL) as cluster:
         yield cluster
@@ -71,23 +72,27 @@ async def cluster() -> AsyncIterator[LocalCluster]:
 @pytest.fixture
 async def client(cluster: LocalCluster) -> AsyncIterator[eruca.AsyncClient]:
     async with eruca.AsyncClient(cluster.namesrv_urls) as client:
-        await client.admin.create_topic(TOPIC, queue_count=QUEUES // 2)
         yield client
 
 
-@pytest.fixture
-def members(cluster: LocalCluster, tmp_path: Path) -> Iterator[Members]:
-    members = Members(cluster.namesrv_urls[0], tmp_path)
-    yield members
-    for member in members.all:
-        member.kill()
+@contextmanager
+def group_of(cluster: LocalCluster, directory: Path, name: str) -> Iterator[Members]:
+    """Yield a group without members, which are killed at the end."""
+    members = Members(cluster.namesrv_urls[0], directory, name)
+    try:
+        yield members
+    finally:
+        for member in members.all:
+            member.kill()
 
 
-async def have_blocked(client: eruca.AsyncClient, member: MemberProcess, seconds: float) -> str:
+async def have_blocked(
+    client: eruca.AsyncClient, members: Members, member: MemberProcess, seconds: float
+) -> str:
     """Send a message whose handler blocks the event loop of a member; return it once it does."""
-    text = member.block_text(seconds)
+    topic, text = members.name, member.block_text(seconds)
     async with client.producer() as producer:
-        await producer.send(eruca.Message(TOPIC, text), queue=min(member.queues(TOPIC)))
+        await producer.send(eruca.Message(topic, text), queue=min(member.queues(topic)))
     await until(lambda: any(event.kind == "blocked" for event in member.events()))
     return text
 
@@ -96,32 +101,52 @@ async def until_handled(members: Members, texts: set[str]) -> None:
     await until(lambda: members.handled().keys() >= texts)
 
 
-@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "orderly"])
 async def test_a_handler_that_blocks_for_several_sessions_keeps_its_queues(
-    client: eruca.AsyncClient, members: Members, ordered: bool
+    cluster: LocalCluster, client: eruca.AsyncClient, tmp_path: Path
 ) -> None:
+    with (
+        group_of(cluster, tmp_path, "concurrent") as concurrent,
+        group_of(cluster, tmp_path, "orderly") as orderly,
+    ):
+        async with asyncio.TaskGroup() as side_by_side:
+            side_by_side.create_task(keeps_its_queues(client, concurrent, ordered=False))
+            side_by_side.create_task(keeps_its_queues(client, orderly, ordered=True))
+
+
+async def keeps_its_queues(client: eruca.AsyncClient, members: Members, *, ordered: bool) -> None:
+    """Block a handler of one of two members for several sessions; check what that changes."""
+    topic = members.name
+    await client.admin.create_topic(topic, queue_count=QUEUES // 2)
     blocked, other = members.join(ordered=ordered), members.join(ordered=ordered)
     await members.until_shared()
-    before = blocked.queues(TOPIC)
+    before = blocked.queues(topic)
 
-    block = await have_blocked(client, blocked, 2.5 * SESSION_SECONDS)
+    block = await have_blocked(client, members, blocked, 2.5 * SESSION_SECONDS)
     sent = {str(number) for number in range(400)}
-    await send(client, TOPIC, sorted(sent))
+    await send(client, topic, sorted(sent))
     await until_handled(members, sent | {block})
     await members.until_shared()
 
-    assert blocked.queues(TOPIC) == before
+    assert blocked.queues(topic) == before
     assert [event for event in blocked.events() if event.kind == "lost"] == []
     assert {h.queue for h in other.handled()}.isdisjoint(before)
     assert set(members.handled().values()) == {1}
     for member in members.all:
         await asyncio.to_thread(member.stop)
-    assert await committed(client, GROUP, TOPIC) == 401
+    assert await committed(client, topic, topic) == 401
 
 
 async def test_a_handler_that_blocks_for_longer_than_its_time_limit_loses_its_queues(
-    client: eruca.AsyncClient, members: Members
+    cluster: LocalCluster, client: eruca.AsyncClient, tmp_path: Path
 ) -> None:
+    with group_of(cluster, tmp_path, "limited") as members:
+        await client.admin.create_topic(members.name, queue_count=QUEUES // 2)
+        await loses_its_queues(client, members)
+
+
+async def loses_its_queues(client: eruca.AsyncClient, members: Members) -> None:
+    """Block a handler for longer than its limit; check who handles what then."""
+    topic = members.name
     limit = SESSION_SECONDS
     blocked, other = (
         members.join(consume_timeout_seconds=limit),
@@ -129,11 +154,11 @@ async def test_a_handler_that_blocks_for_longer_than_its_time_limit_loses_its_qu
     )
     await members.until_shared()
 
-    block = await have_blocked(client, blocked, 4 * SESSION_SECONDS)
+    block = await have_blocked(client, members, blocked, 4 * SESSION_SECONDS)
     [began_at] = [event.at for event in blocked.events() if event.kind == "blocked"]
     sent = {str(number) for number in range(400)}
-    await send(client, TOPIC, sorted(sent))
-    await until(lambda: len(other.queues(TOPIC)) == QUEUES)
+    await send(client, topic, sorted(sent))
+    await until(lambda: len(other.queues(topic)) == QUEUES)
     taken_over_at = time.time()
     await until(lambda: {h.text for h in other.handled()} == sent | {block})
     assert blocked.handled() == []
@@ -151,19 +176,21 @@ async def test_a_handler_that_blocks_for_longer_than_its_time_limit_loses_its_qu
 async def test_stopping_after_a_block_leaves_no_session_behind(
     client: eruca.AsyncClient,
 ) -> None:
+    topic = group = "stopped"
+    await client.admin.create_topic(topic, queue_count=QUEUES // 2)
     gatherer = Gatherer()
     for number in range(2):
         member = client.push_consumer(
-            GROUP, start="earliest", membership=eruca.Membership(session_seconds=SESSION_SECONDS)
+            group, start="earliest", membership=eruca.Membership(session_seconds=SESSION_SECONDS)
         )
-        member.subscribe(TOPIC, handler=gatherer)
+        member.subscribe(topic, handler=gatherer)
         async with member:
-            await until_shared([member], TOPIC, queues=QUEUES)
-            await send(client, TOPIC, range(10))
+            await until_shared([member], topic, queues=QUEUES)
+            await send(client, topic, range(10))
             await gatherer.until_count(10 * (number + 1))
             time.sleep(SESSION_SECONDS * 1.1)  # noqa: ASYNC251  (the thread is to renew sessions)
 
-        at_brokers = await client.admin.groups.members(GROUP)
+        at_brokers = await client.admin.groups.members(group)
         assert {name: answer.members for name, answer in at_brokers.items()} == {
             "broker-a": [],
             "broker-b": [],

@@ -371,7 +371,7 @@ async def test_a_damaged_message_ends_an_export_which_goes_on_with_it_marked(
 
 
 @pytest.mark.parametrize("read_before", [False, True])
-async def test_what_retention_has_deleted_of_a_plan_is_planned_anew_or_told(
+async def test_what_retention_has_deleted_of_a_plan_is_planned_again_or_told(
     tmp_path: Path,
     read_before: bool,
 ) -> None:

@@ -158,8 +158,8 @@ async def test_what_is_to_be_done_on_every_broker_says_which_has_not_been_told(
         in moved
     )
     assert "broker-b" not in moved_later
-    untold = "broker-b was not changed: no name server knows it now. To fix it: start it, and "
-    assert [c for c, text in zip(commands, told, strict=True) if untold not in text] == []
+    unchanged = "broker-b was not changed: no name server knows it now. To fix it: start it, and "
+    assert [c for c, text in zip(commands, told, strict=True) if unchanged not in text] == []
     assert [text for text in (of_one, *told_later) if "broker-b" in text] == []
 
 

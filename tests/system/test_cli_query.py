@@ -187,10 +187,10 @@ def test_what_cannot_be_answered_is_said_in_a_line(
     assert len(refused.stderr.splitlines()) == 1
 
 
-def test_the_read_model_is_made_anew_while_it_answers(
+def test_the_read_model_is_rebuilt_while_it_answers(
     cluster: RunningCluster, command: Eruca
 ) -> None:
-    results = sent(cluster, "t-anew", 3)
+    results = sent(cluster, "t-again", 3)
 
     asked = CliRunner().invoke(app, ["query", "rebuild"], env=command.environment)
     done = command("query", "rebuild", "--yes").stderr

@@ -43,6 +43,13 @@ def demo(*arguments: str, temporary: Path) -> subprocess.Popen[str]:
     )
 
 
+def until_shown(text: str, process: subprocess.Popen[str]) -> None:
+    """Read what the demo shows, up to the line with *text*."""
+    assert process.stdout is not None
+    while text not in (line := process.stdout.readline()):
+        assert line, f"it ended before: {process.communicate()}"
+
+
 def test_the_demo_agrees_with_the_file_and_leaves_nothing(temporary: Path) -> None:
     with demo("--limit=3000", temporary=temporary) as process:
         shown, errors = process.communicate(timeout=WITHIN_SECONDS)
@@ -58,10 +65,13 @@ def test_the_demo_agrees_with_the_file_and_leaves_nothing(temporary: Path) -> No
     assert list(temporary.iterdir()) == []
 
 
-def test_kept_data_is_where_it_says(temporary: Path) -> None:
+def test_kept_data_is_where_it_says_though_the_demo_was_stopped(temporary: Path) -> None:
     with demo("--limit=10", "--keep", temporary=temporary) as process:
+        until_shown("messages exported", process)
+        process.send_signal(signal.SIGTERM)
         shown, _ = process.communicate(timeout=WITHIN_SECONDS)
 
+    assert process.returncode == 130
     [kept] = temporary.iterdir()
     assert f"kept in {kept}" in shown.replace("\n", "")
     names = {path.name for path in kept.iterdir() if not path.name.startswith(".")}
@@ -72,9 +82,7 @@ def test_kept_data_is_where_it_says(temporary: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_demo_can_be_stopped_at_any_time(temporary: Path, number: signal.Signals) -> None:
     with demo(temporary=temporary) as process:
-        assert process.stdout is not None
-        while "running:" not in (line := process.stdout.readline()):
-            assert line, f"it ended before it ran: {process.communicate()}"
+        until_shown("running:", process)
         children = psutil.Process(process.pid).children()
         process.send_signal(number)
         shown, errors = process.communicate(timeout=WITHIN_SECONDS)

@@ -90,7 +90,7 @@ def test_a_registered_broker_that_does_not_answer_is_named() -> None:
 
 def test_replicas_are_found_by_their_controllers_and_judged() -> None:
     with RunningCluster(replicas=2, settings={"ERUCA_CONTROLLER_STORE": "file"}) as cluster:
-        eruca = Eruca(cluster.namesrv_urls[0])  # it is told no controller's URL
+        eruca = Eruca(cluster.namesrv_urls[0])  # it has no controller's URL
 
         report = eruca.json("doctor")
 

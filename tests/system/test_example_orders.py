@@ -22,13 +22,13 @@ from eruca.contract.transactions import TransactionSummary
 from eruca_testing import SMALL_STORE, RunningCluster
 from examples.orders.shop import GROUP, TOPIC, Shop
 from examples.orders.warehouse import Warehouse
+from support.forked import forked_to_the_end
 from support.patience import PATIENCE_SECONDS
 from support.postgres import embedded_server
 from support.waiting import wait_until
 
-SUPPORT = Path(__file__).parents[1] / "support"
-DYING_SHOP = SUPPORT / "dying_shop.py"
-DYING_WAREHOUSE = SUPPORT / "dying_warehouse.py"
+DYING_SHOP = "support.dying_shop"
+DYING_WAREHOUSE = "support.dying_warehouse"
 ROOT = Path(__file__).parents[2]
 BETWEEN_LINES = ["sent:begin", "sent:commit", "database:before", "database:after"]
 LINES_MAX = 100
@@ -54,18 +54,13 @@ class World:
             "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}",
         }
 
-    def die_at(self, step: str, program: Path = DYING_SHOP) -> bool:
+    def die_at(self, step: str, program: str = DYING_SHOP) -> bool:
         """Place an order that is cut short at *step*; tell whether it came to that."""
-        done = subprocess.run(
-            [sys.executable, program, step, self.namesrv_url, self.database_url],
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
+        code, errors = forked_to_the_end(
+            program, self.environment(), step, self.namesrv_url, self.database_url
         )
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr
-        return done.returncode != 0
+        assert code in (0, -signal.SIGKILL), errors
+        return code != 0
 
     def example(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -126,7 +121,7 @@ def settle(client: eruca.Client, world: World) -> None:
 
 
 def told(client: eruca.Client, count: int) -> list[str]:
-    """Return whose orders the warehouse was told of, *count* of them, and no more."""
+    """Return the customers of the orders that the warehouse received: *count*, and no more."""
     customers: list[str] = []
     with client.pull_consumer(topics=TOPIC, start="earliest") as consumer:
         while messages := consumer.poll(wait_seconds=20 if len(customers) < count else 1):

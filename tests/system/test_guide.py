@@ -9,13 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from eruca_testing import ClusterOptions, RunningCluster
+from eruca_testing import RunningCluster
 from support.command_line import Eruca
 from support.documents import GUIDE, README, Block, examples, name_of, pages
 from support.patience import PATIENCE_SECONDS
@@ -26,7 +26,7 @@ TESTING = GUIDE / "testing.md"  # its example is a test: see testing/test_plugin
 
 
 class Run(NamedTuple):
-    """One page's examples, run one after the other against a cluster of its own."""
+    """One page's examples, run one after the other against a cluster without topics of others."""
 
     printed: list[str]  # by each
     eruca: Eruca
@@ -42,11 +42,12 @@ def readme(run: Run) -> None:
 
 
 def curl(run: Run) -> None:
-    created, receipt, read, found, _ = objects("".join(run.printed))
+    created, receipt, read, found, _, at_master = objects("".join(run.printed))
     assert (created["write_queue_count"], receipt["queue_id"]) == (4, 3)
     for answer in (read, found):
         assert [message["body"] for message in answer["messages"]] == [{"json": {"order": 17}}]
     assert run.eruca.bodies("pictures") == ["any bytes"]
+    assert at_master["copies"] == 1
 
 
 def deliveries(run: Run) -> None:
@@ -97,14 +98,12 @@ def search(run: Run) -> None:
 
 
 class Case(NamedTuple):
-    """A page: what its examples must have done, and what they take."""
+    """A page: what its examples must have done, and what runs before."""
 
     check: Callable[[Run], None]
-    options: ClusterOptions = ClusterOptions()
     after: Sequence[Path] = ()  # pages whose examples run before, as a reader has done
 
 
-WHOLE: ClusterOptions = {"txn_checkers": 1, "queries": 1}
 CASES = {
     README: Case(readme),
     GUIDE / "curl.md": Case(curl),
@@ -112,9 +111,35 @@ CASES = {
     GUIDE / "deliveries.md": Case(deliveries),
     GUIDE / "idempotent.md": Case(idempotent),
     GUIDE / "python.md": Case(python),
-    GUIDE / "search.md": Case(search, WHOLE, after=[GUIDE / "transactions.md"]),
-    GUIDE / "transactions.md": Case(transactions, {"txn_checkers": 1}),
+    GUIDE / "search.md": Case(search, after=[GUIDE / "transactions.md"]),
+    GUIDE / "transactions.md": Case(transactions),
 }
+KINDS = {"plain": False, "secure": True}  # as `make up` starts a cluster, and with --secure
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def shared(request: pytest.FixtureRequest) -> Iterator[RunningCluster]:
+    """A cluster of each kind, for all pages: a start takes longer than a page."""
+    with RunningCluster(txn_checkers=1, queries=1, is_secure=KINDS[request.param]) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared: RunningCluster) -> RunningCluster:
+    """The cluster, without the topics and groups of other pages."""
+    eruca = command_of(shared)
+    for group in eruca.json("group", "list"):
+        eruca("group", "delete", group["group"], "--yes")
+    for topic in eruca.json("topic", "list"):
+        eruca("topic", "delete", topic, "--yes")
+    return shared
+
+
+def command_of(cluster: RunningCluster) -> Eruca:
+    """Return the command line as the one who started the cluster uses it."""
+    command = Eruca(cluster.namesrv_urls[0])
+    command.environment |= cluster.client_environment
+    return command
 
 
 def test_every_page_with_examples_is_run() -> None:
@@ -123,34 +148,36 @@ def test_every_page_with_examples_is_run() -> None:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="some examples need curl")
 @pytest.mark.parametrize("page", CASES, ids=name_of)
-def test_the_examples_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
+def test_the_examples_of_a_page_do_what_it_says(
+    page: Path, cluster: RunningCluster, tmp_path: Path
+) -> None:
     case = CASES[page]
-    with RunningCluster(**case.options) as cluster:
-        eruca = Eruca(cluster.namesrv_urls[0])
-        eruca("topic", "create", "orders")
-        for before in case.after:
-            for block in examples(before):
-                run(block, cluster, tmp_path)
+    eruca = command_of(cluster)
+    eruca("topic", "create", "orders")
+    for before in case.after:
+        for block in examples(before):
+            run(block, cluster, tmp_path)
 
-        printed = [run(block, cluster, tmp_path) for block in examples(page)]
+    printed = [run(block, cluster, tmp_path) for block in examples(page)]
 
-        case.check(Run(printed, eruca))
+    case.check(Run(printed, eruca))
 
 
-def test_the_example_of_a_group_ends_well_at_ctrl_c(tmp_path: Path) -> None:
+def test_the_example_of_a_group_ends_well_at_ctrl_c(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
     [block] = examples(GROUP)
-    with RunningCluster() as cluster:
-        eruca = Eruca(cluster.namesrv_urls[0])
-        eruca("topic", "create", "orders")
-        eruca("send", "--topic=orders", "--tag=paid", "order 17")
-        with start(block, cluster, tmp_path) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "1 order 17\n"
+    eruca = command_of(cluster)
+    eruca("topic", "create", "orders")
+    eruca("send", "--topic=orders", "--tag=paid", "order 17")
+    with start(block, cluster, tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1 order 17\n"
 
-            process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
 
-            assert process.communicate(timeout=PATIENCE_SECONDS) == ("", "")
-        assert process.returncode == 0
+        assert process.communicate(timeout=PATIENCE_SECONDS) == ("", "")
+    assert process.returncode == 0
 
 
 def run(block: Block, cluster: RunningCluster, folder: Path) -> str:
@@ -166,10 +193,16 @@ def start(block: Block, cluster: RunningCluster, folder: Path) -> subprocess.Pop
     code = block.text
     [broker] = cluster.broker_urls.values()
     for shown, url in zip(
-        (NAMESRV, BROKER, QUERY), (*cluster.namesrv_urls, broker, *cluster.query_urls), strict=False
+        (NAMESRV, BROKER, QUERY), (*cluster.namesrv_urls, broker, *cluster.query_urls), strict=True
     ):
-        code = code.replace(shown, url.removeprefix("http://"))
-    (folder / ".curlrc").write_text("silent\nshow-error\n")  # no progress on stderr
+        # With --secure a URL begins with https://; curl takes one without a scheme for it, too.
+        code = code.replace(f"http://{shown}", url)
+        code = code.replace(shown, url.partition("//")[2])
+    environment = {**os.environ, **cluster.client_environment}
+    made = cluster.client_environment.get("CURL_HOME")
+    kept = "" if made is None else Path(made, ".curlrc").read_text()
+    environment["CURL_HOME"] = str(folder)
+    (folder / ".curlrc").write_text(f"{kept}silent\nshow-error\n")  # no progress on stderr
     commands = {
         "python": [sys.executable, "-W", "error", "-u", "-c", code],
         "sh": ["/bin/sh", "-euc", code],
@@ -177,11 +210,7 @@ def start(block: Block, cluster: RunningCluster, folder: Path) -> subprocess.Pop
     return subprocess.Popen(
         commands[block.language],
         cwd=folder,
-        env={
-            **os.environ,
-            "CURL_HOME": str(folder),
-            "ERUCA_NAMESRV_URLS": ";".join(cluster.namesrv_urls),
-        },
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 EVERYWHERE = {
     f"ERUCA_{service}_HOST": "::" for service in ("NAMESRV", "BROKER", "QUERY", "TXN_CHECKER")
-}
+} | {"ERUCA_AUTH": "open"}
 
 
 @pytest.fixture

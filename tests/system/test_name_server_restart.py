@@ -131,7 +131,7 @@ async def test_a_broker_does_not_create_by_sending_a_topic_that_is_ordered_elsew
     cluster: LocalCluster,
 ) -> None:
     await order_at_b(cluster)
-    await heard_of_a(cluster, times=2)  # it has been told what broker-b has
+    await heard_of_a(cluster, times=2)  # it knows what broker-b has
     await cluster.kill("broker-b")
 
     async with httpx.AsyncClient(base_url=cluster.broker_urls["broker-a"]) as http:
@@ -157,7 +157,7 @@ async def test_no_topic_is_made_on_the_word_of_a_name_server_that_has_lost_its_f
     cluster: LocalCluster,
 ) -> None:
     first = await order_at_b(cluster)
-    await heard_of_a(cluster, times=2)  # it has been told what broker-b has, and tells it on
+    await heard_of_a(cluster, times=2)  # it knows what broker-b has, and passes it on
     await cluster.kill("broker-b")
     await cluster.stop_one(NAMESRV)
     (cluster.plan.namesrvs[0].directory / "kv.json").unlink()

@@ -2,7 +2,7 @@
 
 While members come and go in an orderly way, no message is handled twice and none is left out. When
 two are killed, what they had in flight is repeated and nothing else is: messages they handled after
-their last commit. The longest pause of a queue is told with the result.
+their last commit. The longest pause of a queue is shown with the result.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ async def test_a_member_that_was_stopped_longer_than_its_session_hands_nothing_o
     )
 
     # What it had in hand when it was stopped ends when it goes on, and what it had not committed is
-    # handled again by whoever has the queue then, itself included; nothing else is repeated.
+    # handled again by the queue's next owner, itself included; nothing else is repeated.
     handled = members.handled()
     first_by_text = {h.text: h for h in reversed(handled)}
     for handling in duplicates(handled):

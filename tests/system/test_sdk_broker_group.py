@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 
 import eruca
+from eruca.core.routing.replicas import in_sync_standbys
 from support.broker_groups import GROUP, GroupOfProcesses, group_of
 from support.forked import forked
 from support.patience import PATIENCE_SECONDS
+from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
+
+PULLED = "eruca_broker_messages_out_total"
 
 
 @pytest.fixture
@@ -62,6 +66,39 @@ async def test_a_program_goes_on_at_the_new_master_and_loses_nothing(
         assert found.message.message_id == first.message_id
         [broker] = await client.admin.brokers()
         assert (broker.broker_name, broker.epoch) == (GROUP, group.row()["epoch"])
+
+
+def pulled_from(group: GroupOfProcesses, replica_id: int) -> float:
+    """Return the number of messages that a replica has handed out."""
+    metrics = group.request("GET", replica_id, "/metrics").text
+    [line] = [one for one in metrics.splitlines() if one.startswith(f"{PULLED} ")]
+    return float(line.rpartition(" ")[2])
+
+
+async def test_a_consumer_that_is_far_behind_reads_from_a_standby_while_there_is_one(
+    group: GroupOfProcesses, name_server: str
+) -> None:
+    bodies = [f"{number:05d}".encode() for number in range(3_000)]
+    async with eruca.AsyncClient(name_server, standby_from_bytes=10_000) as client:
+        await client.admin.create_topic("orders", queue_count=1)
+        async with client.producer() as producer:
+            await producer.send_many([eruca.Message("orders", body) for body in bodies])
+        master = group.await_master(copies=2)
+        standby = 3 - master
+        await until_told(client.admin.brokers, lambda found: in_sync_standbys(found[0]))
+        received: list[bytes] = []
+        async with client.pull_consumer(topics="orders", prefetch_count_max=64) as consumer:
+            while len(received) < 1_000:
+                received += [m.body for m in await consumer.poll(32, wait_seconds=PATIENCE_SECONDS)]
+            from_standby, before = pulled_from(group, standby), pulled_from(group, master)
+            group.kill(standby)
+            while len(received) < len(bodies):
+                received += [m.body for m in await consumer.poll(32, wait_seconds=PATIENCE_SECONDS)]
+
+        assert received == bodies
+        assert from_standby > 500
+        assert before + from_standby < 1_200
+        assert pulled_from(group, master) > before + 1_500
 
 
 async def test_members_and_transactions_go_on_at_the_new_master(

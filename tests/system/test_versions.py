@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, tuple[str | Path, ...]]] = {
     "eruca-spark": (BIN / "eruca-spark",),
     "python -m eruca": (*MODULE, "eruca"),
     "python -m eruca_broker": (*MODULE, "eruca_broker"),
+    "python -m eruca_console": (*MODULE, "eruca_console"),
     "python -m eruca_controller": (*MODULE, "eruca_controller"),
     "python -m eruca_deploy.local": (*MODULE, "eruca_deploy.local"),
     "python -m eruca_namesrv": (*MODULE, "eruca_namesrv"),
@@ -32,7 +33,7 @@ COMMANDS: Final[dict[str, tuple[str | Path, ...]]] = {
 NAMES = {"python -m eruca_deploy.local": "eruca-local"}
 INVALID_SETTINGS = {
     f"ERUCA_{service}_PORT": "none"
-    for service in ("BROKER", "CONTROLLER", "NAMESRV", "QUERY", "TXN_CHECKER")
+    for service in ("BROKER", "CONSOLE", "CONTROLLER", "NAMESRV", "QUERY", "TXN_CHECKER")
 }
 
 

@@ -26,10 +26,17 @@ from typing import Final, Self
 import psutil
 
 from eruca.contract.broker_groups import BrokerGroupView
-from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
+from eruca.contract.names import (
+    CHECKERS_NAMESPACE,
+    CONTROLLERS_NAMESPACE,
+    QUERY_SERVICES_NAMESPACE,
+)
 from eruca.services.http import HttpTransport, credentials_of, http1_transport
+from eruca_deploy.certificates import made_certificates
 from eruca_deploy.data_lock import lock_data
+from eruca_deploy.keys import ClusterKeys, made_keys
 from eruca_deploy.plan import (
+    CONTROLLER_MODULE,
     MODULES,
     POSTGRES_DIRECTORY,
     QUERY_MODULE,
@@ -47,6 +54,7 @@ from eruca_deploy.ports import check_ports, free_ports
 from eruca_deploy.readiness import (
     NoAnswerError,
     broker_group,
+    lacks_announcement,
     lacks_brokers,
     lacks_readiness,
     lacks_work,
@@ -78,8 +86,11 @@ class LocalCluster:
         queries: Number of query services; with the transaction checkers they share one PostgreSQL.
         controllers: Number of controllers, at least one if brokers have replicas; by default they
             share that PostgreSQL, too.
+        consoles: Number of consoles.
         data_dir: Directory of the stores; None: a temporary one, removed at the end. Then the
             environment's ``DATABASE_URL`` is ignored, too.
+        is_secure: Whether services speak TLS, with certificates in ``tls/`` of the directory, and
+            have rules and keys in its ``auth/``.
         base_port: The first port; 0: free ones; None: the standard ports.
         settings: ``ERUCA_*`` settings for the children; they override the environment.
         restarts: Whether a child that dies by itself is restarted.
@@ -98,7 +109,9 @@ class LocalCluster:
         txn_checkers: int = 0,
         queries: int = 0,
         controllers: int = 0,
+        consoles: int = 0,
         data_dir: Path | None = None,
+        is_secure: bool = False,
         base_port: int | None = 0,
         settings: Mapping[str, str] | None = None,
         restarts: bool = True,
@@ -113,7 +126,9 @@ class LocalCluster:
         self._txn_checkers = txn_checkers
         self._queries = queries
         self._controllers = max(controllers, 1 if replicas > 1 else 0)
+        self._consoles = consoles
         self._data_dir = data_dir
+        self._is_secure = is_secure
         self._base_port = base_port
         inherited = dict(os.environ)
         if data_dir is None:
@@ -129,6 +144,7 @@ class LocalCluster:
         self._temporary: Path | None = None
         self._lock: int | None = None
         self._plan: ClusterPlan | None = None
+        self._keys: ClusterKeys | None = None
         self._children: dict[str, Child] = {}
         self._lacking = "no service was checked yet"  # the last unmet condition
 
@@ -162,6 +178,31 @@ class LocalCluster:
     def controller_urls(self) -> list[str]:
         """Return the controllers' URLs."""
         return [service.url for service in self.plan.controllers]
+
+    @property
+    def console_urls(self) -> list[str]:
+        """Return the consoles' URLs."""
+        return [service.url for service in self.plan.consoles]
+
+    @property
+    def ca_file(self) -> Path | None:
+        """Return the authority that clients must trust; None: the cluster makes none."""
+        return Path(self._environment["ERUCA_TLS_CA_FILE"]) if self._is_secure else None
+
+    @property
+    def keys(self) -> ClusterKeys | None:
+        """Return the rules and keys; None: everybody may do everything."""
+        return self._keys
+
+    @property
+    def client_environment(self) -> dict[str, str]:
+        """Return the variables with which a person's programs use the cluster."""
+        variables = {"ERUCA_NAMESRV_URLS": ";".join(self.namesrv_urls)}
+        if self._keys is not None:
+            variables["ERUCA_TLS_CA_FILE"] = str(self.ca_file)
+            variables["ERUCA_API_KEY_FILE"] = str(self._keys.administrator_file)
+            variables["CURL_HOME"] = str(self._keys.directory)
+        return variables
 
     def pid(self, name: str) -> int | None:
         """Return a child's process id, or None while it does not run."""
@@ -199,8 +240,9 @@ class LocalCluster:
     async def start(self) -> None:
         """Start every service; return when clients can use all of them.
 
-        Then each is ready and every broker is registered. Checkers and query services can be found,
-        and follow every broker's log. Replicas that need long to catch up are not waited for.
+        Then each is ready and every broker is registered. Controllers, checkers and query services
+        can be found, and the latter two follow every broker's log. Replicas that need long to
+        catch up are not waited for.
 
         Raises:
             PlanError: The counts or ports are invalid.
@@ -220,7 +262,7 @@ class LocalCluster:
                 self._children[service.name] = Child(
                     service.name,
                     service.module,
-                    {**self._environment, **service.settings},
+                    {**self._environment, **service.settings, **self._own_key(service)},
                     on_line=self._on_line,
                     on_event=self._on_event,
                 )
@@ -240,12 +282,16 @@ class LocalCluster:
         for child in self._children.values():
             child.restarts = self._restarts
 
+    def _own_key(self, service: Service) -> dict[str, str]:
+        return {} if self._keys is None else self._keys.service_settings(service.module)
+
     async def stop(self) -> None:
         """Stop everything, name servers last; remove temporary data."""
         if self._plan is not None:
             plan = self._plan
             masters = {*(await self.masters()).values()} if self._children else set()
             for services in (
+                plan.consoles,
                 plan.queries,
                 plan.txn_checkers,
                 # A master that stops hands over to a replica that runs. So it stops last.
@@ -346,6 +392,7 @@ class LocalCluster:
             "txn_checkers": self._txn_checkers,
             "queries": self._queries,
             "controllers": self._controllers,
+            "consoles": self._consoles,
             "replicas": self._replicas,
         }
         ports = ports_from(self._base_port or None, **counts)
@@ -360,6 +407,7 @@ class LocalCluster:
                 self._txn_checkers,
                 self._queries,
                 self._controllers,
+                self._consoles,
             )
             for module, count in zip(MODULES, processes, strict=True):
                 host = bound_host(self._environment, f"{module.upper()}_HOST")
@@ -370,6 +418,10 @@ class LocalCluster:
             self._temporary = Path(tempfile.mkdtemp(prefix="eruca-"))
         data_dir = self._data_dir or self._temporary
         assert data_dir is not None
+        if self._is_secure:
+            certificates = made_certificates(data_dir.absolute())
+            self._keys = made_keys(data_dir.absolute(), certificates.ca_file)
+            self._environment |= {**certificates.settings(), **self._keys.settings()}
         self._environment = without_own_database(
             self._environment, socket_directory(data_dir / POSTGRES_DIRECTORY)
         )
@@ -394,20 +446,24 @@ class LocalCluster:
 
     async def _until_at_work(self, plan: ClusterPlan) -> None:
         namespaces = {
+            CONTROLLER_MODULE: CONTROLLERS_NAMESPACE,
             TXN_CHECKER_MODULE: CHECKERS_NAMESPACE,
             QUERY_MODULE: QUERY_SERVICES_NAMESPACE,
         }
+        brokers = {*plan.broker_names}
         async with _transport(self._environment) as transport:
             for service in (*plan.txn_checkers, *plan.queries):
-                lack = partial(
-                    lacks_work,
+                follows = partial(lacks_work, transport, service.url, brokers=brokers)
+                await self._until_none(service, follows)
+            for service in (*plan.controllers, *plan.txn_checkers, *plan.queries):
+                is_found = partial(
+                    lacks_announcement,
                     transport,
                     service.url,
-                    brokers={*plan.broker_names},
                     namespace=namespaces[service.module],
                     namesrv_urls=self.namesrv_urls,
                 )
-                await self._until_none(service, lack)
+                await self._until_none(service, is_found)
 
     async def _until_none(
         self, service: Service, lack: Callable[[], Awaitable[str | None]]

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from eruca.contract.broker_groups import BrokerGroupView
 from eruca_deploy.plan import (
+    CONSOLE_MODULE,
     CONTROLLER_PORT,
     NAMESRV_PORT,
     ClusterPlan,
@@ -101,6 +102,7 @@ def ready_report(
     resident_bytes: int,
     groups: Mapping[str, BrokerGroupView],
     environment: Mapping[str, str],
+    client_environment: Mapping[str, str],
 ) -> RenderableType:
     """Return the table of services, and commands to try; no URL or path is broken.
 
@@ -111,6 +113,7 @@ def ready_report(
         resident_bytes: Memory of all processes.
         groups: The brokers' groups, if brokers have replicas.
         environment: Of the supervisor.
+        client_environment: The variables of a person's programs.
     """
     table = Table(
         title="Eruca is ready", title_justify="left", title_style="bold green", box=box.SIMPLE_HEAD
@@ -129,14 +132,16 @@ def ready_report(
         if plan.queries
         else "Read and try each service's API: /docs after its URL"
     )
+    pages = [f"Look at the cluster in a browser: {one.url}" for one in plan.consoles]
     return Group(
         Text(),
         table,
         _whole(summary),
         Text(),
+        *(_whole(line, style="bold") for line in pages),
         _whole(explorer, style="bold"),
         Text(),
-        _try_this(plan, environment),
+        _try_this(plan, environment, client_environment),
         Text(),
     )
 
@@ -152,12 +157,15 @@ def role_of(service: Service, groups: Mapping[str, BrokerGroupView]) -> str:
     return "in sync" if service.name in in_sync else "catching up"
 
 
-def _try_this(plan: ClusterPlan, environment: Mapping[str, str]) -> RenderableType:
-    urls = ";".join(service.url for service in plan.namesrvs)
+def _try_this(
+    plan: ClusterPlan, environment: Mapping[str, str], client_environment: Mapping[str, str]
+) -> RenderableType:
     standard = f"http://127.0.0.1:{NAMESRV_PORT}"
-    lines = (
-        [] if standard in urls.split(";") else [f"export ERUCA_NAMESRV_URLS={shlex.quote(urls)}"]
-    )
+    lines = [
+        f"export {name}={shlex.quote(value)}"
+        for name, value in client_environment.items()
+        if standard not in value.split(";")
+    ]
     controllers = ";".join(service.url for service in plan.controllers)
     if plan.has_replicas and controllers != f"http://127.0.0.1:{CONTROLLER_PORT}":
         lines.append(f"export ERUCA_CONTROLLER_URLS={shlex.quote(controllers)}")
@@ -170,7 +178,13 @@ def _try_this(plan: ClusterPlan, environment: Mapping[str, str]) -> RenderableTy
         f"{command} tail orders --start earliest",
         f"{command} status",
         *([f"{command} broker switch {plan.broker_names[0]}"] if plan.has_replicas else []),
-        f"curl {'-L ' if plan.has_replicas else ''}{plan.brokers[0].url}/v1/topics/orders/queues",
+        " ".join(
+            [
+                "curl",
+                *(["-L"] if plan.has_replicas else []),
+                f"{plan.brokers[0].url}/v1/topics/orders/queues",
+            ]
+        ),
     ]
     return Group(
         Text("Try, in another terminal:"),
@@ -203,6 +217,8 @@ def _postgres_url(plan: ClusterPlan) -> str | None:
 
 
 def _data_of(service: Service, data_dir: Path) -> str:
+    if service.module == CONSOLE_MODULE:
+        return "none"
     if not service.has_directory:
         return "etcd" if service.settings.get(_STORE) == "etcd" else "DATABASE_URL"
     return f"{service.directory.relative_to(data_dir)}/"

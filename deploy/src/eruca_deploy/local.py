@@ -23,6 +23,7 @@ from eruca_deploy.console import ClusterConsole, ready_report
 from eruca_deploy.data_lock import DataTakenError
 from eruca_deploy.plan import (
     BROKER_COUNT_MAX,
+    CONSOLE_COUNT_MAX,
     CONTROLLER_COUNT_MAX,
     GOVERNED,
     NAMESRV_COUNT_MAX,
@@ -41,6 +42,7 @@ _LOG_STYLES: Final = (
     "ERUCA_TXN_CHECKER_LOG_STYLE",
     "ERUCA_QUERY_LOG_STYLE",
     "ERUCA_CONTROLLER_LOG_STYLE",
+    "ERUCA_CONSOLE_LOG_STYLE",
 )
 
 
@@ -58,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         txn_checkers=options.txn_checkers,
         queries=options.queries,
         controllers=options.controllers,
+        consoles=options.consoles,
         data_dir=options.data,
+        is_secure=options.secure,
         base_port=options.base_port,
         settings={name: os.environ.get(name, "console") for name in _LOG_STYLES},
         on_line=console.child_line,
@@ -112,6 +116,7 @@ async def _run(cluster: LocalCluster, console: ClusterConsole, data_dir: Path) -
             seconds=time.perf_counter() - started_at,
             resident_bytes=cluster.resident_bytes(),
             groups=await cluster.groups(),
+            client_environment=cluster.client_environment,
             environment=os.environ,
         )
         console.print(report, crop=False)
@@ -191,6 +196,21 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"controllers, 1 to {CONTROLLER_COUNT_MAX} (default: one with --replicas, else none)",
     )
+    consoles = parser.add_mutually_exclusive_group()
+    consoles.add_argument(
+        "--consoles",
+        type=_count(CONSOLE_COUNT_MAX),
+        default=1,
+        metavar="N",
+        help=f"consoles, 1 to {CONSOLE_COUNT_MAX} (default 1)",
+    )
+    consoles.add_argument(
+        "--no-console",
+        dest="consoles",
+        action="store_const",
+        const=0,
+        help="no console",
+    )
     parser.add_argument(
         "--data",
         type=_directory,
@@ -203,8 +223,15 @@ def _parser() -> argparse.ArgumentParser:
         type=_base_port,
         default=None,
         metavar="P",
-        help="first port: name servers, then brokers, transaction checkers, query services "
-        "and controllers; 0: free ports (default: from 9876, 10911, 10921, 10931 and 9878 on)",
+        help="first port: name servers, then brokers, transaction checkers, query services, "
+        "controllers and consoles; 0: free ports (default: from 9876, 10911, 10921, 10931, 9878 "
+        "and 10941 on)",
+    )
+    parser.add_argument(
+        "--secure",
+        action="store_true",
+        help="services speak TLS and admit callers by keys, with certificates in tls/ and rules "
+        "and keys in auth/ of --data; the lines for clients are printed",
     )
     return parser
 

@@ -9,7 +9,7 @@ Layout of the data directory::
     controller/    the controllers' file, if ERUCA_CONTROLLER_STORE=file
 
 Each service has one port: name servers first, then brokers (replica by replica), transaction
-checkers, query services, controllers.
+checkers, query services, controllers, consoles.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ BROKER_PORT: Final = 10911
 TXN_CHECKER_PORT: Final = 10921
 QUERY_PORT: Final = 10931
 CONTROLLER_PORT: Final = 9878
+CONSOLE_PORT: Final = 10941
 PORT_MAX: Final = 65_535
 
 # Processes, replicas included: more would reach 10921, a checker's standard port.
@@ -36,18 +37,21 @@ NAMESRV_COUNT_MAX: Final = 9
 TXN_CHECKER_COUNT_MAX: Final = 9
 QUERY_COUNT_MAX: Final = 9
 CONTROLLER_COUNT_MAX: Final = 9
+CONSOLE_COUNT_MAX: Final = 9
 
 NAMESRV_MODULE: Final = "eruca_namesrv"
 BROKER_MODULE: Final = "eruca_broker"
 TXN_CHECKER_MODULE: Final = "eruca_txn_checker"
 QUERY_MODULE: Final = "eruca_query"
 CONTROLLER_MODULE: Final = "eruca_controller"
+CONSOLE_MODULE: Final = "eruca_console"
 MODULES: Final = (  # by port
     NAMESRV_MODULE,
     BROKER_MODULE,
     TXN_CHECKER_MODULE,
     QUERY_MODULE,
     CONTROLLER_MODULE,
+    CONSOLE_MODULE,
 )
 POSTGRES_DIRECTORY: Final = "postgres"
 CONTROLLER_DIRECTORY: Final = "controller"
@@ -76,8 +80,16 @@ GOVERNED: Final[Mapping[str, str]] = {
     "ERUCA_CONTROLLER_NAMESRV_URLS": "--namesrvs",
     "ERUCA_CONTROLLER_POSTGRES_DIR": "--data",
     "ERUCA_CONTROLLER_FILE": "--data",
+    "ERUCA_CONSOLE_PORT": "--base-port",
+    "ERUCA_CONSOLE_NAMESRV_URLS": "--namesrvs",
 }
 """Settings that differ from child to child, and the option that sets each instead."""
+
+PERSONAL: Final = (
+    *("ERUCA_API_KEY", "ERUCA_API_KEY_FILE", "ERUCA_TOKEN_PROVIDER"),
+    *("ERUCA_TLS_CERT_FILE", "ERUCA_TLS_KEY_FILE"),
+)
+"""Credentials in the environment of a person, which a console must not have."""
 
 
 class PlanError(ValueError):
@@ -96,11 +108,12 @@ class Service:
     settings: Mapping[str, str]
     has_directory: bool = True  # False: its data is in a store outside the cluster
     broker_name: str | None = None  # of a broker's process; its replicas share it
+    scheme: str = "http"
 
     @property
     def url(self) -> str:
         """Return the URL for clients on this machine."""
-        return local_url(self.host, self.port)
+        return local_url(self.host, self.port, self.scheme)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +125,13 @@ class ClusterPlan:
     txn_checkers: tuple[Service, ...] = ()
     queries: tuple[Service, ...] = ()
     controllers: tuple[Service, ...] = ()
+    consoles: tuple[Service, ...] = ()
 
     @property
     def services(self) -> tuple[Service, ...]:
         """Return all services, name servers and controllers first."""
-        return self.namesrvs + self.controllers + self.brokers + self.txn_checkers + self.queries
+        first = self.namesrvs + self.controllers + self.brokers
+        return first + self.txn_checkers + self.queries + self.consoles
 
     @property
     def broker_names(self) -> tuple[str, ...]:
@@ -160,10 +175,17 @@ def bound_host(environment: Mapping[str, str], variable: str) -> str:
     return environment.get(variable, "127.0.0.1").strip("[]")
 
 
-def local_url(host: str, port: int) -> str:
+def local_url(host: str, port: int, scheme: str = "http") -> str:
     """Return the URL of a service bound to *host*, for clients on this machine."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+    return (
+        f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"
+    )
+
+
+def scheme_of(environment: Mapping[str, str], module: str) -> str:
+    """Return the scheme of the URLs of *module*'s services: whether they speak TLS."""
+    return "https" if environment.get(f"{module.upper()}_TLS_CERT_FILE") else "http"
 
 
 def ports_from(
@@ -174,6 +196,7 @@ def ports_from(
     txn_checkers: int = 0,
     queries: int = 0,
     controllers: int = 0,
+    consoles: int = 0,
     replicas: int = 1,
 ) -> list[int]:
     """Return the ports, name servers' first; *base_port* None means the standard ones.
@@ -196,6 +219,8 @@ def ports_from(
         raise PlanError(f"expected 0 to {QUERY_COUNT_MAX} query services, found {queries}")
     if not 0 <= controllers <= CONTROLLER_COUNT_MAX:
         raise PlanError(f"expected 0 to {CONTROLLER_COUNT_MAX} controllers, found {controllers}")
+    if not 0 <= consoles <= CONSOLE_COUNT_MAX:
+        raise PlanError(f"expected 0 to {CONSOLE_COUNT_MAX} consoles, found {consoles}")
     processes = brokers * replicas
     if base_port is None:
         first_controller = max(CONTROLLER_PORT, NAMESRV_PORT + namesrvs)
@@ -205,8 +230,10 @@ def ports_from(
             *range(TXN_CHECKER_PORT, TXN_CHECKER_PORT + txn_checkers),
             *range(QUERY_PORT, QUERY_PORT + queries),
             *range(first_controller, first_controller + controllers),
+            *range(CONSOLE_PORT, CONSOLE_PORT + consoles),
         ]
-    last = base_port + namesrvs + processes + txn_checkers + queries + controllers - 1
+    count = namesrvs + processes + txn_checkers + queries + controllers + consoles
+    last = base_port + count - 1
     if base_port < 1 or last > PORT_MAX:
         raise PlanError(f"expected ports from 1 to {PORT_MAX}, found {base_port} to {last}")
     return list(range(base_port, last + 1))
@@ -234,6 +261,7 @@ def plan_cluster(
     txn_checkers: int = 0,
     queries: int = 0,
     controllers: int = 0,
+    consoles: int = 0,
     replicas: int = 1,
     ports: Sequence[int],
     data_dir: Path,
@@ -247,18 +275,19 @@ def plan_cluster(
         txn_checkers: Number of transaction checkers.
         queries: Number of query services.
         controllers: Number of controllers; replicas need one at least.
+        consoles: Number of consoles.
         replicas: Number of replicas of each broker; 1: brokers without replicas.
         ports: One for each service, name servers first.
         data_dir: Holds one directory per service, and one for PostgreSQL.
         environment: The children's environment. Only these settings are read here: the hosts to
             bind, the webhooks' reach, the explorer's origins, the controllers' store, and whether
-            there is a PostgreSQL.
+            there is a PostgreSQL, and whether services have certificates.
     """
     assert controllers or replicas == 1
-    counts = (namesrvs, brokers * replicas, txn_checkers, queries, controllers)
+    counts = (namesrvs, brokers * replicas, txn_checkers, queries, controllers, consoles)
     assert len(ports) == sum(counts)
     unused = iter(ports)
-    namesrv_ports, broker_ports, checker_ports, query_ports, controller_ports = (
+    namesrv_ports, broker_ports, checker_ports, query_ports, controller_ports, console_ports = (
         [*islice(unused, count)] for count in counts
     )
     checker_names = [_txn_checker_name(index) for index in range(txn_checkers)]
@@ -272,7 +301,14 @@ def plan_cluster(
     namesrv_host = bound_host(environment, "ERUCA_NAMESRV_HOST")
     broker_host = bound_host(environment, "ERUCA_BROKER_HOST")
     name_servers = tuple(
-        _namesrv(f"namesrv-{index + 1}", namesrv_host, port, data_dir, expected=expected)
+        _namesrv(
+            f"namesrv-{index + 1}",
+            namesrv_host,
+            port,
+            data_dir,
+            expected=expected,
+            scheme=scheme_of(environment, NAMESRV_MODULE),
+        )
         for index, port in enumerate(namesrv_ports)
     )
     namesrv_urls = ";".join(service.url for service in name_servers)
@@ -291,6 +327,7 @@ def plan_cluster(
                 data_dir,
                 namesrv_urls=namesrv_urls,
                 controller_urls=";".join(service.url for service in arbiters),
+                scheme=scheme_of(environment, BROKER_MODULE),
             )
             for index, port in enumerate(broker_ports)
         ),
@@ -303,6 +340,10 @@ def plan_cluster(
             for index, port in enumerate(query_ports)
         ),
         controllers=arbiters,
+        consoles=tuple(
+            _console(_console_name(index), port, data_dir, namesrv_urls, environment)
+            for index, port in enumerate(console_ports)
+        ),
     )
     return _explored(plan, environment) if queries else plan
 
@@ -319,8 +360,12 @@ def _controller_name(index: int) -> str:
     return "controller" if index == 0 else f"controller-{index + 1}"
 
 
+def _console_name(index: int) -> str:
+    return "console" if index == 0 else f"console-{index + 1}"
+
+
 def _namesrv(
-    name: str, host: str, port: int, data_dir: Path, *, expected: Mapping[str, str]
+    name: str, host: str, port: int, data_dir: Path, *, expected: Mapping[str, str], scheme: str
 ) -> Service:
     directory = data_dir / name
     settings = {
@@ -329,7 +374,7 @@ def _namesrv(
         "ERUCA_NAMESRV_KV_FILE": str(directory / "kv.json"),
         **expected,
     }
-    return Service(name, NAMESRV_MODULE, host, port, directory, settings)
+    return Service(name, NAMESRV_MODULE, host, port, directory, settings, scheme=scheme)
 
 
 def _broker(
@@ -341,6 +386,7 @@ def _broker(
     *,
     namesrv_urls: str,
     controller_urls: str,
+    scheme: str,
 ) -> Service:
     """Return a broker's process; *replica_id* None: it is the only one."""
     # The first replica has the directory of a broker without replicas, and keeps its messages.
@@ -352,12 +398,14 @@ def _broker(
         "ERUCA_BROKER_PORT": str(port),
         "ERUCA_BROKER_STORE_DIR": str(directory),
         "ERUCA_BROKER_NAMESRV_URLS": namesrv_urls,
-        "ERUCA_BROKER_ADVERTISED_URL": local_url(host, port),
+        "ERUCA_BROKER_ADVERTISED_URL": local_url(host, port, scheme),
     }
     if replica_id is not None:
         settings["ERUCA_BROKER_REPLICA_ID"] = str(replica_id)
         settings["ERUCA_BROKER_CONTROLLER_URLS"] = controller_urls
-    return Service(name, BROKER_MODULE, host, port, directory, settings, broker_name=broker)
+    return Service(
+        *(name, BROKER_MODULE, host, port, directory, settings), broker_name=broker, scheme=scheme
+    )
 
 
 def _txn_checker(
@@ -377,7 +425,10 @@ def _txn_checker(
         "ERUCA_TXN_CHECKER_POSTGRES_DIR": str(directory),
     }
     is_embedded = not environment.get("DATABASE_URL")
-    return Service(name, TXN_CHECKER_MODULE, host, port, directory, settings, is_embedded)
+    scheme = scheme_of(environment, TXN_CHECKER_MODULE)
+    return Service(
+        name, TXN_CHECKER_MODULE, host, port, directory, settings, is_embedded, scheme=scheme
+    )
 
 
 def _query(
@@ -393,7 +444,8 @@ def _query(
         "ERUCA_QUERY_POSTGRES_DIR": str(directory),
     }
     is_embedded = not environment.get("DATABASE_URL")
-    return Service(name, QUERY_MODULE, host, port, directory, settings, is_embedded)
+    scheme = scheme_of(environment, QUERY_MODULE)
+    return Service(name, QUERY_MODULE, host, port, directory, settings, is_embedded, scheme=scheme)
 
 
 def _controller(
@@ -412,7 +464,30 @@ def _controller(
         "ERUCA_CONTROLLER_FILE": str(data_dir / CONTROLLER_DIRECTORY / "broker-groups.json"),
     }
     has_directory = is_embedded or store == "file"
-    return Service(name, CONTROLLER_MODULE, host, port, directory, settings, has_directory)
+    scheme = scheme_of(environment, CONTROLLER_MODULE)
+    return Service(
+        name, CONTROLLER_MODULE, host, port, directory, settings, has_directory, scheme=scheme
+    )
+
+
+def _console(
+    name: str, port: int, data_dir: Path, namesrv_urls: str, environment: Mapping[str, str]
+) -> Service:
+    host = bound_host(environment, "ERUCA_CONSOLE_HOST")
+    settings = {
+        "ERUCA_CONSOLE_HOST": host,
+        "ERUCA_CONSOLE_PORT": str(port),
+        "ERUCA_CONSOLE_NAMESRV_URLS": namesrv_urls,
+        # It calls as the people who look at its pages, never as who started the cluster.
+        **dict.fromkeys(PERSONAL, ""),
+    }
+    directory = data_dir / name  # which it does not need
+    scheme = scheme_of(environment, CONSOLE_MODULE)
+    return Service(
+        *(name, CONSOLE_MODULE, host, port, directory, settings),
+        has_directory=False,
+        scheme=scheme,
+    )
 
 
 def _explored(plan: ClusterPlan, environment: Mapping[str, str]) -> ClusterPlan:
@@ -420,7 +495,7 @@ def _explored(plan: ClusterPlan, environment: Mapping[str, str]) -> ClusterPlan:
     origins = [
         origin
         for service in plan.queries
-        for origin in (service.url, f"http://localhost:{service.port}")
+        for origin in (service.url, f"{service.scheme}://localhost:{service.port}")
     ]
 
     def explored(service: Service) -> Service:
@@ -435,4 +510,5 @@ def _explored(plan: ClusterPlan, environment: Mapping[str, str]) -> ClusterPlan:
         txn_checkers=tuple(map(explored, plan.txn_checkers)),
         queries=plan.queries,
         controllers=tuple(map(explored, plan.controllers)),
+        consoles=plan.consoles,
     )

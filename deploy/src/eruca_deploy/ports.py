@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import random
 import socket
+import sys
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,6 +19,9 @@ import psutil
 _FREE_FROM: Final = 20_000
 _FREE_TO: Final = 32_000
 _ATTEMPTS: Final = 1_000
+# Far more than one cluster has. Older ones are let go: their services have long been listening.
+_HELD_MAX: Final = 256
+_held: deque[int] = deque()  # descriptors: they end with the process
 
 
 class PortTakenError(Exception):
@@ -41,24 +47,54 @@ def check_ports(host: str, ports: list[int]) -> None:
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Return *count* different ports on which nobody listens at this moment."""
+    """Return *count* different ports on which nobody listens, and that nobody else has been given.
+
+    On Linux they stay this process's until it ends, or has asked for 256 more: a service may take
+    seconds until it listens. Elsewhere another process may take one meanwhile.
+    """
     choice = random.SystemRandom()  # a seeded one would give parallel test runs the same ports
-    with contextlib.ExitStack() as held:
-        ports: list[int] = []
-        for _ in range(_ATTEMPTS):
-            if len(ports) == count:
-                return ports
-            port = choice.randrange(_FREE_FROM, _FREE_TO)
-            with contextlib.suppress(OSError):
-                held.enter_context(_bound(host, port))
-                ports.append(port)
-    raise PortTakenError(f"no {count} free ports between {_FREE_FROM} and {_FREE_TO} on {host}")
+    claimed: list[socket.socket] = []
+    for _ in range(_ATTEMPTS):
+        if len(claimed) == count:
+            break
+        with contextlib.suppress(OSError):
+            claimed.append(_claim(host, choice.randrange(_FREE_FROM, _FREE_TO)))
+    ports: list[int] = [claim.getsockname()[1] for claim in claimed]
+    if len(ports) == count and sys.platform == "linux":
+        _held.extend(claim.detach() for claim in claimed)
+        while len(_held) > max(_HELD_MAX, count):
+            os.close(_held.popleft())
+    else:
+        for claim in claimed:
+            claim.close()
+    if len(ports) < count:
+        raise PortTakenError(f"no {count} free ports between {_FREE_FROM} and {_FREE_TO} on {host}")
+    return ports
+
+
+def _claim(host: str, port: int) -> socket.socket:
+    """Bind a port that no other socket is bound to; a service can listen on it all the same.
+
+    The kernel lets several sockets be bound to one port if all say so and none listens, yet. This
+    one says so only afterwards, so that it finds the claims of others.
+    """
+    claim = socket.socket(_family(host), socket.SOCK_STREAM)
+    try:
+        claim.bind((host, port))
+        claim.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    except OSError:
+        claim.close()
+        raise
+    return claim
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 @contextlib.contextmanager
 def _bound(host: str, port: int) -> Iterator[None]:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
+    with socket.socket(_family(host), socket.SOCK_STREAM) as listener:
         # As servers do: connections in TIME_WAIT do not matter.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))

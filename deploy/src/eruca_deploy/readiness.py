@@ -60,18 +60,8 @@ async def lacks_work(
     url: str,
     *,
     brokers: set[str],
-    namespace: str,
-    namesrv_urls: Sequence[str],
 ) -> str | None:
-    """Return why a service cannot be found, or which logs no instance follows.
-
-    Args:
-        transport: Sends the requests.
-        url: The service's URL.
-        brokers: The brokers whose logs must be followed.
-        namespace: Namespace of the key-value table in which the service is announced.
-        namesrv_urls: Name servers that must all know it.
-    """
+    """Return which logs of *brokers* no instance of the service at *url* follows."""
     try:
         status = await _answer(transport, url, "/v1/status")
         followed = {
@@ -79,9 +69,26 @@ async def lacks_work(
         }
         if unfollowed := brokers - followed:
             return f"says that no instance follows {', '.join(sorted(unfollowed))}"
+    except NoAnswerError as error:
+        return str(error)
+    return None
+
+
+async def lacks_announcement(
+    transport: HttpTransport, url: str, *, namespace: str, namesrv_urls: Sequence[str]
+) -> str | None:
+    """Return why clients cannot find the service at *url*.
+
+    Args:
+        transport: Sends the requests.
+        url: The service's URL.
+        namespace: Namespace of the key-value table in which the service is announced.
+        namesrv_urls: Name servers that must all know it.
+    """
+    try:
         for namesrv_url in namesrv_urls:
             table = await _answer(transport, namesrv_url, f"/v1/kv/{namespace}")
-            if status["name"] not in table["entries"]:
+            if url not in table["entries"].values():
                 return f"is not known to {namesrv_url}"
     except NoAnswerError as error:
         return str(error)

@@ -24,6 +24,7 @@ from eruca.aio.stop_signals import stop_on_signals as stop_on_signals
 from eruca.aio.transaction_admin import AsyncTransactionAdmin as AsyncTransactionAdmin
 from eruca.aio.transaction_producer import AsyncTransaction as AsyncTransaction
 from eruca.aio.transaction_producer import AsyncTransactionProducer as AsyncTransactionProducer
+from eruca.contract.errors import AccessError as AccessError
 from eruca.contract.errors import AlreadyDecidedError as AlreadyDecidedError
 from eruca.contract.errors import AlreadyDeliveredError as AlreadyDeliveredError
 from eruca.contract.errors import BrokerNotFoundError as BrokerNotFoundError
@@ -37,6 +38,7 @@ from eruca.contract.errors import DerivedTopicError as DerivedTopicError
 from eruca.contract.errors import ErucaError as ErucaError
 from eruca.contract.errors import ExpiredHandleError as ExpiredHandleError
 from eruca.contract.errors import FilterSyntaxError as FilterSyntaxError
+from eruca.contract.errors import ForbiddenError as ForbiddenError
 from eruca.contract.errors import GroupNotFoundError as GroupNotFoundError
 from eruca.contract.errors import IdempotencyKeyReusedError as IdempotencyKeyReusedError
 from eruca.contract.errors import KeyNotFoundError as KeyNotFoundError
@@ -45,6 +47,7 @@ from eruca.contract.errors import MessageNotFoundError as MessageNotFoundError
 from eruca.contract.errors import NameServerSettlingError as NameServerSettlingError
 from eruca.contract.errors import NameServersUnreachableError as NameServersUnreachableError
 from eruca.contract.errors import NoCommittedOffsetError as NoCommittedOffsetError
+from eruca.contract.errors import NoCredentialsError as NoCredentialsError
 from eruca.contract.errors import NoLiveBrokerError as NoLiveBrokerError
 from eruca.contract.errors import NoRouteError as NoRouteError
 from eruca.contract.errors import NotEnoughReplicasError as NotEnoughReplicasError
@@ -56,6 +59,7 @@ from eruca.contract.errors import OutcomeUnknownError as OutcomeUnknownError
 from eruca.contract.errors import OverloadedError as OverloadedError
 from eruca.contract.errors import PartialSendError as PartialSendError
 from eruca.contract.errors import PermissionDeniedError as PermissionDeniedError
+from eruca.contract.errors import QuotaExceededError as QuotaExceededError
 from eruca.contract.errors import RecordNotFoundError as RecordNotFoundError
 from eruca.contract.errors import RefusedError as RefusedError
 from eruca.contract.errors import RequestError as RequestError
@@ -71,6 +75,7 @@ from eruca.contract.errors import TooLargeError as TooLargeError
 from eruca.contract.errors import TopicNotFoundError as TopicNotFoundError
 from eruca.contract.errors import TransactionNotFoundError as TransactionNotFoundError
 from eruca.contract.errors import TransportError as TransportError
+from eruca.contract.errors import UnauthenticatedError as UnauthenticatedError
 from eruca.contract.errors import UnavailableError as UnavailableError
 from eruca.contract.errors import ValidationError as ValidationError
 from eruca.contract.groups import CommittedOffset as CommittedOffset
@@ -114,6 +119,11 @@ from eruca.core.consuming.push_options import Listeners as Listeners
 from eruca.core.consuming.push_options import Membership as Membership
 from eruca.core.consuming.push_options import Offsets as Offsets
 from eruca.core.consuming.push_options import Retries as Retries
+from eruca.core.credentials import ApiKey as ApiKey
+from eruca.core.credentials import ApiKeyFile as ApiKeyFile
+from eruca.core.credentials import BearerTokens as BearerTokens
+from eruca.core.credentials import TlsFiles as TlsFiles
+from eruca.core.credentials import Token as Token
 from eruca.core.filters.sql92 import Sql92Filter as Sql92Filter
 from eruca.core.filters.subscription_filter import sql as sql
 from eruca.core.messages.log_block import LogBlock as LogBlock

@@ -25,13 +25,26 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
+from eruca_spark.command_options import (
+    Conf,
+    Damaged,
+    LakeOption,
+    Master,
+    Out,
+    SourceOptions,
+    Topics,
+    Url,
+    pairs_of,
+    source_of,
+    source_options,
+    topics_of,
+)
 from eruca_spark.compaction import latest_by_key, write_compacted
 from eruca_spark.export import run_export, waiting_rows
 from eruca_spark.failures import reason_of
 from eruca_spark.java import JavaError
 from eruca_spark.lake import Lake, LakeError, chain_faults
 from eruca_spark.lake_files import LakeBusyError
-from eruca_spark.messages import MessageSource
 from eruca_spark.progress import RowsBar, shown_tasks
 from eruca_spark.replaying import SESSION_SETTINGS as REPLAY_SETTINGS
 from eruca_spark.replaying import replay
@@ -59,39 +72,6 @@ INTERRUPTED: Final = 130
 FILE_WIDTH: Final = 160  # of tables that are written to a file or a pipe
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-
-Url = Annotated[
-    str | None,
-    typer.Option(
-        envvar="ERUCA_QUERY_URLS",
-        help="URL of the query service, which every executor must reach; several separated by"
-        " semicolons",
-    ),
-]
-Topics = Annotated[list[str] | None, typer.Option("--topic", help="a topic; may be repeated")]
-LakeOption = Annotated[str | None, typer.Option("--lake", help="read a lake instead of topics")]
-Master = Annotated[
-    str | None,
-    typer.Option(help="Spark's master, such as spark://HOST:7077 or yarn; default: local"),
-]
-Conf = Annotated[
-    list[str] | None, typer.Option("--conf", help="a Spark setting, NAME=VALUE; may be repeated")
-]
-SourceOptions = Annotated[
-    list[str] | None,
-    typer.Option("--option", help="an option of the data source, NAME=VALUE; may be repeated"),
-]
-Damaged = Annotated[
-    Literal["refuse", "mark"],
-    typer.Option(
-        help="for a damaged message: refuse ends with an error; mark continues (an export's row"
-        " has the fault in the column damage, a replay does not send it)"
-    ),
-]
-Out = Annotated[
-    Path,
-    typer.Option(file_okay=False, writable=True, help="directory for tables and charts"),
-]
 
 
 def run() -> None:
@@ -168,7 +148,7 @@ def export(
 ) -> None:
     """Export new messages of topics to Parquet: each message once, even after a crash."""
     options = {
-        **_source_options(url, option),
+        **source_options(url, option),
         "topic": ",".join(topic),
         "maxRowsPerTrigger": str(rows_per_batch),
         "failOnDataLoss": "false" if allow_loss else "true",
@@ -217,8 +197,8 @@ def latency(
     conf: Conf = None,
 ) -> None:
     """Report delivery latency by topic and minute, and by consumer group."""
-    topics = _needed(topic, lake)
-    source = _source(lake, url, option, topics)
+    topics = topics_of(topic, lake)
+    source = source_of(lake, url, option, topics)
 
     def report(spark: SparkSession) -> Report:
         rows = _user_messages(source.sound_messages(spark, topics, LATENCY_COLUMNS))
@@ -247,7 +227,7 @@ def dead_letters(
     topics = [PREFIX + name for name in group or []]
     if not topics and lake is None:
         raise typer.BadParameter("give groups with --group, or a lake with --lake")
-    source = _source(lake, url, option, topics)
+    source = source_of(lake, url, option, topics)
     _report(
         "dead-letters",
         out,
@@ -272,8 +252,8 @@ def hot_keys(
     conf: Conf = None,
 ) -> None:
     """Report the keys and queues that have far more messages than others."""
-    topics = _needed(topic, lake)
-    source = _source(lake, url, option, topics)
+    topics = topics_of(topic, lake)
+    source = source_of(lake, url, option, topics)
 
     def report(spark: SparkSession) -> Report:
         rows = source.sound_messages(spark, topics, HOT_KEYS_COLUMNS)
@@ -293,7 +273,7 @@ def transactions(
     conf: Conf = None,
 ) -> None:
     """Report the outcomes of transactions, their durations, and the open ones."""
-    source = _source(lake, url, option, [EVENTS_TOPIC])
+    source = source_of(lake, url, option, [EVENTS_TOPIC])
     _report(
         "transactions",
         out,
@@ -317,8 +297,8 @@ def audit(
     conf: Conf = None,
 ) -> None:
     """Check every queue for gaps, duplicates and damage; exit with 1 if there are any."""
-    topics = _needed(topic, lake)
-    source = _source(lake, url, option, topics)
+    topics = topics_of(topic, lake)
+    source = source_of(lake, url, option, topics)
     faults: list[str] = []
 
     def report(spark: SparkSession) -> Report:
@@ -353,8 +333,8 @@ def compaction(
     conf: Conf = None,
 ) -> None:
     """Write the latest message of each key as Parquet."""
-    topics = _needed(topic, lake)
-    source = _source(lake, url, option, topics)
+    topics = topics_of(topic, lake)
+    source = source_of(lake, url, option, topics)
     console = _console()
     with _session("compaction", master, conf) as spark:
         rows = _user_messages(source.sound_messages(spark, topics))
@@ -402,9 +382,9 @@ def replay_command(
     conf: Conf = None,
 ) -> None:
     """Send messages of a lake or of topics to a topic, each once, even if it runs again."""
-    topics = _needed(topic, lake)
+    topics = topics_of(topic, lake)
     of_topics = [] if lake is not None else [f"damaged={damaged}"]
-    source = _source(lake, url, [*(option or []), *of_topics], topics)
+    source = source_of(lake, url, [*(option or []), *of_topics], topics)
     if to in topics and not force:
         raise typer.BadParameter(
             f"--to {to}: the messages come from this topic; use --force to send them nevertheless"
@@ -483,37 +463,9 @@ def _session(
             "--master: expected a value that begins with one of"
             f" {', '.join(MASTERS)}; found {master}"
         )
-    chosen = {**(settings or {}), **_pairs(conf, "--conf")}
+    chosen = {**(settings or {}), **pairs_of(conf, "--conf")}
     with spark_session(f"eruca {name}", master, chosen) as spark:
         yield spark
-
-
-def _source(
-    lake: str | None, url: str | None, option: list[str] | None, topics: list[str]
-) -> MessageSource:
-    source = MessageSource(lake, _source_options(url, option))
-    source.check(topics)
-    return source
-
-
-def _source_options(url: str | None, option: list[str] | None) -> dict[str, str]:
-    return {**({"url": url} if url else {}), **_pairs(option, "--option")}
-
-
-def _pairs(texts: list[str] | None, what: str) -> dict[str, str]:
-    pairs = {}
-    for text in texts or []:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise typer.BadParameter(f"{what}: expected NAME=VALUE, found {text}")
-        pairs[name] = value
-    return pairs
-
-
-def _needed(topics: list[str] | None, lake: str | None) -> list[str]:
-    if not topics and lake is None:
-        raise typer.BadParameter("give topics with --topic, or a lake with --lake")
-    return topics or []
 
 
 def _user_messages(messages: DataFrame) -> DataFrame:

@@ -8,6 +8,7 @@ if a retry does not help.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -17,6 +18,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from pyspark_eruca.columns import DAMAGE, SCHEMA_VERSION, arrow_schema
+from pyspark_eruca.credentials import credentials_of
 from pyspark_eruca.errors import (
     BrokenAnswer,
     DamagedError,
@@ -52,7 +54,10 @@ class Exports:
         if never_lacks is None and options.fail_on_data_loss:
             self._never_lacks = "to continue without it, set failOnDataLoss=false"
         self._service = Service(
-            options.urls, timeout=options.timeout_seconds, patience=options.patience_seconds
+            options.urls,
+            timeout=options.timeout_seconds,
+            patience=options.patience_seconds,
+            credentials=credentials_of(os.environ, options.files),
         )
 
     def held(

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import urlsplit
 
+from pyspark_eruca.credentials import CredentialFiles
 from pyspark_eruca.errors import OptionError
 from pyspark_eruca.ranges import Queue
 
@@ -29,6 +30,10 @@ _NAMES: Final = (
     "damaged",
     "retrySeconds",
     "timeoutSeconds",
+    "apiKeyFile",
+    "caFile",
+    "certFile",
+    "keyFile",
     # of the writer
     "namesrv",
     "replay",
@@ -61,6 +66,15 @@ class OptionTexts:
     def text(self, name: str) -> str | None:
         """Return an option's text; None if it is empty or not given."""
         return self._texts.get(name.lower(), "").strip() or None
+
+    def credential_files(self) -> CredentialFiles:
+        """Return the files of keys and certificates."""
+        return CredentialFiles(
+            api_key=self.text("apiKeyFile"),
+            ca=self.text("caFile"),
+            cert=self.text("certFile"),
+            key=self.text("keyFile"),
+        )
 
     def needed(self, name: str, meaning: str) -> str:
         """Return the text of a required option."""

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from pyspark_eruca.columns import COLUMNS, DAMAGE
+from pyspark_eruca.credentials import CredentialFiles
 from pyspark_eruca.errors import OptionError
 from pyspark_eruca.option_texts import OptionTexts
 from pyspark_eruca.ranges import Queue
@@ -38,6 +39,7 @@ class Options:
     damaged: str  # "refuse", or "mark": damaged messages have rows with their fault
     patience_seconds: float  # how long to retry without any progress
     timeout_seconds: float  # for an answer's next bytes
+    files: CredentialFiles
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -98,6 +100,7 @@ class Options:
             damaged=damaged,
             patience_seconds=texts.seconds("retrySeconds", 300.0),
             timeout_seconds=texts.seconds("timeoutSeconds", 60.0),
+            files=texts.credential_files(),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyspark_eruca.credentials import CredentialFiles
 from pyspark_eruca.exports import Exports
 from pyspark_eruca.option_texts import OptionTexts
 from pyspark_eruca.options import Options
@@ -24,6 +25,7 @@ class ReplayOptions:
     summary_file: str | None
     patience_seconds: float
     timeout_seconds: float
+    files: CredentialFiles
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ReplayOptions:
@@ -48,6 +50,7 @@ class ReplayOptions:
             summary_file=texts.text("summaryFile"),
             patience_seconds=texts.seconds("retrySeconds", 300.0),
             timeout_seconds=texts.seconds("timeoutSeconds", 60.0),
+            files=texts.credential_files(),
         )
 
     def exports(self) -> Exports:
@@ -65,6 +68,10 @@ class ReplayOptions:
             "failOnDataLoss": "false",
             "retrySeconds": str(self.patience_seconds),
             "timeoutSeconds": str(self.timeout_seconds),
+            "apiKeyFile": self.files.api_key or "",
+            "caFile": self.files.ca or "",
+            "certFile": self.files.cert or "",
+            "keyFile": self.files.key or "",
         }
         return Exports(
             Options.parse(given),

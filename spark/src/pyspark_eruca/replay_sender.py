@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from pyspark_eruca.columns import DAMAGE
+from pyspark_eruca.credentials import credentials_of
 from pyspark_eruca.errors import SourceError
 from pyspark_eruca.ranges import Queue
 from pyspark_eruca.replay_options import ReplayOptions
@@ -192,7 +194,12 @@ class ReplaySender:
 
     def _service(self, urls: Sequence[str]) -> Service:
         options = self._options
-        return Service(urls, timeout=options.timeout_seconds, patience=options.patience_seconds)
+        return Service(
+            urls,
+            timeout=options.timeout_seconds,
+            patience=options.patience_seconds,
+            credentials=credentials_of(os.environ, options.files),
+        )
 
 
 def _body_json(body: bytes, *, is_json: bool) -> bytes:

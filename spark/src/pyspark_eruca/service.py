@@ -1,8 +1,8 @@
 """Requests to a service, with retries until a time limit.
 
-Every request of the data source and of its replays is made here, with the service's
-:class:`Credentials`. They have the same form as the SDK's (``eruca.aio.http.credentials``). To add
-a scheme, write its class here and return it from :func:`credentials_of`.
+Every request of the data source and of its replays is made here, with the service's credentials
+(:mod:`pyspark_eruca.credentials`). They go to the URLs that the options name, and to brokers that
+name servers name. No redirect is followed.
 
 The module uses only the standard library, because Spark sends the source to every executor.
 """
@@ -12,21 +12,22 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import ssl
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import pyarrow as pa
 
+from pyspark_eruca.credentials import Credentials, credentials_of
 from pyspark_eruca.errors import BrokenAnswer, RangeDeleted, RefusedError, UnavailableError
 
 _BACKOFF_SECONDS: Final = (0.1, 5.0)  # first and longest pause before a retry
 _RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _GONE: Final = 410
+_UNAUTHENTICATED: Final = 401
 _DAMAGED: Final = "message-damaged"  # … but it exists
 _SILENT_SECONDS: Final = 2.0  # after this time, the wait is reported once on stderr
 
@@ -73,39 +74,6 @@ class Patience:
 
 TRANSIENT: Final = (OSError, http.client.HTTPException, pa.ArrowInvalid, BrokenAnswer)
 """Errors of a service that goes away; pyarrow calls a truncated stream invalid."""
-
-
-class Credentials(Protocol):
-    """The identity behind the requests to a server."""
-
-    def headers(self, url: str) -> Mapping[str, str]:
-        """Return the headers to add to one request to the server at *url*."""
-        ...
-
-    def ssl_context(self) -> ssl.SSLContext | None:
-        """Return the context of an ``https://`` connection; None: Python's default."""
-        ...
-
-
-class Anonymous:
-    """No credentials: requests are anonymous."""
-
-    def headers(self, url: str) -> Mapping[str, str]:
-        """Return none."""
-        return {}
-
-    def ssl_context(self) -> ssl.SSLContext | None:
-        """Return None: trust the system's certificate authorities."""
-        return None
-
-
-def credentials_of(environment: Mapping[str, str]) -> Credentials:
-    """Return the credentials of a process, the driver's or an executor's.
-
-    Args:
-        environment: The process's; no variable selects a scheme yet.
-    """
-    return Anonymous()
 
 
 class Service:
@@ -185,14 +153,17 @@ class Service:
             RefusedError: A retry fails as well.
         """
         target = path + (f"?{urlencode(query)}" if query else "")
-        headers = {
-            "accept": "application/vnd.apache.arrow.stream, application/json",
-            **self._credentials.headers(self._urls[0]),
-        }
+        headers = {"accept": "application/vnd.apache.arrow.stream, application/json"}
         if body is not None:
             headers["content-type"] = "application/json"
-        connection.request(method, target, body, headers)
+        added = self._credentials.headers(self._urls[0])
+        connection.request(method, target, body, {**headers, **added})
         answer = connection.getresponse()
+        if answer.status == _UNAUTHENTICATED and self._credentials.renew(added):
+            answer.read()
+            added = self._credentials.headers(self._urls[0])
+            connection.request(method, target, body, {**headers, **added})
+            answer = connection.getresponse()
         if 200 <= answer.status < 300:
             return answer
         code, problem = _problem_of(answer.read())

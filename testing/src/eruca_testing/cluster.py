@@ -27,6 +27,8 @@ class ClusterOptions(TypedDict, total=False):
     txn_checkers: int
     queries: int
     controllers: int
+    consoles: int
+    is_secure: bool
     settings: Mapping[str, str]
     restarts: bool
 
@@ -43,6 +45,9 @@ class RunningCluster:
         txn_checkers: Number of transaction checkers.
         queries: Number of query services; with the transaction checkers they share a PostgreSQL.
         controllers: Number of controllers, which share that PostgreSQL, too.
+        consoles: Number of consoles.
+        is_secure: Whether services speak TLS and admit callers by keys; ``client_environment`` has
+            what clients need then.
         settings: ``ERUCA_*`` settings; they override the environment and SMALL_STORE.
         restarts: Whether a service that dies by itself is restarted.
     """
@@ -56,6 +61,8 @@ class RunningCluster:
         txn_checkers: int = 0,
         queries: int = 0,
         controllers: int = 0,
+        consoles: int = 0,
+        is_secure: bool = False,
         settings: Mapping[str, str] | None = None,
         restarts: bool = True,
     ) -> None:
@@ -66,6 +73,8 @@ class RunningCluster:
             txn_checkers=txn_checkers,
             queries=queries,
             controllers=controllers,
+            consoles=consoles,
+            is_secure=is_secure,
             settings={**SMALL_STORE, **(settings or {})},
             restarts=restarts,
         )
@@ -97,6 +106,11 @@ class RunningCluster:
     def plan(self) -> ClusterPlan:
         """Return the services with their addresses."""
         return self._cluster.plan
+
+    @property
+    def client_environment(self) -> dict[str, str]:
+        """Return the variables with which programs use the cluster."""
+        return self._cluster.client_environment
 
     @property
     def namesrv_urls(self) -> list[str]:

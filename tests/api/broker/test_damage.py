@@ -205,9 +205,9 @@ async def test_what_the_disk_gives_back_is_sound_again(
     with flipped(app, place.log_offset + 90, 1):
         assert (await client.get(QUEUE, params={"offset": 1})).json()["status"] == "damaged"
 
-    mended = (await client.get(QUEUE, params={"offset": 1})).json()
+    repaired = (await client.get(QUEUE, params={"offset": 1})).json()
 
-    assert [m["body"]["text"] for m in mended["messages"]] == [BODY.decode(), "behind"]
+    assert [m["body"]["text"] for m in repaired["messages"]] == [BODY.decode(), "behind"]
 
 
 async def test_damaged_reads_are_counted(

@@ -9,12 +9,15 @@ from typing import Any
 import httpx
 import pytest
 
+from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import Host
 from eruca.contract.retries import DeadLetterFilter
 from eruca_broker.core.batches.batch import batch_of_records
 from eruca_broker.processors.dead_letters import Stretch
 from eruca_chassis.app import ServiceApp
 from support.brokers import (
+    RECORDS,
+    batch,
     broker_of,
     client_of,
     open_broker,
@@ -43,6 +46,11 @@ async def give_up(client: httpx.AsyncClient, topic: str, count: int, **more: obj
             json={"body": {"text": f"{topic} {number}"}, "message_id": f"{topic}-{number}"},
         )
         assert sent.status_code == 201, sent.text
+    await send_back(client, topic, count, **more)
+
+
+async def send_back(client: httpx.AsyncClient, topic: str, count: int, **more: object) -> None:
+    """Make the first messages of a topic's queue 1 dead letters."""
     member = await joined(client, GROUP, topic, client_id=f"of-{topic}")
     await member.lock(topic, 1)
     answer = await member.send_back(
@@ -83,6 +91,25 @@ def outcomes(answer: dict[str, Any]) -> list[str]:
 async def bodies(client: httpx.AsyncClient, topic: str) -> list[str]:
     answer = await client.get(f"/topics/{topic}/queues/1/messages", params={"offset": 0})
     return [message["body"]["text"] for message in answer.json()["messages"]]
+
+
+@pytest.mark.parametrize("claimed", ["refunds", EVENTS_TOPIC])
+@pytest.mark.parametrize("name", ["RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"])
+async def test_a_record_that_claims_another_origin_is_redriven_to_its_own_topic(
+    client: httpx.AsyncClient, name: str, claimed: str
+) -> None:
+    for topic in ("orders", "refunds"):
+        await client.put(f"/topics/{topic}", json={"read_queue_count": 2, "write_queue_count": 2})
+    forged = record("orders", queue_id=1, properties=f"{name}\x01{claimed}\x02")
+    path = "/topics/orders/queues/1/records"
+    assert (await client.post(path, content=batch([forged]), headers=RECORDS)).status_code == 201
+    await send_back(client, "orders", 1)
+
+    assert [letter["origin_topic"] for letter in await letters(client)] == ["orders"]
+    answer = await redrive(client, filter={})
+
+    assert [outcome["topic"] for outcome in answer["outcomes"]] == ["orders"]
+    assert await bodies(client, "orders") == ["body", "body"]
 
 
 async def test_dead_letters_are_listed_and_filtered(client: httpx.AsyncClient) -> None:
@@ -215,7 +242,7 @@ async def test_a_redrive_ends_with_what_was_dead_when_it_began(
         request["cursor"] = answer["next_cursor"]
 
     assert [outcome["dead_letter_id"] for outcome in redriven] == [0, 1, 2]
-    assert len(await letters(client)) == 6  # these again, for whoever redrives next
+    assert len(await letters(client)) == 6  # these again, for the next redrive
 
 
 async def die_again(client: httpx.AsyncClient, *, first: int) -> None:

@@ -52,7 +52,7 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         ("", 400, "the body is not JSON"),
     ],
 )
-async def test_whoever_sends_no_message_is_shown_one(
+async def test_a_send_without_a_message_is_shown_one(
     client: httpx.AsyncClient, body: str, status: int, told: str
 ) -> None:
     refused = await client.post(SEND, content=body, headers=JSON)
@@ -79,7 +79,7 @@ async def test_whoever_sends_no_message_is_shown_one(
         ("/transactions/t:commit", "[]"),
     ],
 )
-async def test_whoever_sends_another_body_is_shown_one_of_the_operation(
+async def test_another_body_is_answered_with_one_of_the_operation(
     client: httpx.AsyncClient, path: str, body: str
 ) -> None:
     refused = await client.post(path, content=body, headers=JSON)
@@ -105,7 +105,7 @@ def _json_in(fix: str) -> str:
         ("POST", "/pull", {"queues": [{"topic": "a b", "queue_id": 0, "offset": 0}]}),
     ],
 )
-async def test_whoever_misnames_a_topic_is_told_what_names_are_made_of(
+async def test_a_wrong_name_of_a_topic_is_answered_with_what_names_are_made_of(
     client: httpx.AsyncClient, method: str, path: str, body: object
 ) -> None:
     refused = await client.request(method, path, json=body)

@@ -1,4 +1,4 @@
-"""Topics as RocketMQ has left them in a store, and what name servers are told of them."""
+"""Topics as RocketMQ has left them in a store, and how they are registered with name servers."""
 
 from __future__ import annotations
 

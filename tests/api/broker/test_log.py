@@ -240,12 +240,12 @@ async def test_rule_12_a_position_has_an_epoch_that_any_replica_checks(
 ) -> None:
     await put(client, "before")
     store = broker_of(app).store
-    begins = [store.log_read(0, 1).max_offset]
+    begins = [store.log.read(0, 1).max_offset]
     for epoch in (7, 8):
         store.follow()
         await store.lead(EpochBegan(epoch, 1, "c2d07be84a159f31", "10.0.0.1:10911", 0))
         await put(client, f"in epoch {epoch}")
-        begins.append(store.log_read(0, 1).max_offset)
+        begins.append(store.log.read(0, 1).max_offset)
 
     read: list[tuple[str | None, int]] = []
     offset, epoch = 0, 0

@@ -1,4 +1,4 @@
-"""Members: who may join, how long they stay, and what those who watch are told."""
+"""Members: who may join, how long they stay, and what watchers receive."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_a_member_that_subscribes_otherwise_is_refused_and_told_the_differ
     assert await members_of(client) == ["a"]
 
 
-async def test_who_is_alone_may_subscribe_anew(
+async def test_who_is_alone_may_subscribe_again(
     member: TestMember, client: httpx.AsyncClient
 ) -> None:
     await member.beat()

@@ -144,6 +144,8 @@ async def test_a_time_between_two_milliseconds_parts_what_was_stored_before_from
     ("path", "status"),
     [
         ("/topics/orders/queues/0/offset", 422),
+        ("/topics/orders/queues/0/offset?timestamp=0001-01-01T00:00:00%2B23:59", 422),
+        ("/topics/orders/queues/0/offset?timestamp=9999-12-31T23:59:59-23:59", 422),
         ("/topics/orders/queues/0/offset?timestamp=yesterday", 422),
         ("/topics/orders/queues/0/offset?timestamp=2026-01-01T00:00:00", 422),
         ("/topics/orders/queues/0/offset?timestamp=2026-01-01T00:00:00Z&boundary=middle", 422),

@@ -111,7 +111,7 @@ async def test_the_queues_of_who_goes_are_for_who_waits(
     assert granted(await asyncio.wait_for(waiting, PATIENCE_SECONDS)) == [0]
 
 
-async def test_a_wait_that_was_in_vain_is_answered_with_the_owner(
+async def test_a_wait_without_success_is_answered_with_the_owner(
     pair: tuple[TestMember, TestMember],
 ) -> None:
     a, b = pair

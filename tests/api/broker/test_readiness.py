@@ -104,7 +104,7 @@ async def test_a_flush_that_does_not_come_back_ends_readiness_until_it_does(
     assert "flush" not in (await ready(app)).text
 
 
-async def test_a_full_disk_leaves_a_broker_ready_for_whoever_reads(
+async def test_a_full_disk_leaves_a_broker_ready_for_readers(
     app: ServiceApp, client: httpx.AsyncClient
 ) -> None:
     assert (await send(client, "one")).status_code == 201

@@ -1,4 +1,4 @@
-"""Sending back: what a member could not consume comes again, or becomes a dead letter."""
+"""Sending back: a message that could not be consumed is redelivered, or becomes a dead letter."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def delays(member: HoldingMember, message: dict[str, Any]) -> float | None
     return (due - datetime.fromisoformat(stored_at)) / timedelta(seconds=1)
 
 
-async def test_a_message_comes_again_through_the_groups_retry_topic(
+async def test_a_message_is_redelivered_through_the_groups_retry_topic(
     client: httpx.AsyncClient, member: HoldingMember
 ) -> None:
     answer = await member.send_back(place(1, delay_seconds=0.05))

@@ -143,7 +143,7 @@ async def test_settings_as_they_were_change_nothing(client: httpx.AsyncClient) -
     assert (await client.get("/status")).json()["log"]["max_offset"] == before
 
 
-async def test_a_deleted_topic_starts_anew(client: httpx.AsyncClient) -> None:
+async def test_a_deleted_topic_starts_over(client: httpx.AsyncClient) -> None:
     message = {"body": {"text": "x"}}
     for _ in range(3):
         await client.post("/topics/orders/messages?queue_id=0", json=message)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import structlog
 from anyio.lowlevel import checkpoint
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict
 from structlog.testing import capture_logs
 
@@ -21,7 +21,9 @@ from eruca_chassis.app import ServiceApp
 from eruca_chassis.asgi import ClientGoneError
 from eruca_chassis.connections.exchange import JSON_CREATED, BodyLimit, Exchange
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.needs import PUBLIC
 from eruca_chassis.requests.validation import ERROR_COUNT_MAX
+from eruca_chassis.router import Router
 from support.budgets import ManualBudget
 from support.hot_routes import Hot, hot_router
 from support.services import client_of
@@ -35,10 +37,10 @@ class Thing(BaseModel):
     size: int
 
 
-router = APIRouter(prefix="/v1/things", tags=["things"])
+router = Router(prefix="/v1/things", tags=["things"])
 
 
-@router.put("/{name}", operation_id="putThing", responses=problems(ConflictError))
+@router.put("/{name}", operation_id="putThing", responses=problems(ConflictError), needs=PUBLIC)
 async def put_thing(
     name: Annotated[str, Path(max_length=8)],
     thing: Thing,
@@ -50,7 +52,7 @@ async def put_thing(
     return thing
 
 
-@router.get("/{name}", operation_id="getThing")
+@router.get("/{name}", operation_id="getThing", needs=PUBLIC)
 async def get_thing(name: str) -> Thing:
     """Get a thing."""
     if name == "gone":

@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from fastapi import APIRouter
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import JSON_CREATED, BodyLimit, Exchange
 from eruca_chassis.cross_origin import CrossOrigin, origins_of
 from eruca_chassis.guard import Guard
 from eruca_chassis.hosts import AllowedHosts
+from eruca_chassis.needs import PUBLIC
+from eruca_chassis.router import Router
 from eruca_chassis.settings import ServiceSettings
 from support.budgets import ManualBudget
 from support.hot_routes import Hot, hot_router
@@ -27,16 +28,16 @@ FROM_EXPLORER = {"origin": EXPLORER, **CROSS_SITE}
 FROM_ELSEWHERE = {"origin": "https://elsewhere.example", **CROSS_SITE}
 LIMIT = BodyLimit(ManualBudget(1_000), 100, "parts_size_max")
 
-router = APIRouter(prefix="/v1/things")
+router = Router(prefix="/v1/things")
 
 
-@router.get("/{name}", operation_id="getThing")
+@router.get("/{name}", operation_id="getThing", needs=PUBLIC)
 async def get_thing(name: str) -> str:
     """Get a thing."""
     return name
 
 
-@router.put("/{name}", operation_id="putThing")
+@router.put("/{name}", operation_id="putThing", needs=PUBLIC)
 async def put_thing(name: str) -> str:
     """Put a thing."""
     return name
@@ -112,7 +113,7 @@ async def test_the_explorers_page_is_granted_what_it_asks_for(
     assert (granted.status_code, granted.content) == (204, b"")
     assert granted.headers["access-control-allow-origin"] == EXPLORER
     assert granted.headers["access-control-allow-methods"] == methods
-    assert granted.headers["access-control-allow-headers"] == "*"
+    assert granted.headers["access-control-allow-headers"] == "*, authorization"
 
 
 @pytest.mark.parametrize(

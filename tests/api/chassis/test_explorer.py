@@ -108,7 +108,7 @@ async def test_a_page_may_call_the_services_it_shows_and_no_others(
     assert "</script><script>" not in answer.text
 
 
-async def test_a_page_is_made_anew_each_time_and_its_files_are_kept(
+async def test_a_page_is_rendered_each_time_and_its_files_are_kept(
     client: httpx.AsyncClient,
 ) -> None:
     page = await client.get("/docs")

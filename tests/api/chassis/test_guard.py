@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from fastapi import APIRouter
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import JSON_CREATED, JSON_OK, BodyLimit, Exchange
+from eruca_chassis.needs import PUBLIC
+from eruca_chassis.router import Router
 from eruca_chassis.settings import ServiceSettings
 from support.budgets import ManualBudget
 from support.hot_routes import Hot, hot_router
@@ -23,10 +24,10 @@ LIMIT = BodyLimit(ManualBudget(1_000), 100, "parts_size_max")
 PATHS = ["/v1/parts", "/healthz", "/readyz", "/metrics", "/docs", "/openapi.json", "/v1/nothing"]
 
 
-router = APIRouter(prefix="/v1")
+router = Router(prefix="/v1")
 
 
-@router.post("/whole/{name:path}", operation_id="whole")
+@router.post("/whole/{name:path}", operation_id="whole", needs=PUBLIC)
 async def whole(name: str) -> str:
     """Take a name with slashes."""
     assert name == "a/b"

@@ -19,6 +19,7 @@ from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.documents.schemas import in_json, in_octets
 from eruca_chassis.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.needs import PUBLIC
 from support.budgets import ManualBudget
 from support.services import client_of
 
@@ -43,7 +44,7 @@ class Shop:
 router = HotRouter(prefix="/v1/things/{name}", tags=["things"])
 
 
-@router.get("/parts", operation_id="listParts")
+@router.get("/parts", operation_id="listParts", needs=PUBLIC)
 async def list_parts(name: str) -> list[str]:
     """List parts."""
     return [name]
@@ -53,6 +54,7 @@ async def list_parts(name: str) -> list[str]:
     "POST",
     "/parts",
     operation_id="postParts",
+    needs=PUBLIC,
     summary="Make parts",
     status_code=201,
     takes=(in_json(Part, {"size": 1}), in_octets("image/png")),
@@ -87,7 +89,7 @@ class PostParts(HotEndpoint):
         exchange.answer(JSON_CREATED, f"{name} {count} {media_type}".encode())
 
 
-router.hot("POST", "/tools", operation_id="postTools")(PostParts)
+router.hot("POST", "/tools", operation_id="postTools", needs=PUBLIC)(PostParts)
 
 
 def make_app() -> ServiceApp:
@@ -202,5 +204,5 @@ def test_an_endpoint_whose_signature_lacks_the_head_is_refused_where_it_is_decla
         def handle(self, exchange: Exchange) -> None: ...
 
     with pytest.raises(AssertionError, match="head"):
-        router.hot("GET", "/headless")(Headless)
+        router.hot("GET", "/headless", needs=PUBLIC)(Headless)
     assert all(operation.endpoint is not Headless for operation in router.hot_operations)

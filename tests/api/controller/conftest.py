@@ -1,4 +1,4 @@
-"""A PostgreSQL, an etcd and a file; each test has a store of its own in one of them."""
+"""An etcd, an API server and files beside PostgreSQL; each test has its own store in one."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ import pytest
 from eruca_controller.store.tables import SCHEMA
 from support.controllers import STORES, controller
 from support.etcd import EtcdServer, etcd_server
-from support.postgres import drop_schema, embedded_server
+from support.kubernetes import KubernetesServer, kubernetes_server
+from support.postgres import drop_schema
 
 _numbers: Final = count()
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    with embedded_server() as server:
-        yield server.url
+def etcd() -> Iterator[EtcdServer]:
+    with etcd_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def etcd() -> Iterator[EtcdServer]:
-    with etcd_server() as server:
+def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesServer]:
+    with kubernetes_server(tmp_path_factory.mktemp("kubernetes")) as server:
         yield server
 
 
@@ -41,6 +42,9 @@ def store_settings(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, 
         server = request.getfixturevalue("etcd")
         prefix = f"/test-{next(_numbers)}/"
         return {"store": "etcd", "etcd_urls": server.url, "etcd_prefix": prefix}
+    if request.param == "kubernetes":
+        account: KubernetesServer = request.getfixturevalue("kubernetes")
+        return account.settings(f"test-{next(_numbers)}-")
     return {"store": "file", "file": tmp_path / "controller" / "groups.json"}
 
 

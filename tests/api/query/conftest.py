@@ -1,22 +1,16 @@
-"""One PostgreSQL for all tests of this folder; an empty schema and a cluster for each."""
+"""An empty schema and a cluster for each test of this folder."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from eruca_query.projection.tables import SCHEMA
 from support.in_process_cluster import InProcessCluster, in_process_cluster
-from support.postgres import drop_schema, embedded_server
+from support.postgres import drop_schema
 from support.query_services import Queried, queried_by
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    with embedded_server() as server:
-        yield server.url
 
 
 @pytest.fixture

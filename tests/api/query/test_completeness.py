@@ -283,7 +283,7 @@ async def test_where_a_log_does_not_go_on_what_is_not_found_may_be_there(
     await send(queried, 3)
     await queried.caught_up()
     await queried.stop_following()
-    # As if the broker's log had begun anew, and had no record where the rows end.
+    # As if the broker had begun a new log, which has no record where the rows end.
     await move_position(queried, -7)
     [sent] = await send(queried, keys=["UA1"])
 

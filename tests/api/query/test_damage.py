@@ -1,4 +1,4 @@
-"""Damaged records: whoever may be concerned is told, and nobody gets them as sound."""
+"""Damaged records: answers that may lack them say so, and none shows them as sound."""
 
 from __future__ import annotations
 

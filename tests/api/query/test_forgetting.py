@@ -100,7 +100,7 @@ async def test_one_that_comes_back_is_followed_from_the_beginning_of_its_log(
                 lambda: queried.get("/v1/status"),
                 lambda status: [its["rows"] for its in status["followed"]] == [0, 1],
             )
-            found = await until_told(  # it asks the name servers anew every other second
+            found = await until_told(  # it asks the name servers every other second
                 lambda: queried.get(f"/v1/messages/{sent.message_id}"),
                 lambda found: not found["incomplete"],
             )
@@ -128,7 +128,7 @@ async def test_where_it_cannot_be_told_whether_a_broker_is_gone_nothing_is_forgo
     assert left == ["broker-a", "broker-b"]
 
 
-async def test_a_broker_that_is_away_is_not_forgotten_by_itself_even_when_it_is_to_be_read_anew(
+async def test_a_broker_that_is_away_is_not_forgotten_by_itself_even_when_it_is_to_be_read_again(
     cluster: InProcessCluster, database_url: str
 ) -> None:
     async with queried_by(cluster, database_url, claim_seconds=1) as queried:

@@ -33,7 +33,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[InProcessCluster]:
 async def queried(
     request: pytest.FixtureRequest, cluster: InProcessCluster, database_url: str
 ) -> AsyncIterator[Queried]:
-    """All of it must be told alike, whether the read model has come as far or not."""
+    """All of it must be shown alike, whether the read model has come as far or not."""
     async with queried_by(cluster, database_url) as queried:
         if request.param == "in the log's tail":
             await queried.stop_following()
@@ -414,7 +414,7 @@ async def test_of_an_id_that_nobody_has_nothing_can_be_told(queried: Queried) ->
     assert answer.json()["code"] == "message-not-found"
 
 
-async def test_a_topic_that_is_made_anew_has_messages_of_their_own_in_the_old_ones_places(
+async def test_a_topic_that_is_created_again_has_messages_of_their_own_in_the_old_ones_places(
     queried: Queried, broker: httpx.AsyncClient
 ) -> None:
     consumer = DeliveryClient(broker)
@@ -458,7 +458,7 @@ async def test_a_reset_ends_deliveries_and_what_they_said_of_a_message(
     assert group_of(await timeline(queried, done))["state"] == "in_delivery"
 
 
-async def test_a_group_that_is_made_anew_has_not_done_what_the_deleted_one_had(
+async def test_a_group_that_is_created_again_has_not_done_what_the_deleted_one_had(
     queried: Queried, broker: httpx.AsyncClient
 ) -> None:
     consumer = DeliveryClient(broker)

@@ -1,8 +1,8 @@
-"""One PostgreSQL for all tests of this folder, an empty schema and a broker for each."""
+"""An empty schema and a broker for each test of this folder."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +10,7 @@ import pytest
 from eruca_txn_checker.projection.tables import SCHEMA
 from support.checkers import Checked, checked_by
 from support.in_process_cluster import InProcessCluster, in_process_cluster
-from support.postgres import drop_schema, embedded_server
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    with embedded_server() as server:
-        yield server.url
+from support.postgres import drop_schema
 
 
 @pytest.fixture

@@ -398,7 +398,7 @@ async def test_an_answer_that_the_broker_has_no_room_for_holds_up_nothing_else(
 
     assert refused.status_code == httpx.codes.SERVICE_UNAVAILABLE
     assert "the answer is stored" in refused.json()["detail"]
-    assert numbers == [1, 2, 3, 4, 5]  # longer than until a kept answer is told again
+    assert numbers == [1, 2, 3, 4, 5]  # longer than until a kept answer is sent again
 
 
 @pytest.mark.parametrize(

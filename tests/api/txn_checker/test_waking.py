@@ -195,5 +195,5 @@ async def test_who_has_nothing_to_do_asks_nothing_of_checks_and_transactions(pai
 
 
 async def looked(counted: list[str], times: int) -> None:
-    """Wait until the database was looked at, by which its readiness is told."""
+    """Wait until the database was looked at, which decides on readiness."""
     await until(lambda: sum("transaction_read_only" in it for it in counted) >= times)

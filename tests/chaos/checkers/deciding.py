@@ -7,9 +7,9 @@ of Redpanda that forgot a decision in an election (its issues 6018 and 9571).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from chaos.checkers.facts import Anomaly, places_read, reads
+from chaos.checkers.facts import Anomaly, has_expired, places_read, reads
 from chaos.history import History, Operation
 
 
@@ -59,11 +59,12 @@ def transactions(history: History) -> Iterator[Anomaly]:
     for begin in history.named("begin"):
         message = begin.asked["message"]
         told: list[tuple[float, float, str]] = []  # begun, ended, state
+        known = [begin, *steps[message]]
         for one in steps[message]:
             state = one.told.get("state")
             if state in ("committed", "rolled_back"):  # a refusal names the state, too
                 told.append((one.begun_at, one.ended_at, state))
-            elif one.is_ok and one.op == "ask":
+            elif one.is_ok and one.op == "ask" and not _is_excused(history, one, known):
                 told.append((one.begun_at, one.ended_at, state or "unknown"))
         decided = {state for _, _, state in told if state in ("committed", "rolled_back")}
         if len(decided) > 1:
@@ -87,5 +88,26 @@ def transactions(history: History) -> Iterator[Anomaly]:
             yield Anomaly("transactions", f"{message} is {state}, and was read at {places}")
         if "committed" in decided and not places:
             yield Anomaly("transactions", f"{message} was committed, and nobody read it")
-        if begin.is_ok and any(one.told.get("state") == "unknown" for one in steps[message]):
+        if begin.is_ok and any(
+            one.told.get("state") == "unknown" and not _is_excused(history, one, known)
+            for one in steps[message]
+        ):
             yield Anomaly("transactions", f"{message} was begun, and is unknown")
+
+
+def _is_excused(history: History, asked: Operation, steps: Sequence[Operation]) -> bool:
+    """Tell whether an answer need not know the transaction, or its decision.
+
+    Retention may have deleted it. And a replica may be behind, so only the one that told somebody
+    of it must know, until the final phase.
+    """
+    is_unknown = asked.told.get("state") == "unknown"
+    is_behind = not asked.process.startswith("final") and not any(
+        one.is_ok
+        and one.ended_at <= asked.begun_at
+        and one.told.get("by") == asked.told.get("by")
+        and (is_unknown or one.told.get("state") in ("committed", "rolled_back"))
+        for one in steps
+    )
+    is_expired = has_expired(history, asked.asked["message"], asked.ended_at)
+    return is_behind or (is_unknown and is_expired)

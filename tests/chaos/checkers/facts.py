@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from chaos.history import History, Operation
 
+DAMAGED = "damaged: "  # begins the text of a message that a broker has marked as damaged
 SHOWN_MAX = 20  # anomalies of one kind that a report lists
 
 
@@ -90,10 +91,14 @@ def _each_read(history: History) -> Iterator[Read]:
         if pull.is_ok:
             queue = queue_of(pull.asked["queue"])
             for offset, message in pull.told["messages"]:
+                if message.startswith(DAMAGED):
+                    continue  # it was marked as such: nobody took it for a message
                 yield Read(Place(queue, offset), message, pull.process, pull.ended_at)
     for delivery in history.named("deliver"):
         if delivery.is_ok:
             for one in delivery.told["deliveries"]:
+                if one["message"].startswith(DAMAGED):
+                    continue
                 place = Place(queue_of(one["queue"]), one["offset"])
                 yield Read(place, one["message"], delivery.process, delivery.ended_at)
     for handled in history.named("handle"):
@@ -114,14 +119,37 @@ def _all_places(history: History) -> Mapping[str, set[Place]]:
     return dict(places)
 
 
+def has_expired(history: History, message: str, at: float) -> bool:
+    """Tell whether retention may have deleted a message by some time."""
+    retention = float(history.setting("retention_seconds", 0.0) or 0.0)
+    return bool(retention) and history.derived(_times_sent).get(message, at) + retention < at
+
+
+def _times_sent(history: History) -> Mapping[str, float]:
+    return {one.asked["message"]: one.begun_at for one in history.named("send", "begin")}
+
+
+def was_wiped(history: History, url: str, since: float, until: float) -> bool:
+    """Tell whether the replica that clients know by *url* lost its store meanwhile."""
+    return any(
+        note.value.get("url") == url and since <= note.at <= until
+        for note in history.noted("wiped")
+    )
+
+
 def deleted_topics(history: History) -> frozenset[str]:
     """Return the topics that somebody asked to delete: their messages may be gone."""
     return frozenset(one.asked["topic"] for one in history.named("delete-topic"))
 
 
 def acknowledged(history: History) -> Iterator[Operation]:
-    """Yield the sends that were acknowledged, to topics that nobody deletes."""
+    """Yield the sends that were acknowledged, to topics that nobody deletes.
+
+    Where retention deletes messages, those of topics that nobody follows are left out.
+    """
     deleted = deleted_topics(history)
+    followed = history.setting("followed") if history.setting("retention_seconds") else None
     for send in history.named("send"):
-        if send.is_ok and send.asked["queue"][1] not in deleted:
+        topic = send.asked["queue"][1]
+        if send.is_ok and topic not in deleted and (followed is None or topic in followed):
             yield send

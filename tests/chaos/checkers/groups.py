@@ -7,9 +7,10 @@ RocketMQ's controller, whose isolated master went on (its issue 7017).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from chaos.checkers.facts import Anomaly
+from chaos.checkers.facts import Anomaly, was_wiped
 from chaos.history import History, Operation
 
 LIVE_WITHIN_SECONDS = 30.0  # after everything has healed
@@ -139,14 +140,28 @@ def rebuilt(history: History) -> Iterator[Anomaly]:
 
 
 def repaired(history: History) -> Iterator[Anomaly]:
-    """Find flipped bits that no scrub has repaired from a peer by the end."""
-    injected = [note.value for note in history.noted("flipped")]
-    left = {(note.value["broker"], note.value["replica"]) for note in history.noted("wiped")}
-    for flip in injected:
-        final = [note.value for note in history.noted("compared") if note.value["id"] == flip["id"]]
-        if (flip["broker"], flip["replica"]) not in left and not (final and final[-1]["is_equal"]):
-            text = f"the bit flipped at {flip['offset']} of replica {flip['replica']}"
-            yield Anomaly("repaired", f"{text} of {flip['broker']} is still flipped")
+    """Find flipped bits that no scrub has repaired from a peer by the end.
+
+    Each is named by its place. A replica whose disk was wiped afterwards has none any more.
+    """
+    compared = {_place_of(note.value): note.value for note in history.noted("compared")}
+    wiped: dict[tuple[str, int], float] = {}
+    for note in history.noted("wiped"):
+        wiped[note.value["broker"], note.value["replica"]] = note.at
+    for flip in history.noted("flipped"):
+        group, replica, offset = place = _place_of(flip.value)
+        if wiped.get((group, replica), -1.0) > flip.at:
+            continue
+        found = compared.get(place, {})
+        text = f"the bit flipped at {offset} of replica {replica} of {group}"
+        if not found.get("is_equal"):
+            yield Anomaly("repaired", f"{text} is still flipped", flip.at)
+        elif not found.get("is_told"):
+            yield Anomaly("repaired", f"{text} is right again, and no repair was logged", flip.at)
+
+
+def _place_of(value: Mapping[str, Any]) -> tuple[str, int, int]:
+    return value["broker"], value["replica"], value["offset"]
 
 
 def topics(history: History) -> Iterator[Anomaly]:
@@ -157,7 +172,7 @@ def topics(history: History) -> Iterator[Anomaly]:
     be behind, so only the one that has acknowledged the change must know of it; in the final phase
     each does.
     """
-    last_by: dict[tuple[str, str], object] = {}
+    last_by: dict[tuple[str, str], tuple[str, float]] = {}  # its URL, and when
     possible: dict[tuple[str, str], set[bool]] = {}
     in_doubt: defaultdict[tuple[str, str], set[bool]] = defaultdict(set)
     for one in history.named("create-topic", "delete-topic", "topic"):
@@ -166,14 +181,20 @@ def topics(history: History) -> Iterator[Anomaly]:
             wanted = one.op == "create-topic"
             if one.is_ok:
                 possible[key] = {wanted} | in_doubt[key]
-                last_by[key] = one.told.get("by")
+                last_by[key] = one.told.get("by", ""), one.begun_at
             elif one.outcome == "info":
                 in_doubt[key].add(wanted)
                 possible[key] = possible.get(key, {False}) | {wanted}
         elif one.is_ok and (
-            one.told.get("by") == last_by.get(key) or one.process.startswith("final")
+            one.process.startswith("final") or _must_know(history, one, last_by.get(key))
         ):
             found = bool(one.told["exists"])
             if found not in possible.get(key, {False}):
                 text = f"topic {key[1]} at {key[0]}: expected {not found}, found {found}"
                 yield Anomaly("topics", text, one.ended_at)
+
+
+def _must_know(history: History, one: Operation, changed: tuple[str, float] | None) -> bool:
+    """Tell whether the store that has acknowledged the last change answers."""
+    by, at = changed or ("", 0.0)
+    return bool(one.told.get("by", "") == by) and not was_wiped(history, by, at, one.ended_at)

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from chaos.checkers.facts import Anomaly, Queue, queue_of, reads
+from chaos.checkers.facts import Anomaly, Queue, has_expired, queue_of, reads, was_wiped
 from chaos.history import History, Operation
 
 Session = tuple[str, int, Queue]
@@ -27,15 +27,23 @@ def _pulled(history: History) -> Iterator[tuple[Session, Operation]]:
 
 
 def poll_skip(history: History) -> Iterator[Anomaly]:
-    """Find readers that were led past a message, in one answer or from one to the next."""
-    existing: defaultdict[Queue, set[int]] = defaultdict(set)
+    """Find readers that were led past a message, in one answer or from one to the next.
+
+    They may be led past what retention has deleted.
+    """
+    existing: defaultdict[Queue, dict[int, str]] = defaultdict(dict)
     for read in reads(history):
-        existing[read.place.queue].add(read.place.offset)
+        existing[read.place.queue][read.place.offset] = read.message
     for (reader, _, queue), pull in _pulled(history):
         expected = int(pull.asked["offset"])
         offsets = [offset for offset, _ in pull.told["messages"]]
         for offset in [*offsets, int(pull.told["next"])]:
-            skipped = sorted(existing[queue].intersection(range(expected, offset)))
+            there = existing[queue]
+            skipped = [
+                one
+                for one in range(expected, offset)
+                if one in there and not has_expired(history, there[one], pull.ended_at)
+            ]
             if skipped:
                 yield Anomaly(
                     "poll-skip",
@@ -76,8 +84,8 @@ def commits(history: History) -> Iterator[Anomaly]:
     larger than what was asked for by then. Zero is no answer where an offset is known.
 
     The master tells the offset with each lock that it grants. A replica also answers questions, and
-    may be behind; so only the one that acknowledged the commit must know of it, until the final
-    phase.
+    may be behind, and one whose disk was wiped has everything to copy. So only the store that
+    acknowledged the commit must know of it, until the final phase.
     """
     done: defaultdict[tuple[str, Queue], list[Operation]] = defaultdict(list)
     for one in history.named("commit", "committed", "lock"):
@@ -96,7 +104,7 @@ def commits(history: History) -> Iterator[Anomaly]:
             must_know = (
                 reading.op == "lock"
                 or reading.process.startswith("final")
-                or (latest is not None and latest.told.get("by") == reading.told.get("by"))
+                or (latest is not None and _is_the_same(history, latest, reading))
             )
             least = None if latest is None else latest.asked["offset"]
             if must_know and least is not None and (found is None or found < least):
@@ -109,6 +117,14 @@ def commits(history: History) -> Iterator[Anomaly]:
             ):
                 text = f"{group} was told {found} in {queue}, and had asked for {greatest} at most"
                 yield Anomaly("commits", text, reading.ended_at)
+
+
+def _is_the_same(history: History, commit: Operation, reading: Operation) -> bool:
+    """Tell whether the replica that acknowledged a commit answers, with the store it had."""
+    by = commit.told.get("by", "")
+    return bool(by == reading.told.get("by", "")) and not was_wiped(
+        history, by, commit.begun_at, reading.ended_at
+    )
 
 
 def unhandled(history: History) -> Iterator[Anomaly]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from chaos.nemeses import disks, members, processes, wires
+from chaos.nemeses import arbiters, disks, members, processes, wires
 from chaos.nemeses.nemesis import Nemesis
 
 NEMESES: Final[Mapping[str, type[Nemesis]]] = {
@@ -20,7 +20,6 @@ NEMESES: Final[Mapping[str, type[Nemesis]]] = {
         processes.KillReplica,
         processes.KillGroup,
         processes.KillGroupMasterLast,
-        processes.KillController,
         processes.StopMaster,
         processes.RollingRestart,
         processes.PauseMaster,
@@ -45,7 +44,18 @@ NEMESES: Final[Mapping[str, type[Nemesis]]] = {
         members.WipedDisk,
         members.WipedDiskInPartition,
         members.WipedDiskAlone,
-        members.ArbiterBackInTime,
+        members.Switch,
+        members.RemovedReplica,
+        members.ReplacedReplica,
+        members.ReplacedReplicaInPartition,
+        arbiters.KillController,
+        arbiters.StopController,
+        arbiters.PauseController,
+        arbiters.KillPostgres,
+        arbiters.StopPostgres,
+        arbiters.PausePostgres,
+        arbiters.ArbiterBackInTime,
+        arbiters.ArbiterForgetsSet,
     )
 }
 """The nemeses by name."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from pathlib import Path
 from random import Random
 
+from chaos.client import World
 from chaos.cluster import SEGMENT_BYTES, Party, Shape
 from chaos.controls import Disk
 from chaos.nemeses.nemesis import Nemesis
@@ -100,9 +100,8 @@ class _Disk(Nemesis):
         if state in (Disk.FAILING_FLUSHES, Disk.FAILING_WRITES):
             # A failed flush is final until a restart, by the store's own rule.
             await self.cluster.stop(party, signal.SIGKILL)
-        if not party.is_running:
-            self.cluster.run(party)
-            await self.cluster.until_listening(party)
+        self.cluster.run(party)
+        await self.cluster.until_listening(party)
 
 
 class FullDisk(_Disk):
@@ -133,45 +132,37 @@ class SlowDisk(_Disk):
 
 
 class FlippedBit(Nemesis):
-    """A bit of a standby's log flips on its disk, in a part that is confirmed."""
+    """A bit of a standby's log flips on its disk, in a part that is confirmed.
+
+    Each replica's scrub reads the whole log every :data:`~chaos.cluster.SCRUB_SECONDS`.
+    """
 
     name = "flipped bit"
     needs_copies = True
-    is_on_demand = True  # a scrub of the whole log takes longer than a short run
     seconds = (0.0, 2.0)
-    _count = 0
 
     async def begin(self) -> str:
-        broker = self.any_broker()
-        master = await self.master_of(broker)
+        master = await self.master_of(self.any_broker())
         party = self.random.choice(self.others(master))
-        status = await self.cluster.status(party)
-        end = 0 if status is None else int(status["confirmed"])
-        if end == 0:
-            return "nothing to flip"
-        offset = self.random.randrange(end)
-        base = offset - offset % SEGMENT_BYTES
-        path = party.directory / "commitlog" / f"{base:020d}"
-        _flip(path, offset - base, self.random.randrange(8))
-        FlippedBit._count += 1
-        self.world.recorder.note(
-            "flipped",
-            {
-                "id": FlippedBit._count,
-                "broker": broker,
-                "replica": party.replica,
-                "offset": offset,
-            },
-        )
-        return f"{party.name} at {offset}"
+        offset = await flip_bit(self.world, party, self.random)
+        return f"{party.name} at {offset}" if offset is not None else "nothing to flip"
 
     async def heal(self) -> None:
         """Do nothing: the replica shall repair it from its peers."""
 
 
-def _flip(path: Path, position: int, bit: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(position)
+async def flip_bit(world: World, party: Party, random: Random) -> int | None:
+    """Flip a bit of what a replica has confirmed; return its log offset, or None."""
+    status = await world.cluster.status(party)
+    if status is None or status["confirmed"] <= status["min_offset"]:
+        return None
+    offset = random.randrange(status["min_offset"], status["confirmed"])
+    base = offset - offset % SEGMENT_BYTES
+    with (party.directory / "commitlog" / f"{base:020d}").open("r+b") as file:
+        file.seek(offset - base)
         [byte] = file.read(1)
-        file.seek(position)
-        file.write(bytes([byte ^ 1 << bit]))
+        file.seek(offset - base)
+        file.write(bytes([byte ^ 1 << random.randrange(8)]))
+    value = {"broker": party.broker, "replica": party.replica, "offset": offset, "pid": party.pid}
+    world.recorder.note("flipped", value)
+    return offset

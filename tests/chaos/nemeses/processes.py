@@ -11,7 +11,7 @@ from chaos.cluster import Party
 from chaos.nemeses.nemesis import Nemesis
 
 
-class _Ended(Nemesis):
+class Ended(Nemesis):
     """Processes that are ended, and started again when it heals."""
 
     by: ClassVar[signal.Signals] = signal.SIGKILL
@@ -27,13 +27,12 @@ class _Ended(Nemesis):
 
     async def heal(self) -> None:
         for party in self._ended:
-            if not party.is_running:
-                self.cluster.run(party)
+            self.cluster.run(party)
         for party in self._ended:
             await self.cluster.until_listening(party)
 
 
-class KillMaster(_Ended):
+class KillMaster(Ended):
     """SIGKILL to a master."""
 
     name = "kill master"
@@ -42,7 +41,7 @@ class KillMaster(_Ended):
         return [await self.master_of(self.any_broker())]
 
 
-class KillReplica(_Ended):
+class KillReplica(Ended):
     """SIGKILL to a replica, which may be the master."""
 
     name = "kill replica"
@@ -51,7 +50,7 @@ class KillReplica(_Ended):
         return [self.any_replica()]
 
 
-class KillGroup(_Ended):
+class KillGroup(Ended):
     """SIGKILL to all replicas of a group at once."""
 
     name = "kill group"
@@ -80,18 +79,7 @@ class KillGroupMasterLast(KillGroup):
         await super().heal()
 
 
-class KillController(_Ended):
-    """SIGKILL to one controller, or to all of them."""
-
-    name = "kill controller"
-    needs_copies = True
-
-    async def victims(self) -> list[Party]:
-        controllers = self.cluster.controllers()
-        return controllers if self.random.random() < 0.5 else [self.random.choice(controllers)]
-
-
-class StopMaster(_Ended):
+class StopMaster(Ended):
     """SIGTERM to a master: it hands over first."""
 
     name = "stop master"
@@ -120,7 +108,7 @@ class RollingRestart(Nemesis):
         """Do nothing: all of them run again."""
 
 
-class _Paused(Nemesis):
+class Paused(Nemesis):
     """A process that is suspended, and goes on when it heals."""
 
     seconds = (1.0, 15.0)
@@ -138,7 +126,7 @@ class _Paused(Nemesis):
         self.cluster.resume(self._paused)
 
 
-class PauseMaster(_Paused):
+class PauseMaster(Paused):
     """SIGSTOP to a master, as if its machine were suspended; it wakes as an old master."""
 
     name = "pause master"
@@ -147,7 +135,7 @@ class PauseMaster(_Paused):
         return await self.master_of(self.any_broker())
 
 
-class PauseReplica(_Paused):
+class PauseReplica(Paused):
     """SIGSTOP to a replica."""
 
     name = "pause replica"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from chaos.client import Answer, Client, Request
+from chaos.checkers.facts import DAMAGED
+from chaos.client import ANSWER_SECONDS, Answer, Client, Request
 
 TOPIC: Final = "orders"
 QUEUE_COUNT: Final = 3
@@ -46,11 +47,13 @@ async def send(
     *,
     key: str | None = None,
     delay_seconds: float | None = None,
+    answer_seconds: float = ANSWER_SECONDS,
 ) -> Answer:
     """Send a message to a queue."""
     queue = [broker, topic, queue_id]
     asked: dict[str, Any] = {"queue": queue, "message": message}
-    body: dict[str, Any] = {"body": {"text": message}}
+    text = message.ljust(client.world.cluster.shape.body_size)
+    body: dict[str, Any] = {"body": {"text": text}}
     headers: tuple[tuple[str, str], ...] = ()
     if key is not None:
         asked["key"] = key
@@ -58,9 +61,8 @@ async def send(
     if delay_seconds is not None:
         asked["delay_seconds"] = delay_seconds
         body["delay_seconds"] = delay_seconds
-    request = Request(
-        broker, "POST", f"/v1/topics/{topic}/messages?queue_id={queue_id}", body, headers
-    )
+    target = f"/v1/topics/{topic}/messages?queue_id={queue_id}"
+    request = Request(broker, "POST", target, body, headers, answer_seconds)
 
     def read(told: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
         read = {"queue": queue, "offset": told["queue_offset"]}
@@ -115,6 +117,6 @@ def read_pull(told: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
 
 
 def text_of(message: dict[str, Any]) -> str:
-    """Return a message's text, which all of the run have."""
-    text: str = message["body"]["text"] if message["body"] else f"damaged: {message['damage']}"
-    return text
+    """Return a message's text, which all of the run have, without what fills it up."""
+    text: str = message["body"]["text"] if message["body"] else f"{DAMAGED}{message['damage']}"
+    return text.rstrip()

@@ -56,7 +56,7 @@ async def test_a_json_message_stays_json_on_every_way_in(
     assert [m.system_properties.get(BODY_FORMAT) for m in came] == ["json"] * 6
 
 
-async def test_a_delayed_message_comes_again_until_it_is_finished(
+async def test_a_delayed_message_is_redelivered_until_it_is_finished(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     async with client.producer() as producer:

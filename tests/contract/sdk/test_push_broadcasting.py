@@ -188,7 +188,7 @@ async def test_a_member_that_comes_late_gets_what_is_sent_from_then_on(
     assert sorted(map(int, gatherer.texts)) == list(range(10, 20))
 
 
-async def test_a_topic_that_is_deleted_holds_up_no_other_and_is_read_anew_from_its_beginning(
+async def test_a_topic_that_is_deleted_holds_up_no_other_and_is_read_again_from_its_beginning(
     client: eruca.AsyncClient, topic: str, tmp_path: Path
 ) -> None:
     other = f"{topic}-other"

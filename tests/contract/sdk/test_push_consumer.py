@@ -48,7 +48,7 @@ async def test_a_plain_function_runs_in_threads_many_at_a_time(
     await send(client, topic, range(40))
     async with consumer:
         await until(lambda: len(names) == 4)
-        barrier.abort()  # whoever waits for a fourth that does not come
+        barrier.abort()  # those that wait for a fourth, which does not come
 
     assert all(name.startswith("eruca-handler") for name in names)
 
@@ -212,7 +212,7 @@ async def test_once_a_client_is_closed_at_once_no_plain_function_gets_anything(
     await stays(lambda: len(begun) == 1)
 
 
-async def test_a_handler_that_does_not_end_is_given_up_and_its_message_comes_again(
+async def test_a_handler_that_does_not_end_is_given_up_and_its_message_is_redelivered(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     begun, never = asyncio.Event(), asyncio.Event()

@@ -50,6 +50,9 @@ async def test_a_dead_letter_stands_for_a_damaged_message_before_a_commit_passes
 
         found = await until_told(letters, bool)
         assert consumer.damaged_count == 1
+        # A close does not wait for the answer about the letter: the next owner would ask again.
+        async with client.pull_consumer(topic, topics=topic) as reader:
+            await until_told(lambda: reader.committed(queue), lambda offset: offset == 3)
 
     assert gatherer.texts == ["before", "behind"]
     [held] = found
@@ -57,8 +60,6 @@ async def test_a_dead_letter_stands_for_a_damaged_message_before_a_commit_passes
     assert (letter.reason, letter.origin_queue_id, letter.origin_offset) == ("damaged", 0, 1)
     assert letter.last_error is not None
     assert told.messages[0].damage is not None
-    async with client.pull_consumer(topic, topics=topic) as reader:
-        assert await reader.committed(queue) == 3
 
 
 async def test_a_broadcasting_member_is_told_of_a_damaged_message_and_goes_on(

@@ -324,7 +324,7 @@ async def test_a_queue_that_is_lost_and_had_again_waits_for_the_handler_of_befor
         running = consumer._running
         assert running is not None
         held = running._held[queue]
-        await until(lambda: held.process.count == 3)  # what is to be handled again is here
+        await until(lambda: held.process.count == 3)  # the message to be handled again is here
         assert begun == ["0"]
         go.set()
         await until(lambda: len(begun) == 4)

@@ -1,43 +1,21 @@
-"""Messages whose handlers fail, against real brokers: retried, dead-lettered, never forgotten."""
+"""Retries of concurrent consumers: as often and as late as the group's policy says."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
-import threading
-import time
 from collections import Counter
 
-import msgspec
 import pytest
 
 import eruca
 from eruca import ConsumeStatus
 from eruca.contract.limits import GROUP_SIZE_MAX, PROPERTIES_SIZE_MAX
-from eruca.contract.names import dead_letter_topic
 from support.patience import PATIENCE_SECONDS
 from support.push import Gatherer, committed, send
+from support.retried import dead_letters, is_committed
 from support.waiting import stays, until, until_told
 
 pytestmark = pytest.mark.anyio
-
-
-async def dead_letters(client: eruca.AsyncClient, group: str) -> list[dict[str, object]]:
-    """Return the group's dead letters on all brokers."""
-    view = await client.context.routes.subscribe_view(dead_letter_topic(group))
-    letters: list[dict[str, object]] = []
-    for urls in view.urls.values():
-        answer = await client.context.transport.request(
-            "GET", urls[0], f"/v1/groups/{group}/dead-letters", timeout=PATIENCE_SECONDS
-        )
-        assert answer.status == 200, answer.body
-        letters += msgspec.json.decode(answer.body)["dead_letters"]
-    return letters
-
-
-async def is_committed(client: eruca.AsyncClient, topic: str, count: int) -> bool:
-    return await committed(client, topic, topic) == count
 
 
 async def test_a_group_whose_retry_topic_needs_the_longer_record_has_its_retries(
@@ -59,7 +37,7 @@ async def test_a_group_whose_retry_topic_needs_the_longer_record_has_its_retries
 
 
 @pytest.mark.parametrize("failure", ["raises", "returns", "async raises"])
-async def test_a_failed_message_comes_again_under_its_own_topic(
+async def test_a_failed_message_is_redelivered_under_its_own_topic(
     client: eruca.AsyncClient, topic: str, failure: str
 ) -> None:
     seen: list[eruca.ReceivedMessage] = []
@@ -92,7 +70,7 @@ async def test_a_failed_message_comes_again_under_its_own_topic(
     assert await committed(client, topic, topic) == 5
 
 
-async def test_a_failed_message_comes_again_where_queues_are_configured(
+async def test_a_failed_message_is_redelivered_where_queues_are_configured(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     seen: list[eruca.ReceivedMessage] = []
@@ -168,56 +146,6 @@ async def test_after_its_retries_a_message_is_a_dead_letter_with_the_reason(
     assert "the database is gone" in str(letter["last_error"])
 
 
-@pytest.fixture
-def unlogged(caplog: pytest.LogCaptureFixture) -> None:
-    """Log nothing: what is no UTF-8 cannot be told between the tests' processes."""
-    caplog.set_level(logging.CRITICAL, "eruca")
-
-
-class UnshowableError(Exception):
-    """An exception that fails when its text is asked for."""
-
-    def __str__(self) -> str:
-        raise TypeError("no text")
-
-
-@pytest.mark.parametrize(
-    ("failure", "last_error"),
-    [
-        (ValueError(os.fsdecode(b"no file \xff")), "ValueError: no file \\udcff"),
-        (UnshowableError(), "UnshowableError: (unprintable)"),
-        (asyncio.CancelledError("its own loop"), "CancelledError: its own loop"),
-    ],
-    ids=["not in UTF-8", "not to be shown", "cancelled"],
-)
-@pytest.mark.parametrize("kind", ["async", "plain", "ordered"])
-@pytest.mark.usefixtures("unlogged")
-async def test_whatever_a_handler_raises_is_its_messages_failure_and_no_other(
-    client: eruca.AsyncClient, topic: str, failure: BaseException, last_error: str, kind: str
-) -> None:
-    seen: list[str] = []
-    consumer = client.push_consumer(
-        topic, start="earliest", retries=eruca.Retries(retries_max=0), ordered=kind == "ordered"
-    )
-
-    def handle(message: eruca.ReceivedMessage) -> None:
-        seen.append(message.text())
-        if message.text() == "1":
-            raise failure
-
-    async def on_loop(message: eruca.ReceivedMessage) -> None:
-        handle(message)
-
-    consumer.subscribe(topic, handler=on_loop if kind == "async" else handle)
-    await send(client, topic, range(3), key="one queue")
-    async with consumer:
-        await until_told(lambda: is_committed(client, topic, 3))
-
-    assert sorted(seen) == ["0", "1", "2"]
-    [letter] = await dead_letters(client, topic)
-    assert letter["last_error"] == last_error
-
-
 async def test_delay_level_minus_one_is_a_dead_letter_at_once(
     client: eruca.AsyncClient, topic: str
 ) -> None:
@@ -237,135 +165,6 @@ async def test_delay_level_minus_one_is_a_dead_letter_at_once(
         await seen.until_count(1)
 
     assert len(await dead_letters(client, topic)) == 1
-
-
-async def test_a_thread_that_takes_too_long_has_its_message_sent_back(
-    client: eruca.AsyncClient, topic: str
-) -> None:
-    go = threading.Event()
-    attempts: list[int] = []
-    consumer = client.push_consumer(
-        topic, start="earliest", consume_timeout_seconds=0.1, retries=eruca.Retries(retries_max=0)
-    )
-
-    @consumer.on(topic)
-    def slow(message: eruca.ReceivedMessage) -> None:
-        attempts.append(message.attempt)
-        assert go.wait(20)
-
-    await send(client, topic, [0])
-    async with consumer:
-        await until_told(lambda: is_committed(client, topic, 1))
-        go.set()
-
-    [letter] = await dead_letters(client, topic)
-    assert letter["reason"] == "timed_out"
-
-
-async def test_an_ordered_poison_message_dies_after_its_retries_and_the_queue_goes_on(
-    client: eruca.AsyncClient, topic: str
-) -> None:
-    seen: list[tuple[str, int]] = []
-    consumer = client.push_consumer(
-        topic,
-        start="earliest",
-        ordered=True,
-        retries=eruca.Retries(retries_max=2, suspend_seconds=0.02),
-    )
-
-    @consumer.on(topic)
-    async def handle(message: eruca.ReceivedMessage) -> None:
-        seen.append((message.text(), message.attempt))
-        if message.text() == "1":
-            raise ValueError("poison")
-
-    await send(client, topic, range(3), key="one queue")
-    async with consumer:
-        await until(lambda: ("2", 1) in seen)
-
-    assert seen == [("0", 1), ("1", 1), ("1", 2), ("1", 3), ("2", 1)]
-    [letter] = await dead_letters(client, topic)
-    assert "poison" in str(letter["last_error"])
-    assert letter["attempts"] == 3
-    assert await committed(client, topic, topic) == 3
-
-
-async def test_an_ordered_consumer_that_waited_for_its_topic_retries_as_often_as_its_group_says(
-    client: eruca.AsyncClient, name: str
-) -> None:
-    await client.admin.groups.create(name, start="earliest", retries_max=2)
-    attempts: list[int] = []
-    consumer = client.push_consumer(
-        name, ordered=True, wait_for_topics=True, retries=eruca.Retries(suspend_seconds=0.02)
-    )
-
-    @consumer.on(name)
-    async def handle(message: eruca.ReceivedMessage) -> None:
-        attempts.append(message.attempt)
-        raise ValueError("poison")
-
-    async with consumer:
-        await client.admin.create_topic(name, queue_count=1)
-        await send(client, name, [0])
-        await until_told(lambda: is_committed(client, name, 1))
-
-    assert attempts == [1, 2, 3]
-    assert len(await dead_letters(client, name)) == 1
-
-
-async def test_in_an_ordered_batch_only_what_is_exhausted_dies(
-    client: eruca.AsyncClient, topic: str
-) -> None:
-    seen: list[list[str]] = []
-    consumer = client.push_consumer(
-        topic,
-        start="earliest",
-        ordered=True,
-        retries=eruca.Retries(retries_max=1, suspend_seconds=0.02),
-        batch_count_max=4,
-    )
-
-    @consumer.on(topic)
-    async def handle(messages: list[eruca.ReceivedMessage]) -> None:
-        seen.append([message.text() for message in messages])
-        if messages[0].text() == "0":
-            raise ValueError("poison")
-
-    await send(client, topic, range(2), key="one queue")
-    async with consumer:
-        await until_told(lambda: is_committed(client, topic, 2))
-
-    assert len(await dead_letters(client, topic)) in (1, 2)
-    assert len(seen) >= 2
-
-
-async def test_a_poison_message_of_a_blocked_key_dies_and_its_key_goes_on(
-    client: eruca.AsyncClient, name: str
-) -> None:
-    await client.admin.create_topic(name, queue_count=1)
-    seen: list[str] = []
-    consumer = client.push_consumer(
-        name,
-        start="earliest",
-        ordered=True,
-        retries=eruca.Retries(on_poison="block_key", retries_max=1, suspend_seconds=0.02),
-    )
-
-    @consumer.on(name)
-    def handle(message: eruca.ReceivedMessage) -> None:
-        seen.append(message.text())
-        if message.text() == "a0":
-            raise ValueError("poison")
-
-    for n in range(2):
-        for key in "ab":
-            await send(client, name, [f"{key}{n}"], key=key)
-    async with consumer:
-        await until(lambda: len(seen) == 5)
-
-    assert [text for text in seen if text[0] == "a"] == ["a0", "a0", "a1"]
-    assert [text for text in seen if text[0] == "b"] == ["b0", "b1"]
-    assert len(await dead_letters(client, name)) == 1
 
 
 async def test_a_delay_that_cannot_be_is_left_to_the_groups_policy(
@@ -400,27 +199,6 @@ async def test_a_delay_that_cannot_be_is_left_to_the_groups_policy(
         await until(lambda: attempts == [1, 2])
 
 
-async def test_none_is_a_failure_where_the_program_says_so(
-    client: eruca.AsyncClient, topic: str
-) -> None:
-    attempts: list[int] = []
-    consumer = client.push_consumer(
-        topic, start="earliest", retries=eruca.Retries(none_is_failure=True)
-    )
-
-    @consumer.on(topic)
-    def handle(
-        message: eruca.ReceivedMessage, context: eruca.ConsumeContext
-    ) -> ConsumeStatus | None:
-        attempts.append(message.attempt)
-        context.delay_seconds = 0
-        return None if message.attempt < 3 else ConsumeStatus.SUCCESS
-
-    await send(client, topic, [0])
-    async with consumer:
-        await until(lambda: attempts == [1, 2, 3])
-
-
 @pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "orderly"])
 async def test_without_retries_the_first_failure_makes_a_dead_letter(
     client: eruca.AsyncClient, topic: str, *, ordered: bool
@@ -442,73 +220,6 @@ async def test_without_retries_the_first_failure_makes_a_dead_letter(
 
     assert sorted(seen) == [("0", 1), ("1", 1), ("2", 1)]
     assert len(await dead_letters(client, topic)) == 1
-
-
-async def test_an_ordered_message_may_fail_many_times_and_keeps_its_place(
-    client: eruca.AsyncClient, topic: str
-) -> None:
-    seen: list[tuple[str, int]] = []
-    consumer = client.push_consumer(
-        topic,
-        start="earliest",
-        ordered=True,
-        retries=eruca.Retries(retries_max=30, suspend_seconds=0.01),
-    )
-
-    @consumer.on(topic)
-    async def handle(message: eruca.ReceivedMessage) -> None:
-        seen.append((message.text(), message.attempt))
-        if message.text() == "1" and message.attempt <= 30:
-            raise ValueError("once more")
-
-    await send(client, topic, range(3), key="one queue")
-    async with consumer:
-        await until(lambda: len(seen) == 33)
-
-    assert seen == [("0", 1), *(("1", attempt) for attempt in range(1, 32)), ("2", 1)]
-    assert await committed(client, topic, topic) == 3
-
-
-async def test_ordered_messages_of_three_keys_that_fail_at_first_keep_their_order(
-    client: eruca.AsyncClient, topic: str
-) -> None:
-    done: dict[str, list[str]] = {key: [] for key in "abc"}
-    consumer = client.push_consumer(
-        topic, start="earliest", ordered=True, retries=eruca.Retries(suspend_seconds=0.01)
-    )
-
-    @consumer.on(topic)
-    async def handle(message: eruca.ReceivedMessage) -> None:
-        if message.attempt == 1 and int(message.text()) % 4 == 0:
-            raise ValueError("not at first")
-        assert message.sharding_key is not None
-        done[message.sharding_key].append(message.text())
-
-    for key in "abc":
-        await send(client, topic, range(20), key=key)
-    async with consumer:
-        await until(lambda: sum(map(len, done.values())) == 60)
-
-    assert done == {key: [str(number) for number in range(20)] for key in "abc"}
-
-
-async def test_by_default_a_suspended_queue_waits_for_a_second(
-    client: eruca.AsyncClient, topic: str
-) -> None:
-    times: list[float] = []
-    consumer = client.push_consumer(topic, start="earliest", ordered=True)
-
-    @consumer.on(topic)
-    async def handle(message: eruca.ReceivedMessage) -> None:
-        times.append(time.monotonic())
-        if message.attempt == 1:
-            raise ValueError("not at first")
-
-    await send(client, topic, [0])
-    async with consumer:
-        await until(lambda: len(times) == 2)
-
-    assert times[1] - times[0] >= 1.0
 
 
 async def test_what_is_too_much_to_be_sent_back_at_once_is_sent_back_in_parts(
@@ -563,38 +274,6 @@ async def test_a_message_that_has_no_room_to_be_retried_is_a_dead_letter(
     [letter] = await dead_letters(client, topic)
     assert letter["dead_letter_id"] == 0
     assert seen == 1 + ordered
-
-
-@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
-@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
-async def test_what_a_handler_cannot_say_is_its_failure(
-    client: eruca.AsyncClient, topic: str, ordered: bool, is_async: bool
-) -> None:
-    consumer = client.push_consumer(
-        topic, start="earliest", ordered=ordered, retries=eruca.Retries(retries_max=0)
-    )
-
-    def handle(message: eruca.ReceivedMessage, context: eruca.ConsumeContext) -> ConsumeStatus:
-        if ordered:
-            context.suspend_seconds = "1"  # type: ignore[assignment]
-            return ConsumeStatus.SUSPEND
-        context.ack_index = "0"  # type: ignore[assignment]
-        return ConsumeStatus.SUCCESS
-
-    async def on_loop(
-        message: eruca.ReceivedMessage, context: eruca.ConsumeContext
-    ) -> ConsumeStatus:
-        return handle(message, context)
-
-    consumer.subscribe(topic, handler=on_loop if is_async else handle)
-    await send(client, topic, [0])
-    async with consumer:
-        await until_told(lambda: is_committed(client, topic, 1))
-
-    [letter] = await dead_letters(client, topic)
-    assert ("suspend_seconds: expected" if ordered else "ack_index: expected") in str(
-        letter["last_error"]
-    )
 
 
 async def test_a_redrive_ends_although_everything_it_sends_dies_again(

@@ -92,7 +92,7 @@ async def test_closing_the_client_stops_its_consumers(cluster: InProcessCluster,
     await anyio.to_thread.run_sync(run, cluster.namesrv_urls)
 
 
-async def test_what_a_listener_exits_with_is_raised_to_whoever_waits_for_the_consumer(
+async def test_what_a_listener_exits_with_is_raised_to_who_waits_for_the_consumer(
     cluster: InProcessCluster, name: str
 ) -> None:
     def run(namesrv_urls: list[str]) -> None:

@@ -79,7 +79,7 @@ async def test_a_message_comes_as_other_consumers_get_it(
         assert getattr(message, name) == getattr(pulled, name), name
 
 
-async def test_a_message_given_up_comes_again_and_counts(
+async def test_a_message_given_up_is_redelivered_and_counts(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     await send(client, topic, 1)
@@ -97,7 +97,7 @@ async def test_a_message_given_up_comes_again_and_counts(
     await consumer.ack(second)
 
 
-async def test_what_is_not_finished_in_time_comes_again(
+async def test_what_is_not_finished_in_time_is_redelivered(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     await send(client, topic, 1)
@@ -129,7 +129,7 @@ async def test_a_message_may_be_finished_at_its_third_attempt(
     assert await consumer.receive(wait_seconds=0) == []
 
 
-async def test_of_a_batch_only_what_was_not_finished_comes_again(
+async def test_of_a_batch_only_what_was_not_finished_is_redelivered(
     client: eruca.AsyncClient, topic: str
 ) -> None:
     await send(client, topic, 20)

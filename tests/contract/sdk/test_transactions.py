@@ -41,6 +41,35 @@ async def test_what_is_committed_is_delivered_and_what_is_rolled_back_never(
     assert {m.tag for m in messages if m.text() != "end"} == {"t"}
 
 
+async def test_many_at_once_share_requests_and_each_has_its_own_outcome(
+    client: eruca.AsyncClient, topic: str, name: str
+) -> None:
+    used = eruca.Message(topic, "used", message_id=f"{name}-used")
+    async with client.transaction_producer(name) as producer:
+        place = (await producer.send_in_transaction(used, lambda _half: "rollback")).half.queue
+
+        async def send(number: int) -> eruca.TransactionResult:
+            message = eruca.Message(topic, str(number)) if number % 10 else used
+
+            async def execute(_half: eruca.HalfMessage) -> eruca.Verdict:
+                return "commit" if number % 3 else "rollback"
+
+            queue = None if number % 10 else place  # of the broker that knows it
+            return await producer.send_in_transaction(message, execute, queue=queue)
+
+        results = await asyncio.gather(
+            *(send(number) for number in range(100)), return_exceptions=True
+        )
+    failed = [number for number, result in enumerate(results) if isinstance(result, Exception)]
+    committed = [str(n) for n in range(100) if n % 10 and n % 3]
+    messages = await received(client, topic, len(committed))
+
+    assert failed == list(range(0, 100, 10))
+    assert {type(results[number]) for number in failed} == {eruca.AlreadyDecidedError}
+    assert sorted(message.text() for message in messages) == sorted(committed)
+    assert len({message.message_id for message in messages}) == len(committed)
+
+
 async def test_committed_messages_are_finished_one_by_one_like_any_other(
     client: eruca.AsyncClient, topic: str, name: str
 ) -> None:
@@ -125,9 +154,7 @@ async def test_what_cannot_be_committed_stays_undecided(
     assert detail.state == "pending"
 
 
-async def test_whoever_decides_first_has_decided(
-    client: eruca.AsyncClient, topic: str, name: str
-) -> None:
+async def test_the_first_decision_counts(client: eruca.AsyncClient, topic: str, name: str) -> None:
     async with client.transaction_producer(name) as producer:
         async with producer.transaction(eruca.Message(topic, "x")) as transaction:
             await transaction.conclude("unknown")

@@ -108,7 +108,7 @@ async def test_a_flush_that_failed_while_the_index_took_entries_in_is_final_too(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdatasync", flush)
         await store.append(batch("orders", 0, [b"x"] * 60, keys=keys))
-        found = store.by_key("orders", "all", count_max=100, begin_ms=0, end_ms=2**62)
+        found = store.log.by_key("orders", "all", count_max=100, begin_ms=0, end_ms=2**62)
         assert len(found) == 60
 
     with pytest.raises(FlushError, match="restart the broker"):

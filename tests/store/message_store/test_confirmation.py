@@ -76,9 +76,9 @@ async def test_nothing_is_visible_before_it_is_confirmed(
     assert not bodies(store)
     assert not found_by_key(store)
     assert "late" not in store.state.topics
-    assert len(store.log_read(0, 1 << 20).records) == before
+    assert len(store.log.read(0, 1 << 20).records) == before
     with pytest.raises(RecordNotFoundError):
-        store.record(before)
+        store.log.record(before)
 
     store.confirm(end)
     assert store.confirmed_offset == store.visible_offset == end
@@ -160,7 +160,7 @@ async def test_what_is_durable_may_be_confirmed_though_a_later_flush_fails(
     assert (await first).queue_offset == 0
     assert store.visible_offset == end < store.log_max_offset
     assert bodies(store) == [b"durable"]
-    assert store.log_run(end, 1_000) == []  # what a flush has lost must not reach a replica
+    assert store.log.run(end, 1_000) == []  # what a flush has lost must not reach a replica
 
 
 @BOTH_MODES
@@ -254,7 +254,7 @@ async def _sent(store: MessageStore, number: int) -> int:
 
 def _runs(store: MessageStore, begin: int, bytes_max: int) -> Iterator[tuple[int, int]]:
     """Yield the bounds of the runs from *begin* on."""
-    while run := b"".join(store.log_run(begin, bytes_max)):
+    while run := b"".join(store.log.run(begin, bytes_max)):
         yield begin, begin + len(run)
         begin += len(run)
 
@@ -286,9 +286,9 @@ async def test_a_run_reaches_the_written_end_and_divides_nothing_appended_togeth
         fitting = [end for end in ends if first < end <= first + bytes_max]
         assert last == max(fitting, default=min(end for end in ends if end > first))
     with pytest.raises(RecordNotFoundError):
-        store.log_run(begin + 1, bytes_max)
+        store.log.run(begin + 1, bytes_max)
     with pytest.raises(RecordNotFoundError):
-        store.log_run(ends[-1] + 1, bytes_max)
+        store.log.run(ends[-1] + 1, bytes_max)
     flushes.may_end.set()
     store.confirm(await durable.until_durable())
     await waiting
@@ -318,7 +318,7 @@ async def test_replicas_learn_of_what_is_written_before_it_is_durable_here(
 
     def written(end_offset: int) -> None:
         assert end_offset == store.log_max_offset
-        assert b"".join(store.log_run(before, 1 << 20))
+        assert b"".join(store.log.run(before, 1 << 20))
         seen.append((end_offset, len(durable.offsets)))
 
     store.on_written = written

@@ -65,7 +65,7 @@ async def test_an_epoch_that_does_not_fit_begins_with_the_blank_record(store: Me
 
     assert store.segment_count == count + 1
     assert store.epochs() == store.state.epochs == EpochTable(tuple(expected))
-    head = store.log_run(end, 1)
+    head = store.log.run(end, 1)
     assert sum(map(len, head)) > receipt.log_offset - end, "a run goes on behind the blank record"
 
 

@@ -62,7 +62,7 @@ async def test_what_was_accepted_while_a_flush_failed_is_not_acknowledged_either
 
 
 @BOTH_MODES
-async def test_a_restart_mends_a_failed_flush_and_finds_what_was_acknowledged(
+async def test_a_restart_recovers_from_a_failed_flush_and_finds_what_was_acknowledged(
     store: MessageStore, tmp_path: Path, flushes: Flushes, mode: FlushMode
 ) -> None:
     await send(store, b"acknowledged")

@@ -47,7 +47,7 @@ async def test_on_a_full_disk_nothing_acknowledged_is_lost_and_reads_go_on(
                 kept.append(body)
         assert isinstance(store.refusal, DiskFullError)
         assert store.refusal.retry_after_seconds
-        store.log_read(0, 1 << 20)
+        store.log.read(0, 1 << 20)
         assert bodies(store) == kept[: len(bodies(store))]
         assert found_by_key(store) == kept[: len(found_by_key(store))]
 

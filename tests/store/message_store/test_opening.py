@@ -59,7 +59,7 @@ async def test_closing_finishes_what_was_begun_and_refuses_what_comes_later(
     await reopened.close()
 
 
-async def test_who_gives_up_opening_leaves_once_nobody_mends_the_files_any_more(
+async def test_who_gives_up_opening_leaves_once_nobody_repairs_the_files_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recovering = InThread(monkeypatch, "eruca_broker.store.message_store.recover")

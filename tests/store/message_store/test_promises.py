@@ -78,13 +78,13 @@ async def test_with_synchronous_flush_nothing_is_seen_before_it_is_flushed(
     assert store.log_max_offset > end  # the kernel has it
     assert store.visible_offset == before
     assert store.queues.range("orders", 0) == (0, 0)
-    assert len(store.log_read(0, 1 << 20).records) == before
+    assert len(store.log.read(0, 1 << 20).records) == before
     with pytest.raises(RecordNotFoundError):
-        store.record(end)
+        store.log.record(end)
 
     may_go_on.set()
     assert (await sending).log_offset == end
-    assert store.record(end).body == b"one"
+    assert store.log.record(end).body == b"one"
 
 
 @pytest.mark.parametrize("mode", [FlushMode.SYNC])

@@ -37,7 +37,7 @@ async def test_keys_still_to_be_indexed_may_expire(tmp_path: Path) -> None:
     receipts = [await send(store, b"x" * 700) for _ in range(90)]
     *_, min_offset = await delete_oldest_segments(store, 2)
 
-    found = store.by_key("orders", "k", count_max=1_000, begin_ms=0, end_ms=2**62)
+    found = store.log.by_key("orders", "k", count_max=1_000, begin_ms=0, end_ms=2**62)
 
     kept = [receipt.log_offset for receipt in receipts if receipt.log_offset >= min_offset]
     assert sorted(record.log_offset for record in found) == kept

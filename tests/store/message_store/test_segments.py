@@ -143,7 +143,7 @@ async def test_a_segment_whose_snapshot_a_crash_prevented_gets_another(
 
     store = await opened(tmp_path, settings)
 
-    snapshot = store.record(base)
+    snapshot = store.log.record(base)
     assert json.loads(snapshot.body)["event"] == "snapshot"
     await store.close()
     for path in sorted((tmp_path / "commitlog").iterdir())[:-1]:

@@ -133,7 +133,7 @@ class _OrderlyQueue:
         return False
 
     def _count_retries(self, batch: list[QueuedMessage]) -> bool:
-        """Count a further retry of each; tell whether any is to be handled again."""
+        """Count a further retry of each; tell whether any must be handled again."""
         stays = False
         for message in batch:
             times = message.reconsume_times

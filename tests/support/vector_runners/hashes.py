@@ -33,7 +33,7 @@ def run_select_queue_by_hash(case: dict[str, Any]) -> None:
         assert long_hash(argument) == case["hash_int32"]
         assert queue_of_hash(long_hash(argument), count) == case["expected_index"]
         if -(2**31) <= argument < 2**31:
-            return  # Java would need to be told that it is a Long; the selector takes it for an int
+            return  # Java would need a cast to Long; the selector takes it for an int
     else:
         assert case["argument_type"] in ("string", "int32", "boolean")
     assert argument_hash(argument) == case["hash_int32"]

@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.names import SCHEDULE_TOPIC
-from eruca.contract.properties import encode_properties
 from eruca.contract.records import (
     NO_HOST,
     Host,
@@ -36,6 +35,7 @@ from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from support.vector_runners.message_formats import record_of
 
 Case = dict[str, Any]
 _TRANSACTION: Final = int(SysFlag.ROLLBACK)  # as a mask
@@ -96,7 +96,7 @@ def _append(
     with_checksum: bool,
 ) -> None:
     key = (message["topic"], message["queue_id"])
-    record = _record(message)
+    record = record_of(message)
     is_queued = record.sys_flag & _TRANSACTION in (0, SysFlag.COMMIT)
     queue_offset = next_offsets[key] if is_queued else 0
     size = len(encode_record(record, with_checksum=with_checksum))
@@ -141,23 +141,6 @@ def _unstamped(record: Record, *, with_checksum: bool) -> bytes:
         store_host=no_host if record.store_host.is_v6 else NO_HOST,
     )
     return encode_unstamped(empty) if with_checksum else encode_record(empty)
-
-
-def _record(message: Case) -> Record:
-    return Record(
-        topic=message["topic"],
-        body=bytes.fromhex(message["body_hex"] or ""),
-        queue_id=message["queue_id"],
-        flag=message["flag"],
-        sys_flag=message["sys_flag"],
-        born_timestamp=message["born_timestamp"],
-        born_host=Host.parse(message["born_host"], message["born_port"]),
-        store_timestamp=message["store_timestamp"],
-        store_host=Host.parse(message["store_host"], message["store_port"]),
-        reconsume_times=message["reconsume_times"],
-        prepared_offset=message["prepared_transaction_offset"],
-        properties=encode_properties(message["properties"] or {}),
-    )
 
 
 def _assert_log(directory: Path, case: Case) -> None:

@@ -128,7 +128,8 @@ def _as_java_long(value: int) -> int:
 
 def _message(retry_topic: str | None) -> bytes:
     properties = encode_properties({RETRY_TOPIC: retry_topic})
-    return encode_record(Record(topic=TOPIC, body=b"body", properties=properties))
+    topic = TOPIC if retry_topic is None else RETRY_TOPIC_PREFIX + GROUP
+    return encode_record(Record(topic=topic, body=b"body", properties=properties))
 
 
 RUNNERS: Final[dict[str, Callable[[dict[str, Any]], None]]] = {

@@ -8,12 +8,15 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
 
+from eruca_broker.core.replication.master_lease import PROMISE_SECONDS
 from support.broker_groups import GroupOfProcesses, group_of
 from support.waiting import wait_until
 
@@ -135,7 +138,12 @@ def test_a_standby_serves_what_is_confirmed_and_redirects_the_rest(directory: Pa
         assert group.request("GET", 2, "/readyz").status_code == 200
 
         group.kill(2)  # it is removed from the set once it has been silent for long enough
-        wait_until(lambda: len(group.row()["in_sync"]) == 1)
+
+        def in_sync_count() -> int:
+            status = group.status(1)
+            return 0 if status is None else len(status["in_sync"])
+
+        wait_until(lambda: in_sync_count() == 1)  # the master knows the arbiter's answer
         refused = group.send("alone", at=1)
         assert (refused.status_code, problem_of(refused)["code"]) == (503, "not-enough-replicas")
         assert group.bodies(1) == ["first"]
@@ -157,6 +165,20 @@ def test_a_killed_master_is_replaced_and_nothing_acknowledged_is_lost(directory:
         assert successor != 1
         assert group.row()["epoch"] >= 2  # on a busy machine the successor may be replaced, too
         assert_all_hold(group, sender.acknowledged, 1, 2, 3)
+
+
+def test_a_new_master_has_as_much_time_as_its_predecessor_had(directory: Path) -> None:
+    """No other standby takes it for the silent one that it has replaced."""
+    with group_of(directory, 1, 2, 3) as group:
+        former = group.await_master(copies=3)
+
+        group.kill(former)
+        group.await_master(other_than=former, copies=2)
+
+        terms = group.terms()
+    assert len(terms) > 1
+    for (_, begun), (reason, replaced) in pairwise(terms):
+        assert replaced - begun >= timedelta(seconds=PROMISE_SECONDS), reason
 
 
 def test_an_orderly_stop_hands_over_without_a_failed_send(directory: Path) -> None:
@@ -217,6 +239,27 @@ def test_a_master_that_was_paused_does_no_masters_work(directory: Path) -> None:
         assert_all_hold(group, ["after", "before"], 1, 2)
 
 
+def test_a_master_without_its_lease_sends_no_reader_back(directory: Path) -> None:
+    """Another replica may be the master by now, and the reader may come from there."""
+    with group_of(directory, 1, 2) as group:
+        master = group.await_master(copies=2)
+        assert group.send("one").status_code == 201
+        paused = group.replicas[3 - master]
+        os.kill(paused.pid, signal.SIGSTOP)
+        try:
+            answer = wait_until(lambda: _stale(group, master))
+        finally:
+            os.kill(paused.pid, signal.SIGCONT)
+
+        assert answer.json()["next_offset"] == 1_000
+
+
+def _stale(group: GroupOfProcesses, replica_id: int) -> httpx.Response | None:
+    path = "/v1/topics/orders/queues/0/messages?offset=1000"
+    answer = group.request("GET", replica_id, path)
+    return answer if answer.headers.get("eruca-stale") == "true" else None
+
+
 def test_without_its_arbiter_a_group_goes_on_as_it_is(directory: Path) -> None:
     with group_of(directory, 1, 2) as group:
         assert group.controller is not None
@@ -248,6 +291,28 @@ def test_a_wiped_replica_joins_as_another_member(directory: Path) -> None:
         wait_until(lambda: len({name["uid"] for name in group.row()["in_sync"]} - before) == 1)
         group.await_master(copies=2)
         assert_all_hold(group, ["kept"], 2)
+
+
+def test_a_restored_backup_without_its_identity_joins_as_another_member(directory: Path) -> None:
+    """Rule 1: with it, it would claim to have what was acknowledged since."""
+    with group_of(directory, 1, 2) as group:
+        group.send("in the backup", at=1)
+        wait_until(lambda: group.bodies(2) == ["in the backup"])
+        group.stop(2)
+        shutil.copytree(group.store_of(2), directory / "backup")
+        group.start(2)
+        group.await_master(copies=2)
+        assert group.send("since then", at=1, copies=2).status_code == 201
+        before = {name["uid"] for name in group.row()["in_sync"]}
+        group.kill(2)
+        shutil.rmtree(group.store_of(2))
+        shutil.copytree(directory / "backup", group.store_of(2))
+        (group.store_of(2) / "config" / "replica.json").unlink()
+
+        group.start(2)
+
+        wait_until(lambda: len({name["uid"] for name in group.row()["in_sync"]} - before) == 1)
+        assert_all_hold(group, ["in the backup", "since then"], 2)
 
 
 def test_a_restarted_master_begins_another_epoch(directory: Path) -> None:

@@ -1,7 +1,4 @@
-"""The broker under made-up requests: no defect, no undocumented answer, no hang.
-
-Batches of records come from a strategy of their own, since the document can only call them bytes.
-"""
+"""The broker under made-up requests: no defect, no undocumented answer, no hang."""
 
 from __future__ import annotations
 
@@ -9,14 +6,11 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from hypothesis import strategies as st
 from schemathesis import GenerationMode
-from schemathesis.openapi import media_type
 
-from eruca.contract.wire import RECORDS_MEDIA_TYPE
-from support.brokers import batch, record
+from support.forked import forked
 from support.fuzzing import Known, Operation, every_operation_of, fuzz
-from support.processes import ServiceProcess, running
+from support.processes import ServiceProcess
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -30,21 +24,8 @@ KNOWN: Known = {
     "transaction_id": IDS,
     "message_id": IDS,
 }
+SHARED = {"POST /v1/transactions:begin", "POST /v1/transactions:decide"}
 DESTRUCTIVE = {"DELETE /v1/topics/{topic}", "DELETE /v1/groups/{group}"}
-
-records = st.builds(
-    record,
-    st.sampled_from(["flights", "orders", "ERUCA_SYS_EVENTS"]),
-    st.binary(max_size=40),
-    queue_id=st.integers(0, 3),
-    properties=st.sampled_from(["", "TAGS\x01AA\x02", "KEYS\x01a b\x02p\x01", "\x02\x01"]),
-    sys_flag=st.sampled_from([0, 1, 1 | 768, 4, 12, 256]),
-    born_timestamp=st.sampled_from([0, 1_700_000_000_000, -1, 2**62]),
-)
-media_type(
-    RECORDS_MEDIA_TYPE,
-    st.one_of(st.binary(max_size=200), st.builds(batch, st.lists(records, max_size=40))),
-)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]
     store = tmp_path_factory.mktemp("fuzz") / "store"
     options = {"PORT": "0", "STORE_DIR": str(store), "NAMESRV_URLS": ""}
     options |= {"SEGMENT_BYTES": str(8 * 1024**2)}
-    with running("eruca_broker", {f"ERUCA_BROKER_{k}": v for k, v in options.items()}) as process:
+    with forked("eruca_broker", {f"ERUCA_BROKER_{k}": v for k, v in options.items()}) as process:
         fill(process.url)
         yield process
         assert process.stop() == 0
@@ -85,7 +66,13 @@ def fill(url: str) -> None:
 def test_every_answer_is_a_documented_one(
     broker: ServiceProcess, operation: Operation, mode: GenerationMode
 ) -> None:
-    fuzz(operation, mode, broker, known={} if operation.label in DESTRUCTIVE else KNOWN)
+    fuzz(
+        operation,
+        mode,
+        broker,
+        known={} if operation.label in DESTRUCTIVE else KNOWN,
+        answers_each_item=operation.label in SHARED,
+    )
 
 
 def test_after_all_that_the_broker_still_serves(broker: ServiceProcess) -> None:

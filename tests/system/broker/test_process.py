@@ -184,8 +184,13 @@ def test_it_listens_and_stores_on_ipv6_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["::", "0.0.0.0", "localhost", "::1"])
 def test_it_registers_where_it_listens(tmp_path: Path, host: str) -> None:
     with (
-        forked("eruca_namesrv", NAMESRV | {"ERUCA_NAMESRV_HOST": "::"}) as namesrv,
-        forked(MODULE, settings(tmp_path, NAMESRV_URLS=namesrv.url, HOST=host)) as broker,
+        forked(
+            "eruca_namesrv", NAMESRV | {"ERUCA_NAMESRV_HOST": "::", "ERUCA_AUTH": "open"}
+        ) as namesrv,
+        forked(
+            MODULE,
+            settings(tmp_path, NAMESRV_URLS=namesrv.url, HOST=host) | {"ERUCA_AUTH": "open"},
+        ) as broker,
     ):
         [group] = until(functools.partial(listed, namesrv.url, "brokers"))
         [registered] = group["brokers"]
@@ -200,7 +205,10 @@ def test_it_registers_where_it_listens(tmp_path: Path, host: str) -> None:
 def test_a_record_names_its_sender_whichever_network_it_came_by(tmp_path: Path, way: str) -> None:
     with (
         forked("eruca_namesrv", NAMESRV) as namesrv,
-        forked(MODULE, settings(tmp_path, NAMESRV_URLS=namesrv.url, HOST="::")) as broker,
+        forked(
+            MODULE,
+            settings(tmp_path, NAMESRV_URLS=namesrv.url, HOST="::") | {"ERUCA_AUTH": "open"},
+        ) as broker,
     ):
         port = urlsplit(broker.url).port
         for ip in ("[::1]", "127.0.0.1"):
@@ -258,7 +266,7 @@ def test_every_name_server_learns_of_it_and_of_its_end(tmp_path: Path) -> None:
         assert [e["namesrv"] for e in refusals] == ["http://127.0.0.1:1"]  # once, not each time
 
 
-def test_a_name_server_that_starts_anew_learns_of_it_by_the_next_heartbeat(
+def test_a_name_server_that_restarts_learns_of_it_by_the_next_heartbeat(
     tmp_path: Path,
 ) -> None:
     port = str(free_ports("127.0.0.1", 1)[0])

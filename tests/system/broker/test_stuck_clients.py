@@ -14,8 +14,9 @@ import httpx
 import pytest
 
 from eruca.contract.wire import RECORDS_MEDIA_TYPE
+from support.forked import forked_broker
 from support.patience import PATIENCE_SECONDS, PAUSE_SECONDS
-from support.processes import ServiceProcess, running
+from support.processes import ServiceProcess
 
 STUCK = 12
 HELD_GROUP_REQUESTS = "eruca_broker_held_group_requests "
@@ -34,7 +35,7 @@ def broker(tmp_path: Path) -> Iterator[ServiceProcess]:
         "CLIENT_SHARE": "1",
         "CONSUME_BYTES_IN_FLIGHT_MAX": str(32 * 1024**2),
     }
-    with running("eruca_broker", {f"ERUCA_BROKER_{k}": v for k, v in options.items()}) as process:
+    with forked_broker({f"ERUCA_BROKER_{k}": v for k, v in options.items()}) as process:
         yield process
 
 

@@ -8,34 +8,52 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from fastapi import APIRouter
 
-from eruca.contract.errors import ConflictError, ErucaError
+from eruca.contract.errors import ConflictError, ErucaError, NotFoundError, NotReadyError
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.asgi import Header
 from eruca_chassis.connections.exchange import JSON_OK, Exchange
 from eruca_chassis.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.needs import PUBLIC
+from eruca_chassis.router import Router
 from eruca_chassis.serving import embedded
 from eruca_chassis.settings import ServiceSettings
 from support.services import client_of
 
 pytestmark = pytest.mark.anyio
 
-ordinary = APIRouter(prefix="/v1")
+ordinary = Router(prefix="/v1")
 hot = HotRouter(prefix="/v1")
 
 
-@ordinary.get("/things", operation_id="listThings")
+@ordinary.get("/things", operation_id="listThings", needs=PUBLIC)
 async def things() -> list[str]:
     return ["thing"]
 
 
-@ordinary.put("/things/{name}", operation_id="putThing")
+@ordinary.put("/things/{name}", operation_id="putThing", needs=PUBLIC)
 async def put(name: str, thing: dict[str, str]) -> str:
     return name
 
 
-@hot.hot("GET", "/parts", operation_id="listParts")
+@ordinary.get("/things/{name}", operation_id="getThing", needs=PUBLIC)
+async def thing(name: str) -> str:
+    raise NotFoundError(f"no thing {name}")
+
+
+@hot.hot("GET", "/parts/{name}", operation_id="getPart", needs=PUBLIC)
+class Part(HotEndpoint):
+    """Get a part."""
+
+    @staticmethod
+    def read(head: object, *, name: str) -> str:
+        return name
+
+    def handle(self, exchange: Exchange) -> None:
+        raise NotFoundError(f"no part {exchange.request.meaning}")
+
+
+@hot.hot("GET", "/parts", operation_id="listParts", needs=PUBLIC)
 class Parts(HotEndpoint):
     """List the parts."""
 
@@ -56,6 +74,11 @@ class ReadingRoom:
 
     def refusal(self, operation: str) -> ErucaError | None:
         return None if operation in self.readers else ConflictError(f"not {operation}")
+
+    def failure(self, operation: str, error: ErucaError) -> ErucaError:
+        if isinstance(error, NotFoundError):
+            return NotReadyError(f"{operation} does not know: {error.detail}")
+        return error
 
     def headers(self, operation: str) -> Sequence[Header]:
         self.answers += 1
@@ -128,6 +151,21 @@ async def test_the_door_refuses_by_operation(
 
     set_door(client, None)
     assert (await client.request(method, path)).status_code in (200, 422)
+
+
+@pytest.mark.parametrize(
+    ("path", "operation"), [("/v1/things/a", "getThing"), ("/v1/parts/a", "getPart")]
+)
+async def test_the_door_sees_how_operations_fail(
+    client: httpx.AsyncClient, path: str, operation: str
+) -> None:
+    assert (await client.get(path)).status_code == 404
+
+    set_door(client, ReadingRoom(operation))
+
+    answer = await client.get(path)
+    assert answer.status_code == 503
+    assert answer.json()["detail"].startswith(f"{operation} does not know: no ")
 
 
 async def test_other_paths_are_none_of_the_doors_business(client: httpx.AsyncClient) -> None:

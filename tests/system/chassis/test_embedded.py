@@ -13,9 +13,10 @@ from contextlib import asynccontextmanager, suppress
 import httpx
 import pytest
 import uvloop
-from fastapi import APIRouter
 
 from eruca_chassis.app import ServiceApp
+from eruca_chassis.needs import PUBLIC
+from eruca_chassis.router import Router
 from eruca_chassis.serving import EmbeddedServer, embedded
 from eruca_chassis.settings import ServiceSettings
 from eruca_chassis.start import StartError
@@ -30,9 +31,9 @@ class Thing:
     def __init__(self) -> None:
         self.is_asked = asyncio.Event()
         self.may_answer = asyncio.Event()
-        router = APIRouter(prefix="/v1")
+        router = Router(prefix="/v1")
 
-        @router.get("/things")
+        @router.get("/things", needs=PUBLIC)
         async def things() -> list[str]:
             self.is_asked.set()
             await self.may_answer.wait()

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from fastapi import APIRouter
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.asgi import ClientGoneError
 from eruca_chassis.connections.lending import chunk_of, lender_of
+from eruca_chassis.needs import PUBLIC
+from eruca_chassis.router import Router
 from eruca_chassis.serving import Server
 from eruca_chassis.settings import ServiceSettings
 from support.services import raw_connection, serving
@@ -33,8 +34,8 @@ class Borrower:
         self.act = self._write
         self.borrowed: list[socket.socket] = []  # as another process would hold it
         self.is_gone = False
-        router = APIRouter()
-        router.add_api_route("/v1/lent", self._endpoint, methods=["GET"])
+        router = Router()
+        router.get("/v1/lent", needs=PUBLIC)(self._endpoint)
         self.app = ServiceApp(
             title="Lending", summary="", description="", version="1",
             lifespan=self._lifespan, routers=[router],
@@ -128,7 +129,7 @@ async def test_an_answer_without_a_body_is_not_lent() -> None:
         assert len(borrower.borrowed) == 1
 
 
-async def test_half_an_answer_ends_the_connection_whoever_else_holds_it() -> None:
+async def test_half_an_answer_ends_the_connection_though_others_hold_it() -> None:
     async def fail(connection: socket.socket) -> None:
         await asyncio.get_running_loop().sock_sendall(connection, b"ff\r\nhalf a chunk")
         raise ClientGoneError

@@ -11,8 +11,9 @@ from schemathesis import GenerationMode
 
 from eruca.contract.limits import GROUP_WAIT_SECONDS_MAX
 from support.controllers import CREATE, GROUPS, group
+from support.forked import forked
 from support.fuzzing import Known, Operation, every_operation_of, fuzz
-from support.processes import ServiceProcess, running
+from support.processes import ServiceProcess
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -27,7 +28,7 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProc
         "ERUCA_CONTROLLER_STORE": "file",
         "ERUCA_CONTROLLER_FILE": str(directory / "groups.json"),
     }
-    with running("eruca_controller", settings) as process:
+    with forked("eruca_controller", settings) as process:
         for name in KNOWN["broker_name"]:
             url = f"{process.url}/v1{GROUPS}/{name}"
             httpx.put(url, json=group(), headers=CREATE, trust_env=False).raise_for_status()

@@ -1,7 +1,7 @@
 """Controllers killed in the middle of swaps: no change is lost, made twice, or made in two ways.
 
 Several replicas want to be master, each by compare-and-set from the version that it has read. Each
-insists on an answer, whatever is killed. Then the history must tell what they were told.
+insists on an answer, whatever is killed. Then the history must agree with their answers.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from eruca_controller.store.tables import SCHEMA
 from eruca_postgres.embedded import EmbeddedServer
 from support.controller_processes import ControllerStage, controllers, insist
 from support.controllers import CREATE, GROUP_A, STORES, group, if_match, until_held
+from support.kubernetes import KubernetesServer
 from support.postgres import drop_schema
 from support.waiting import until, until_told
 
@@ -45,6 +46,10 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
             "ERUCA_CONTROLLER_ETCD_URLS": request.getfixturevalue("etcd").url,
             "ERUCA_CONTROLLER_ETCD_PREFIX": f"/kills-{next(_numbers)}/",
         }
+    if request.param == "kubernetes":
+        account: KubernetesServer = request.getfixturevalue("kubernetes")
+        given = account.settings(f"kills-{next(_numbers)}-")
+        return {f"ERUCA_CONTROLLER_{name.upper()}": str(value) for name, value in given.items()}
     return {
         "ERUCA_CONTROLLER_STORE": "file",
         "ERUCA_CONTROLLER_FILE": str(tmp_path / "groups.json"),

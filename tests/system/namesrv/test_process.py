@@ -62,7 +62,9 @@ def test_a_taken_port_is_one_line_that_names_it() -> None:
 
 @pytest.mark.parametrize("host", ["203.0.113.1", "no.such.host.invalid", "a..b", "a" * 64])
 def test_an_address_that_is_not_ours_is_one_line_too(host: str) -> None:
-    code, errors = forked_to_the_end(MODULE, ANY_PORT | {"ERUCA_NAMESRV_HOST": host})
+    code, errors = forked_to_the_end(
+        MODULE, ANY_PORT | {"ERUCA_NAMESRV_HOST": host, "ERUCA_AUTH": "open"}
+    )
 
     assert code == LISTEN_EXIT_CODE
     assert errors.startswith(f"namesrv: cannot listen on {host}:0: ")

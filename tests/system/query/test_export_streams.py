@@ -19,8 +19,9 @@ import eruca
 from eruca_query.exports.rows.encoders import ArrowEncoder
 from eruca_query.exports.topic_brokers import STEP_SIZE
 from support.exports import ExportService, export_service
+from support.forked import started_by_fork
 from support.in_process_cluster import InProcessCluster, in_process_cluster
-from support.processes import ServiceProcess, started
+from support.processes import ServiceProcess
 from support.services import raw_connection
 from support.waiting import until, until_told
 
@@ -202,7 +203,7 @@ async def killable_broker(
         "ERUCA_BROKER_PORT": "0",
         "ERUCA_BROKER_LOG_STYLE": "json",
     }
-    with started("eruca_broker", settings) as process:
+    with started_by_fork("eruca_broker", settings) as process:
         await asyncio.to_thread(process.wait_until_listening)
         yield process
 

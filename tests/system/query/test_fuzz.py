@@ -10,9 +10,10 @@ import pytest
 from schemathesis import GenerationMode
 
 from eruca_testing import RunningCluster
+from support.forked import forked
 from support.fuzzing import Known, Operation, every_operation_of, fuzz
 from support.postgres import embedded_server
-from support.processes import ServiceProcess, running
+from support.processes import ServiceProcess
 from support.waiting import until_told
 
 pytestmark = pytest.mark.timeout(600)
@@ -45,7 +46,7 @@ def query(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
             "ERUCA_QUERY_NAMESRV_URLS": cluster.namesrv_urls[0],
             "DATABASE_URL": server.url,
         }
-        process = stack.enter_context(running("eruca_query", settings))
+        process = stack.enter_context(forked("eruca_query", settings))
         yield process
         assert process.stop() == 0
         assert [event for event in process.log if event.get("level") == "error"] == []

@@ -1,6 +1,6 @@
 """The query service, PostgreSQL and a broker killed while the log is being read into rows.
 
-Nothing is lost, nothing is there twice, and whoever asks meanwhile is told what is wrong.
+Nothing is lost, nothing is there twice, and answers meanwhile say what is wrong.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ async def test_postgres_killed_in_mid_projection_is_waited_for_and_everything_is
 
 
 async def _send_in_parts(stage: QueryStage, topic: str) -> list[str]:
-    """Send so that there is always something to be read, whoever is killed meanwhile."""
+    """Send so that there is always something to read, whatever is killed meanwhile."""
     sent: list[str] = []
     for _ in range(10):
         sent += await stage.send(MESSAGES // 10, topic=topic)

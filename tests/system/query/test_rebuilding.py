@@ -1,4 +1,4 @@
-"""The read model is made anew from the logs: while it answers, while it grows, through kills."""
+"""The read model is rebuilt from the logs: while it answers, while it grows, through kills."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def asking(stage: QueryStage, topic: str, sent: Sequence[str], is_over: as
     return count
 
 
-async def test_it_answers_completely_while_it_is_made_anew_and_messages_come(
+async def test_it_answers_completely_while_it_is_rebuilt_and_messages_come(
     stage: QueryStage, topic: str
 ) -> None:
     await stage.client.admin.create_topic(topic, queue_count=2)
@@ -63,7 +63,7 @@ async def test_it_answers_completely_while_it_is_made_anew_and_messages_come(
     await stage.check([*sent, *more], topic=topic)
 
 
-async def test_a_service_that_is_killed_while_it_makes_rows_anew_goes_on_with_it(
+async def test_a_service_that_is_killed_while_it_rebuilds_rows_goes_on_with_it(
     stage: QueryStage, topic: str
 ) -> None:
     await stage.client.admin.create_topic(topic, queue_count=2)
@@ -86,7 +86,7 @@ async def test_a_service_that_is_killed_while_it_makes_rows_anew_goes_on_with_it
     await stage.check(sent, topic=topic)
 
 
-async def test_asking_again_while_it_is_made_anew_begins_anew_and_ends_well(
+async def test_a_request_while_it_is_rebuilt_starts_over_and_ends_well(
     stage: QueryStage, topic: str
 ) -> None:
     await stage.client.admin.create_topic(topic, queue_count=2)

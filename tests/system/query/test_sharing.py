@@ -33,7 +33,7 @@ async def shares(stage: QueryStage) -> dict[str, list[str]]:
 
 
 def follows_all(status: dict[str, Any]) -> bool:
-    """Tell whether who gave this status follows every log, and everybody is told so."""
+    """Tell whether the sender of this status follows every log, and readers see that."""
     followers = {log["followed_by"] for log in status["followed"]}
     return status["brokers"] == BOTH and followers == {status["name"]}
 

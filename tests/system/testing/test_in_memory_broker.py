@@ -17,6 +17,7 @@ from pydantic import ValidationError
 import eruca
 from eruca_testing import InMemoryBroker
 from eruca_testing import broker as module
+from support.rules import key_of
 
 WAIT_SECONDS = 30
 DAY = 24 * 3_600
@@ -136,7 +137,7 @@ def test_the_clock_is_not_set_back(broker: InMemoryBroker) -> None:
         broker.advance(-1)
 
 
-def test_a_failed_message_comes_again_to_a_member_that_is_still_there(
+def test_a_failed_message_is_redelivered_to_a_member_that_is_still_there(
     broker: InMemoryBroker, client: eruca.Client
 ) -> None:
     attempts = queue.Queue[int]()
@@ -169,7 +170,7 @@ def test_waiting_for_what_does_not_come_says_what_there_is(
         broker.wait_delayed(2, timeout=0.01)
 
 
-def test_a_delivery_that_nobody_acknowledged_comes_again(
+def test_a_delivery_that_nobody_acknowledged_is_redelivered(
     broker: InMemoryBroker, client: eruca.Client
 ) -> None:
     send(client, eruca.Message("t", "x"))
@@ -299,3 +300,13 @@ def test_it_says_nothing_and_leaves_nothing(
     assert capfd.readouterr() == ("", "")
     assert [*tmp_path.rglob("*")] == [tmp_path / "memory"]
     assert threading.active_count() == threads
+
+
+def test_it_admits_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ERUCA_API_KEY", key_of("user:nobody"))
+    monkeypatch.setenv("ERUCA_AUTH_FILE", "/nowhere/rules.toml")
+    with InMemoryBroker() as broker:
+        with eruca.Client(broker.namesrv_urls) as client:
+            send(client, eruca.Message("orders", "order 17"))
+
+        assert [message.text() for message in broker.messages("orders")] == ["order 17"]

@@ -1,4 +1,4 @@
-"""The inbox on the ways by which a message comes again: each time from a real broker."""
+"""The inbox on the ways by which a message is redelivered: each time from a real broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces: what is sent to a real broker is handled in the trace of whoever sent it."""
+"""Traces: what is sent to a real broker is handled in the trace of its sender."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
-FIRST, SETTINGS, CLUSTER, OPTIONS = EXAMPLE.findall((ROOT / "testing" / "README.md").read_text())
+README = (ROOT / "testing" / "README.md").read_text()
+FIRST, SETTINGS, CLUSTER, OPTIONS, KEYS = EXAMPLE.findall(README)
 [GLIMPSE] = examples(GUIDE / "testing.md")
 
 
@@ -30,6 +31,12 @@ def test_the_examples_with_a_broker_in_memory_pass(pytester: pytest.Pytester) ->
 @pytest.mark.parametrize("options", ["", OPTIONS], ids=["as it is", "otherwise"])
 def test_the_example_with_a_cluster_passes(pytester: pytest.Pytester, options: str) -> None:
     pytester.makepyfile(conftest=options, test_example=CLUSTER)
+
+    run(pytester).assert_outcomes(passed=1)
+
+
+def test_the_example_with_keys_passes(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(KEYS)
 
     run(pytester).assert_outcomes(passed=1)
 

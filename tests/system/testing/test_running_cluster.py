@@ -1,4 +1,4 @@
-"""A cluster for tests: services are told of by name, killed, stopped and restarted."""
+"""A cluster for tests: services are found by name, killed, stopped and restarted."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def test_one_that_is_interrupted_while_it_starts_leaves_nothing() -> None:
         found.extend(wait_until(broker_directories))
         interrupt.send()
 
-    def wait_in_vain() -> None:
+    def wait_too_long() -> None:
         threading.Event().wait(PATIENCE_SECONDS)
         pytest.fail(f"it was not interrupted: {found=}")
 
     with interruptible() as interrupt:
         threading.Thread(target=break_off, args=(interrupt,), daemon=True).start()
         with pytest.raises(KeyboardInterrupt), cluster:
-            wait_in_vain()
+            wait_too_long()
 
     [directory] = found
     assert not directory.parent.exists()

@@ -13,9 +13,10 @@ from eruca_postgres.embedded import EmbeddedServer
 from eruca_testing import RunningCluster
 from eruca_txn_checker.core.check_ids import check_id_of
 from eruca_txn_checker.projection.tables import SCHEMA
+from support.forked import forked
 from support.fuzzing import Known, Operation, every_operation_of, fuzz
 from support.postgres import drop_schema
-from support.processes import ServiceProcess, running
+from support.processes import ServiceProcess
 from support.waiting import until_told
 
 pytestmark = pytest.mark.timeout(600)
@@ -41,7 +42,7 @@ def checker(shared_server: EmbeddedServer) -> Iterator[ServiceProcess]:
         settings = {f"ERUCA_TXN_CHECKER_{name}": value for name, value in SETTINGS.items()}
         settings["ERUCA_TXN_CHECKER_NAMESRV_URLS"] = cluster.namesrv_urls[0]
         settings["DATABASE_URL"] = shared_server.url
-        process = stack.enter_context(running("eruca_txn_checker", settings))
+        process = stack.enter_context(forked("eruca_txn_checker", settings))
         yield process
         assert process.stop() == 0
         assert [event for event in process.log if event.get("level") == "error"] == []

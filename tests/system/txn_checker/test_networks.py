@@ -129,7 +129,7 @@ async def test_without_postgres_the_checker_says_so_with_the_fix_and_goes_on_wit
     assert {check["transaction_id"] for check in checks} == {second}
 
 
-async def test_a_check_that_was_lost_on_its_way_to_a_producer_comes_again(
+async def test_a_check_that_was_lost_on_its_way_to_a_producer_is_sent_again(
     stage: Stage, producer: Producer
 ) -> None:
     network = stage.checker_networks["checker-1"]

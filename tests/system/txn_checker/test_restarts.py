@@ -51,7 +51,7 @@ async def check_messages(stage: Stage, truth: dict[str, str]) -> None:
 async def test_all_of_it_is_stopped_and_started_again_in_any_order(stage: Stage, seed: int) -> None:
     random = Random(seed)
     truth = await begin_some(stage, 6)
-    await stage.take()  # and whoever took it is gone, too
+    await stage.take()  # and the checker that took it is gone, too
     for name in random.sample(ALL, len(ALL)):
         is_killed = name != "postgres" and random.random() < 0.5
         await (stage.kill(name) if is_killed else stage.stop(name))

@@ -1,4 +1,4 @@
-"""Waiting for what goes on anyway: whoever is cancelled leaves no earlier than it has ended."""
+"""Waiting for work that goes on: a cancelled caller leaves no earlier than it has ended."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_a_cancelled_waiter_leaves_once_the_work_has_ended(error: OSError 
         await waiter
 
 
-async def test_a_thread_is_waited_for_by_whoever_is_cancelled() -> None:
+async def test_a_cancelled_caller_waits_for_its_thread() -> None:
     begun, may_end = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 

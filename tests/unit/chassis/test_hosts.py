@@ -121,6 +121,13 @@ def test_what_is_no_host_is_a_bad_request(host: bytes, http_version: str) -> Non
     assert refused.value.fix
 
 
+def test_the_error_for_a_host_has_no_key() -> None:
+    with pytest.raises(RequestError) as refused:
+        AllowedHosts().check(b"x:eruca_id_secret@localhost", "1.1")
+    assert "eruca_id" not in str(refused.value)
+    assert "'localhost'" in str(refused.value)
+
+
 def test_only_http_1_0_may_leave_the_host_out() -> None:
     AllowedHosts().check(None, "1.0")
     with pytest.raises(RequestError):

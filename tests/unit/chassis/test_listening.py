@@ -121,4 +121,4 @@ def test_others_are_told_an_address_that_is_listened_on(
 ) -> None:
     monkeypatch.setattr(listening, "_own_addresses", lambda: own)
 
-    assert url_of(reached_at([(ip, 80) for ip in listened])) == told
+    assert url_of(reached_at([(ip, 80) for ip in listened]), "http") == told

@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
 import pytest
-from fastapi import APIRouter
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import JSON_OK, Exchange, RequestHead
 from eruca_chassis.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.needs import PUBLIC
 from eruca_chassis.parts import Part, Parts
+from eruca_chassis.router import Router
 from support.services import client_of
 
 pytestmark = pytest.mark.anyio
@@ -32,17 +33,17 @@ class Shelf(Generic[_T]):
         self.things = things
 
 
-router = APIRouter()
+router = Router()
 hot_router = HotRouter()
 
 
-@router.get("/v1/pump", operation_id="getPump")
+@router.get("/v1/pump", operation_id="getPump", needs=PUBLIC)
 async def get_pump(pump: Part[Pump], shelf: Part[Shelf[int]]) -> tuple[str, int]:
     """Get the pump."""
     return pump.name, len(shelf.things)
 
 
-@hot_router.hot("GET", "/v1/valve", operation_id="getValve")
+@hot_router.hot("GET", "/v1/valve", operation_id="getValve", needs=PUBLIC)
 class GetValve(HotEndpoint):
     """Get the valve."""
 

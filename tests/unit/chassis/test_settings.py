@@ -173,3 +173,49 @@ def test_a_name_of_dots_alone_is_refused() -> None:
 
 def test_every_setting_is_described() -> None:
     assert all(field.description for field in ThingSettings.model_fields.values())
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "mq-a.example"])
+def test_without_rules_a_service_listens_on_this_machine_only(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("TEST_THING_HOST", host)
+    with pytest.raises(SettingsError) as failed:
+        ThingSettings.load()
+    [fault] = failed.value.faults
+    assert fault.startswith(f"TEST_THING_HOST={host}: ")
+    assert "ERUCA_AUTH_FILE" in fault
+    assert "ERUCA_AUTH=open" in fault
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "::1", "localhost"])
+def test_loopback_addresses_need_no_rules(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("TEST_THING_HOST", host)
+    assert ThingSettings.load().host == host
+
+
+def test_rules_of_the_controllers_need_their_urls_and_no_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ERUCA_AUTH", "controller")
+    monkeypatch.setenv("ERUCA_AUTH_FILE", "rules.toml")
+    with pytest.raises(SettingsError) as failed:
+        ThingSettings.load()
+    file, urls = failed.value.faults
+    assert file.startswith("ERUCA_AUTH_FILE=rules.toml: not with ERUCA_AUTH=controller")
+    assert urls.startswith("ERUCA_CONTROLLER_URLS: required")
+    monkeypatch.delenv("ERUCA_AUTH_FILE")
+    monkeypatch.setenv("ERUCA_CONTROLLER_URLS", "http://m1:9878;http://m2:9878")
+    monkeypatch.setenv("TEST_THING_HOST", "0.0.0.0")
+    settings = ThingSettings.load()
+    assert settings.has_rules
+    assert settings.policy_path.name == "policy.json"
+
+
+@pytest.mark.parametrize("variable", [("ERUCA_AUTH", "open"), ("ERUCA_AUTH_FILE", "rules.toml")])
+def test_rules_or_the_word_open_let_others_in(
+    monkeypatch: pytest.MonkeyPatch, variable: tuple[str, str]
+) -> None:
+    monkeypatch.setenv("TEST_THING_HOST", "0.0.0.0")
+    monkeypatch.setenv(*variable)
+    assert ThingSettings.load().host == "0.0.0.0"

@@ -29,6 +29,12 @@ def test_etcd_needs_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "expected one such as http://127.0.0.1:2379" in fault
 
 
+def test_kubernetes_keeps_no_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    [fault] = faults_of(monkeypatch, ERUCA_CONTROLLER_STORE="kubernetes", ERUCA_AUTH="controller")
+
+    assert fault.startswith("ERUCA_AUTH=controller: rules are kept in postgres, etcd or file")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [

@@ -29,7 +29,7 @@ def test_a_delay_never_shrinks_and_never_exceeds_its_limit(deaths: int) -> None:
     assert FIRST_DELAY_SECONDS <= delay <= restart_delay_seconds(deaths + 1) <= DELAY_SECONDS_MAX
 
 
-def test_a_child_that_lived_long_starts_counting_anew() -> None:
+def test_a_child_that_lived_long_starts_counting_again() -> None:
     assert deaths_in_a_row(7, SETTLED_SECONDS) == 1
     assert deaths_in_a_row(7, SETTLED_SECONDS - 0.001) == 8
 

@@ -22,8 +22,15 @@ def test_no_url_path_or_command_is_broken_at_80_columns(replicas: int) -> None:
     groups = {"broker-a": group(epoch=1_000)} if replicas > 1 else {}
     plan = plan_cluster(ports=ports_from(21_600, **counts), data_dir=DATA, environment={}, **counts)
     text = StringIO()
+    urls = ";".join(service.url for service in plan.namesrvs)
     report = ready_report(
-        plan, DATA, seconds=1.5, resident_bytes=2**28, groups=groups, environment={}
+        plan,
+        DATA,
+        seconds=1.5,
+        resident_bytes=2**28,
+        groups=groups,
+        environment={},
+        client_environment={"ERUCA_NAMESRV_URLS": urls, "ERUCA_API_KEY_FILE": "/a b/ann.key"},
     )
 
     Console(file=text, width=80, force_terminal=True, color_system=None).print(report, crop=False)
@@ -34,6 +41,7 @@ def test_no_url_path_or_command_is_broken_at_80_columns(replicas: int) -> None:
     assert {service.url for service in plan.services} <= set(shown.split())
     assert f"data in {DATA}" in lines
     assert f"export ERUCA_NAMESRV_URLS='{name_servers}'" in lines
+    assert "export ERUCA_API_KEY_FILE='/a b/ann.key'" in lines
     assert lines.count(f"Read and try every service's API: {plan.queries[0].url}/docs") == 1
 
 

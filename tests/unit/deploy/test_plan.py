@@ -11,6 +11,7 @@ from eruca_deploy.plan import (
     CONTROLLER_COUNT_MAX,
     GOVERNED,
     NAMESRV_COUNT_MAX,
+    PERSONAL,
     QUERY_COUNT_MAX,
     TXN_CHECKER_COUNT_MAX,
     PlanError,
@@ -168,8 +169,9 @@ def test_every_setting_that_differs_between_children_is_listed_as_governed(tmp_p
         txn_checkers=1,
         queries=1,
         controllers=1,
+        consoles=1,
         replicas=2,
-        ports=[1, 2, 3, 4, 5, 6],
+        ports=[1, 2, 3, 4, 5, 6, 7],
         data_dir=tmp_path,
         environment={},
     )
@@ -183,6 +185,8 @@ def test_every_setting_that_differs_between_children_is_listed_as_governed(tmp_p
         "ERUCA_QUERY_HOST",
         "ERUCA_CONTROLLER_HOST",
         "ERUCA_CONTROLLER_STORE",
+        "ERUCA_CONSOLE_HOST",
+        *PERSONAL,  # taken away from every console
         "ERUCA_CONTROLLER_EXPLORER_ORIGINS",
         "ERUCA_NAMESRV_EXPLORER_ORIGINS",
         "ERUCA_BROKER_EXPLORER_ORIGINS",
@@ -215,7 +219,7 @@ def test_checkers_and_query_services_share_one_postgres(
 
 
 def test_the_url_of_its_own_postgres_is_not_taken_for_another_one(tmp_path: Path) -> None:
-    """It is told for other terminals, and may be set where the cluster is started again."""
+    """It is shown for other terminals, and may be set where the cluster is started again."""
     own = {"DATABASE_URL": f"postgresql://postgres:@/postgres?host={tmp_path}/postgres", "A": "1"}
     others = {"DATABASE_URL": f"postgresql://postgres:@/postgres?host={tmp_path}/other/postgres"}
 
@@ -295,3 +299,20 @@ def test_controllers_share_the_store_that_the_environment_names(
     second = plan.controllers[1]
     assert second.url == "http://127.0.0.1:7003"
     assert second.settings["ERUCA_CONTROLLER_NAMESRV_URLS"] == "http://127.0.0.1:7000"
+
+
+def test_a_console_has_no_credentials_of_the_person_who_starts_the_cluster(
+    tmp_path: Path,
+) -> None:
+    plan = plan_cluster(
+        namesrvs=1,
+        brokers=1,
+        consoles=1,
+        ports=[1, 2, 3],
+        data_dir=tmp_path,
+        environment=dict.fromkeys(PERSONAL, "x"),
+    )
+
+    [console] = plan.consoles
+    assert {console.settings[name] for name in PERSONAL} == {""}
+    assert (console.name, console.url) == ("console", "http://127.0.0.1:3")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -23,6 +25,25 @@ def test_free_ports_are_different_and_can_be_listened_on() -> None:
 
     check_ports("127.0.0.1", ports)
     assert len(set(ports)) == 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ports are not held")
+def test_no_other_process_is_given_a_port_before_its_service_listens() -> None:
+    ports = free_ports("127.0.0.1", 50)
+    asking = (
+        "from unittest import mock; from eruca_deploy import ports;"
+        f"given = iter([{ports[0]}, {ports[1]}, 31_999, *range(31_000, 31_900)]);"
+        "chosen = mock.patch('random.SystemRandom.randrange', lambda *_: next(given));"
+        "chosen.start(); print(ports.free_ports('127.0.0.1', 1)[0])"
+    )
+
+    other = subprocess.run(
+        [sys.executable, "-c", asking], capture_output=True, text=True, check=True
+    )
+
+    assert int(other.stdout) not in ports
+    with socket.create_server(("127.0.0.1", ports[0])):  # its own service does
+        pass
 
 
 def test_an_address_that_is_not_ours_is_an_error_that_names_it() -> None:

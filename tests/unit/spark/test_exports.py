@@ -120,7 +120,7 @@ def test_a_topic_that_was_created_again_is_no_continuation(service: ExportServic
 def test_a_topic_that_is_created_again_while_it_is_read_is_an_error_in_any_case(
     service: ExportService, fails: str
 ) -> None:
-    """Some rows may be of the other topic by then; whoever has them must drop them."""
+    """Some rows may be of the other topic by then; the reader must drop them."""
     planned = [one._replace(topic_id=TOPIC_ID) for one in WANTED]
     service.faults.append(Fault(cut_after_batches=2))
     answers = []
@@ -235,8 +235,8 @@ def test_a_topic_that_a_name_server_does_not_know_yet_is_waited_for(
     "queues",
     [
         pytest.param({}, id="deleted"),
-        pytest.param({FIRST: (0, 0), SECOND: (0, 0)}, id="made anew"),
-        pytest.param({FIRST: (0, 40)}, id="made anew with fewer queues"),
+        pytest.param({FIRST: (0, 0), SECOND: (0, 0)}, id="created again"),
+        pytest.param({FIRST: (0, 40)}, id="created again with fewer queues"),
     ],
 )
 def test_rows_that_are_gone_with_their_topic_are_passed_over_if_that_is_allowed(

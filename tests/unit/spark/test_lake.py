@@ -38,7 +38,7 @@ def test_what_is_no_manifest_is_refused(text: str) -> None:
         Manifest.from_json(text)
 
 
-def test_a_topic_that_was_created_again_begins_anew_and_a_gap_stays_one() -> None:
+def test_a_topic_that_was_created_again_starts_over_and_a_gap_stays_one() -> None:
     again = [manifest(0, Range(FIRST, 0, 10, "9f2c-1")), manifest(1, Range(FIRST, 0, 3, "9f2c-7"))]
     same = [manifest(0, Range(FIRST, 0, 10, "9f2c-1")), manifest(1, Range(FIRST, 0, 3, "9f2c-1"))]
 

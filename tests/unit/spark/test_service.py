@@ -23,6 +23,9 @@ class Signed:
     def headers(self, url: str) -> Mapping[str, str]:
         return {"authorization": f"Bearer for {url}"}
 
+    def renew(self, refused: Mapping[str, str]) -> bool:
+        return False
+
     def ssl_context(self) -> ssl.SSLContext | None:
         self.context_count += 1
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from support.durations import (
     ONE_SPARK_SESSION,
     alternating,
+    place_in,
     recorded,
     unit_of,
     units_longest_first,
@@ -42,4 +43,14 @@ def test_units_that_start_a_java_take_turns_with_the_others() -> None:
         "spark",
         "b.py",
         "system/test_demo.py",
+    ]
+
+
+def test_a_unit_that_is_not_known_comes_first() -> None:
+    ids = [f"tests/{name}.py::test_it" for name in ("b", "new", "a")]
+
+    assert sorted(ids, key=place_in(["a.py", "b.py"])) == [
+        "tests/new.py::test_it",
+        "tests/a.py::test_it",
+        "tests/b.py::test_it",
     ]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from eruca.aio.cluster.kv_table import KvTable
 from eruca.aio.cluster.masters import Masters, on_each, on_those_that_know
 from eruca.aio.cluster.requests import checked_request, parsed
+from eruca.aio.cluster.stored_records import StoredRecords
 from eruca.aio.group_admin import AsyncGroupAdmin
 from eruca.aio.http.transport import HttpResponse, problem_error, target_of
 from eruca.aio.scheduled import HeldScheduled, Scheduled
@@ -24,17 +25,13 @@ from eruca.aio.topic_changes import TopicChanges
 from eruca.aio.transaction_admin import AsyncTransactionAdmin
 from eruca.contract.errors import (
     ErucaError,
-    RecordNotFoundError,
     TopicNotFoundError,
     TransportError,
-    ValidationError,
 )
 from eruca.contract.fields import Permission
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX, LIST_LIMIT_MAX
-from eruca.contract.message_ids import UndecodableIdError, decode_offset_id
 from eruca.contract.messages import LogRecordView, PulledMessage
 from eruca.contract.recall_handles import RecallHandle
-from eruca.contract.records import PORT_MAX
 from eruca.contract.routes import BrokerGroup, ClusterList, TopicNames, TopicRoute
 from eruca.contract.status import BrokerStatus, NamesrvStatus
 from eruca.contract.topics import QueueOffsets, TopicConfig, TopicSettings
@@ -42,7 +39,6 @@ from eruca.core.checked_arguments import checked_calls
 from eruca.core.checked_names import check_topic
 from eruca.core.checked_numbers import check_above_zero
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
-from eruca.core.routing.replicas import holder_of
 
 if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
@@ -60,6 +56,7 @@ class AsyncAdmin:
         self._masters = Masters(context)
         self._topics = TopicChanges(context, self._masters)
         self._scheduled = Scheduled(self._masters)
+        self._records = StoredRecords(context, self._masters)
         self._kv = KvTable(context, self._masters)
         self._groups: AsyncGroupAdmin | None = None
         self._transactions: AsyncTransactionAdmin | None = None
@@ -348,28 +345,7 @@ class AsyncAdmin:
                 record starts at its offset.
             MessageDamagedError: The record at its offset is damaged.
         """
-        try:
-            host, log_offset = decode_offset_id(offset_message_id)
-        except UndecodableIdError:
-            raise ValidationError(
-                "expected an offset id of 32 hex digits, or 56 with an IPv6 address; found"
-                f" {offset_message_id!r}",
-                fix="to find a message by its unique id, use messages_by_key or the query service",
-            ) from None
-        if not 0 < host.port <= PORT_MAX:
-            raise RecordNotFoundError(
-                f"{offset_message_id} is a unique id, which does not contain the message's log"
-                " offset",
-                fix="use messages_by_key or the query service",
-            )
-        for group in await self.brokers():
-            if (broker := holder_of(group, host)) is not None:
-                url = self._masters.url(broker.urls)
-                return await self._context.broker_api.record(url, log_offset)
-        raise RecordNotFoundError(
-            f"no live broker has the store host {host.ip}:{host.port} of {offset_message_id}",
-            fix="if it is a unique id, use messages_by_key",
-        )
+        return await self._records.by_id(offset_message_id)
 
     async def messages_by_key(
         self,

@@ -1,7 +1,7 @@
 """The client: one per application; it makes producers, consumers and the admin API.
 
 Making a client opens no connection; each is opened at its first use. Parts that only some programs
-need (httpx, the models of routes and administration) are also loaded at their first use.
+need (the models of routes and administration) are also loaded at their first use.
 
 Concurrency rule: the client belongs to the event loop that first uses it, and to the process. After
 a fork the child must make its own client.
@@ -49,6 +49,7 @@ from eruca.core.consuming.push_settings import (
     PushSettings,
 )
 from eruca.core.consuming.simple_settings import SimpleSettings
+from eruca.core.credentials import Credentials, TlsFiles
 from eruca.core.filters.subscription_filter import Filter
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.producing.batching import BATCHING_DEFAULT, Batching
@@ -86,9 +87,17 @@ class AsyncClient:
             Default: ``ERUCA_NETWORK``, else ``default``.
         timeout_seconds: Timeout of a request that has none of its own. Default:
             ``ERUCA_TIMEOUT_SECONDS``, else 3.
-        ssl_context: For ``https://`` URLs. Default: trust the system's certificate authorities.
+        standby_from_bytes: Pull from a standby of a broker if the consumer is this many bytes
+            behind there; 0: never. Default: ``ERUCA_STANDBY_FROM_BYTES``, else 1 GiB.
+        credentials: The identity of the client: ``ApiKey``, ``ApiKeyFile`` or ``BearerTokens``.
+            Default: ``ERUCA_API_KEY``, ``ERUCA_API_KEY_FILE`` or ``ERUCA_TOKEN_PROVIDER``, else
+            requests are anonymous. They are sent to servers of the cluster only.
+        tls_files: Files for ``https://`` URLs: authorities to trust, a client certificate. Default:
+            ``ERUCA_TLS_CA_FILE``, ``ERUCA_TLS_CERT_FILE`` and ``ERUCA_TLS_KEY_FILE``, else trust
+            the system's certificate authorities.
+        ssl_context: For ``https://`` URLs, instead of files.
         hot_transport: Carries sends and pulls. Default: the SDK's own HTTP/1.1 client.
-        transport: Carries all other requests. Default: httpx.
+        transport: Carries all other requests. Default: likewise.
 
     Raises:
         ValidationError: A setting is invalid; the error names the setting's source.
@@ -100,16 +109,25 @@ class AsyncClient:
         *,
         network: str | None = None,
         timeout_seconds: float | None = None,
+        standby_from_bytes: int | None = None,
+        credentials: Credentials | None = None,
+        tls_files: TlsFiles | None = None,
         ssl_context: ssl.SSLContext | None = None,
         hot_transport: HttpTransport | None = None,
         transport: HttpTransport | None = None,
     ) -> None:
         settings = ClientSettings.resolve(
-            os.environ, namesrv_urls=namesrv_urls, network=network, timeout_seconds=timeout_seconds
+            os.environ,
+            namesrv_urls=namesrv_urls,
+            network=network,
+            timeout_seconds=timeout_seconds,
+            standby_from_bytes=standby_from_bytes,
         )
         self._context = ClientContext(
             settings,
-            credentials=credentials_of(os.environ, ssl_context=ssl_context),
+            credentials=credentials_of(
+                os.environ, given=credentials, tls_files=tls_files, ssl_context=ssl_context
+            ),
             hot_transport=hot_transport,
             transport=transport,
         )

@@ -64,10 +64,9 @@ class LocalCalls:
             CancelledError: The caller was cancelled; :func:`returned_before` returns the result
                 that a plain function returned nevertheless.
         """
-        future = self.start(function, *arguments)
         if is_async_function(function):
-            return await future
-        returned = await to_its_end(future)
+            return await function(*arguments)  # in the caller's task: it needs none of its own
+        returned = await to_its_end(self.start(function, *arguments))
         return await returned if inspect.isawaitable(returned) else returned
 
     def close(self) -> None:

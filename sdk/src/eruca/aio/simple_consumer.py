@@ -260,6 +260,7 @@ class AsyncSimpleConsumer:
 
             self._api_made = DeliveryApi(
                 self._context.held_transport,
+                self._context.patient_transport,
                 self.group,
                 timeout=self._context.settings.timeout_seconds,
             )

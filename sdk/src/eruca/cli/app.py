@@ -10,8 +10,10 @@ from typing import Annotated
 
 import typer
 
-from eruca.cli.command import NamesrvOption, OutputOption
+from eruca.cli.command import ApiKeyFileOption, CaFileOption, NamesrvOption, OutputOption
 from eruca.cli.commands import (
+    audit,
+    auth,
     broker,
     cluster,
     consuming,
@@ -57,6 +59,8 @@ for module in (
     query,
     life_lines,
     export,
+    auth,
+    audit,
     doctor,
 ):
     module.register(app)
@@ -71,8 +75,11 @@ def _show_version(*, wanted: bool) -> None:
 @app.callback()
 def options(
     context: typer.Context,
+    *,
     namesrv: NamesrvOption = None,
     output: OutputOption = None,
+    api_key_file: ApiKeyFileOption = None,
+    ca_file: CaFileOption = None,
     version: Annotated[
         bool,
         typer.Option(
@@ -84,4 +91,4 @@ def options(
     ] = False,
 ) -> None:
     """Store the options that precede the command's name."""
-    context.obj = Session(namesrv, output or Output.TABLE)
+    context.obj = Session(namesrv, output or Output.TABLE, api_key_file, ca_file)

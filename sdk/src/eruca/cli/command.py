@@ -46,6 +46,23 @@ OutputOption = Annotated[
     Output | None,
     typer.Option("--output", "-o", help="Output format: a table for people, or JSON for programs."),
 ]
+# A key itself is no option: every user of a machine can read the arguments of its processes.
+ApiKeyFileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key-file",
+        metavar="FILE",
+        help="File with the API key [ERUCA_API_KEY_FILE, else ERUCA_API_KEY].",
+    ),
+]
+CaFileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        help="Authorities to trust for https:// URLs [ERUCA_TLS_CA_FILE, else the system's].",
+    ),
+]
 
 _Function = TypeVar("_Function", bound=Callable[..., Coroutine[Any, Any, int | None]])
 
@@ -54,8 +71,8 @@ def command(app: typer.Typer, name: str) -> Callable[[_Function], _Function]:
     """Register an async function as a command of *app*.
 
     Its first parameter is the :class:`Session`, the others are typer's. It returns the exit code,
-    or None for 0. ``--namesrv`` and ``--output`` are valid before and after the command's name. The
-    shell completes parameters named topic, group, broker or brokers.
+    or None for 0. The shared options are valid before and after the command's name. The shell
+    completes parameters named topic, group, broker or brokers.
     """
 
     def register(function: _Function) -> _Function:
@@ -73,17 +90,29 @@ def _runner(function: _Function) -> Callable[..., None]:
         *,
         namesrv: str | None,
         output: Output | None,
+        api_key_file: str | None,
+        ca_file: str | None,
         **arguments: object,
     ) -> None:
         given: Session = context.obj or Session()
         # An empty value is refused: the command could change another cluster than intended.
         urls = given.namesrv_urls if namesrv is None else namesrv
-        session = Session(urls, output or given.output)
+        session = Session(
+            urls,
+            output or given.output,
+            api_key_file or given.api_key_file,
+            ca_file or given.ca_file,
+        )
         raise typer.Exit(run_guarded(function(session, **arguments), session))
 
     hints = get_type_hints(function, include_extras=True)
     own = list(inspect.signature(function).parameters.values())[1:]
-    shared: dict[str, Any] = {"namesrv": NamesrvOption, "output": OutputOption}
+    shared: dict[str, Any] = {
+        "namesrv": NamesrvOption,
+        "output": OutputOption,
+        "api_key_file": ApiKeyFileOption,
+        "ca_file": CaFileOption,
+    }
     parameters = [
         inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
         *(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COMPLETION_SECONDS: Final = 1.0  # for the cluster's answer, while the user waits
 
-_LATE: Final = ("eruca.aio.admin", "eruca.aio.group_admin", "eruca.aio.http.httpx_carrier", "httpx")
+_LATE: Final = ("eruca.aio.admin", "eruca.aio.group_admin")
 """Modules that a client imports at its first request."""
 
 Ask = Callable[["AsyncClient"], Awaitable[Iterable[str]]]
@@ -70,18 +70,23 @@ def completed(name: str, hint: Any) -> Any:  # noqa: ANN401 - a type of any kind
 def _completer(ask: Ask) -> Callable[[typer.Context, str], list[str]]:
     # typer recognises the two parameters by type, or by these names if they have no type.
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        names = _asked(ask, Session(_given_urls(ctx)))
+        session = Session(
+            _given(ctx, "namesrv"),
+            api_key_file=_given(ctx, "api_key_file"),
+            ca_file=_given(ctx, "ca_file"),
+        )
+        names = _asked(ask, session)
         return sorted({name for name in names if name.startswith(incomplete)})
 
     return complete
 
 
-def _given_urls(context: typer.Context) -> str | None:
-    """Return the name servers in the typed line, before or after the command."""
+def _given(context: typer.Context, name: str) -> str | None:
+    """Return a shared option in the typed line, before or after the command."""
     found: Any = context
     while found is not None:
-        if (urls := found.params.get("namesrv")) is not None:
-            return str(urls)
+        if (value := found.params.get(name)) is not None:
+            return str(value)
         found = found.parent
     return None
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from eruca.aio.client import AsyncClient
+    from eruca.aio.http.credentials import Credentials
     from eruca.cli.tables import WholeWords
+    from eruca.core.credentials import ApiKeyFile, TlsFiles
     from eruca.core.messages.received_message import ReceivedMessage
 
 _PIPE_WIDTH = 1_000_000  # columns; a pipe has no width to fit
@@ -38,6 +40,8 @@ class Session:
 
     namesrv_urls: str | None = None  # None: the environment's, else the default
     output: Output = Output.TABLE
+    api_key_file: str | None = None  # None: the environment's credentials
+    ca_file: str | None = None  # None: the environment's TLS files
 
     @property
     def is_json(self) -> bool:
@@ -48,7 +52,30 @@ class Session:
         """Return a client of the cluster; use it as a context manager."""
         from eruca.aio.client import AsyncClient  # slow to load, and --help does not need it
 
-        return AsyncClient(self.namesrv_urls)
+        return AsyncClient(
+            self.namesrv_urls, credentials=self._given_credentials(), tls_files=self._tls_files()
+        )
+
+    def credentials(self) -> Credentials:
+        """Return the credentials for requests that no client makes."""
+        from eruca.aio.http.credentials import credentials_of
+
+        return credentials_of(
+            os.environ, given=self._given_credentials(), tls_files=self._tls_files()
+        )
+
+    def _given_credentials(self) -> ApiKeyFile | None:
+        from eruca.core.credentials import ApiKeyFile
+
+        return None if self.api_key_file is None else ApiKeyFile(self.api_key_file)
+
+    def _tls_files(self) -> TlsFiles | None:
+        from eruca.core.credentials import TlsFiles
+
+        if self.ca_file is None:
+            return None
+        files = TlsFiles.of(os.environ)
+        return TlsFiles(self.ca_file, files.cert_file, files.key_file)
 
     def show_json(self, value: object) -> None:
         """Print one JSON document."""

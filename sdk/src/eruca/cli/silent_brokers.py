@@ -62,7 +62,7 @@ async def noted(client: AsyncClient) -> AsyncIterator[None]:
         raise
 
 
-def untold(session: Session, names: Iterable[str]) -> int:
+def report_unreached(session: Session, names: Iterable[str]) -> int:
     """Report the brokers that a change has not reached; return the exit code."""
     code = 0
     for name in names:

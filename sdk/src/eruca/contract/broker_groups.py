@@ -199,6 +199,12 @@ class BrokerGroupView(Answer):
         description="Changes exactly when the row does; the ETag, without its quotes.",
         examples=["12-5f0c9a6e1b7d4823"],
     )
+    number: int = Field(
+        default=0,
+        description="Of the change that made this version, counted from 1; if it decreases, the "
+        "arbiter has lost changes.",
+        examples=[12],
+    )
     changed_at: Instant
     epoch: int
     master: ReplicaName

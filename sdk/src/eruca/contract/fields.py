@@ -9,6 +9,7 @@ members are therefore refused as a whole, and a long list at its first fault.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import (
@@ -55,6 +56,19 @@ def _not_a_number(value: object) -> object:
     if isinstance(value, int | float) or (isinstance(value, str) and value[10:11].upper() != "T"):
         raise ValueError("expected a time as in 2026-11-21T08:00:00Z")
     return value
+
+
+def within_utc(moment: datetime) -> datetime:
+    """Return *moment* if UTC has it: the years 1 to 9999 end earlier or later in other zones.
+
+    Raises:
+        ValueError: It is out of range, so no answer could say it.
+    """
+    try:
+        moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("out of range: it has no time in UTC") from None
+    return moment
 
 
 TopicName = Annotated[
@@ -134,7 +148,12 @@ WaitSeconds = Annotated[float, Field(ge=0, le=WAIT_SECONDS_MAX, allow_inf_nan=Fa
 
 
 # Strict mode would refuse a text that FastAPI has already taken out of the JSON.
-Moment = Annotated[AwareDatetime, Strict(strict=False), BeforeValidator(_not_a_number)]
+Moment = Annotated[
+    AwareDatetime,
+    Strict(strict=False),
+    BeforeValidator(_not_a_number),
+    AfterValidator(within_utc),
+]
 """A time in a request: RFC 3339 with an offset; numbers and dates are refused."""
 
 

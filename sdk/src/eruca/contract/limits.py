@@ -73,6 +73,7 @@ HANDLE_COUNT_MAX: Final = 1_024  # handles in one request
 HANDLE_SIZE_MAX: Final = 1_024  # characters; the longest names allowed need about 780
 
 TRANSACTION_ID_SIZE_MAX: Final = MESSAGE_ID_SIZE_MAX  # characters; it is a unique id
+SHARED_TRANSACTION_COUNT_MAX: Final = 256  # in one request; bounds a turn of the event loop
 CHECK_IMMUNITY_SECONDS_MAX: Final = 72 * 3_600.0  # RocketMQ stops checking after that time
 CHECK_COUNT_MAX: Final = 100  # checks one transaction may have; RocketMQ's default is 15
 CHECKER_SIZE_MAX: Final = 128  # characters of a checker's name, and of a check's id

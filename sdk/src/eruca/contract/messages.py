@@ -125,6 +125,9 @@ class BatchReceipt(Struct, frozen=True, kw_only=True):
     durability: str
     copies: int = 1  # replicas that held it when it was acknowledged, as durably
     born_host_is_ipv6: bool = False
+    # "IP:port" of the broker that stored it, as in the records. Of a replayed batch it may be
+    # another replica of the group. Null: an earlier version's.
+    store_host: str | None = None
 
 
 class PulledBody(Struct, frozen=True, omit_defaults=True):

@@ -27,6 +27,7 @@ SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 EVENTS_TOPIC: Final = "ERUCA_SYS_EVENTS"  # control records: the broker's own state changes
+AUDIT_TOPIC: Final = "ERUCA_SYS_AUDIT"  # records of who did what: eruca.contract.audit
 AUTO_CREATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"  # messages with a delay level wait here
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"  # messages with a delivery time wait here
@@ -53,6 +54,7 @@ SYSTEM_TOPICS: Final = frozenset(
         "OFFSET_MOVED_EVENT",
         "CHECKPOINT_TOPIC",
         EVENTS_TOPIC,
+        AUDIT_TOPIC,
     }
 )
 
@@ -153,7 +155,9 @@ def is_derived_topic(name: str) -> bool:
 
 def group_of_derived(name: str) -> str:
     """Return the group whose retries or dead letters the topic *name* holds."""
-    return name.removeprefix(RETRY_TOPIC_PREFIX).removeprefix(DEAD_LETTER_TOPIC_PREFIX)
+    # Only one of them: the group's own name may begin like the other.
+    is_retry = name.startswith(RETRY_TOPIC_PREFIX)
+    return name.removeprefix(RETRY_TOPIC_PREFIX if is_retry else DEAD_LETTER_TOPIC_PREFIX)
 
 
 def is_system_group(name: str) -> bool:

@@ -1,16 +1,17 @@
 """Replication: the requests of a replica to its master, and their answers.
 
-A replica pulls its master's log. ``GET /v1/replication/log?from_offset=X`` is a request and an
-acknowledgement in one: "in this epoch I hold everything before X, as durably as the group
-promises". The answer's body is a run: whole writes of the master's log, byte for byte. Its headers
-say what the replica must know beside the bytes::
+A replica pulls its master's log. ``POST /v1/replication/log`` (:class:`RunRequest`) is a request
+and an acknowledgement in one: "in this epoch I hold everything before X, as durably as the group
+promises". The answer's body is a run: whole writes of the master's log, byte for byte. Several
+requests may be under way: each continues where the last run ended, whatever is acknowledged by
+then. Its headers say what the replica must know beside the bytes::
 
     eruca-epoch        the master's epoch
     eruca-confirmed    log offset before which everything is confirmed, and so visible
     eruca-min-offset   log offset of the master's first record: replicas delete what is before it
     eruca-max-offset   log offset of the master's next record
-    eruca-answer       number of this answer; the next fetch quotes it, which proves that the
-                       replica was alive after the answer was sent
+    eruca-answer       number of this answer; runs continue each other in its order. A later fetch
+                       quotes it, which proves that the replica was alive after it was sent
     eruca-now          time of the master's clock, in ms since 1970
 
 Before its first fetch a replica proves its lineage: that its log is a beginning of the master's. It
@@ -25,10 +26,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Final, Literal
 
+from msgspec import Meta, Struct
 from pydantic import ConfigDict, Field, model_validator
 
 from eruca.contract.broker_groups import GroupEpoch, ReplicaId, ReplicaName, StoreUid
-from eruca.contract.fields import Answer, Offset, Request
+from eruca.contract.fields import OFFSET_MAX, Answer, Offset, Request
 from eruca.contract.times import Instant
 
 RUN_MEDIA_TYPE: Final = "application/vnd.eruca.run"
@@ -64,6 +66,43 @@ def _in_order(epochs: Sequence[LogEpoch]) -> bool:
     )
 
 
+class RunRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """An acknowledgement, and the request for the next run."""
+
+    acknowledged: Annotated[
+        int, Meta(ge=0, le=OFFSET_MAX, description="The replica holds everything before.")
+    ]
+    sequence: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=OFFSET_MAX,
+            description="Number of the answer with which the sequence of runs began that this "
+            "request continues; 0: another one begins, at `acknowledged`.",
+        ),
+    ] = 0
+    answer: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=OFFSET_MAX,
+            description="Number of the last answer that it received in this epoch; 0: none.",
+        ),
+    ] = 0
+    wait_seconds: Annotated[
+        float,
+        Meta(ge=0, le=FETCH_WAIT_SECONDS_MAX, description="The time to wait at the log's end."),
+    ] = 0
+    bytes_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=RUN_SIZE_MAX,
+            description="Maximum bytes of the run; the first write is always returned.",
+        ),
+    ] = RUN_SIZE_DEFAULT
+
+
 class LineageTail(Request):
     """The end of the common part of two logs, as one of them has it."""
 
@@ -88,7 +127,7 @@ class LineageRequest(Request):
     )
     min_offset: Offset = Field(description="Log offset of its first record.")
     end: Offset = Field(description="Log offset after its last record.")
-    segment_bytes: int = Field(ge=1, description="Bytes of one of its segments.")
+    segment_bytes: int = Field(ge=1, le=OFFSET_MAX, description="Bytes of one of its segments.")
     tail: LineageTail | None = Field(
         default=None,
         description="Proof of what the last answer asked for; null: the question, without proof.",
@@ -163,13 +202,17 @@ class ReplicationStatus(Answer):
     role: ReplicationRole
     replica_id: int | None = Field(description="null: the broker is standalone")
     uid: str | None
-    former_uid: str | None = Field(
-        default=None,
-        description="the uid that the store had before it may have lost records; null: none",
+    former_uids: list[str] = Field(
+        default=[],
+        description="the uids under which the store may have lost records, latest first",
     )
     priority: int = 0
     epoch: int = Field(description="of the master that this replica is, or follows; 0: none")
     last_epoch: int = Field(description="the last epoch of its log; 0: none")
+    known_epoch: int = Field(
+        default=0, description="of the latest version of the group's row that it knows; 0: none"
+    )
+    known_number: int = Field(default=0, description="the `number` of that version")
     damaged: bool = Field(
         default=False, description="true: its log has damage that no other replica could repair"
     )
@@ -177,6 +220,11 @@ class ReplicationStatus(Answer):
     end: int = Field(description="log offset after its last record")
     durable: int = Field(description="log offset before which everything is durable here")
     confirmed: int = Field(description="log offset before which everything is confirmed")
+    kept_from: int | None = Field(
+        default=None,
+        description="log offset from which retention keeps the log for other replicas; null: none "
+        "needs it, or this is no master",
+    )
     in_sync: list[ReplicaName] = Field(description="the in-sync set; empty: unknown here")
     sole_master_seconds: float | None = Field(
         description="time for which no other replica can be master; null: this is no master, or "
@@ -200,6 +248,3 @@ class SwitchResult(Answer):
     epoch: int = Field(description="the successor begins its term in a later one")
     master: ReplicaName
     master_urls: dict[str, str] = Field(description="by network")
-
-
-FetchWaitSeconds = Annotated[float, Field(ge=0, le=FETCH_WAIT_SECONDS_MAX, allow_inf_nan=False)]

@@ -90,7 +90,9 @@ class ControllerStatus(Answer):
 
     version: str
     started_at: Instant
-    store: Literal["postgres", "etcd", "file"] = Field(description="store of the broker groups")
+    store: Literal["postgres", "etcd", "kubernetes", "file"] = Field(
+        description="store of the broker groups"
+    )
     changes: int = Field(description="changes made through this controller since its start")
     held_requests: int
     held_requests_max: int

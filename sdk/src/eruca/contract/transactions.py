@@ -33,6 +33,7 @@ from eruca.contract.limits import (
     GROUP_SIZE_MAX,
     QUEUE_ID_MAX,
     REASON_SIZE_MAX,
+    SHARED_TRANSACTION_COUNT_MAX,
     TRANSACTION_ID_SIZE_MAX,
     WEBHOOK_SECRET_SIZE_MAX,
     WEBHOOK_SECRET_SIZE_MIN,
@@ -155,6 +156,65 @@ class DecisionReceipt(Struct, frozen=True, kw_only=True):
     message: CommittedPlace | None = None  # of a commit
     durability: str
     repeated: bool = False  # the same decision was taken before
+
+
+# --- The broker: many transactions in one request -------------------------------------------------
+
+_SHARED: Final = Meta(min_length=1, max_length=SHARED_TRANSACTION_COUNT_MAX)
+
+
+class NewTransactions(Struct, frozen=True, forbid_unknown_fields=True):
+    """Half messages to store; each is stored or refused by itself."""
+
+    transactions: Annotated[list[NewTransaction], _SHARED]
+
+
+class BegunTransaction(Struct, frozen=True, kw_only=True):
+    """The outcome for one transaction of a shared request: a receipt, or else a problem."""
+
+    receipt: TransactionReceipt | None = None
+    # The problem document of this transaction, as if it had been begun alone.
+    problem: dict[str, Any] | None = None
+    retry_after_seconds: float | None = None  # of the problem
+
+
+class BegunTransactions(Struct, frozen=True):
+    """The outcomes, in the order of the request."""
+
+    results: list[BegunTransaction]
+
+
+class TransactionToDecide(
+    Decide, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
+):
+    """Commit or roll back one transaction of a shared request."""
+
+    transaction_id: Annotated[
+        str,
+        Meta(min_length=1, max_length=TRANSACTION_ID_SIZE_MAX, pattern=TRANSACTION_ID_PATTERN),
+    ]
+    outcome: Outcome
+
+
+class TransactionsToDecide(Struct, frozen=True, forbid_unknown_fields=True):
+    """Transactions to decide; each is decided or refused by itself."""
+
+    transactions: Annotated[list[TransactionToDecide], _SHARED]
+
+
+class DecidedTransaction(Struct, frozen=True, kw_only=True):
+    """The outcome for one transaction of a shared request: a receipt, or else a problem."""
+
+    receipt: DecisionReceipt | None = None
+    # The problem document of this transaction, as if it had been decided alone.
+    problem: dict[str, Any] | None = None
+    retry_after_seconds: float | None = None  # of the problem
+
+
+class DecidedTransactions(Struct, frozen=True):
+    """The outcomes, in the order of the request."""
+
+    results: list[DecidedTransaction]
 
 
 # --- The broker: checks, listing transactions -----------------------------------------------------

@@ -18,8 +18,9 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from importlib import import_module
+from inspect import CO_VARARGS
 from numbers import Integral, Real
-from types import GenericAlias, NoneType, UnionType
+from types import FunctionType, GenericAlias, NoneType, UnionType
 from typing import (
     Annotated,
     Any,
@@ -51,7 +52,11 @@ _NAMES: Final[dict[Any, str]] = {
 class _Parameter(NamedTuple):
     name: str
     kind: Any
+    fits: Callable[[Any], bool]
 
+
+_CLASSES: Final[dict[Any, Any]] = {None: NoneType, float: Real, int: Integral}
+"""The classes of values for types that other classes stand for, too."""
 
 # Of each call that checks its arguments, what it checks them by.
 _PARAMETERS_OF: Final[dict[Callable[..., Any], Callable[[], tuple[_Parameter, ...]]]] = {}
@@ -131,14 +136,33 @@ def _checked(function: Callable[..., Any], late_names: _LateNames) -> Callable[.
     def parameters() -> tuple[_Parameter, ...]:
         return tuple(_parameters(function, signature, late_names))
 
+    @functools.cache
+    def by_name() -> dict[str, _Parameter]:
+        return {parameter.name: parameter for parameter in parameters()}
+
+    positional = [
+        name
+        for name, parameter in list(signature.parameters.items())[1:]
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    repeated = next(
+        (p.name for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL), None
+    )
+
     def check(*args: Any, **options: Any) -> None:  # noqa: ANN401
-        try:
-            given = signature.bind(*args, **options).arguments
-        except TypeError:
-            return  # Python itself refuses a call that does not fit the signature
-        for parameter in parameters():
-            if parameter.name in given:
-                check_argument(parameter.name, given[parameter.name], parameter.kind)
+        # Python itself refuses a call that does not fit the signature.
+        known = by_name()
+        if len(args) > 1:
+            for name, value in zip(positional, args[1:], strict=False):
+                parameter = known.get(name)
+                if parameter is not None and not parameter.fits(value):
+                    check_argument(name, value, parameter.kind)
+            if repeated is not None and repeated in known:
+                check_argument(repeated, args[1 + len(positional) :], known[repeated].kind)
+        for name, value in options.items():
+            parameter = known.get(name)
+            if parameter is not None and not parameter.fits(value):
+                check_argument(name, value, parameter.kind)
 
     if inspect.iscoroutinefunction(function):
 
@@ -178,7 +202,7 @@ def _parameters(
             continue
         if parameter.kind is parameter.VAR_POSITIONAL:
             kind = GenericAlias(tuple, (kind, ...))
-        yield _Parameter(name, kind)
+        yield _Parameter(name, kind, _check_of(kind))
 
 
 def _resolved(
@@ -190,6 +214,22 @@ def _resolved(
     if not isinstance(annotation, str):
         return annotation
     return eval(annotation, vars(sys.modules[function.__module__]), late_names)
+
+
+def _check_of(kind: Any) -> Callable[[Any], bool]:  # noqa: ANN401
+    """Return the function that tells whether a value is of the type *kind*, as `_fits` does.
+
+    Most types are classes, and unions of classes: one call of isinstance, without a look at them.
+    """
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    classes = tuple(_CLASSES.get(one, one) for one in kinds)
+    if not all(isinstance(one, type) and get_origin(one) is None for one in classes):
+        return lambda value: _fits(value, kind)
+    try:
+        isinstance(None, classes)
+    except TypeError:
+        return lambda value: _fits(value, kind)
+    return lambda value: isinstance(value, classes)
 
 
 def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401
@@ -219,6 +259,12 @@ def _takes(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bool:
     """Return whether *function* accepts the declared number of arguments."""
     if not arguments or arguments[0] is Ellipsis:
         return True
+    count = len(arguments[0])
+    if isinstance(function, FunctionType) and not hasattr(function, "__wrapped__"):
+        code, optional_count = function.__code__, len(function.__defaults__ or ())
+        if not code.co_kwonlyargcount:  # else some may be required
+            is_enough = code.co_argcount - optional_count <= count
+            return is_enough and (count <= code.co_argcount or bool(code.co_flags & CO_VARARGS))
     try:
         inspect.signature(function).bind(*arguments[0])
     except TypeError:

@@ -18,11 +18,12 @@ from typing import Final
 from eruca.contract.errors import ValidationError
 from eruca.contract.urls import checked_url
 from eruca.core.checked_arguments import check_argument
-from eruca.core.checked_numbers import checked_seconds
+from eruca.core.checked_numbers import check_count, checked_seconds
 
 NAMESRV_URLS_DEFAULT: Final = "http://127.0.0.1:9876"
 NETWORK_DEFAULT: Final = "default"
 TIMEOUT_SECONDS_DEFAULT: Final = 3.0  # RocketMQ's mqClientApiTimeout
+STANDBY_BYTES_DEFAULT: Final = 1024**3  # a master has the messages behind them in its memory
 URL_SEPARATOR: Final = ";"
 
 
@@ -33,6 +34,7 @@ class ClientSettings:
     namesrv_urls: tuple[str, ...]
     network: str
     timeout_seconds: float
+    standby_from_bytes: int = STANDBY_BYTES_DEFAULT
 
     @classmethod
     def resolve(
@@ -42,6 +44,7 @@ class ClientSettings:
         namesrv_urls: str | Iterable[str] | None = None,
         network: str | None = None,
         timeout_seconds: float | None = None,
+        standby_from_bytes: int | None = None,
     ) -> ClientSettings:
         """Return the settings: from the arguments, else the environment, else the defaults.
 
@@ -57,10 +60,18 @@ class ClientSettings:
         if seconds is None:
             text = environment.get("ERUCA_TIMEOUT_SECONDS") or str(TIMEOUT_SECONDS_DEFAULT)
             seconds, seconds_source = _number(text), "ERUCA_TIMEOUT_SECONDS"
+        behind = standby_from_bytes
+        if behind is None:
+            text = environment.get("ERUCA_STANDBY_FROM_BYTES") or str(STANDBY_BYTES_DEFAULT)
+            if not (text.isascii() and text.isdigit()):
+                raise ValidationError(f"ERUCA_STANDBY_FROM_BYTES: {text!r} is not a number")
+            behind = int(text)
+        check_count("standby_from_bytes", behind, 0)
         return cls(
             checked_urls(urls, source, "a name server", such_as=NAMESRV_URLS_DEFAULT),
             network or environment.get("ERUCA_NETWORK") or NETWORK_DEFAULT,
             checked_seconds(seconds, seconds_source),
+            behind,
         )
 
 

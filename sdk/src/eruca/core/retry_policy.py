@@ -9,6 +9,9 @@ If all brokers have sent it, the one whose time ends first is next. After a refu
 wrong route, the route is fetched again first. After a broker's master was lost, it is fetched in
 the background.
 
+While replicas change their master, the next attempt follows sooner than their Retry-After says,
+which cannot be less than a second: a hand-over takes less than half of that.
+
 Source: RocketMQ 5.3, ``DefaultMQProducerImpl.sendDefaultImpl``, ``retryResponseCodes``.
 """
 
@@ -27,6 +30,7 @@ from eruca.contract.errors import (
     OutcomeUnknownError,
     PermissionDeniedError,
     QueueNotFoundError,
+    QuotaExceededError,
     TimeoutExpiredError,
     TopicNotFoundError,
     TransportError,
@@ -38,7 +42,8 @@ from eruca.core.pauses import doubled
 ATTEMPT_SECONDS_MIN: Final = 0.2  # with less time, a busy broker would seem to fail
 BACK_OFF_SECONDS: Final = 0.02  # before the same broker is retried; doubles
 BACK_OFF_SECONDS_MAX: Final = 1.0
-assert BACK_OFF_SECONDS <= BACK_OFF_SECONDS_MAX
+MASTER_PAUSE_SECONDS_MAX: Final = 0.2  # … while replicas change their master
+assert BACK_OFF_SECONDS <= MASTER_PAUSE_SECONDS_MAX <= BACK_OFF_SECONDS_MAX
 
 _STALE_ROUTE: Final = (TopicNotFoundError, QueueNotFoundError, PermissionDeniedError, NoRouteError)
 _UNREACHED: Final = (TransportError, TimeoutExpiredError)
@@ -69,7 +74,7 @@ class Patience:
 
     def note(self, broker_name: str | None, error: ErucaError, now: float) -> None:
         """Record the outcome of an attempt at a broker."""
-        if error.retry_after_seconds is not None:
+        if error.retry_after_seconds is not None and not isinstance(error, MASTERLESS):
             self._until[broker_name] = now + error.retry_after_seconds
 
     def is_asked(self, broker_name: str, now: float) -> bool:
@@ -102,6 +107,7 @@ def next_attempt(
     remaining_seconds: float,
     has_other_broker: bool,
     patience_seconds: float,
+    awaits_master: bool = False,
 ) -> Retry | None:
     """Return the plan for attempt number *attempt* + 1, or None if there is none.
 
@@ -112,6 +118,7 @@ def next_attempt(
         remaining_seconds: Time until the deadline.
         has_other_broker: Whether the next attempt can go to another broker at once.
         patience_seconds: Otherwise: the time until a possible broker may be tried.
+        awaits_master: Whether the broker has replicas, of which one is about to be its master.
     """
     if attempt >= attempts_max or remaining_seconds <= 0:
         return None
@@ -121,7 +128,8 @@ def next_attempt(
         return None
     wait_seconds = 0.0
     if not has_other_broker:
-        wait_seconds = max(patience_seconds, _back_off(attempt))
+        most_seconds = MASTER_PAUSE_SECONDS_MAX if awaits_master else BACK_OFF_SECONDS_MAX
+        wait_seconds = max(patience_seconds, min(_back_off(attempt), most_seconds))
         if wait_seconds >= remaining_seconds:
             return None
     return Retry(wait_seconds, refresh_route=isinstance(error, (*_UNREACHED, *_MASTER_LEFT)))
@@ -130,9 +138,10 @@ def next_attempt(
 def is_brokers_fault(error: ErucaError) -> bool:
     """Tell whether an error is the broker's fault, and not the request's.
 
-    A change of the master is not: the same broker name works again at another replica.
+    A change of the master is not: the same broker name works again at another replica. Nor is a
+    quota of the caller, whose broker works.
     """
-    if isinstance(error, _MASTER_LEFT):
+    if isinstance(error, (*_MASTER_LEFT, QuotaExceededError)):
         return False
     return isinstance(error, (*_UNREACHED, UnavailableError, InternalError))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eruca.aio.http.clients import http1_transport, httpx_client, httpx_transport
+from eruca.aio.http.clients import http1_transport, httpx_client
 from eruca.aio.http.credentials import ANONYMOUS, Credentials, credentials_of
 from eruca.aio.http.transport import (
     JSON_HEADER,
@@ -26,7 +26,6 @@ __all__ = [
     "credentials_of",
     "http1_transport",
     "httpx_client",
-    "httpx_transport",
     "path_segment",
     "problem_error",
     "target_of",

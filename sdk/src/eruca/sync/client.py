@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from eruca.core.client_settings import ClientSettings
     from eruca.core.consuming.pull_positions import OutOfRangePolicy, StartPosition
     from eruca.core.consuming.push_options import Limits, Listeners, Membership, Offsets, Retries
+    from eruca.core.credentials import Credentials, TlsFiles
     from eruca.core.filters.subscription_filter import Filter
     from eruca.core.messages.message_queue import MessageQueue
     from eruca.core.producing.batching import Batching
@@ -71,9 +72,17 @@ class Client:
             Default: ``ERUCA_NETWORK``, else ``default``.
         timeout_seconds: Timeout of a request that has none of its own. Default:
             ``ERUCA_TIMEOUT_SECONDS``, else 3.
-        ssl_context: For ``https://`` URLs. Default: trust the system's certificate authorities.
+        standby_from_bytes: Pull from a standby of a broker if the consumer is this many bytes
+            behind there; 0: never. Default: ``ERUCA_STANDBY_FROM_BYTES``, else 1 GiB.
+        credentials: The identity of the client: ``ApiKey``, ``ApiKeyFile`` or ``BearerTokens``.
+            Default: ``ERUCA_API_KEY``, ``ERUCA_API_KEY_FILE`` or ``ERUCA_TOKEN_PROVIDER``, else
+            requests are anonymous. They are sent to servers of the cluster only.
+        tls_files: Files for ``https://`` URLs: authorities to trust, a client certificate. Default:
+            ``ERUCA_TLS_CA_FILE``, ``ERUCA_TLS_CERT_FILE`` and ``ERUCA_TLS_KEY_FILE``, else trust
+            the system's certificate authorities.
+        ssl_context: For ``https://`` URLs, instead of files.
         hot_transport: Carries sends and pulls. Default: the SDK's own HTTP/1.1 client.
-        transport: Carries all other requests. Default: httpx.
+        transport: Carries all other requests. Default: likewise.
 
     Raises:
         ValidationError: A setting is invalid; the error names the setting's source.
@@ -85,6 +94,9 @@ class Client:
         *,
         network: str | None = None,
         timeout_seconds: float | None = None,
+        standby_from_bytes: int | None = None,
+        credentials: Credentials | None = None,
+        tls_files: TlsFiles | None = None,
         ssl_context: ssl.SSLContext | None = None,
         hot_transport: HttpTransport | None = None,
         transport: HttpTransport | None = None,
@@ -93,6 +105,9 @@ class Client:
             namesrv_urls,
             network=network,
             timeout_seconds=timeout_seconds,
+            standby_from_bytes=standby_from_bytes,
+            credentials=credentials,
+            tls_files=tls_files,
             ssl_context=ssl_context,
             hot_transport=hot_transport,
             transport=transport,

@@ -42,7 +42,7 @@ def urls_of(settings: BrokerSettings, addresses: Sequence[Address]) -> dict[str,
     """Return this broker's URLs for clients, by network."""
     if settings.advertised_url is not None:
         return advertised_urls(settings.advertised_url)
-    return {"default": url_of(reached_at(addresses))}
+    return {"default": url_of(reached_at(addresses), settings.scheme)}
 
 
 def _address_of(name: str) -> bytes | None:

@@ -9,7 +9,10 @@ from functools import partial
 from importlib.metadata import version
 from typing import Final
 
+from eruca_access.explaining import explaining_router
+from eruca_access.settings import gate_of
 from eruca_broker.api import (
+    audit,
     dead_letters,
     deliveries,
     group_offsets,
@@ -25,7 +28,7 @@ from eruca_broker.api import (
     topics,
 )
 from eruca_broker.api.messages import find, pull, send
-from eruca_broker.api.transactions import checking, deciding, views
+from eruca_broker.api.transactions import checking, deciding, many, views
 from eruca_broker.settings import BrokerSettings
 from eruca_broker.wiring import wired
 from eruca_chassis.app import ServiceApp
@@ -54,6 +57,7 @@ _TAGS: Final = (
     {"name": "transactions", "description": "Messages that are stored first and decided later"},
     {"name": "log", "description": "The log itself, for projections"},
     {"name": "replication", "description": "The copies of the log in a broker group"},
+    {"name": "audit", "description": "Records of who did what"},
     {"name": "status", "description": "The broker's identity and state"},
 )
 _ROUTERS: Final = (  # in the document's order
@@ -72,15 +76,18 @@ _ROUTERS: Final = (  # in the document's order
     deliveries.router,
     scheduled.router,
     deciding.router,
+    many.router,
     views.router,
     checking.router,
     replication.router,
+    audit.router,
     status.router,
 )
 
 
 def create_app(settings: BrokerSettings, clock: Clock | None = None) -> ServiceApp:
     """Return the broker's application; its lifespan runs the broker's parts."""
+    gate = gate_of(settings, "broker", settings.name)
     clock = clock or SystemClock()
     return ServiceApp(
         title="Eruca broker",
@@ -88,9 +95,10 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> ServiceA
         description=_DESCRIPTION,
         version=version("eruca-broker"),
         tags=_TAGS,
-        routers=_ROUTERS,
+        routers=[*_ROUTERS, explaining_router(gate)],
         lifespan=partial(wired, settings=settings, clock=clock),
         body_bytes_max=settings.body_bytes_max,
         guard=settings.guard(),
+        gate=gate,
         client_share=settings.client_share,
     )

@@ -12,9 +12,9 @@ from eruca_broker.store.config.rocketmq_json import UnreadableConfigError
 from eruca_broker.store.files.directory_lock import StoreLockedError
 from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.identity import WrongReplicaError
-from eruca_broker.store.log.commit_log import CorruptLogError
+from eruca_broker.store.log.commit_log import CorruptLogError, LostRecordsError
 from eruca_broker.store.message_store import MessageStore
-from eruca_broker.store.recovery.cut import InvalidCutError
+from eruca_broker.store.recovery.cut import DamagedCutError, InvalidCutError
 from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.clock import Clock
 from eruca_chassis.start import StartError
@@ -22,8 +22,17 @@ from eruca_chassis.start import StartError
 _QUEUE_FILES_MAX: Final = 1_024  # of consume queues that are open at a time
 
 
+class LostRecordsStartError(StartError):
+    """Durable records are damaged; a start may give them up, and all that follows."""
+
+
 async def open_store(
-    settings: BrokerSettings, store_host: Host, clock: Clock, *, cut_to: int | None = None
+    settings: BrokerSettings,
+    store_host: Host,
+    clock: Clock,
+    *,
+    cut_to: int | None = None,
+    gives_up_damage: bool = False,
 ) -> MessageStore:
     """Return the open store; that of a broker with replicas as a replica's.
 
@@ -32,8 +41,10 @@ async def open_store(
         store_host: The address in its records.
         clock: The store's.
         cut_to: Log offset at which its log is truncated first; None: it is not.
+        gives_up_damage: Whether damaged records are given up, as by the setting ``cut_damage``.
 
     Raises:
+        LostRecordsStartError: It lacks durable records, which may be given up.
         StartError: The store cannot be opened, for a reason that its operator can fix.
     """
     store_settings = StoreSettings(
@@ -48,11 +59,13 @@ async def open_store(
         has_group_access=settings.group_access,
         is_replica=settings.is_replica,
         replica_id=settings.replica_id if settings.is_replica else None,
-        is_damage_cut=settings.cut_damage,
+        is_damage_cut=settings.cut_damage or gives_up_damage,
         cut_to=cut_to,
     )
     try:
         return await MessageStore.open(settings.store_dir, store_settings, clock)
+    except (LostRecordsError, DamagedCutError) as error:
+        raise LostRecordsStartError(str(error)) from error
     except (
         StoreLockedError,
         WrongReplicaError,

@@ -65,6 +65,11 @@ class BrokerSettings(ServiceSettings):
         description="replicas in sync, the master included, without which it refuses sends; the "
         "master's setting counts",
     )
+    replica_keep_bytes: int = Field(
+        default=32 * 1024**3,
+        ge=0,
+        description="bytes of the log that retention keeps for replicas that have not copied them",
+    )
     priority: int = Field(
         default=0,
         ge=-1_000,
@@ -238,6 +243,11 @@ class BrokerSettings(ServiceSettings):
         le=64 * 1024**2,
         description="maximum bytes of a request without messages",
     )
+
+    @property
+    def policy_path(self) -> Path:
+        """The path of the file that keeps the last rules: in the store, unless it is set."""
+        return self.policy_file or self.store_dir / "config" / "policy.json"
 
     @property
     def is_replica(self) -> bool:

@@ -20,20 +20,27 @@ from contextlib import (
     contextmanager,
 )
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 import structlog
 
+from eruca.contract.audit import AuditRecord, AuditReport
+from eruca.contract.errors import NotMasterError
 from eruca.contract.fields import MASTER_ID, BrokerRole
 from eruca.contract.limits import JSON_BODY_SIZE_MAX, PULL_SIZE_MAX, QUEUE_COUNT_MAX
 from eruca.contract.records import Host
 from eruca.contract.topics import TopicConfig
-from eruca.services.http import credentials_of, http1_transport, httpx_transport
+from eruca.services.http import credentials_of, http1_transport
+from eruca_access.audit.trail import REPORT_OPERATION
+from eruca_access.reporting import Write, report_to, writing_audit
 from eruca_broker.addresses import store_host_of, urls_of
 from eruca_broker.api.metrics import BROKER_METRICS, ScrubMetrics
 from eruca_broker.core.log.retention import RetentionRules
 from eruca_broker.core.records.rendering import host_text
+from eruca_broker.core.replication.appointments import author_of
+from eruca_broker.core.replication.broker_group import Change
 from eruca_broker.core.replication.roles import Role
 from eruca_broker.loops.name_gate import NameGate
 from eruca_broker.loops.registration import ONLY_BROKER, Place, Registrant, Registration
@@ -41,7 +48,8 @@ from eruca_broker.loops.retention import FollowedRetention
 from eruca_broker.loops.sessions import session_loop
 from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.loops.upkeep import Upkeep
-from eruca_broker.opening import open_store
+from eruca_broker.opening import LostRecordsStartError, open_store
+from eruca_broker.processors.audit import AuditLog
 from eruca_broker.processors.budgets import ConsumeBudget, SendBudget
 from eruca_broker.processors.dead_letters import DeadLetters
 from eruca_broker.processors.deliveries.deliveries import Deliveries
@@ -58,11 +66,15 @@ from eruca_broker.processors.idempotent_send import IdempotentSender
 from eruca_broker.processors.log_feed import LogFeed
 from eruca_broker.processors.offsets import Offsets
 from eruca_broker.processors.pull_message import Puller, examine
+from eruca_broker.processors.replication.absence import Absence
 from eruca_broker.processors.replication.arbiter import Arbiter
+from eruca_broker.processors.replication.candidacy import ReplicaFacts
 from eruca_broker.processors.replication.copies import GroupCopies
 from eruca_broker.processors.replication.door import RoleDoor
+from eruca_broker.processors.replication.lost_records import may_give_up
+from eruca_broker.processors.replication.peers import Peers
 from eruca_broker.processors.replication.replication import Replication
-from eruca_broker.processors.replication.supervisor import ReplicaFacts, Supervisor
+from eruca_broker.processors.replication.supervisor import Supervisor
 from eruca_broker.processors.replication.switching import Switching
 from eruca_broker.processors.retries import Retries
 from eruca_broker.processors.scheduled import Scheduled
@@ -75,6 +87,7 @@ from eruca_broker.processors.transactions.log import TransactionLog
 from eruca_broker.processors.transactions.transactions import Transactions
 from eruca_broker.processors.transactions.views import TransactionViews
 from eruca_broker.settings import BrokerSettings, split_hours
+from eruca_broker.store.identity import remember_row
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import Scrub
 from eruca_chassis.app import FILES_NEEDED, ServiceApp
@@ -130,6 +143,7 @@ async def wired(app: ServiceApp, *, settings: BrokerSettings, clock: Clock) -> A
             registration = await _begin_roles(process, stack)
         else:
             registration = await _begin_alone(process, stack)
+        await stack.enter_async_context(writing_audit(app, await _audit_of(process, stack)))
         app.stop_hooks.append(registration.begin_stop)
         # A starting broker informs the name servers last, a stopping one first.
         registration.start()
@@ -140,6 +154,26 @@ async def wired(app: ServiceApp, *, settings: BrokerSettings, clock: Clock) -> A
         if registration.refusal is None or settings.is_replica:
             app.readiness.ready()
         yield
+
+
+async def _audit_of(process: Process, stack: AsyncExitStack) -> Write:
+    """Return the function that writes audit records: here, or at the group's master."""
+    app = process.app
+    transport = http1_transport(credentials_of(os.environ))
+    stack.push_async_callback(transport.close)
+
+    async def write(records: Sequence[AuditRecord]) -> None:
+        door = app.readiness.door
+        refusal = None if door is None else door.refusal(REPORT_OPERATION)
+        if isinstance(refusal, NotMasterError) and refusal.redirect_url is not None:
+            report = AuditReport(records=list(records))
+            await report_to(transport, refusal.redirect_url, report)
+        elif refusal is not None:
+            raise refusal
+        else:
+            await app.parts[AuditLog].write(records)
+
+    return write
 
 
 async def _begin_alone(process: Process, stack: AsyncExitStack) -> Registration:
@@ -164,17 +198,18 @@ async def _begin_roles(process: Process, stack: AsyncExitStack) -> Registration:
     """Begin the first role of a replica; the arbiter decides which one is next."""
     app, settings, clock = process.app, process.settings, process.clock
     credentials = credentials_of(os.environ)
-    requests, fetches = httpx_transport(credentials), http1_transport(credentials)
+    requests = http1_transport(credentials)
+    fetches = http1_transport(credentials, large_bodies_in_place=True)
     for transport in (requests, fetches):
         stack.push_async_callback(transport.close)
     door = RoleDoor(clock.boottime)
     arbiter = Arbiter(
         split_urls(settings.controller_urls),
         settings.name,
-        author=f"{settings.name} replica {settings.replica_id} run {secrets.token_hex(4)}",
+        author=author_of(settings.name, settings.replica_id, secrets.token_hex(4)),
         transport=requests,
     )
-    stage = _ReplicaStage(process)
+    stage = _ReplicaStage(process, arbiter, Peers(fetches))
     supervisor = stage.supervisor = Supervisor(
         stage,
         arbiter,
@@ -183,6 +218,7 @@ async def _begin_roles(process: Process, stack: AsyncExitStack) -> Registration:
             urls=process.urls,
             store_host=host_text(process.store_host),
             priority=settings.priority,
+            keep_bytes=settings.replica_keep_bytes,
             min_in_sync=settings.min_in_sync,
             flush_mode=settings.flush_mode.value,
             recovery_wait_seconds=settings.recovery_wait_seconds,
@@ -209,18 +245,30 @@ async def _begin_roles(process: Process, stack: AsyncExitStack) -> Registration:
 class _ReplicaStage:
     """The broker around the roles of a replica."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, arbiter: Arbiter, peers: Peers) -> None:
         self.supervisor: Supervisor
         self.registration: Registration
         self.store: MessageStore  # the one that was opened last
         self.first_version = 0  # of its topics; grows with each opening
         self._process = process
+        self._arbiter = arbiter
+        self._peers = peers
 
     async def open_store(self, cut_to: int | None) -> MessageStore:
-        process = self._process
-        self.store = await open_store(
-            process.settings, process.store_host, process.clock, cut_to=cut_to
-        )
+        process, settings = self._process, self._process.settings
+        opened = partial(open_store, settings, process.store_host, process.clock)
+        try:
+            self.store = await opened(cut_to=cut_to)
+        except LostRecordsStartError as error:
+            if not await may_give_up(
+                self._arbiter,
+                self._peers,
+                settings.replica_id,
+                within_seconds=settings.recovery_wait_seconds,
+            ):
+                raise
+            _log.error("damaged records are given up, to be copied again", reason=str(error))
+            self.store = await opened(gives_up_damage=True)
         self.first_version = process.clock.now_ms() << _VERSION_SHIFT
         return self.store
 
@@ -235,6 +283,9 @@ class _ReplicaStage:
             self.registration,
             is_master=is_master,
         )
+
+    def remember_row(self, known: Change) -> None:
+        remember_row(self._process.settings.store_dir, known)
 
     def place_changed(self) -> None:
         self.registration.topics_changed()
@@ -318,7 +369,14 @@ async def working(
             topics=len(store.state.topics),
         )
         rules = _retention(settings) if is_master else _followed_retention(store, replication)
-        upkeep = Upkeep(store, rules, carry_forward=carry_forward, lags=lags, scrub=scrub)
+        upkeep = Upkeep(
+            store,
+            rules,
+            carry_forward=carry_forward,
+            lags=lags,
+            kept_from=replication.kept_from,
+            scrub=scrub,
+        )
         loops: list[_Loop] = [upkeep]
         if is_master:
             await carrier.carry_imported()
@@ -357,6 +415,7 @@ def compose(
     parts.add(replication)
     parts.add(Switching(supervisor))
     copies = GroupCopies(store, replication)
+    parts.add(Absence() if supervisor is None else Absence(supervisor.doubt))
 
     # Requests in progress, and requests that wait.
     parts.add(settings, BrokerSettings)
@@ -458,6 +517,7 @@ def compose(
             clock=clock,
         )
     )
+    parts.add(AuditLog(store, store_host=store_host, clock=clock))
     parts.add(TransactionViews(store, transaction_log, broker_name=settings.name))
     parts.add(
         TransactionCarrier(

@@ -5,21 +5,21 @@ matter who refused: a handler, FastAPI, the router or this class. An unexpected 
 under the request's id and answered with 500 and that id, and nothing else.
 
 A request takes one of two paths. *Hot* routes are exchanges (:mod:`.connections.exchange`), which
-connections answer without coming here if they can. For them nothing is prepared in advance: the
-request id is computed only for a problem. All other requests go through FastAPI, with their id in
-the answer and in every log line.
+connections answer without coming here if they can. For them nothing is prepared in advance. Most
+ordinary GET routes take the same path (:mod:`.direct_reads`). All other requests go through
+FastAPI, with their id in the answer and in every log line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from time import perf_counter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import structlog
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from fastapi.routing import iter_route_contexts
@@ -57,25 +57,45 @@ from eruca_chassis.asgi import (
     send_problem,
     target_said,
 )
-from eruca_chassis.budget import Budget, client_max_of, client_of
+from eruca_chassis.budget import Budget, client_max_of, client_of, give_shared, take_shared
 from eruca_chassis.connections.asgi_exchange import run_exchange
 from eruca_chassis.connections.exchange import defect
 from eruca_chassis.connections.hot import HotRoute, HotRoutes, unopened
 from eruca_chassis.cross_origin import is_preflight, send_preflight, sender_with_grant
+from eruca_chassis.direct_reads import BodyRule, direct_reads
 from eruca_chassis.documents.openapi import finish
-from eruca_chassis.explorer.routes import ListServices, explorer_router
+from eruca_chassis.explorer.routes import FRONT, ListServices, explorer_router
+from eruca_chassis.gate import (
+    ACCESS_KEY,
+    CERTIFICATE_KEY,
+    CONNECTION_KEY,
+    OPEN,
+    Access,
+    AccessMetrics,
+    Asked,
+    Gate,
+    address_of,
+    admit,
+)
 from eruca_chassis.guard import Guard
 from eruca_chassis.hot_router import HotRouter
 from eruca_chassis.listening import Address
 from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
+from eruca_chassis.needs import PUBLIC
 from eruca_chassis.operations import TAG, operations_router
 from eruca_chassis.parts import Parts, declared_parts
 from eruca_chassis.readiness import GATED_PREFIX, Readiness
-from eruca_chassis.requests.json_members import check_members
+from eruca_chassis.renaming import Renaming
 from eruca_chassis.requests.negotiation import check_not_encoded
-from eruca_chassis.requests.parameters import check_parameters
-from eruca_chassis.requests.targets import escaped_slash, has_escaped_slash
+from eruca_chassis.requests.targets import (
+    check_path,
+    check_query,
+    escaped_slash,
+    has_escaped_slash,
+)
 from eruca_chassis.requests.validation import error_of_faults, unreadable_body
+from eruca_chassis.router import OPERATION, id_of, needs_of
+from eruca_chassis.under_way import UnderWay
 
 Lifespan: TypeAlias = Callable[["ServiceApp"], AbstractAsyncContextManager[None]]
 
@@ -89,6 +109,7 @@ _PIECE_COST: Final = 64  # bytes of memory for each piece of a body, beside its 
 _log = structlog.get_logger()
 _OF_BODIES: Final = (REQUEST_ID_HEADER, b"content-type", b"content-length")
 _ANSWERED: Final = "eruca.answered"  # key in the scope, set once an answer has begun
+_DOCUMENT: Final = "openapi"  # name of FastAPI's own route for the document
 
 
 class ServiceApp(FastAPI):
@@ -114,7 +135,9 @@ class ServiceApp(FastAPI):
         ungated: Path prefixes that work although the service is not ready: they are refused only
             while it starts or stops.
         guard: Decides which requests may be made here; None: one that knows no names and no sites.
+        gate: Decides who may do what; None: everybody may do everything.
         explored: Lists the services that ``/docs`` shows; None: only this one.
+        front: The path, without a slash before it, to which ``/`` leads a browser.
     """
 
     def __init__(
@@ -132,7 +155,9 @@ class ServiceApp(FastAPI):
         client_share: float = 1,
         ungated: Sequence[str] = (),
         guard: Guard | None = None,
+        gate: Gate | None = None,
         explored: ListServices | None = None,
+        front: str = FRONT,
     ) -> None:
         super().__init__(
             title=title,
@@ -146,9 +171,6 @@ class ServiceApp(FastAPI):
             docs_url=None,
             redoc_url=None,
             redirect_slashes=False,  # a redirect would be an answer without a problem document
-            strict_content_type=False,  # a body without a content type counts as JSON
-            dependencies=[Depends(check_parameters), Depends(check_members)],
-            generate_unique_id_function=lambda route: route.name,
             exception_handlers={
                 ErucaError: _on_error,
                 HTTPException: _on_http_exception,
@@ -166,10 +188,14 @@ class ServiceApp(FastAPI):
             client_max=client_max_of(bodies_bytes_max, client_share, body_bytes_max),
         )
         self.guard = guard or Guard()
+        self.gate = gate
+        self._under_way: set[UnderWay] = set()
         self.parts = Parts()
         self._declared_parts = frozenset(declared_parts(routers))
         self.readiness = Readiness()
         self.readiness.incapacities.append(self._bodies.exhaustion)
+        if gate is not None:
+            self.readiness.incapacities.append(gate.incapacity)
         self.registry = CollectorRegistry()
         self.metrics = RequestMetrics()
         self.files_needed: Callable[[], int] = lambda: FILES_NEEDED
@@ -177,40 +203,61 @@ class ServiceApp(FastAPI):
         self.stop_hooks: list[Callable[[], None]] = []
         self.metrics_hooks: list[Callable[[], Awaitable[None]]] = []
         self.addresses: list[Address] = []  # where it listens; set before the lifespan starts
+        self.is_listening = False  # on an address or a Unix socket; set with them
+        operations = operations_router(self.readiness, self.registry, self.metrics_hooks)
+        explorer = explorer_router(title, explored, front)
+        self.needs = {_DOCUMENT: PUBLIC} | needs_of((operations, explorer, *routers))
         self._hot_operations = [
             operation
             for router in routers
             if isinstance(router, HotRouter)
             for operation in router.hot_operations
         ]
-        self.hot = HotRoutes(
-            *(
-                HotRoute(
-                    operation.method,
-                    operation.template,
-                    unopened,
-                    admit=unopened,
-                    operation=operation.id,
-                )
-                for operation in self._hot_operations
+        hot = [
+            HotRoute(
+                operation.method,
+                operation.template,
+                unopened,
+                admit=unopened,
+                operation=operation.id,
+                needs=self.needs[operation.id],
             )
+            for operation in self._hot_operations
+        ]
+        reads = direct_reads(
+            [route for router in (operations, explorer, *routers) for route in router.routes],
+            self.needs,
+            lambda: self.parts,
+            BodyRule(body_bytes_max, BODY_SIZE_LIMIT_NAME),
+            without=self._ungated,
         )
+        self.hot = HotRoutes(*hot, *reads)
+        self._hot_ids = frozenset(operation.id for operation in self._hot_operations)
         for route in self.hot.routes:
             self.metrics.adopt(route.method, route.template, route.metrics)
         self._templates: dict[object, str] = {}
         self.registry.register(self.metrics)
+        self.registry.register(AccessMetrics(gate))
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self.include_router(operations_router(self.readiness, self.registry, self.metrics_hooks))
-        self.include_router(explorer_router(title, explored))
-        for router in routers:
-            self.include_router(router)
+        # FastAPI would include a router by working all of its routes out again.
+        self.router.routes += (
+            route for router in (operations, explorer, *routers) for route in router.routes
+        )
+
+    def add_middleware(self, middleware_class: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        """Let a middleware see every ordinary request: none is answered directly any more.
+
+        Call it before a server is made of this application.
+        """
+        super().add_middleware(middleware_class, *args, **kwargs)
+        self.hot = HotRoutes(*self.hot.routes[: len(self._hot_operations)])
 
     def open_routes(self) -> None:
         """Make the hot endpoints of the parts that they declare; all declared parts must exist."""
         self.parts.require(self._declared_parts)
-        for operation, route in zip(self._hot_operations, self.hot.routes, strict=True):
+        for operation, route in zip(self._hot_operations, self.hot.routes, strict=False):
             admit, handle = operation.open(self.parts)
             route.open(admit=admit, handle=handle)
 
@@ -232,7 +279,12 @@ class ServiceApp(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document."""
         if self.openapi_schema is None:
-            finish(super().openapi(), gated_prefix=GATED_PREFIX)
+            finish(
+                super().openapi(),
+                gated_prefix=GATED_PREFIX,
+                needs=self.needs,
+                is_closed=self.gate is not None,
+            )
         return super().openapi()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -243,18 +295,28 @@ class ServiceApp(FastAPI):
         started = perf_counter()
         if self.guard.cross_origin.allows(scope):
             send = sender_with_grant(scope, send)
+        renaming = self._renaming(scope)
+        if renaming is not None:
+            scope, send = renaming.scope, renaming.sending(send)
         found = self.hot.find(scope["method"], scope["path"])
         if found is not None:
-            handle = partial(run_exchange, found, self.readiness.door)
-            status = await self._answer(handle, scope, receive, send, found.route.operation)
+            handle = _renamed(partial(run_exchange, found, self.readiness.door), renaming)
+            route = _Requested(found.route.operation, found.parameters)
+            status = await self._answer(handle, scope, receive, send, route)
             metrics = found.route.metrics
         else:
-            status = await self._answer(self._through_fastapi, scope, receive, send)
+            handle = _renamed(self._through_fastapi, renaming)
+            status = await self._answer(handle, scope, receive, send)
             metrics = self._metrics_of(scope)
         metrics.add(status, perf_counter() - started)
 
     async def _answer(
-        self, handle: Handler, scope: Scope, receive: Receive, send: Send, operation: str = ""
+        self,
+        handle: Handler,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        requested: _Requested | None = None,
     ) -> int:
         """Run *handle*, answer an error that it raises as a problem, and return the status.
 
@@ -263,7 +325,7 @@ class ServiceApp(FastAPI):
             scope: Its head, as ASGI has it.
             receive: Its body.
             send: The way to its client.
-            operation: The id of its hot operation; empty: it is none.
+            requested: Its hot operation; None: it is none.
         """
         try:
             headers = joined_headers(scope["headers"])
@@ -278,8 +340,14 @@ class ServiceApp(FastAPI):
             if self.guard.cross_origin.allows(scope) and is_preflight(scope):
                 methods = self.allowed_methods(scope["path"])
                 return await send_preflight(send, methods, request_id(scope))
+            if self.gate is not None:
+                requested = requested or self._requested(scope)
+                under_way = self._admitted(self.gate, requested, scope, headers)
+                if under_way is not None:
+                    handle = partial(self._answer_admitted, under_way, handle)
             if not self.readiness.is_open and self._is_gated(scope["path"]):
-                refusal = self.readiness.refusal(operation or self._operation_of(scope))
+                requested = requested or self._requested(scope)
+                refusal = self.readiness.refusal(requested.operation)
                 if refusal is not None:
                     raise refusal
             return await handle(scope, receive, send)
@@ -298,6 +366,36 @@ class ServiceApp(FastAPI):
                 await send_problem(send, defect(), scope)
             return InternalError.status
 
+    def _renaming(self, scope: Scope) -> Renaming | None:
+        """Return how to rename a request; None: its names are the service's, or it is refused."""
+        gate = self.gate
+        if gate is None or not gate.has_namings:
+            return None
+        headers = joined_headers(scope["headers"])
+        naming = gate.naming_of(headers, scope.get(CERTIFICATE_KEY))
+        if naming is None:
+            return None
+        operation, template = self._templated(scope)
+        if not operation or self.needs[operation].is_public:
+            return None
+        try:  # a malformed path must not become another one
+            check_path(scope.get("raw_path") or b"")
+            check_query(scope["query_string"])
+        except ErucaError:
+            return None  # the guard refuses it
+        return Renaming(naming, operation, template, scope, self._bodies)
+
+    def _templated(self, scope: Scope) -> tuple[str, str]:
+        """Return the requested operation and its path's template; without an id: there is none."""
+        found = self.hot.find(scope["method"], scope["path"])
+        if found is not None:
+            return found.route.operation, found.route.template
+        operation, _ = self._requested(scope)
+        for context in iter_route_contexts(self.routes):
+            if operation and id_of(context) == operation:
+                return operation, context.path or ""
+        return "", ""
+
     def _check_slashes(self, scope: Scope) -> None:
         """Refuse an escaped slash if no route takes one: decoded, it would split the segment."""
         raw_path = scope.get("raw_path") or b""
@@ -307,13 +405,77 @@ class ServiceApp(FastAPI):
         if not any(context.path_regex.match(scope["path"]) for context in taking):
             raise escaped_slash(raw_path)
 
-    def _operation_of(self, scope: Scope) -> str:
-        """Return the id of the requested operation; empty: no route takes the request."""
+    def _requested(self, scope: Scope) -> _Requested:
+        """Return the requested ordinary operation; one without an id: no route takes the request.
+
+        It looks for the route as FastAPI's router will.
+        """
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         for context in iter_route_contexts(self.routes):
-            if method in (context.methods or ()) and context.path_regex.match(scope["path"]):
-                return context.operation_id or ""
-        return ""
+            operation = id_of(context)
+            if method in (context.methods or ()) and operation not in self._hot_ids:
+                match = context.path_regex.match(scope["path"])
+                if match is not None:
+                    return _Requested(operation, match.groupdict())
+        return _Requested("", {})
+
+    def _admitted(
+        self, gate: Gate, requested: _Requested, scope: Scope, headers: dict[bytes, bytes]
+    ) -> UnderWay | None:
+        """Ask the gate about a request; None: it needs no admission.
+
+        Raises:
+            UnauthenticatedError: It has no valid credentials.
+            ForbiddenError: Its caller lacks a right.
+        """
+        operation, parameters = requested
+        if not operation:
+            return None  # it is answered with 404 or 405, which say nothing
+        scope[OPERATION] = operation
+        address = address_of(scope["client"])
+        asked = Asked(
+            self.needs[operation],
+            parameters,
+            scope["query_string"],
+            headers,
+            address,
+            operation,
+            request_id(scope),
+            scope.get(CERTIFICATE_KEY),
+        )
+        admission = admit(gate, asked)
+        if admission is None:
+            return None
+        access = scope[ACCESS_KEY] = Access(admission, address, lambda: asked)
+        return UnderWay(access, asked)
+
+    async def _answer_admitted(
+        self, under_way: UnderWay, handle: Handler, scope: Scope, receive: Receive, send: Send
+    ) -> int:
+        under_way.begin(scope.get(CONNECTION_KEY))
+        self._under_way.add(under_way)
+        status = InternalError.status  # unless it is known below
+        try:
+            status = await handle(scope, under_way.receiving(receive), under_way.sending(send))
+        except ErucaError as error:
+            status = error.status
+            raise
+        except ClientGoneError:
+            status = CLIENT_GONE_STATUS
+            if under_way.error is not None:
+                raise under_way.error from None
+            raise
+        finally:
+            self._under_way.discard(under_way)
+            under_way.end(status)
+        if under_way.error is not None:
+            raise under_way.error
+        return status
+
+    def recheck(self, now: float) -> None:
+        """End ordinary requests that wait, and whose admission no longer holds."""
+        for under_way in tuple(self._under_way):
+            under_way.recheck(now)
 
     def _is_gated(self, path: str) -> bool:
         """Return whether a request is refused until the service is ready."""
@@ -330,7 +492,9 @@ class ServiceApp(FastAPI):
             check_not_encoded(encoding)
         status = CLIENT_GONE_STATUS
         size = taken = 0
+        is_stream_left_out = is_over = False
         client, door = client_of(scope["client"]), self.readiness.door
+        quota = scope.get(ACCESS_KEY, OPEN).quota
 
         async def receive_within_limits() -> Message:
             nonlocal size, taken
@@ -341,19 +505,29 @@ class ServiceApp(FastAPI):
                 raise _Refusal(body_too_large(self._body_bytes_max, BODY_SIZE_LIMIT_NAME))
             if piece_size:
                 try:
-                    self._bodies.take(piece_size + _PIECE_COST, client)
+                    take_shared(self._bodies, piece_size + _PIECE_COST, client, quota)
                 except OverloadedError as error:
                     raise _Refusal(error) from None
                 taken += piece_size + _PIECE_COST
             return message
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
+            nonlocal status, is_over, is_stream_left_out
+            if is_over:
+                return
+            if is_stream_left_out and message["type"] == "http.response.body":
+                is_over = True
+                message = {"type": "http.response.body", "body": b""}
             if message["type"] == "http.response.start":
                 status = message["status"]
                 scope[_ANSWERED] = True
                 left_out = _OF_BODIES if status in BODILESS else (REQUEST_ID_HEADER,)
                 headers = [h for h in message.get("headers", ()) if h[0] not in left_out]
+                # A stream may be endless. An answer to HEAD ends before it, as if the client had
+                # left; otherwise it would hold the connection up.
+                is_stream_left_out = scope["method"] == "HEAD" and not any(
+                    name == b"content-length" for name, _ in headers
+                )
                 headers.append(request_id_header(identity))
                 if door is not None:
                     headers += door.headers(getattr(routed.get("route"), "operation_id", "") or "")
@@ -367,7 +541,7 @@ class ServiceApp(FastAPI):
                 await super().__call__(routed, receive_within_limits, send_with_id)
             finally:
                 if taken:
-                    self._bodies.give(taken, client)
+                    give_shared(self._bodies, taken, client, quota)
                 scope["endpoint"] = routed.get("endpoint")
         return status
 
@@ -391,6 +565,18 @@ class ServiceApp(FastAPI):
         return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
 
 
+def _renamed(handle: Handler, renaming: Renaming | None) -> Handler:
+    """Return *handle* behind a renaming, if there is one."""
+    return handle if renaming is None else partial(renaming.handle, handle)
+
+
+class _Requested(NamedTuple):
+    """An operation that is requested, and the named segments of its path, decoded."""
+
+    operation: str
+    parameters: Mapping[str, str]
+
+
 class _Refusal(HTTPException):
     """An error of the contract, as the one exception type that FastAPI lets through from a body."""
 
@@ -410,6 +596,9 @@ def _problem(request: Request, error: ErucaError, **headers: str) -> Response:
 
 
 async def _on_error(request: Request, error: ErucaError) -> Response:
+    door = request.app.readiness.door
+    if door is not None and (route := request.scope.get("route")) is not None:
+        error = door.failure(id_of(route), error)
     return _problem(request, error)
 
 

@@ -14,7 +14,13 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ErucaError, TooLargeError
+from eruca.contract.errors import (
+    PROBLEM_MEDIA_TYPE,
+    ErucaError,
+    QuotaExceededError,
+    TooLargeError,
+    UnauthenticatedError,
+)
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -40,6 +46,12 @@ _TRACESTATE: Final = re.compile(rb"[\x20-\x7e]{1,512}\Z")  # every vendor must p
 _FIRST_REQUEST_ID: Final = secrets.randbits(64)
 _request_count: Final = itertools.count()
 _DIGITS_MAX: Final = 19  # of a length in bytes; no real body needs more
+_CHALLENGE: Final = (b"www-authenticate", b'Bearer realm="eruca", Basic realm="eruca"')
+_QUOTA_UNITS: Final = {
+    "bytes_in_per_second": ';qu="content-bytes"',
+    "bytes_out_per_second": ';qu="content-bytes"',
+    "requests_under_way_max": ';qu="concurrent-requests"',
+}
 _PROBLEM_HEADER: Final = (b"content-type", PROBLEM_MEDIA_TYPE.encode())
 
 
@@ -206,6 +218,33 @@ def problem_headers(error: ErucaError, target: bytes = b"") -> list[Header]:
     if target.startswith(b"/") and error.redirect_url is not None:
         server = error.redirect_url.rstrip("/").encode("ascii", "ignore")
         headers.append((b"location", server + target))
+    if isinstance(error, UnauthenticatedError):
+        headers.append(_CHALLENGE)
     if error.retry_after_seconds is not None:
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(error.retry_after_seconds))))
+    if isinstance(error, QuotaExceededError):
+        headers += rate_limit_headers(error)
     return headers
+
+
+def rate_limit_headers(error: QuotaExceededError) -> list[Header]:
+    """Return the headers that say which quota is used up, and for how long.
+
+    Source: draft-ietf-httpapi-ratelimit-headers-11.
+    """
+    name, limit = error.quota, error.limit
+    if limit <= 0 or not name.isascii() or '"' in name or "\\" in name:
+        return []
+    unit = _QUOTA_UNITS.get(name, "")
+    if name.endswith("_per_second"):
+        window = math.ceil(1 / limit) if limit < 1 else 1
+        policy = f'"{name}";q={max(int(limit), 1)}{unit};w={window}'
+    elif name.endswith("_max"):
+        policy = f'"{name}";q={int(limit)}{unit}'
+    else:
+        return []  # a share is no number of things
+    seconds = max(1, math.ceil(error.retry_after_seconds or 0))
+    return [
+        (b"ratelimit-policy", policy.encode()),
+        (b"ratelimit", f'"{name}";r=0;t={seconds}'.encode()),
+    ]

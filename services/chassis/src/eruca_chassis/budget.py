@@ -13,14 +13,37 @@ from __future__ import annotations
 
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
-from typing import Final
+from typing import Final, Protocol
 
 from eruca.contract.errors import OverloadedError
+from eruca_chassis.gate import Quota
 
 RETRY_AFTER_SECONDS: Final = 1.0  # about the time in which a request in progress ends
 RESERVE_SIZE: Final = 4 * 1024  # bytes; about the cost of a request without a large body
 _FULL_FRACTION: Final = 64  # full at less than 1/64 free: a large request no longer fits
 _INTERFACE_BITS: Final = 64  # of an IPv6 address
+
+
+class Limited(Protocol):
+    """A resource of which a limited amount may be in use at once."""
+
+    @property
+    def name(self) -> str:
+        """The name of the setting that is its limit."""
+        ...
+
+    @property
+    def maximum(self) -> int:
+        """The limit."""
+        ...
+
+    def take(self, amount: int, client: str) -> None:
+        """Take *amount* for *client*; raise OverloadedError if it does not fit."""
+        ...
+
+    def give(self, amount: int, client: str) -> None:
+        """Give back *amount*, taken for *client*."""
+        ...
 
 
 class Budget:
@@ -82,6 +105,29 @@ class Budget:
             f"{self.name}: {why}, {amount} more do not fit",
             retry_after_seconds=RETRY_AFTER_SECONDS,
         )
+
+
+def take_shared(limited: Limited, amount: int, client: str, quota: Quota | None) -> None:
+    """Take *amount* of a budget for *client*, within the share that its quota sets.
+
+    Raises:
+        OverloadedError: The amount does not fit, or exceeds the share; nothing was taken.
+    """
+    if quota is not None:
+        quota.hold(limited.name, limited.maximum, amount)
+    try:
+        limited.take(amount, client)
+    except OverloadedError:
+        if quota is not None:
+            quota.give(limited.name, amount)
+        raise
+
+
+def give_shared(limited: Limited, amount: int, client: str, quota: Quota | None) -> None:
+    """Give back *amount*, taken by :func:`take_shared` with the same arguments."""
+    limited.give(amount, client)
+    if quota is not None:
+        quota.give(limited.name, amount)
 
 
 def client_max_of(maximum: int, share: float, largest: int) -> int:

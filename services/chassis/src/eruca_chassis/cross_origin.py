@@ -112,7 +112,7 @@ async def send_preflight(send: Send, methods: Sequence[str], request_id: str) ->
     headers = [
         request_id_header(request_id),
         (b"access-control-allow-methods", ", ".join(methods).encode()),
-        (b"access-control-allow-headers", b"*"),
+        (b"access-control-allow-headers", b"*, authorization"),  # no * covers authorization
         (b"access-control-max-age", b"%d" % PREFLIGHT_SECONDS),
     ]
     await send({"type": "http.response.start", "status": _NO_CONTENT, "headers": headers})

@@ -5,6 +5,9 @@ A service whose instances have roles, of which only one may change anything, set
 guard, and before anything of their body is read. Without a door a service answers every operation
 once it is ready.
 
+An instance that does not know everything must not say that something does not exist. So the door
+sees how operations fail, too, and may answer with a redirect.
+
 A service that starts refuses everything. When it stops, the door's refusals come before its own: a
 redirect to another instance is a better answer than "stopping".
 """
@@ -23,6 +26,10 @@ class Door(Protocol):
 
     def refusal(self, operation: str) -> ErucaError | None:
         """Return why *operation* is refused now; None if it is answered."""
+        ...
+
+    def failure(self, operation: str, error: ErucaError) -> ErucaError:
+        """Return the error to answer instead of *error*, with which *operation* has ended."""
         ...
 
     def headers(self, operation: str) -> Sequence[Header]:

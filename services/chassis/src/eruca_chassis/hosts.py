@@ -131,4 +131,5 @@ def _is_ipv4(name: str) -> bool:
 
 
 def _shown(host: bytes) -> str:
-    return repr(shown(host.decode("latin-1")))
+    # Without a user and a password, which may be a key.
+    return repr(shown(host.rpartition(b"@")[2].decode("latin-1")))

@@ -32,19 +32,22 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Final, TypeVar
 
-from fastapi import APIRouter, Response
-from fastapi.routing import APIRoute
+from fastapi import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
 from eruca_chassis.connections.exchange import UNREAD, Exchange
 from eruca_chassis.connections.hot import Step
 from eruca_chassis.documents.schemas import Content, described
+from eruca_chassis.needs import Needs
 from eruca_chassis.parts import Parts
 from eruca_chassis.requests.heads import HeadReader
+from eruca_chassis.requests.model_heads import ModelHeads
 from eruca_chassis.requests.negotiation import body_type
+from eruca_chassis.router import DeclaredRoute, Router
 
 _EndpointT = TypeVar("_EndpointT", bound="type[HotEndpoint]")
 _TAKES_ITS_HEAD: Final = "its first parameter is the request's head"
@@ -57,7 +60,7 @@ class HotEndpoint(ABC):
     """Return the meaning of a head, given the head and, by name, the parameters in it.
 
     A static method, which refuses by raising. Numbers and choices are within their declared limits;
-    texts are unchecked.
+    texts are unchecked, unless the route *checks_texts*.
     """
 
     def admit(self, exchange: Exchange) -> None:  # noqa: B027 - there may be neither
@@ -76,13 +79,13 @@ class HotOperation:
     method: str
     template: str
     endpoint: type[HotEndpoint]
-    reader: HeadReader
+    route: _KnownRoute
     media_types: tuple[str, ...]  # of the body; empty: there is none
 
     def open(self, parts: Parts) -> tuple[Step, Step]:
         """Return the functions that admit and handle requests, by an endpoint made of *parts*."""
         endpoint = parts.make(self.endpoint)
-        interpret, read, media_types = self.endpoint.read, self.reader.read, self.media_types
+        interpret, route, media_types = self.endpoint.read, self.route, self.media_types
         admit_read = endpoint.admit
 
         def admit(exchange: Exchange) -> None:
@@ -90,19 +93,15 @@ class HotOperation:
             if head.meaning is UNREAD:
                 if media_types:
                     head.media_type = body_type(head.headers, media_types)
-                given = read(head.parameters, head.query, head.headers)
+                given = route.reader.read(head.parameters, head.query, head.headers)
                 head.meaning = interpret(head, **given)
             admit_read(exchange)
 
         return admit, endpoint.handle
 
 
-class HotRouter(APIRouter):
-    """The routes of one resource: FastAPI's ordinary ones, and hot ones.
-
-    The decorators of both kinds hand their arguments to :meth:`add_api_route`. A declaration that
-    each operation has to make belongs there.
-    """
+class HotRouter(Router):
+    """The routes of one resource: FastAPI's ordinary ones, and hot ones."""
 
     def __init__(self, *, prefix: str = "", tags: Sequence[str] = ()) -> None:
         super().__init__(prefix=prefix, tags=[*tags])
@@ -113,7 +112,9 @@ class HotRouter(APIRouter):
         method: str,
         path: str,
         *,
+        needs: Needs,
         takes: Sequence[Content] = (),
+        checks_texts: bool = False,
         **documentation: Any,  # noqa: ANN401 - as FastAPI's decorators take them
     ) -> Callable[[_EndpointT], _EndpointT]:
         """Declare a hot route, answered by the decorated :class:`HotEndpoint`.
@@ -121,9 +122,13 @@ class HotRouter(APIRouter):
         Args:
             method: GET, POST ….
             path: Below the router's prefix. It may end in ``{thing}:verb``.
+            needs: What it needs of its caller.
             takes: The forms that the body may have; empty: there is none.
+            checks_texts: Whether every parameter is checked as FastAPI would
+                (:mod:`.requests.model_heads`), texts included.
             documentation: ``operation_id``, ``summary``, ``status_code``, ``responses`` …
         """
+        assert not needs.is_act, "a hot endpoint requires the right of an act itself"
 
         def declare(endpoint: _EndpointT) -> _EndpointT:
             self.add_api_route(
@@ -137,13 +142,15 @@ class HotRouter(APIRouter):
             )
             [*_, route] = self.routes
             assert isinstance(route, _KnownRoute)
+            route.checks_texts = checks_texts
+            self.declare(route.operation_id or endpoint.__name__, needs)
             self.hot_operations.append(
                 HotOperation(
                     route.operation_id or endpoint.__name__,
                     method,
                     route.path,
                     endpoint,
-                    HeadReader(route.dependant),
+                    route,
                     tuple(content.media_type for content in takes),
                 )
             )
@@ -152,12 +159,19 @@ class HotRouter(APIRouter):
         return declare
 
 
-class _KnownRoute(APIRoute):
+class _KnownRoute(DeclaredRoute):
     """A hot route in FastAPI's router: matches other methods alone, which are 405.
 
     The hot route itself is dispatched before. A path that matches here with the route's own method
     is not the hot route's, such as one that ends in a line break.
     """
+
+    checks_texts = False
+
+    @cached_property
+    def reader(self) -> HeadReader | ModelHeads:
+        """The reader of heads by the route's signature."""
+        return ModelHeads(self.dependant) if self.checks_texts else HeadReader(self.dependant)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, child_scope = super().matches(scope)

@@ -57,8 +57,10 @@ def listen_again(addresses: Sequence[Address], backlog: int) -> list[socket.sock
 
 
 def addresses_of(listeners: Sequence[socket.socket]) -> list[Address]:
-    """Return the addresses of *listeners*."""
-    return [listener.getsockname()[:2] for listener in listeners]
+    """Return the addresses of *listeners*; a Unix socket has none."""
+    return [
+        listener.getsockname()[:2] for listener in listeners if listener.family != socket.AF_UNIX
+    ]
 
 
 def reached_at(addresses: Sequence[Address]) -> Address:
@@ -76,10 +78,18 @@ def reached_at(addresses: Sequence[Address]) -> Address:
     return (own[0] if own else "::1" if ":" in host else "127.0.0.1"), port
 
 
-def url_of(address: Address) -> str:
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches *host*, so that no name has to be resolved."""
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def url_of(address: Address, scheme: str) -> str:
     """Return the URL of a service at *address*, an IPv6 address in brackets."""
     host, port = address
-    return f"http://{shown_host(host)}:{port}"
+    return f"{scheme}://{shown_host(host)}:{port}"
 
 
 def shown_host(host: str) -> str:

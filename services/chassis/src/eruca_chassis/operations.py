@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from fastapi.responses import Response
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -21,9 +21,12 @@ from eruca.contract.errors import (
 from eruca.contract.operations import Health, ProblemKind
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.needs import PUBLIC, Needs, On
 from eruca_chassis.readiness import Readiness
+from eruca_chassis.router import Router
 
 TAG: Final = "operations"
+_METRICS_NEED: Final = Needs((On(("query",), "cluster"),))
 _KINDS: Final = {kind.code: kind for kind in every_error() if not issubclass(kind, ClientError)}
 _METRICS: Final = {
     "schema": {"type": "string"},
@@ -36,13 +39,14 @@ def operations_router(
     readiness: Readiness,
     registry: CollectorRegistry,
     metrics_hooks: Sequence[Callable[[], Awaitable[None]]] = (),
-) -> APIRouter:
+) -> Router:
     """Return the routes for one application's state."""
-    router = APIRouter(tags=[TAG])
+    router = Router(tags=[TAG])
 
     @router.get(
         "/healthz",
         operation_id="health",
+        needs=PUBLIC,
         summary="Is the process alive?",
         responses=answer({"status": "ok"}),
     )
@@ -53,6 +57,7 @@ def operations_router(
     @router.get(
         "/readyz",
         operation_id="readiness",
+        needs=PUBLIC,
         summary="Can it do its work?",
         responses=answer({"status": "ready"}) | problems(NotReadyError),
     )
@@ -67,6 +72,7 @@ def operations_router(
     @router.get(
         "/metrics",
         operation_id="metrics",
+        needs=_METRICS_NEED,
         summary="Metrics for Prometheus",
         response_class=Response,
         responses={200: {"content": {"text/plain": _METRICS}}},
@@ -80,6 +86,7 @@ def operations_router(
     @router.get(
         "/problems/{code}",
         operation_id="describeProblem",
+        needs=PUBLIC,
         summary="Describe a problem code",
         responses=answer(_described(ValidationError).model_dump()) | problems(NotFoundError),
     )

@@ -77,11 +77,20 @@ def _finder(kind: type[Any]) -> Callable[[Request], Any]:
     return find
 
 
+def part_of(call: Any) -> type[Any] | None:  # noqa: ANN401 - whatever a dependency calls
+    """Return the type of the part that a dependency stands for; None: it is another dependency."""
+    kind: type[Any] | None = getattr(call, _KIND, None)
+    return kind
+
+
 def declared_parts(routers: Iterable[APIRouter]) -> Iterator[type[Any]]:
     """Yield the types of the parts that ordinary endpoints declare."""
     for router in routers:
         for route in router.routes:
             if isinstance(route, APIRoute):
-                for dependency in route.dependant.dependencies:
-                    if (kind := getattr(dependency.call, _KIND, None)) is not None:
-                        yield kind
+                # FastAPI would find them, too, but by working the whole route out.
+                for annotation in inspect.get_annotations(route.endpoint, eval_str=True).values():
+                    for declared in getattr(annotation, "__metadata__", ()):
+                        kind = part_of(getattr(declared, "dependency", None))
+                        if kind is not None:
+                            yield kind

@@ -11,10 +11,11 @@ import resource
 import sys
 from typing import Final
 
+from eruca_chassis.program import GC_THRESHOLDS
+
 _M_TRIM_THRESHOLD: Final = -1  # malloc.h
 _M_MMAP_THRESHOLD: Final = -3
 MMAP_THRESHOLD: Final = 32 * 1024 * 1024  # bytes; the maximum that every glibc accepts
-GC_THRESHOLDS: Final = (20_000, 20, 20)  # objects, then collections of the younger generation
 TRIM_THRESHOLD: Final = 256 * 1024 * 1024  # free bytes at the heap's end that are kept
 
 
@@ -38,6 +39,7 @@ def freeze_start_up_objects() -> None:
 
     A request makes a hundred objects and no cycle among them. By default Python would search for
     cycles after every few requests, which costs more than the few cycles that errors leave behind.
+    What was imported has been exempt since then (:mod:`.program`), so the search here is short.
     """
     gc.collect()
     gc.freeze()

@@ -34,7 +34,14 @@ from prometheus_client import Gauge
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.connection_watch import ConnectionLimits, ConnectionWatch
-from eruca_chassis.connections.connections import SWEEP_SECONDS, protocol_class
+from eruca_chassis.connections.connections import (
+    SWEEP_SECONDS,
+    ServiceProtocol,
+    protocol_class,
+)
+from eruca_chassis.connections.entrance import Door
+from eruca_chassis.connections.tls_door import TlsDoor
+from eruca_chassis.connections.unix_door import UnixDoor
 from eruca_chassis.directories import keep_private
 from eruca_chassis.listening import addresses_of, listen, listen_again, shown_host, url_of
 from eruca_chassis.logging import configure_logging
@@ -47,9 +54,12 @@ from eruca_chassis.process import (
 )
 from eruca_chassis.settings import ServiceSettings
 from eruca_chassis.start import StartError
+from eruca_chassis.tls import LOOK_SECONDS, ServerTls
+from eruca_chassis.unix_sockets import listen_at
 
 LISTEN_EXIT_CODE: Final = 3  # the port is in use, or the address is not this machine's
 START_EXIT_CODE: Final = 4  # the service itself refused to start
+RECHECK_SECONDS: Final = 0.5  # so that a revocation is effective within 2 s, with room to spare
 INTERRUPTED_EXIT_CODE: Final = 130  # as in a shell; only before serving began
 
 _log = structlog.get_logger()
@@ -65,6 +75,12 @@ class Server(uvicorn.Server):
     def __init__(self, app: ServiceApp, settings: ServiceSettings) -> None:
         self.service = app
         self._is_told = asyncio.Event()  # to stop
+        files = settings.tls_files()
+        self.tls = None if files is None else ServerTls(files, app.registry)
+        self._handshake_seconds = settings.tls_handshake_seconds
+        self._head_seconds = settings.head_seconds
+        self._listen = settings.listen  # unix:/PATH, or None
+        self._reads_proxy_head = settings.listen_peer == "proxy_protocol"
         self.watch = ConnectionWatch(
             ConnectionLimits(
                 connections_max=settings.connections_max,
@@ -77,10 +93,20 @@ class Server(uvicorn.Server):
             ),
             lambda: app.files_needed(),
         )
+        protocol = protocol_class(
+            self.watch,
+            app.hot,
+            app.readiness,
+            app.guard,
+            app.gate,
+            is_forwarded=settings.socket_path is not None and settings.listen_peer == "forwarded",
+            is_certified=settings.socket_path is not None and settings.listen_client_cert,
+        )
+        self._heads = protocol.heads
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol_class(self.watch, app.hot, app.readiness, app.guard),
+                http=protocol,
                 ws="none",
                 lifespan="off",  # serve() runs it, so that its errors are raised unchanged
                 interface="asgi3",
@@ -110,12 +136,47 @@ class Server(uvicorn.Server):
         if not self.config.loaded:
             self.config.load()
         self.lifespan = self.config.lifespan_class(self.config)
-        await super().startup(listeners)
+        if self.tls is None and self._listen is None:
+            await super().startup(listeners)
+            return
+        door: Door
+        if self.tls is not None:
+            door = TlsDoor(
+                listeners, self.tls, self._new_protocol, handshake_seconds=self._handshake_seconds
+            )
+        else:
+            door = UnixDoor(
+                listeners,
+                self._new_protocol,
+                reads_proxy_head=self._reads_proxy_head,
+                entering_seconds=self._head_seconds,
+            )
+        self.servers = [door]  # type: ignore[list-item] # it has what uvicorn uses of a server
+        self.started = True
+
+    def _new_protocol(self) -> ServiceProtocol:
+        """Return the protocol of a new connection, as uvicorn's own start-up makes it."""
+        made = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        assert isinstance(made, ServiceProtocol)
+        return made
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Announce that the service listens: connections and signals are already handled."""
         freeze_start_up_objects()
         self._say_listening()
+
+    async def recheck(self) -> None:
+        """Read changed rules; then end requests that wait and are no longer allowed."""
+        gate = self.service.gate
+        assert gate is not None
+        if await gate.refresh():
+            self._heads.forget()
+        now = time.monotonic()
+        for connection in tuple(self.watch.connections):
+            connection.recheck(now)
+        self.service.recheck(now)
 
     def stop(self) -> None:
         """Begin to stop."""
@@ -145,9 +206,12 @@ class Server(uvicorn.Server):
             self._captured_signals.clear()
 
     def _say_listening(self) -> None:
-        urls = [url_of(address) for address in self.service.addresses]
+        scheme = "http" if self.tls is None else "https"
+        urls = [url_of(address, scheme) for address in self.service.addresses]
+        urls = urls or [self._listen or ""]
         also = {"also": urls[1:]} if urls[1:] else {}
-        _log.info("listening", url=urls[0], **also, pid=os.getpid())
+        access = "anybody" if self.service.gate is None else "by rules"
+        _log.info("listening", url=urls[0], **also, access=access, pid=os.getpid())
 
     async def _begin_stop(self) -> None:
         _log.info("stopping")
@@ -233,13 +297,35 @@ async def serve(server: Server, listeners: list[socket.socket]) -> None:
 
     sweep = BackgroundLoop("connections", sweep_connections, period_seconds=SWEEP_SECONDS)
     server.service.addresses = addresses_of(listeners)
+    server.service.is_listening = True
     await server.accept(listeners)
+    recheck = BackgroundLoop("access", server.recheck, period_seconds=RECHECK_SECONDS)
     sweep.start()
+    issuers = None
+    gate = server.service.gate
+    if gate is not None:
+        await gate.start()
+        recheck.start()
+        issuers = BackgroundLoop("token issuers", gate.fetch_keys, period_seconds=RECHECK_SECONDS)
+        issuers.start()
+    certificates = None
+    if server.tls is not None:
+        certificates = BackgroundLoop(
+            "certificates", server.tls.refresh, period_seconds=LOOK_SECONDS
+        )
+        certificates.start()
     try:
         async with server.service.router.lifespan_context(server.service):
             await server.serve(sockets=listeners)
     finally:
+        await recheck.stop()
+        if issuers is not None:
+            await issuers.stop()
+        if gate is not None:
+            await gate.stop()
         await sweep.stop()
+        if certificates is not None:
+            await certificates.stop()
     _log.info("stopped")
 
 
@@ -251,8 +337,13 @@ async def embedded(app: ServiceApp, settings: ServiceSettings) -> AsyncIterator[
         OSError: As :func:`listen`.
         StartError: The service refuses to start.
     """
-    listeners = listen(settings.host, settings.port, settings.backlog)
-    server = EmbeddedServer(app, settings)
+    listeners = listeners_of(settings)
+    try:
+        server = EmbeddedServer(app, settings)
+    except BaseException:
+        for listener in listeners:
+            listener.close()
+        raise
     serving = asyncio.create_task(serve(server, listeners))
     has_begun = asyncio.create_task(server.has_begun.wait())
     try:
@@ -269,6 +360,19 @@ async def embedded(app: ServiceApp, settings: ServiceSettings) -> AsyncIterator[
             raise
 
 
+def listeners_of(settings: ServiceSettings) -> list[socket.socket]:
+    """Return the sockets on which a service with *settings* listens.
+
+    Raises:
+        OSError: As :func:`listen`, or :func:`listen_at` for a Unix socket.
+        UnicodeError: As :func:`listen`.
+    """
+    path = settings.socket_path
+    if path is None:
+        return listen(settings.host, settings.port, settings.backlog)
+    return [listen_at(path, settings.socket_mode, settings.backlog)]
+
+
 def run(create_app: Callable[[], ServiceApp], settings: ServiceSettings, *, name: str) -> NoReturn:
     """Run the service called *name* until a signal; then end the process.
 
@@ -280,8 +384,11 @@ def run(create_app: Callable[[], ServiceApp], settings: ServiceSettings, *, name
     raise_file_limit()
     keep_freed_memory()
     try:
-        listeners = listen(settings.host, settings.port, settings.backlog)
+        listeners = listeners_of(settings)
     except (OSError, UnicodeError) as error:
+        if settings.listen is not None:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            _fail(f"{name}: cannot listen on {settings.listen}: {why}", LISTEN_EXIT_CODE)
         _fail(
             f"{name}: cannot listen on {shown_host(settings.host)}:{settings.port}: "
             f"{_why_not(error, settings.prefix())}",

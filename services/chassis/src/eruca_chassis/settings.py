@@ -13,18 +13,22 @@ import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
-from typing import Annotated, ClassVar, Final, Self, TypeVar
+from pathlib import Path
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from eruca.contract.urls import checked_url
+from eruca_chassis.connections.peers import PeerSource
 from eruca_chassis.cross_origin import CrossOrigin, origins_of
 from eruca_chassis.guard import Guard
 from eruca_chassis.hosts import AllowedHosts, hosts_of
-from eruca_chassis.listening import bare_host
+from eruca_chassis.listening import bare_host, is_loopback
 from eruca_chassis.logging import LogLevel, LogStyle
+from eruca_chassis.tls import ClientCertificates, TlsFiles
+from eruca_chassis.unix_sockets import mode_of, path_of
 
 SETTINGS_EXIT_CODE: Final = 2  # the exit code of a process whose settings are invalid
 _HELP: Final = ("--help", "-h")
@@ -93,6 +97,23 @@ def _checked_origins(text: str) -> str:
 def _checked_hosts(text: str) -> str:
     hosts_of(text)
     return text
+
+
+def _checked_path(text: str | None) -> str | None:
+    if text is not None:
+        path_of(text)
+    return text
+
+
+def _checked_mode(text: str) -> str:
+    mode_of(text)
+    return text
+
+
+def _needs_certificate(path: Path | None, info: ValidationInfo) -> Path | None:
+    if path is not None and info.data.get("tls_cert_file") is None:
+        raise ValueError("needs tls_cert_file, which is not set")
+    return path
 
 
 class ServiceSettings(BaseSettings):
@@ -170,6 +191,156 @@ class ServiceSettings(BaseSettings):
         "explorer's: http://HOST:PORT, separated by ';'",
     )
 
+    auth_file: str | None = Field(
+        default=None,
+        min_length=1,
+        validation_alias="ERUCA_AUTH_FILE",
+        description="file of rules and API keys that decide who may do what; none: everybody who "
+        "reaches the service may do everything",
+    )
+    auth: Literal["", "open", "controller"] = Field(
+        default="",
+        validation_alias="ERUCA_AUTH",
+        description="controller: the rules are those of the controllers; open: listen beyond this "
+        "machine although there are no rules",
+    )
+    auth_urls: Annotated[str, AfterValidator(checked_urls)] = Field(
+        default="",
+        validation_alias="ERUCA_CONTROLLER_URLS",
+        description="URLs of the controllers whose rules hold, separated by semicolons",
+    )
+    policy_file: Path | None = Field(
+        default=None,
+        description="file that keeps the controllers' last rules for when none answers; a process "
+        "of its own needs a file of its own; default: policy.json in a directory of its own",
+    )
+
+    listen: Annotated[str | None, AfterValidator(_checked_path)] = Field(
+        default=None,
+        description="unix:/PATH: listen on this Unix socket, for a proxy on this machine, and on "
+        "no address; its clients come by the proxy's URL",
+    )
+    listen_mode: Annotated[str, AfterValidator(_checked_mode)] = Field(
+        default="0660", description="mode of the Unix socket's file, in octal digits"
+    )
+    listen_peer: PeerSource = Field(
+        default="none",
+        description="how the proxy on the Unix socket says who the client is: proxy_protocol "
+        "(version 2), or forwarded (the header Forwarded of RFC 7239)",
+    )
+    listen_client_cert: bool = Field(
+        default=False,
+        description="whether the proxy on the Unix socket sends the client's verified certificate "
+        "in the header Client-Cert (RFC 9440), and drops such a header of the client",
+    )
+    tls_cert_file: Path | None = Field(
+        default=None,
+        description="the certificate with its chain, in PEM form: the service speaks TLS only, "
+        "and its URLs begin with https://; read again when it changes",
+    )
+    tls_key_file: Annotated[Path | None, AfterValidator(_needs_certificate)] = Field(
+        default=None, description="its private key; default: it is in tls_cert_file"
+    )
+    tls_client_ca_file: Annotated[Path | None, AfterValidator(_needs_certificate)] = Field(
+        default=None,
+        description="the authorities of client certificates; default: clients need none",
+    )
+    tls_client_certificates: ClientCertificates = Field(
+        default="required",
+        description="whether clients need a certificate, if tls_client_ca_file is set; optional: "
+        "one that is shown must be valid",
+    )
+    tls_handshake_seconds: float = Field(
+        default=10, gt=0, description="seconds for a TLS handshake"
+    )
+
+    @property
+    def socket_path(self) -> Path | None:
+        """The path of the Unix socket; None: it listens on an address."""
+        return None if self.listen is None else path_of(self.listen)
+
+    @property
+    def socket_mode(self) -> int:
+        """The mode of the Unix socket's file."""
+        return mode_of(self.listen_mode)
+
+    keeps_policy: ClassVar[bool] = False
+    """True if the service itself is the place of the controllers' rules."""
+
+    @property
+    def policy_path(self) -> Path:
+        """The path of the file that keeps the last rules."""
+        directory = self.prefix().removeprefix("ERUCA_").strip("_").lower().replace("_", "-")
+        return self.policy_file or Path(directory) / "policy.json"
+
+    @property
+    def has_rules(self) -> bool:
+        """True if rules decide who may do what."""
+        return self.auth_file is not None or self.auth == "controller"
+
+    def _conflicts(self) -> list[str]:
+        """Return a line for each setting that another one rules out."""
+        return [*self._listening_conflicts(), *self._policy_conflicts()]
+
+    def _policy_conflicts(self) -> list[str]:
+        if self.auth != "controller" or self.keeps_policy:
+            return []
+        faults = []
+        if self.auth_file is not None:
+            faults.append(
+                f"ERUCA_AUTH_FILE={self.auth_file}: not with ERUCA_AUTH=controller, by which the "
+                "rules are those of the controllers; unset one of them"
+            )
+        if not split_urls(self.auth_urls):
+            faults.append(
+                "ERUCA_CONTROLLER_URLS: required with ERUCA_AUTH=controller; set it to the URLs "
+                "of the controllers, separated by ';'"
+            )
+        return faults
+
+    def _listening_conflicts(self) -> list[str]:
+        variables = self.variables()
+        faults: list[str] = []
+        if self.listen is None:
+            if self.listen_peer != "none":
+                faults.append(
+                    f"{variables['listen_peer']}={self.listen_peer}: only for a Unix socket: over "
+                    f"TCP every client could claim any address; set {variables['listen']}"
+                )
+            if self.listen_client_cert:
+                faults.append(
+                    f"{variables['listen_client_cert']}=true: only for a Unix socket: over TCP "
+                    f"every client could claim any certificate; set {variables['listen']}"
+                )
+            return faults
+        if self.tls_cert_file is not None:
+            faults.append(
+                f"{variables['tls_cert_file']}={self.tls_cert_file}: not with "
+                f"{variables['listen']}: there the proxy speaks TLS"
+            )
+        if "advertised_url" in variables and not self.announced_urls():
+            faults.append(
+                f"{variables['advertised_url']}: required with {variables['listen']}: set it to "
+                "the proxy's URL, because no client on another machine reaches a path"
+            )
+        return faults
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the service's URLs."""
+        return "http" if self.tls_cert_file is None else "https"
+
+    def tls_files(self) -> TlsFiles | None:
+        """Return the files of the service's TLS; None: it speaks plain HTTP."""
+        if self.tls_cert_file is None:
+            return None
+        return TlsFiles(
+            self.tls_cert_file,
+            self.tls_key_file,
+            self.tls_client_ca_file,
+            self.tls_client_certificates,
+        )
+
     def announced_urls(self) -> Collection[str]:
         """Return the URLs that clients get for the service, as far as settings define them."""
         return ()
@@ -206,9 +377,29 @@ class ServiceSettings(BaseSettings):
             settings = cls()
         except ValidationError as error:
             raise SettingsError([*faults, *map(cls._fault, error.errors())]) from None
+        faults += settings._conflicts()
+        faults += settings.exposure_faults()
         if faults:
             raise SettingsError(faults)
         return settings
+
+    def exposure_faults(self) -> list[str]:
+        """Return why the service may not listen where it is to: others reach it without rules.
+
+        A Unix socket counts as exposed: a proxy before it is there to let others reach it.
+        """
+        if self.has_rules or self.auth:
+            return []
+        if self.listen is None and is_loopback(self.host):
+            return []
+        variable = "host" if self.listen is None else "listen"
+        place = self.host if self.listen is None else self.listen
+        means = "address" if self.listen is None else "socket through its proxy"
+        return [
+            f"{self.variables()[variable]}={place}: others reach this {means}, and there are no "
+            "rules; set ERUCA_AUTH_FILE to a file of rules, or ERUCA_AUTH=controller, or "
+            "ERUCA_AUTH=open to let everybody do everything"
+        ]
 
     @classmethod
     def _unknown(cls, variables: Mapping[str, str]) -> list[str]:

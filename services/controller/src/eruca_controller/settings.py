@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from eruca_chassis.settings import checked_urls, split_urls
 from eruca_postgres.settings import AnnouncedSettings
 
-StoreKind = Literal["postgres", "etcd", "file"]
+StoreKind = Literal["postgres", "etcd", "kubernetes", "file"]
+ACCOUNT_DIR: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # in each pod
 
 
 class ControllerSettings(AnnouncedSettings):
     """The settings of a controller."""
 
     model_config = SettingsConfigDict(env_prefix="ERUCA_CONTROLLER_")
-    shared_variables: ClassVar[frozenset[str]] = frozenset({"ERUCA_CONTROLLER_URLS"})  # clients
+    keeps_policy: ClassVar[bool] = True
 
     port: int = Field(
         default=9878, ge=0, le=65_535, description="port to listen on; 0: any free one"
@@ -26,7 +27,8 @@ class ControllerSettings(AnnouncedSettings):
     store: StoreKind = Field(
         default="postgres",
         description="store of the broker groups. postgres: by DATABASE_URL, or embedded; etcd: by "
-        "etcd_urls; file: by file, for controllers on one machine",
+        "etcd_urls; kubernetes: ConfigMaps, by the pod's service account; file: by file, for "
+        "controllers on one machine",
     )
     etcd_urls: Annotated[str, AfterValidator(checked_urls)] = Field(
         default="",
@@ -38,6 +40,32 @@ class ControllerSettings(AnnouncedSettings):
         max_length=255,
         pattern=r"^[!-~]*/$",
         description="beginning of all keys in etcd; it ends with a slash",
+    )
+    etcd_user: str = Field(
+        default="", max_length=255, description="user at etcd; empty: etcd asks for none"
+    )
+    etcd_password: SecretStr = Field(
+        default=SecretStr(""), description="password of etcd_user", repr=False
+    )
+    kubernetes_url: Annotated[str, AfterValidator(checked_urls)] = Field(
+        default="https://kubernetes.default.svc", description="URL of the Kubernetes API server"
+    )
+    kubernetes_namespace: str = Field(
+        default="",
+        pattern=r"^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$",
+        description="namespace of the ConfigMaps; empty: the pod's own",
+    )
+    kubernetes_prefix: str = Field(
+        default="eruca-group-",
+        pattern=r"^[a-z0-9][a-z0-9-]{0,61}-$",
+        description="beginning of the ConfigMaps' names; controllers that share it share the rows",
+    )
+    kubernetes_token_file: Path = Field(
+        default=ACCOUNT_DIR / "token", description="file with the service account's token"
+    )
+    kubernetes_ca_file: Path = Field(
+        default=ACCOUNT_DIR / "ca.crt",
+        description="file with the certificate authority of the API server",
     )
     file: Path = Field(
         default=Path("controller") / "broker-groups.json",
@@ -52,6 +80,15 @@ class ControllerSettings(AnnouncedSettings):
     held_requests_max: int = Field(
         default=5_000, ge=0, description="requests held until a broker group changes"
     )
+
+    def _policy_conflicts(self) -> list[str]:
+        if self.auth == "controller" and self.store == "kubernetes":
+            return [
+                "ERUCA_AUTH=controller: rules are kept in postgres, etcd or file, and "
+                "ERUCA_CONTROLLER_STORE is kubernetes; set ERUCA_AUTH_FILE instead, the same file "
+                "at all services, for instance of a Secret"
+            ]
+        return []
 
     @field_validator("etcd_urls")
     @classmethod

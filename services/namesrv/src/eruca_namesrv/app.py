@@ -9,6 +9,8 @@ from functools import partial
 from importlib.metadata import version
 from typing import Final
 
+from eruca_access.explaining import explaining_router
+from eruca_access.settings import gate_of
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from eruca_namesrv.api import brokers, kv, status, topics
@@ -39,16 +41,18 @@ _TAGS: Final = (
 
 def create_app(settings: NamesrvSettings, clock: Clock | None = None) -> ServiceApp:
     """Return the name server's application; its lifespan opens the key-value table."""
+    gate = gate_of(settings, "namesrv")
     return ServiceApp(
         title="Eruca name server",
         summary="Live brokers, and the queues each topic has on them",
         description=_DESCRIPTION,
         version=version("eruca-namesrv"),
         tags=_TAGS,
-        routers=[topics.router, brokers.router, kv.router, status.router],
+        routers=[topics.router, brokers.router, kv.router, status.router, explaining_router(gate)],
         lifespan=partial(wired, settings=settings, clock=clock or SystemClock()),
         body_bytes_max=settings.body_bytes_max,
         bodies_bytes_max=settings.bodies_bytes_max,
         guard=settings.guard(),
+        gate=gate,
         client_share=settings.client_share,
     )

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -275,8 +275,15 @@ class NameServer:
             f"no live broker has topic {topic}", fix=TopicNotFoundError.fix_of(topic)
         )
 
-    def topic_names(self, after: str | None, limit: int) -> tuple[list[str], bool]:
+    def topic_names(
+        self, after: str | None, limit: int, sees: Callable[[str], bool] | None = None
+    ) -> tuple[list[str], bool]:
         """Return up to *limit* topics that sort after a name, and whether there are more.
+
+        Args:
+            after: The name; None: the beginning.
+            limit: The maximum number.
+            sees: Returns whether the caller may see a topic; None: it may see all.
 
         Raises:
             NameServerSettlingError: Some brokers may not have registered their topics yet.
@@ -288,9 +295,9 @@ class NameServer:
             raise _no_live_broker("which topics exist")
         if self._sorted_topics is None:
             self._sorted_topics = sorted(self.table.topics())
-        start = 0 if after is None else bisect_right(self._sorted_topics, after)
-        page = self._sorted_topics[start : start + limit]
-        return page, start + limit < len(self._sorted_topics)
+        topics = self._sorted_topics if sees is None else list(filter(sees, self._sorted_topics))
+        start = 0 if after is None else bisect_right(topics, after)
+        return topics[start : start + limit], start + limit < len(topics)
 
     def broker_list(self) -> BrokerList:
         """Return every live broker; raises NameServerSettlingError."""

@@ -5,9 +5,10 @@ Read it from the top, in the order of starting; it stops in the opposite order.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from eruca_access.reporting import masters_of, reporting_audit
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
 from eruca_chassis.held import HeldPlaces
@@ -52,6 +53,11 @@ async def wired(app: ServiceApp, *, settings: NamesrvSettings, clock: Clock) -> 
             "expiry", name_server.expiry_step, period_seconds=EXPIRY_SCAN_SECONDS
         )
         expiry.start()
+
+        async def masters() -> Sequence[str]:
+            return masters_of(name_server.broker_list().brokers)
+
+        await stack.enter_async_context(reporting_audit(app, lambda _transport: masters))
         stack.push_async_callback(expiry.stop)
         app.readiness.ready()
         yield

@@ -14,17 +14,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from sqlalchemy import select
 
 from eruca.contract.errors import ErucaError, KeyNotFoundError
 from eruca.contract.limits import HEARTBEAT_SECONDS_DEFAULT
 from eruca_chassis.loops import BackgroundLoop
-from eruca_postgres.database import Database
-from eruca_postgres.tables import instances
 
 if TYPE_CHECKING:
     from eruca import AsyncClient
+    from eruca_postgres.database import Database
 
+RETRY_SECONDS: Final = 0.5  # services start together: a name server may be ready a moment later
 PERIOD_SECONDS: Final = HEARTBEAT_SECONDS_DEFAULT  # a starting name server waits that long
 
 _log = structlog.get_logger()
@@ -77,7 +76,7 @@ class Announcing:
         except ErucaError as error:
             _log.info("own entry not removed from the name servers", why=str(error))
 
-    async def _step(self) -> None:
+    async def _step(self) -> float | None:
         try:
             await self._client.admin.put_kv(self._namespace, self._name, self._url())
             if self._database is not None:
@@ -86,10 +85,15 @@ class Announcing:
             if self._fault is None:  # log it once, not with every attempt
                 _log.warning("not announced", why=str(error))
             self._fault = str(error)
-        else:
-            self._fault = None
+            return RETRY_SECONDS
+        self._fault = None
+        return None
 
     async def _take_out_the_dead(self, database: Database) -> None:
+        from sqlalchemy import select  # here: not every service has a database
+
+        from eruca_postgres.tables import instances
+
         announced = await self._client.admin.list_kv(self._namespace)
         async with database.transaction() as connection:
             living = set(await connection.scalars(select(instances.c.holder)))

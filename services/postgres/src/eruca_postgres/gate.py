@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -34,11 +34,13 @@ from eruca_chassis.loops import BackgroundLoop
 from eruca_chassis.readiness import Readiness
 from eruca_chassis.start import StartError
 from eruca_postgres.database import Database
-from eruca_postgres.embedded import EmbeddedServer
-from eruca_postgres.migrations import UnreachableError, upgrade
+from eruca_postgres.migrations import UnreachableError, fix_of, upgrade
+
+if TYPE_CHECKING:
+    from eruca_postgres.embedded import EmbeddedServer
 
 PERIOD_SECONDS: Final = 1.0  # between two checks
-_FIX: Final = "start it, or set DATABASE_URL to a running one; work resumes when it is back"
+_RESUMES: Final = "work resumes when it is back"
 _FIX_EMBEDDED: Final = "wait: the service restarts its embedded PostgreSQL"
 _LOST: Final = "restart this service to create what is missing, or bring the former database back"
 
@@ -105,9 +107,10 @@ class DatabaseGate:
                 self._close(f"schema {self._database.schema} was replaced by another one", _LOST)
                 return
         except DatabaseUnavailableError as error:
-            await self._lack(error.detail, error.fix or _FIX)
+            await self._lack(error.detail, error.fix or f"{fix_of(error.detail)}; {_RESUMES}")
         except UnreachableError as error:
-            await self._lack(str(error).partition(";")[0], _FIX)
+            detail, _, fix = str(error).partition("; ")
+            await self._lack(detail, f"{fix}; {_RESUMES}")
         else:
             self._open()
 

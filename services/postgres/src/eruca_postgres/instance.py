@@ -19,7 +19,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -35,11 +35,13 @@ from eruca_postgres.announcing import Announcing
 from eruca_postgres.broker_shares import BrokerShares, WorkT
 from eruca_postgres.claims import ClaimKeeper
 from eruca_postgres.database import Database
-from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.gate import DatabaseGate
 from eruca_postgres.positions import read_positions
 from eruca_postgres.server import server_of
 from eruca_postgres.settings import ProjectionSettings
+
+if TYPE_CHECKING:
+    from eruca_postgres.embedded import EmbeddedServer
 
 CLAIM_STEPS: Final = 4  # renewals within the time of a claim
 
@@ -147,7 +149,7 @@ class Instance:
             sharing.start()
             for part in parts:
                 part.start()
-            if app.addresses:
+            if app.is_listening:
                 announcing.start()
             _log.info("working", instance=self.name, schema=self._kind.schema)
 
@@ -171,7 +173,8 @@ class Instance:
 
     def _announcing(self, app: ServiceApp) -> Announcing:
         def own_url() -> str:
-            return self._settings.advertised_url or url_of(reached_at(app.addresses))
+            settings = self._settings
+            return settings.advertised_url or url_of(reached_at(app.addresses), settings.scheme)
 
         return Announcing(
             self.client,

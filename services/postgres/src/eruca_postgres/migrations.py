@@ -1,7 +1,8 @@
 """Migrate a service's schema at start; the first of several instances does it.
 
 Migrations are Alembic's: numbered files in the service's ``migrations`` folder, applied under an
-advisory lock, each in a transaction. A schema of a newer version is left untouched.
+advisory lock, each in a transaction. A schema of a newer version is left untouched. Where there is
+nothing to do, Alembic is not even imported.
 
 Source: Alembic 1.20; PostgreSQL 18, advisory locks.
 """
@@ -11,18 +12,16 @@ from __future__ import annotations
 import logging
 import zlib
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
-from alembic.script.revision import ResolutionError
-from alembic.util import CommandError
 from psycopg.errors import InsufficientPrivilege
 from sqlalchemy import Connection, create_engine, exc, inspect, pool, text
 
 from eruca_chassis.start import StartError
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 CONNECT_SECONDS: Final = 5
 _ENVIRONMENT: Final = Path(__file__).parent / "alembic"
@@ -34,6 +33,13 @@ class UnreachableError(StartError):
     """PostgreSQL is unreachable; retry later."""
 
 
+def fix_of(reason: str) -> str:
+    """Return what an operator can do about a connection that failed for *reason*, libpq's text."""
+    if "certificate" in reason:  # libpq has no code for it
+        return "set sslrootcert of DATABASE_URL, and its host, to those of the server's certificate"
+    return "start it, or set DATABASE_URL to a running one"
+
+
 def upgrade(url: str, schema: str, versions: Path) -> None:
     """Migrate *schema* to the newest file in *versions*. Blocks; waits for other instances.
 
@@ -42,7 +48,6 @@ def upgrade(url: str, schema: str, versions: Path) -> None:
         StartError: The schema is of a newer version, or the user may not create it.
     """
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs what it might do
-    config = _config(schema, versions)
     engine = create_engine(
         url, poolclass=pool.NullPool, connect_args={"connect_timeout": CONNECT_SECONDS}
     )
@@ -53,13 +58,12 @@ def upgrade(url: str, schema: str, versions: Path) -> None:
                 connection.execute(text(f'CREATE SCHEMA "{schema}"'))
             connection.commit()
             connection.execute(text(f'SET search_path TO "{schema}"'))
-            _upgrade(config, connection, schema)
+            if not _is_newest(connection, schema, versions):
+                _upgrade(_config(schema, versions), connection, schema)
             connection.commit()
     except exc.OperationalError as error:
-        raise UnreachableError(
-            f"PostgreSQL does not answer: {str(error.orig).strip().splitlines()[0]}; start it, or "
-            "set DATABASE_URL to a running one"
-        ) from error
+        reason = str(error.orig).strip().splitlines()[0]
+        raise UnreachableError(f"PostgreSQL does not answer: {reason}; {fix_of(reason)}") from error
     except exc.ProgrammingError as error:
         if not isinstance(error.orig, InsufficientPrivilege):
             raise
@@ -81,7 +85,20 @@ def _lock(connection: Connection, schema: str) -> None:
     connection.execute(text("SELECT pg_advisory_lock(:key)"), key)
 
 
+def _is_newest(connection: Connection, schema: str, versions: Path) -> bool:
+    """Return whether the last of the numbered files has been applied."""
+    if not inspect(connection).has_table("alembic_version", schema):
+        return False
+    applied = connection.scalars(text(f'SELECT version_num FROM "{schema}".alembic_version'))
+    return applied.all() == [max(file.stem.partition("_")[0] for file in versions.glob("*_*.py"))]
+
+
 def _upgrade(config: Config, connection: Connection, schema: str) -> None:
+    from alembic import command
+    from alembic.script import ScriptDirectory
+    from alembic.script.revision import ResolutionError
+    from alembic.util import CommandError
+
     config.attributes["connection"] = connection
     try:
         command.upgrade(config, "head")
@@ -94,6 +111,8 @@ def _upgrade(config: Config, connection: Connection, schema: str) -> None:
 
 
 def _config(schema: str, versions: Path) -> Config:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(_ENVIRONMENT))
     config.set_main_option("path_separator", "os")

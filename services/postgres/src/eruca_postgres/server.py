@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import structlog
 
-from eruca_postgres.embedded import EmbeddedServer
 from eruca_postgres.settings import DatabaseSettings, sqlalchemy_url
+
+if TYPE_CHECKING:
+    from eruca_postgres.embedded import EmbeddedServer
 
 _log = structlog.get_logger()
 
@@ -22,6 +25,8 @@ async def server_of(
     if settings.database_url is not None:
         yield settings.database_url, None
         return
+    from eruca_postgres.embedded import EmbeddedServer  # here: only some services have one
+
     server = EmbeddedServer(settings.postgres_dir.absolute())
     await asyncio.to_thread(server.start)
     try:

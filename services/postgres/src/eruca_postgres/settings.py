@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, field_validator
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
 
 from eruca.contract.urls import checked_url
 from eruca.core.client_settings import NAMESRV_URLS_DEFAULT, NETWORK_DEFAULT
@@ -105,6 +103,9 @@ def sqlalchemy_url(url: str) -> str:
         ValueError: It is not a URL of PostgreSQL. The text does not repeat the URL, which may
             contain the password.
     """
+    from sqlalchemy.engine import make_url  # here: not every service has a database
+    from sqlalchemy.exc import ArgumentError
+
     scheme, colon, rest = url.partition(":")
     if scheme.lower() not in _SCHEMES:
         raise ValueError(NO_URL)

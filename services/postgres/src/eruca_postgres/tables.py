@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from alembic import op
 from sqlalchemy import BigInteger, Column, DateTime, MetaData, Sequence, Table, Text
 
 metadata: Final = MetaData()
@@ -51,11 +50,15 @@ instances: Final = Table(
 
 def create_shared_tables() -> None:
     """Create the tables above; called by each service's first migration."""
+    from alembic import op  # here, as in the functions below: migrations alone need it
+
     metadata.create_all(op.get_bind())
 
 
 def add_last_blocks() -> None:
     """Add the columns of the last block to a schema that was created without them."""
+    from alembic import op
+
     op.execute(
         "ALTER TABLE log_positions"
         " ADD COLUMN IF NOT EXISTS block_offset bigint,"
@@ -66,4 +69,6 @@ def add_last_blocks() -> None:
 
 def add_epochs() -> None:
     """Add the epoch of positions to a schema that was created without it."""
+    from alembic import op
+
     op.execute("ALTER TABLE log_positions ADD COLUMN IF NOT EXISTS epoch bigint")

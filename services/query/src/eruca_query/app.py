@@ -10,9 +10,11 @@ from importlib.metadata import version
 from typing import Final
 
 from eruca import AsyncClient
+from eruca_access.explaining import explaining_router
+from eruca_access.settings import gate_of
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
-from eruca_chassis.explorer.routes import ExploredServices
+from eruca_chassis.explorer.routes import Explored, ExploredServices
 from eruca_query.api import messages, status
 from eruca_query.explorer.listing import list_services
 from eruca_query.exports import routes as exports
@@ -33,26 +35,32 @@ _TAGS: Final = (
     exports.TAG,
     {"name": "status", "description": "The service's identity and progress"},
 )
+_TITLE: Final = "Eruca query service"
+_CLOSED_NOTE: Final = "With rules, each service shows only itself: open /docs of the others."
 _WITHOUT_DATABASE: Final = ("/v1/exports/",)  # asks only brokers, so it works without PostgreSQL
 
 
 def create_app(settings: QuerySettings, clock: Clock | None = None) -> ServiceApp:
     """Return the query service's application; its lifespan opens the database."""
+    gate = gate_of(settings, "query")
 
     async def explored() -> ExploredServices:
         if app.readiness.is_starting:
             raise app.readiness.error()
+        if gate is not None:  # the page needs no credentials, and would name all brokers
+            return ExploredServices([Explored(_TITLE, "")], note=_CLOSED_NOTE)
         return await list_services(app.parts[AsyncClient])
 
     app = ServiceApp(
-        title="Eruca query service",
+        title=_TITLE,
         summary="Messages by id, key, tag and time, and their timelines",
         description=_DESCRIPTION,
         version=version("eruca-query"),
         tags=_TAGS,
-        routers=[messages.router, exports.router, status.router],
+        routers=[messages.router, exports.router, status.router, explaining_router(gate)],
         lifespan=partial(wired, settings=settings, clock=clock or SystemClock()),
         guard=settings.guard(),
+        gate=gate,
         client_share=settings.client_share,
         explored=explored,
         ungated=_WITHOUT_DATABASE,

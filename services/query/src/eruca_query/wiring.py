@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from eruca.contract.names import QUERY_SERVICES_NAMESPACE
+from eruca_access.reporting import at_name_servers, reporting_audit
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
 from eruca_chassis.loops import BackgroundLoop
+from eruca_chassis.settings import split_urls
 from eruca_postgres.instance import ServiceKind, instance_of
 from eruca_postgres.log_projector import LogProjector
 from eruca_query.api.metrics import QueryMetrics
@@ -43,6 +45,12 @@ async def wired(app: ServiceApp, *, settings: QuerySettings, clock: Clock) -> As
     """Run the query service for the block, and let *app* answer requests by its parts."""
     parts = app.parts
     async with AsyncExitStack() as stack:
+        name_servers = split_urls(settings.namesrv_urls)
+        await stack.enter_async_context(
+            reporting_audit(
+                app, lambda transport: at_name_servers(transport, name_servers, settings.network)
+            )
+        )
         instance = parts.add(await stack.enter_async_context(instance_of(settings, KIND, clock)))
         database, client = parts.add(instance.database), parts.add(instance.client)
 

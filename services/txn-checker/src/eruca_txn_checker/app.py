@@ -9,6 +9,8 @@ from functools import partial
 from importlib.metadata import version
 from typing import Final
 
+from eruca_access.explaining import explaining_router
+from eruca_access.settings import gate_of
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from eruca_txn_checker.api import brokers, checks, status, transactions, webhooks
@@ -37,6 +39,7 @@ _TAGS: Final = (
 
 def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> ServiceApp:
     """Return the transaction checker's application; its lifespan opens the database."""
+    gate = gate_of(settings, "txn-checker")
     return ServiceApp(
         title="Eruca transaction checker",
         summary="Asks producer groups about transactions that nobody has decided",
@@ -49,8 +52,10 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> Serv
             transactions.router,
             status.router,
             brokers.router,
+            explaining_router(gate),
         ],
         lifespan=partial(wired, settings=settings, clock=clock or SystemClock()),
         guard=settings.guard(),
+        gate=gate,
         client_share=settings.client_share,
     )

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from eruca.contract.names import CHECKERS_NAMESPACE
+from eruca_access.reporting import at_name_servers, reporting_audit
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock
 from eruca_chassis.held import HeldPlaces
 from eruca_chassis.loops import BackgroundLoop
 from eruca_chassis.parts import Parts
+from eruca_chassis.settings import split_urls
 from eruca_postgres.broker_shares import BrokerShares
 from eruca_postgres.instance import Instance, ServiceKind, instance_of
 from eruca_postgres.log_projector import LogProjector
@@ -49,6 +51,12 @@ async def wired(
     parts = app.parts
     parts.add(settings, TxnCheckerSettings)
     async with AsyncExitStack() as stack:
+        name_servers = split_urls(settings.namesrv_urls)
+        await stack.enter_async_context(
+            reporting_audit(
+                app, lambda transport: at_name_servers(transport, name_servers, settings.network)
+            )
+        )
         instance = parts.add(await stack.enter_async_context(instance_of(settings, KIND, clock)))
         postgres_clock = parts.add(PostgresClock(instance.database, clock))
         held = HeldPlaces(maximum=settings.held_requests_max)

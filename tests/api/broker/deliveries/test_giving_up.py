@@ -1,4 +1,4 @@
-"""Deliveries that are given up: when they come again, and when they are dead letters."""
+"""Nacked deliveries: when they are redelivered, and when they become dead letters."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ async def test_a_message_is_one_clients_until_its_time_is_over(
     assert [one["attempt"] for one in first + again] == [1, 1, 2, 2]
 
 
-async def test_what_was_acknowledged_never_comes_again(
+async def test_what_was_acknowledged_is_never_redelivered(
     orders: DeliveryClient, clock: ManualClock
 ) -> None:
     await orders.send("a", "b", "c")

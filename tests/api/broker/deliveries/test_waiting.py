@@ -1,4 +1,4 @@
-"""Requests for deliveries that wait, and what they are told."""
+"""Requests for deliveries that wait, and their answers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_who_waits_gets_what_was_given_up_at_once(
     assert again["attempt"] == 2
 
 
-async def test_a_wait_that_is_in_vain_ends_in_time_and_says_so(orders: DeliveryClient) -> None:
+async def test_a_wait_without_a_message_ends_in_time_and_says_so(orders: DeliveryClient) -> None:
     answer = (await orders.ask(wait_seconds=0.05)).json()
 
     assert answer["deliveries"] == []
@@ -89,7 +89,7 @@ async def test_who_waits_for_a_topic_that_is_deleted_is_told(
     assert (await asyncio.wait_for(waiting, PATIENCE_SECONDS)).json()["code"] == "topic-not-found"
 
 
-async def test_who_waits_for_a_topic_that_is_made_anew_gets_what_arrives(
+async def test_who_waits_for_a_topic_that_is_created_again_gets_what_arrives(
     orders: DeliveryClient, app: ServiceApp
 ) -> None:
     await orders.send("of no interest", "nor this", tag="b")

@@ -23,6 +23,9 @@ from eruca.contract.wire import EPOCH_HEADER, MAX_OFFSET_HEADER
 from eruca.services.http import HttpTransport
 from eruca_broker.core.replication.following import FollowState
 from eruca_broker.core.replication.master_lease import PROMISE_SECONDS
+from eruca_broker.processors.replication.followed_master import FollowedMaster
+from eruca_broker.processors.replication.follower import FRESH_SECONDS
+from eruca_broker.processors.replication.replication import Replication
 from eruca_broker.store.log.segment import Segment
 from support.clocks import ManualClock, WrongClock
 from support.replication_pairs import (
@@ -285,7 +288,71 @@ async def test_the_headers_have_the_masters_clock(tmp_path: Path) -> None:
                 "min_offset": 0, "end": 0, "segment_bytes": master.store.segment_bytes,
             }  # fmt: skip
             assert (await client.post("/replication/lineage", json=body)).json()["proved"]
-            target = "/replication/log?from_offset=0&epoch=1&replica_id=2&uid=second"
-            answer = await client.get(target)
+            target = "/replication/log?epoch=1&replica_id=2&uid=second"
+            answer = await client.post(target, json={"acknowledged": 0})
 
         assert answer.headers[NOW_HEADER] == str(clock.now_ms())
+
+
+class Hanging:
+    """A transport whose requests are never answered, as over a network that drops packets."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def request(self, *_args: object, **_options: object) -> object:
+        self.count += 1
+        return await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_replica_that_hears_nothing_does_not_say_that_it_has_everything(
+    tmp_path: Path,
+) -> None:
+    """Its request is held, or lost; after a second and a half nobody can tell."""
+    async with (
+        leading(tmp_path / "master", in_sync=BOTH) as master,
+        standing_by(tmp_path / "replica") as replica,
+        client_of(master) as client,
+    ):
+        clock = replica.clock = ManualClock()
+        replica.follow(master.url)
+        await send(client)
+        await equal(master, replica)
+        replica.follower._transport = hanging = Hanging()  # type: ignore[assignment]
+        await until(lambda: hanging.count == 1)
+        assert replica.follower.reason is None
+
+        clock.advance(FRESH_SECONDS)
+        assert replica.follower.behind_seconds == 0
+        clock.advance(60)  # this process was stopped, too
+
+        assert replica.follower.behind_seconds == FRESH_SECONDS + 60
+
+
+async def test_what_the_last_master_confirmed_behind_the_end_is_not_the_next_ones(
+    tmp_path: Path,
+) -> None:
+    """Rule 7: after an unclean election other records may be there, which nobody has confirmed."""
+    async with (
+        leading(tmp_path / "master") as master,
+        standing_by(tmp_path / "replica") as replica,
+    ):
+        told = master.store.log_max_offset
+        followed = FollowedMaster(
+            replica.store,
+            member=SECOND,
+            replication=Replication(replica.store, replica.clock),
+            transport=replica.transport,
+            promise=replica.promise,
+            clock=replica.clock,
+            shown_offset=0,
+            on_end=lambda: None,
+        )
+        followed.confirmed = told  # it has copied nothing yet
+
+        await followed.stop()
+
+        assert followed.confirmed == replica.store.log_max_offset < told

@@ -63,16 +63,19 @@ async def prove(client: httpx.AsyncClient, member: Member, **fields: object) -> 
 
 async def fetch(
     client: httpx.AsyncClient,
-    from_offset: int,
+    acknowledged: int,
     member: Member = SECOND,
-    **query: float,
+    *,
+    epoch: int = 4,
+    **fields: float,
 ) -> httpx.Response:
-    named: dict[str, Any] = {"epoch": 4, "replica_id": member.replica_id, "uid": member.uid}
-    return await client.get("/replication/log", params={"from_offset": from_offset} | named | query)
+    named: dict[str, Any] = {"epoch": epoch, "replica_id": member.replica_id, "uid": member.uid}
+    body = {"acknowledged": acknowledged} | fields
+    return await client.post("/replication/log", params=named, json=body)
 
 
 def is_held(master: Master) -> bool:
-    return master.feed._followers[SECOND].held is not None
+    return len(master.feed._followers[SECOND].held) > 0
 
 
 def code_of(answer: httpx.Response) -> tuple[int, str]:
@@ -83,21 +86,22 @@ async def test_a_run_is_whole_writes_and_says_what_is_confirmed(
     master: Master, client: httpx.AsyncClient
 ) -> None:
     end = master.store.log_max_offset
+    visible = await fetch(client, 0)  # the first one after a proof is verified
 
     whole = await fetch(client, 0)
     first = await fetch(client, 0, bytes_max=1)
     nothing = await fetch(client, end)
 
-    assert whole.content == b"".join(master.store.log_bytes(0, end))
+    assert whole.content == b"".join(master.store.log.pieces(0, end))
     assert whole.headers["content-type"] == RUN_MEDIA_TYPE
     assert whole.headers[EPOCH_HEADER] == "4"
     assert whole.headers[MAX_OFFSET_HEADER] == str(end)
     assert int(whole.headers[CONFIRMED_HEADER]) < end, "the replica has not had it yet"
-    assert 0 < len(first.content) < len(whole.content)
+    assert 0 < len(first.content) <= len(visible.content) < len(whole.content)
     assert whole.content.startswith(first.content)
     assert (nothing.content, nothing.headers[CONFIRMED_HEADER]) == (b"", str(end))
     numbers = [int(answer.headers[ANSWER_HEADER]) for answer in (whole, first, nothing)]
-    assert numbers == [1, 2, 3]
+    assert numbers == [2, 3, 4]
 
 
 async def test_an_acknowledgement_from_beyond_the_end_confirms_nothing(
@@ -200,31 +204,35 @@ async def test_what_is_no_log_is_refused(
 
 
 @pytest.mark.parametrize(
-    "query",
+    ("query", "fields"),
     [
-        {"from_offset": -1},
-        {"from_offset": "x"},
-        {"from_offset": 2**63},
-        {"epoch": 0},
-        {"replica_id": 0},
-        {"uid": ""},
-        {"uid": "a/b"},
-        {"uid": "x" * 300},
-        {"answer": -1},
-        {"wait_seconds": 11},
-        {"wait_seconds": "nan"},
-        {"bytes_max": 0},
-        {"bytes_max": 2**40},
-        {"more": 1},
+        ({"epoch": 0}, {}),
+        ({"replica_id": 0}, {}),
+        ({"uid": ""}, {}),
+        ({"uid": "a/b"}, {}),
+        ({"uid": "x" * 300}, {}),
+        ({"more": 1}, {}),
+        ({}, {"acknowledged": -1}),
+        ({}, {"acknowledged": "x"}),
+        ({}, {"acknowledged": 2**63}),
+        ({}, {"sequence": -1}),
+        ({}, {"answer": -1}),
+        ({}, {"wait_seconds": 11}),
+        ({}, {"wait_seconds": "nan"}),
+        ({}, {"bytes_max": 0}),
+        ({}, {"bytes_max": 2**40}),
+        ({}, {"more": 1}),
     ],
     ids=str,
 )
 async def test_what_is_no_fetch_is_refused(
-    master: Master, client: httpx.AsyncClient, query: dict[str, object]
+    master: Master, client: httpx.AsyncClient, query: dict[str, Any], fields: dict[str, object]
 ) -> None:
-    named: dict[str, Any] = {"from_offset": 0, "epoch": 4, "replica_id": 2, "uid": "second"}
+    named: dict[str, Any] = {"epoch": 4, "replica_id": 2, "uid": "second"}
 
-    answer = await client.get("/replication/log", params=named | query)
+    answer = await client.post(
+        "/replication/log", params=named | query, json={"acknowledged": 0} | fields
+    )
 
     assert code_of(answer) == (422, "validation-failed")
     assert dict(master.feed.copies.held) == {SECOND: 0}
@@ -244,6 +252,46 @@ async def test_a_second_fetch_of_a_replica_ends_the_first(
     sending = asyncio.create_task(send(client))
     assert (await second).content
     sending.cancel()
+
+
+async def test_a_sequence_sends_runs_before_earlier_ones_are_acknowledged(
+    master: Master, client: httpx.AsyncClient
+) -> None:
+    end, confirmed = master.store.log_max_offset, master.store.confirmed_offset
+    first = await fetch(client, 0, bytes_max=1)
+    begun = int(first.headers[ANSWER_HEADER])
+    second = await fetch(client, 0, sequence=begun)
+    held = asyncio.create_task(fetch(client, 0, sequence=begun, wait_seconds=10))
+    await until(lambda: is_held(master))
+
+    assert first.content + second.content == b"".join(master.store.log.pieces(0, end))
+    assert master.store.confirmed_offset == confirmed < end, "nothing is acknowledged yet"
+    last = asyncio.create_task(
+        fetch(client, len(first.content), sequence=begun, wait_seconds=10, answer=begun)
+    )
+    await until(lambda: len(master.feed._followers[SECOND].held) == 2)
+    assert dict(master.feed.copies.held)[SECOND] == len(first.content)
+
+    await fetch(client, end, sequence=begun)
+    assert master.store.confirmed_offset == end
+    sending = asyncio.create_task(send(client))
+    assert (await held).content, "the first one that was held"
+    sending.cancel()
+    last.cancel()
+
+
+async def test_a_sequence_that_is_over_goes_on_no_more(
+    master: Master, client: httpx.AsyncClient
+) -> None:
+    begun = int((await fetch(client, 0, bytes_max=1)).headers[ANSWER_HEADER])
+    again = await fetch(client, 0)
+
+    for sequence in (begun, 10**6):
+        assert code_of(await fetch(client, 0, sequence=sequence)) == (409, "foreign-replica")
+    assert (await fetch(client, 0, sequence=int(again.headers[ANSWER_HEADER]))).content == b""
+    assert (await prove(client, SECOND)).json()["proved"]
+    stale = await fetch(client, 0, sequence=int(again.headers[ANSWER_HEADER]))
+    assert code_of(stale) == (409, "foreign-replica")
 
 
 async def test_the_end_of_a_term_ends_held_fetches(

@@ -218,7 +218,7 @@ async def test_whether_a_message_waits_is_not_guessed_where_too_many_have_its_id
     assert (found.status_code, len(broker_of(app).store.timers)) == (204, 4)
 
 
-async def test_what_was_delivered_is_not_recalled_because_its_topic_was_made_anew(
+async def test_what_was_delivered_is_not_recalled_because_its_topic_was_created_again(
     client: httpx.AsyncClient, app: ServiceApp, clock: ManualClock
 ) -> None:
     receipt = await send(client, delay_seconds=0.01)

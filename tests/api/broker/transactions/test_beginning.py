@@ -104,7 +104,9 @@ async def test_a_transaction_that_was_decided_long_ago_is_not_begun_again(
     await begin(client, message={"message_id": "old"})
     await done(client, "old", "rollback")
     store = broker_of(app).store
-    store.by_key("payments", "whatever", count_max=1, begin_ms=0, end_ms=0)  # the index catches up
+    store.log.by_key(
+        "payments", "whatever", count_max=1, begin_ms=0, end_ms=0
+    )  # the index catches up
     broker_of(app).transaction_views._log._recent.clear()
 
     late = await client.post("/transactions", json=new(message={"message_id": "old"}))

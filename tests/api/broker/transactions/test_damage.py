@@ -97,7 +97,7 @@ async def test_an_event_that_has_rotted_hides_no_other_transaction(
     first, second = (await client.get("/transactions")).json()["transactions"]
 
     assert (first["transaction_id"], second["transaction_id"]) == ("one", "two")
-    is_told = damage is rot  # else where the half message begins cannot be told
+    is_told = damage is rot  # else the beginning of the half message is unknown
     assert first["half_log_offset"] == (receipts[0]["half_log_offset"] if is_told else None)
     assert second["half_log_offset"] == receipts[1]["half_log_offset"]
     shown = await client.get("/transactions/one")
@@ -106,7 +106,7 @@ async def test_an_event_that_has_rotted_hides_no_other_transaction(
     assert decided.status_code == (200 if is_told else 404)
     if not is_told:
         await done(client, "one", "rollback")
-        assert finished_halves(app) == []  # which half message is its own cannot be told either
+        assert finished_halves(app) == []  # its own half message is unknown, too
 
 
 async def test_an_event_that_has_rotted_keeps_no_broker_from_starting(tmp_path: Path) -> None:

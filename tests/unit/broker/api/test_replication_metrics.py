@@ -54,6 +54,7 @@ def test_a_master_knows_its_copies_and_how_far_behind_each_replica_is() -> None:
         ("epoch",): 7,
         ("copies",): 1,
         ("replica_behind_bytes", "2"): 100,
+        ("replica_keep_left_bytes", "2"): 32 * 1024**3 - 100,
     }
 
 

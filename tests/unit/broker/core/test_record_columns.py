@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from types import FrameType
 
@@ -185,11 +186,13 @@ def calls_for(text: bytes) -> int:
         calls += event in ("call", "c_call")
 
     find_properties(text, *columns, topics)  # what is kept for the next time is there
+    gc.disable()  # a collection calls the functions that listen to it
     sys.setprofile(note)
     try:
         find_properties(text, *columns, topics)
     finally:
         sys.setprofile(None)
+        gc.enable()
     return calls
 
 

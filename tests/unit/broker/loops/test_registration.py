@@ -1,4 +1,4 @@
-"""Registration: every name server is told at once, in time, and told again when it forgets."""
+"""Registration: with every name server at once, in time, and again when one forgets."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class NameServer:
         return [body for body in self.registrations if body["topics"] is not None]
 
     async def registered(self, times: int) -> None:
-        """Return once it has been told so often that the broker lives."""
+        """Return once the broker's registration was renewed so often."""
         await until(lambda: len(self.registrations) >= times)
 
     async def told_topics(self, times: int) -> None:
-        """Return once it has been told the topics so often."""
+        """Return once it received the topics so often."""
         await until(lambda: len(self.with_topics) >= times)
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -244,7 +244,7 @@ async def test_a_name_server_that_is_down_delays_no_other() -> None:
         down.status = 200
         before = len(down.with_topics)
 
-        # It may have forgotten the topics: they are told, not only that the broker lives.
+        # It may have forgotten the topics: the registration has them, and is no mere heartbeat.
         await until(lambda: broker.registration.registered_count == 2)
         assert len(down.with_topics) > before
 
@@ -335,6 +335,9 @@ async def test_credentials_that_cannot_be_had_are_a_fault_and_no_crash() -> None
 
         async def headers(self, url: str) -> list[tuple[str, str]]:
             raise ValidationError("the key file is missing")
+
+        async def renew(self, refused: object) -> bool:
+            raise AssertionError
 
         async def ssl_context(self) -> ssl.SSLContext:
             raise AssertionError

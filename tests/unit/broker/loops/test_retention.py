@@ -24,6 +24,9 @@ from support.stores import batch, small_settings
 pytestmark = pytest.mark.anyio
 
 ALL_MAY_GO = RetentionRules(disk_high_ratio=1e-9, disk_forced_ratio=1e-9, disk_refuse_ratio=1)
+OLD_MAY_GO = RetentionRules(
+    reserved_hours=0, disk_high_ratio=1e-9, disk_forced_ratio=1, disk_refuse_ratio=1
+)
 
 
 @pytest.fixture
@@ -31,9 +34,12 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def loop_of(store: MessageStore, rules: RetentionRules) -> RetentionLoop:
+def loop_of(
+    store: MessageStore, rules: RetentionRules, *, kept_from: int | None = None
+) -> RetentionLoop:
     carry_forward = Timers(store, ManualClock()).carry_forward
-    return RetentionLoop(store, rules, carry_forward, GroupLags(store))
+    lags = GroupLags(store)
+    return RetentionLoop(store, rules, carry_forward, lags, kept_from=lambda: kept_from)
 
 
 async def test_a_disk_that_is_full_is_told_of_once_nothing_else_is_short(tmp_path: Path) -> None:
@@ -128,4 +134,25 @@ async def test_a_topic_that_is_deleted_while_queues_forget_a_segment_stays_delet
 
     assert store.log_min_offset > 0
     assert {topic for topic, _ in store._consume_queues} == {EVENTS_TOPIC}
+    await store.close()
+
+
+async def test_segments_that_a_replica_needs_stay_unless_the_disk_is_too_full(
+    tmp_path: Path,
+) -> None:
+    store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    for _ in range(30):
+        await store.append(batch("orders", 0, [bytes(4_000)]))
+    await store.flush()
+    first, second, third = store.retention.segment_ends()[:3]
+
+    await loop_of(store, OLD_MAY_GO, kept_from=0).step()
+    assert store.log_min_offset == 0
+
+    await loop_of(store, OLD_MAY_GO, kept_from=third - 1).step()
+    assert store.log_min_offset == second > first
+
+    await loop_of(store, ALL_MAY_GO, kept_from=second).step()
+    assert store.log_min_offset > second
     await store.close()

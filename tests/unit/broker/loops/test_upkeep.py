@@ -69,6 +69,29 @@ async def test_what_waits_and_finds_no_room_keeps_its_segment_and_none_before_it
     await store.close()
 
 
+async def test_writes_are_accepted_soon_after_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eruca_broker.loops.upkeep.RETENTION_SECONDS", 3_600)
+    clock = ManualClock()
+    store = await MessageStore.open(tmp_path, small_settings(segment_bytes=SEGMENT_SIZE), clock)
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    rules = RetentionRules(disk_high_ratio=1, disk_forced_ratio=1, disk_refuse_ratio=1)
+    upkeep = Upkeep(store, rules, carry_forward=Timers(store, clock).carry_forward)
+    body = bytes(range(1, 251)) * 60
+
+    with without_log_lines(), file_size_limit(SEGMENT_SIZE - 1):
+        upkeep.start()
+        await store.append(batch("orders", 0, [body]))
+        with pytest.raises(DiskFullError):
+            await store.append(batch("orders", 0, [body]))  # it needs a segment of its own
+    await until(lambda: store.refusal is None)
+    await store.append(batch("orders", 0, [body]))
+
+    await upkeep.stop()
+    await store.close()
+
+
 async def test_who_stops_does_not_wait_until_the_next_segment_is_warm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

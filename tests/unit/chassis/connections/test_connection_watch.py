@@ -50,6 +50,9 @@ class Watched:
     def idle_since(self) -> float | None:
         return None
 
+    def recheck(self, now: float) -> None:
+        pass  # it waits for nothing
+
     def make_room(self) -> None:
         raise AssertionError("it is never idle")
 
@@ -189,6 +192,9 @@ class Idle(Watched):
 
     def idle_since(self) -> float | None:
         return self.since
+
+    def recheck(self, now: float) -> None:
+        pass  # it waits for nothing
 
     def make_room(self) -> None:
         self.since = None  # it is being closed

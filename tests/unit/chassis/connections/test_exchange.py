@@ -37,6 +37,8 @@ HEADERS = {b"x-request-id": b"find-me", b"traceparent": b"00-%b-%b-01" % (b"a" *
 class Carrier:
     """Ends what is answered, as a connection does."""
 
+    connection = None
+
     def __init__(self) -> None:
         self.answers: list[tuple[int, bytes]] = []
         self.ended = Event()

@@ -17,9 +17,9 @@ def handler(exchange: Exchange) -> None:
 PARTS = HotRoute("POST", "/v1/things/{thing}/parts", handler)
 PART = HotRoute("GET", "/v1/things/{thing}/parts/{part}", handler)
 LIST = HotRoute("POST", "/v1/list", handler)
-MEND = HotRoute("POST", "/v1/things/{thing}:mend", handler)
+REPAIR = HotRoute("POST", "/v1/things/{thing}:repair", handler)
 BREAK = HotRoute("POST", "/v1/things/{thing}:break", handler)
-ROUTES = HotRoutes(PARTS, PART, LIST, MEND, BREAK)
+ROUTES = HotRoutes(PARTS, PART, LIST, REPAIR, BREAK)
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ ROUTES = HotRoutes(PARTS, PART, LIST, MEND, BREAK)
         ("GET", "/v1/things/a/parts/7", PART, {"thing": "a", "part": "7"}),
         ("HEAD", "/v1/things/a/parts/7", PART, {"thing": "a", "part": "7"}),
         ("POST", "/v1/list", LIST, {}),
-        ("POST", "/v1/things/a:mend", MEND, {"thing": "a"}),
-        ("POST", "/v1/things/a:mend:break", BREAK, {"thing": "a:mend"}),
+        ("POST", "/v1/things/a:repair", REPAIR, {"thing": "a"}),
+        ("POST", "/v1/things/a:repair:break", BREAK, {"thing": "a:repair"}),
     ],
 )
 def test_a_request_finds_its_route_and_named_segments(
@@ -45,9 +45,9 @@ def test_a_request_finds_its_route_and_named_segments(
         ("GET", "/v1/things/a/parts"),
         ("POST", "/v1/things//parts"),
         ("POST", "/v1/things/a/parts/"),
-        ("POST", "/v1/things/:mend"),
+        ("POST", "/v1/things/:repair"),
         ("POST", "/v1/things/a:turn"),
-        ("GET", "/v1/things/a:mend"),
+        ("GET", "/v1/things/a:repair"),
         ("POST", "/v2/things/a/parts"),
         ("POST", "/v1/things/a/other"),
         ("POST", "v1/things/a/parts"),

@@ -1,4 +1,4 @@
-"""Requests that the parser does not take, and what their senders are told."""
+"""Requests that the parser does not take, and their answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eruca_chassis.connections.parsing import new_parser, unreadable
 
 
 def refusal_of(pieces: Sequence[bytes]) -> RequestError:
-    """Return what is told of a request that comes in *pieces*, of which the last is refused."""
+    """Return the answer to a request that comes in *pieces*, of which the last is refused."""
     parser = new_parser(object())
     *before, last = pieces
     for piece in before:

@@ -8,13 +8,15 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import APIRouter, Body, Path
+from fastapi import Body, Path
 from pydantic import Field
 
 from eruca.contract.fields import GroupName, Request
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.connections.exchange import JSON_OK, BodyLimit, Exchange
+from eruca_chassis.needs import PUBLIC
 from eruca_chassis.requests.model_bodies import ModelBody, PathValue
+from eruca_chassis.router import Router
 from support.budgets import ManualBudget
 from support.hot_routes import Hot, hot_router
 
@@ -29,10 +31,10 @@ class Wanted(Request):
     names: list[str] = Field(default_factory=list)
 
 
-router = APIRouter()
+router = Router()
 
 
-@router.post("/v1/ordinary/{group}")
+@router.post("/v1/ordinary/{group}", needs=PUBLIC)
 async def ordinary(
     group: Annotated[GroupName, Path()], wanted: Annotated[Wanted, Body(examples=[EXAMPLE])]
 ) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def test_no_epoch_ever_has_two_masters_and_rows_survive_being_stored(
 
 def test_a_stored_row_may_have_members_of_a_later_version() -> None:
     text = row(None).to_text()
-    later = text.replace('"number": 1', '"number": 1, "colour": "green"').replace(
+    later = text.replace('"number": 1', '"number": 1, "colour": "green"', 1).replace(
         '"min_in_sync": 1', '"min_in_sync": 1, "quorum": 2'
     )
 

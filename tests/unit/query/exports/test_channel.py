@@ -106,7 +106,7 @@ async def test_an_end_that_closes_keeps_none_of_what_it_has_not_told() -> None:
     with other:
         for _ in range(3_000):
             end.channel.tell(b"word", other)
-        assert descriptors_of(inodes[1]) > 1  # kept until they are told
+        assert descriptors_of(inodes[1]) > 1  # kept until they are sent
         end.channel.close()
     await asyncio.sleep(0)
 

@@ -89,7 +89,7 @@ async def test_one_that_has_come_back_is_found_when_the_others_have_gone() -> No
     assert await services.query.rebuild() == []
 
 
-async def test_where_none_answers_the_error_says_so_and_they_are_looked_for_anew() -> None:
+async def test_where_none_answers_the_error_says_so_and_they_are_looked_up_again() -> None:
     services = Services("http://q:1", "http://q:2", away=("http://q:1", "http://q:2"))
     with pytest.raises(TransportError, match="refused") as caught:
         await services.query.rebuild()

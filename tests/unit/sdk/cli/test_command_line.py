@@ -177,6 +177,8 @@ def test_without_the_extra_the_command_says_what_to_install() -> None:
 def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_word() -> None:
     program = (
         "import signal, sys\n"
+        # A shell's job in the background ignores it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Finder:\n"
         "    def find_spec(self, name, path, target=None):\n"
         "        if name == 'typer': signal.raise_signal(signal.SIGINT)\n"

@@ -13,6 +13,7 @@ import pytest
 
 from eruca.contract import errors
 from eruca.contract.errors import (
+    AccessError,
     AlreadyDecidedError,
     ClientError,
     ErucaError,
@@ -38,7 +39,9 @@ from eruca.contract.errors import (
 KINDS = [kind for kind in every_error() if kind.__module__.startswith(errors.__name__)]
 SENT = [kind for kind in KINDS if not issubclass(kind, ClientError)]
 # A value is refused by a detail that names what is allowed; the others only have kinds below them.
-SAID_BY_DETAIL = {ErucaError, RequestError, RefusedError, ValidationError, FilterSyntaxError}
+SAID_BY_DETAIL = {
+    *(ErucaError, RequestError, RefusedError, AccessError, ValidationError, FilterSyntaxError),
+}
 
 
 @pytest.mark.parametrize("kind", SENT)
@@ -217,7 +220,7 @@ def test_a_redirect_leads_to_the_master_in_the_default_network(
 
 def test_what_to_do_is_part_of_the_text() -> None:
     assert str(RequestError("it is wrong")) == "it is wrong"
-    assert str(RequestError("it is wrong", fix="mend it")) == "it is wrong (mend it)"
+    assert str(RequestError("it is wrong", fix="fix it")) == "it is wrong (fix it)"
     assert "eruca topic create" in str(TopicNotFoundError("no topic"))
 
 

@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 import eruca
+from eruca.contract.access import PolicyTime
 from eruca.contract.fields import GroupName, Moment, TopicName
 from eruca.contract.groups import OffsetCommits
 from eruca.contract.routes import BrokerRegistration, TopicRoute
@@ -58,6 +59,13 @@ def test_topic_settings_have_rocketmqs_defaults() -> None:
 def test_what_is_no_time_is_refused_with_one_that_is(text: str) -> None:
     with pytest.raises(ValidationError, match="expected a time as in 2026-"):
         TypeAdapter[datetime](Moment).validate_python(text)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59-00:01"])
+def test_a_time_that_utc_does_not_have_is_refused(text: str) -> None:
+    for kind in (Moment, PolicyTime):
+        with pytest.raises(ValidationError, match="out of range"):
+            TypeAdapter[datetime](kind).validate_python(text)
 
 
 @pytest.mark.parametrize("delays", [[1, 2.5], (1, 2.5)])

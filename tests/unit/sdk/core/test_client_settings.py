@@ -13,25 +13,32 @@ ENVIRONMENT = {
     "ERUCA_NAMESRV_URLS": "http://a:1;https://b:2/",
     "ERUCA_NETWORK": "internal",
     "ERUCA_TIMEOUT_SECONDS": "7.5",
+    "ERUCA_STANDBY_FROM_BYTES": "0",
 }
 
 
 def test_without_anything_there_are_defaults() -> None:
-    assert ClientSettings.resolve({}) == ClientSettings(("http://127.0.0.1:9876",), "default", 3.0)
+    assert ClientSettings.resolve({}) == ClientSettings(
+        ("http://127.0.0.1:9876",), "default", 3.0, standby_from_bytes=1024**3
+    )
 
 
 def test_the_environment_comes_before_defaults() -> None:
     assert ClientSettings.resolve(ENVIRONMENT) == ClientSettings(
-        ("http://a:1", "https://b:2"), "internal", 7.5
+        ("http://a:1", "https://b:2"), "internal", 7.5, standby_from_bytes=0
     )
 
 
 def test_arguments_come_before_the_environment() -> None:
     settings = ClientSettings.resolve(
-        ENVIRONMENT, namesrv_urls="http://c:3", network="public", timeout_seconds=1
+        ENVIRONMENT,
+        namesrv_urls="http://c:3",
+        network="public",
+        timeout_seconds=1,
+        standby_from_bytes=5,
     )
 
-    assert settings == ClientSettings(("http://c:3",), "public", 1)
+    assert settings == ClientSettings(("http://c:3",), "public", 1, standby_from_bytes=5)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +78,8 @@ def test_empty_variables_count_as_not_set() -> None:
         ({"ERUCA_TIMEOUT_SECONDS": "0"}, {}, "ERUCA_TIMEOUT_SECONDS"),
         ({"ERUCA_TIMEOUT_SECONDS": "inf"}, {}, "ERUCA_TIMEOUT_SECONDS"),
         ({}, {"timeout_seconds": -1}, "timeout_seconds"),
+        ({"ERUCA_STANDBY_FROM_BYTES": "1 GiB"}, {}, "ERUCA_STANDBY_FROM_BYTES"),
+        ({}, {"standby_from_bytes": -1}, "standby_from_bytes"),
         ({}, {"timeout_seconds": float("nan")}, "timeout_seconds"),
     ],
 )

@@ -27,6 +27,9 @@ from eruca.contract.errors import (
 )
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.retry_policy import (
+    BACK_OFF_SECONDS,
+    BACK_OFF_SECONDS_MAX,
+    MASTER_PAUSE_SECONDS_MAX,
     Patience,
     Retry,
     attempt_seconds,
@@ -94,6 +97,31 @@ def test_a_broker_that_asks_for_patience_gets_it_where_there_is_no_other() -> No
     assert after(error, other_broker=False) == Retry(1.0, refresh_route=False)
 
 
+@pytest.mark.parametrize("kind", [NotMasterError, NotMasterForSureError])
+def test_replicas_without_a_master_are_asked_again_sooner_than_they_say(
+    kind: type[ErucaError],
+) -> None:
+    patience = Patience()
+    patience.note("a", kind("x", retry_after_seconds=1.0), now=10.0)
+
+    def pause(attempt: int, *, awaits_master: bool) -> float:
+        retry = next_attempt(
+            kind("x"),
+            attempt=attempt,
+            attempts_max=100,
+            remaining_seconds=20.0,
+            has_other_broker=False,
+            patience_seconds=patience.seconds(["a"], now=10.0),
+            awaits_master=awaits_master,
+        )
+        assert retry is not None
+        return retry.wait_seconds
+
+    assert pause(1, awaits_master=True) == BACK_OFF_SECONDS
+    assert pause(50, awaits_master=True) == MASTER_PAUSE_SECONDS_MAX
+    assert pause(50, awaits_master=False) == BACK_OFF_SECONDS_MAX
+
+
 def test_patience_beyond_the_deadline_is_not_worth_waiting_for() -> None:
     error = OverloadedError("x", retry_after_seconds=2.0)
 
@@ -151,7 +179,7 @@ def test_attempts_may_go_on_for_hours() -> None:
 @pytest.mark.parametrize(
     "kind", [TopicNotFoundError, QueueNotFoundError, PermissionDeniedError, NoRouteError]
 )
-def test_a_refusal_that_may_come_of_an_old_route_has_it_fetched_anew(
+def test_a_refusal_that_may_come_of_an_old_route_has_it_fetched_again(
     kind: type[ErucaError],
 ) -> None:
     assert after(kind("x")) == Retry(0.0, refresh_route=True)

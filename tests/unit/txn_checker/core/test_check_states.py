@@ -12,8 +12,8 @@ from eruca_txn_checker.core.check_states import (
     states_before,
 )
 
-ANSWERED = {CheckState.UNKNOWN, CheckState.SETTLING, CheckState.SETTLED}
-DECIDED = {CheckState.SETTLING, CheckState.SETTLED}
+ANSWERED = {CheckState.UNKNOWN, CheckState.FORWARDING, CheckState.FORWARDED}
+DECIDED = {CheckState.FORWARDING, CheckState.FORWARDED}
 
 
 @pytest.mark.parametrize("event", CheckEvent)
@@ -36,5 +36,5 @@ def test_an_answer_is_never_lost_and_a_decisive_one_never_replaced() -> None:
         assert state not in DECIDED or event is CheckEvent.CONFIRMED
 
 
-def test_a_settled_check_is_final() -> None:
-    assert all(state is not CheckState.SETTLED for state, _, _ in CHECK.rows)
+def test_a_forwarded_check_is_final() -> None:
+    assert all(state is not CheckState.FORWARDED for state, _, _ in CHECK.rows)

@@ -10,7 +10,7 @@ from eruca_txn_checker.core.next_look import Ahead, seconds_to_next_look
 NOW = 1_700_000_000_000
 AT_BROKER = NOW + 3_600_000  # an hour ahead
 RULES = CheckRules(timeout_ms=6_000, interval_ms=30_000, age_max_ms=100_000)
-SETTLE_AFTER_MS = 2_000
+FORWARD_AFTER_MS = 2_000
 
 
 def seconds(ahead: Ahead) -> float | None:
@@ -19,7 +19,7 @@ def seconds(ahead: Ahead) -> float | None:
         now_ms=NOW,
         at_broker_ms=AT_BROKER,
         rules=RULES,
-        settle_after_ms=SETTLE_AFTER_MS,
+        forward_after_ms=FORWARD_AFTER_MS,
     )
 
 
@@ -33,7 +33,7 @@ def test_nothing_ahead_never_becomes_due() -> None:
         pytest.param(Ahead(due_ms=AT_BROKER + 1_500), 1.5, id="due by the broker's clock"),
         pytest.param(Ahead(begun_ms=AT_BROKER - 99_000), 1.001, id="too old by the broker's clock"),
         pytest.param(Ahead(opened_ms=NOW - 29_000), 1.001, id="check over by ours"),
-        pytest.param(Ahead(answered_ms=NOW - 1_000), 1.001, id="answer to be told by ours"),
+        pytest.param(Ahead(answered_ms=NOW - 1_000), 1.001, id="answer that ours sends"),
     ],
 )
 def test_each_kind_is_over_by_its_own_clock(ahead: Ahead, expected: float) -> None:

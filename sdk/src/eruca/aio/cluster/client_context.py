@@ -4,9 +4,9 @@
 objects do not know the client. They do not know one another either, except for their order of
 closing.
 
-The first client loads httpx and the models of routes. ``import eruca`` does not load them, and
-neither does the first send, because loading would take up its timeout. Parts that only
-administration needs are loaded at their first use.
+The first client loads the models of routes. ``import eruca`` does not load them, and neither does
+the first send, because loading would take up its timeout. Parts that only administration needs are
+loaded at their first use.
 
 Concurrency rule: the client's.
 """
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from eruca.aio.cluster.following import FollowingTransport
 from eruca.aio.cluster.name_servers import NameServers
-from eruca.aio.http.clients import http1_transport, httpx_transport
+from eruca.aio.http.authorized import authorized
+from eruca.aio.http.clients import http1_transport
 from eruca.aio.http.credentials import Credentials
 from eruca.aio.http.transport import HttpTransport
 from eruca.contract.errors import ClosedError
@@ -46,9 +47,10 @@ class ClientContext:
 
     Args:
         settings: The client's settings.
-        credentials: For the requests of the client's own transports; a given transport has its own.
+        credentials: For the requests. The headers are added whatever transport carries them; the
+            TLS context is for the client's own transports, and a given one has its own.
         hot_transport: Carries sends and pulls; None: the SDK's own HTTP/1.1 client.
-        transport: Carries all other requests; None: httpx.
+        transport: Carries all other requests; None: likewise.
 
     Attributes:
         masters_book: The masters that replicas have named in redirects.
@@ -56,7 +58,9 @@ class ClientContext:
         held_transport: Carries requests that a server may hold: those of consumers to brokers, and
             of transaction producers to checkers. Each held request occupies a connection. In a
             shared pool, many consumers or producers would block every send.
-        transport: Carries all other requests; waits for a broker's master if there is none now.
+        patient_transport: Carries consumers' requests that must not fail: acknowledgements. It
+            waits for a broker's master if there is none now.
+        transport: Carries all other requests; waits likewise.
     """
 
     def __init__(
@@ -69,15 +73,19 @@ class ClientContext:
     ) -> None:
         self.settings = settings
         self.credentials = credentials
-        hot = hot_transport or http1_transport(credentials)
-        held = hot_transport or http1_transport(credentials, connections_max=HELD_CONNECTIONS_MAX)
-        plain = transport or httpx_transport(credentials)
+        if hot_transport is not None:
+            hot = held = authorized(hot_transport, credentials)
+        else:
+            hot = http1_transport(credentials)
+            held = http1_transport(credentials, connections_max=HELD_CONNECTIONS_MAX)
+        plain = authorized(transport, credentials) if transport else http1_transport(credentials)
         self._transports = [hot, plain] if held is hot else [hot, plain, held]
         self.name_servers = NameServers(settings.namesrv_urls, plain)
         from eruca.aio.cluster.routes import Routes
         from eruca.core.routing.master_book import MasterBook
 
-        self.masters_book = MasterBook(settings.network)
+        # A client certificate needs no care: no server can use it elsewhere.
+        self.masters_book = MasterBook(settings.network, is_wary=credentials.has_headers)
         self.routes = Routes(
             self.name_servers,
             self.masters_book,
@@ -86,6 +94,7 @@ class ClientContext:
         )
         self.hot_transport = self._following(hot)
         self.held_transport = self._following(held, is_held=True)
+        self.patient_transport = self._following(held, waits=True)
         self.transport = self._following(plain, waits=True)
         self._broker_api: BrokerApi | None = None
         self._children: dict[Child, None] = {}  # in the order of creation

@@ -25,18 +25,28 @@ _ANSWERS: Final = msgspec.json.Decoder(DeliveryAnswer)
 
 
 class DeliveryApi:
-    """Requests of one group to brokers, each given by its URL."""
+    """Requests of one group to brokers, each given by its URL.
 
-    def __init__(self, transport: HttpTransport, group: str, *, timeout: float) -> None:
-        self._transport = transport
+    Args:
+        receiving: Carries the requests for messages, which brokers may hold.
+        finishing: Carries the others; it waits for a broker's master if there is none now.
+        group: The group.
+        timeout: In seconds, beyond the time for which a request is held.
+    """
+
+    def __init__(
+        self, receiving: HttpTransport, finishing: HttpTransport, group: str, *, timeout: float
+    ) -> None:
+        self._receiving = receiving
+        self._finishing = finishing
         self._path = f"/v1/groups/{path_segment(group)}/deliveries"
-        self._timeout = timeout  # seconds, beyond the time that a request is held
+        self._timeout = timeout
 
     async def receive(self, url: str, request: DeliveryRequest) -> DeliveryAnswer:
         """Receive messages."""
         timeout = self._timeout + request.wait_seconds
         answer = await send_model(
-            self._transport, "POST", url, self._path, request, timeout=timeout
+            self._receiving, "POST", url, self._path, request, timeout=timeout
         )
         try:
             return _ANSWERS.decode(answer.body)
@@ -47,14 +57,14 @@ class DeliveryApi:
         """Acknowledge messages: all of them or none."""
         body = DeliveryAcks(handles=list(handles))
         await send_model(
-            self._transport, "POST", url, f"{self._path}:ack", body, timeout=self._timeout
+            self._finishing, "POST", url, f"{self._path}:ack", body, timeout=self._timeout
         )
 
     async def nack(self, url: str, nacks: DeliveryNacks) -> list[NackResult]:
         """Reject messages: all of them or none."""
         target = f"{self._path}:nack"
         answer = await ask(
-            NackResults, self._transport, "POST", url, target, body=nacks, timeout=self._timeout
+            NackResults, self._finishing, "POST", url, target, body=nacks, timeout=self._timeout
         )
         return answer.results
 
@@ -63,7 +73,7 @@ class DeliveryApi:
         target = f"{self._path}:extend"
         return await ask(
             ExtendedDeliveries,
-            self._transport,
+            self._finishing,
             "POST",
             url,
             target,

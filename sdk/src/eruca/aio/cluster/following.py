@@ -6,8 +6,10 @@ the master within its timeout, and later requests go there at once
 (:mod:`eruca.core.routing.master_book`). Meanwhile the route is refreshed in the background.
 
 If the replicas have no master for the moment, or name one another, a transport that *waits* repeats
-the request until its timeout. It serves callers without a retry policy of their own:
-administration, commits. Senders and consumers have one, and get the error at once.
+the request until its timeout. If a replica refuses the connection, it asks the others in turn:
+nothing of the request has been sent, and one of them is going to be master. It serves callers
+without a retry policy of their own: administration, commits, acknowledgements. Senders and
+consumers have one, and get the error at once.
 
 No body is sent twice if that can be avoided: a broker answers a large one before it has read it,
 and then :mod:`eruca.aio.http.http1_connection` does not send the rest.
@@ -78,17 +80,21 @@ class FollowingTransport:
         """Return the answer of the master, within *timeout* seconds."""
         place = self._book.place(url)
         deadline = asyncio.get_running_loop().time() + timeout
+        outcome: HttpResponse | ErucaError
         try:
-            answer = await self.transport.request(
+            outcome = await self.transport.request(
                 method, place, target, headers=headers, body=body, timeout=timeout
             )
-        except (NotConnectedError, ConnectTimeoutError):
-            if place != url:
+        except (NotConnectedError, ConnectTimeoutError) as error:
+            if place != url or self._waits:
                 self._lose(url)
-            raise
-        if answer.status not in _STATUSES:
-            return answer
-        course = _Course(url, place, answer, deadline)
+            if not self._waits:
+                raise
+            outcome = error
+        else:
+            if outcome.status not in _STATUSES:
+                return outcome
+        course = _Course(url, place, outcome, deadline)
         while self._goes_on(course):
             if course.pause:
                 await asyncio.sleep(course.pause)
@@ -96,7 +102,7 @@ class FollowingTransport:
             if remaining <= 0:
                 break
             try:
-                course.answer = await self.transport.request(
+                course.outcome = await self.transport.request(
                     method,
                     course.place,
                     target,
@@ -104,10 +110,14 @@ class FollowingTransport:
                     body=body,
                     timeout=timeout if self._is_held else remaining,
                 )
-            except (NotConnectedError, ConnectTimeoutError):
+            except (NotConnectedError, ConnectTimeoutError) as error:
                 self._lose(url)
-                raise
-        return course.answer
+                if not self._waits:
+                    raise
+                course.outcome = error
+        if isinstance(course.outcome, ErucaError):
+            raise course.outcome
+        return course.outcome
 
     async def close(self) -> None:
         """Close every connection; requests under way fail."""
@@ -115,10 +125,14 @@ class FollowingTransport:
 
     def _goes_on(self, course: _Course) -> bool:
         """Tell whether to send the request once more; *course* says where, and after what pause."""
-        error = _masterless(course.answer)
+        error = _masterless(course.outcome)
         if error is None:
             return False
         course.pause = 0.0
+        replicas = self._book.replicas(course.url)
+        is_unconnected = error is course.outcome
+        if is_unconnected and len(replicas) < 2:
+            return False  # nobody else can become master
         if isinstance(error, NotMasterError):
             place = self._book.redirected(course.place, error)
             self._on_redirect(course.url)
@@ -135,13 +149,16 @@ class FollowingTransport:
             return False
         course.pause = doubled(PAUSE_SECONDS, course.rounds, PAUSE_SECONDS_MAX)
         course.rounds += 1
-        course.place = self._book.successor(course.url)
+        if is_unconnected:
+            course.place = replicas[course.rounds % len(replicas)]
+        else:
+            course.place = self._book.successor(course.url)
         course.visited = {course.place}
         course.hops = 0
         return True
 
     def _lose(self, url: str) -> None:
-        """Forget the master that was named instead of *url*: it is unreachable."""
+        """Forget the master that was named instead of *url*: a replica is unreachable."""
         self._book.forget(url)
         self._on_redirect(url)
 
@@ -149,12 +166,14 @@ class FollowingTransport:
 class _Course:
     """The progress of one request that was redirected."""
 
-    __slots__ = ("answer", "deadline", "hops", "pause", "place", "rounds", "url", "visited")
+    __slots__ = ("deadline", "hops", "outcome", "pause", "place", "rounds", "url", "visited")
 
-    def __init__(self, url: str, place: str, answer: HttpResponse, deadline: float) -> None:
+    def __init__(
+        self, url: str, place: str, outcome: HttpResponse | ErucaError, deadline: float
+    ) -> None:
         self.url = url  # the caller's
         self.place = place  # the last one asked
-        self.answer = answer
+        self.outcome = outcome  # of the last request; an error: no connection was made
         self.deadline = deadline
         self.hops = 0  # since the last pause
         self.rounds = 0
@@ -162,9 +181,11 @@ class _Course:
         self.visited = {place}
 
 
-def _masterless(answer: HttpResponse) -> ErucaError | None:
-    """Return the error of an answer without a master; None for any other answer."""
-    if answer.status not in _STATUSES:
+def _masterless(outcome: HttpResponse | ErucaError) -> ErucaError | None:
+    """Return the error of a request that has not reached a master; None for any other outcome."""
+    if isinstance(outcome, ErucaError):
+        return outcome
+    if outcome.status not in _STATUSES:
         return None
-    error = problem_error(answer, "")
+    error = problem_error(outcome, "")
     return error if isinstance(error, NotMasterError | NotMasterForSureError) else None

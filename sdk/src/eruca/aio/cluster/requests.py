@@ -101,11 +101,18 @@ def utc_text(moment: datetime) -> str:
     """Return *moment* as RFC 3339 in UTC.
 
     Raises:
-        ValidationError: It has no time zone, so the instant is ambiguous.
+        ValidationError: It has no time zone, so the instant is ambiguous; or it has no time in
+            UTC.
     """
     if moment.tzinfo is None:
         raise ValidationError(
             f"timestamp: expected a time with a time zone, found {moment!r}",
             fix="use a time such as datetime.now(UTC)",
         )
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    try:
+        return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        raise ValidationError(
+            f"timestamp: {moment.isoformat()} is out of range: it has no time in UTC",
+            fix="use a time of the years 1 to 9999 in UTC",
+        ) from None

@@ -5,6 +5,10 @@ restarts after a pause that doubles, or as soon as a name server answers another
 client switches to another name server, watches at the old one restart at the new one. A name server
 that refuses to hold more requests is left alone for as long as the refresh interval of routes
 without a watch.
+
+A watch is *unbroken* while its requests follow one another at one name server without a failure.
+A route that was complete when an unbroken watch held a request is complete and current as long as
+it does (:meth:`RouteWatches.unbroken`).
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from typing import Final
 
 from eruca.aio.cluster.name_servers import NameServers
@@ -30,14 +35,16 @@ WATCH_PAUSE_SECONDS: Final = 0.5  # between two requests, in case a proxy does n
 WATCH_REST_SECONDS: Final = 0.5  # after a watch failed; doubles, up to REFRESH_SECONDS
 
 _logger = logging.getLogger(__name__)
+_numbers = count(1)
 
 
 class _Watch:
     """One watched route, while its task runs."""
 
-    __slots__ = ("asked_url", "is_wanted_again", "task")
+    __slots__ = ("asked_url", "is_wanted_again", "number", "task")
 
     def __init__(self) -> None:
+        self.number = next(_numbers)  # another one after each failure
         self.task: asyncio.Task[None] | None = None
         # URL of the name server of the current request; None: no request
         self.asked_url: str | None = None
@@ -88,6 +95,16 @@ class RouteWatches:
                 watch.task.cancel()
                 self._start(topic)
 
+    def unbroken(self, topic: str) -> int | None:
+        """Return the number of the topic's unbroken watch; None: no name server holds a request.
+
+        While it is the same number, no change of the route has been missed.
+        """
+        watch = self._watches.get(topic)
+        # Another name server is in use once the watch's own has failed.
+        is_held = watch is not None and watch.asked_url == self._name_servers.current_url
+        return watch.number if watch is not None and is_held else None
+
     def tasks(self) -> list[asyncio.Task[None]]:
         """Return the running tasks, so that the caller can cancel them."""
         return [watch.task for watch in self._watches.values() if watch.task is not None]
@@ -110,13 +127,17 @@ class RouteWatches:
                     settling = self._take_in(topic, answer)
                 elif kept_out is None:
                     self._table.confirm(topic, now_ms=loop.time() * 1000)
+                if settling:
+                    watch.number = next(_numbers)
                 kept_out = answer.headers.get("etag") if settling else None
                 pause = WATCH_PAUSE_SECONDS if kept_out else max(WATCH_PAUSE_SECONDS, settling)
                 failures = 0
             except OverloadedError as error:
+                watch.number = next(_numbers)
                 self._outages.failed(topic, error)
                 await asyncio.sleep(REFRESH_SECONDS)
             except ErucaError as error:
+                watch.number = next(_numbers)
                 self._outages.failed(topic, error)
                 await self._rest(watch, _rest_seconds(failures))
                 failures += 1

@@ -14,7 +14,8 @@ A name server that has just started is *settling*: it knows no routes yet, or pa
 2. While a name server is settling, a cached route with more queues is kept, and the server's route
    is watched. Otherwise keys would move to other queues and back.
 3. A caller that needs all brokers of a topic (:meth:`Routes.route`) gets no route until the name
-   server has settled.
+   server has settled. The route is fetched for it, unless a complete one has been watched without
+   a break since (:meth:`Routes.complete_view`).
 
 Sending may create a missing topic, if the brokers allow it. So a producer gets a route to all live
 masters with the queue count of a new topic. A broker that does not create topics answers with "not
@@ -40,9 +41,11 @@ from eruca.aio.cluster.outages import Outages
 from eruca.aio.cluster.requests import parsed
 from eruca.aio.cluster.route_watches import REFRESH_SECONDS, RouteWatches, route_target
 from eruca.aio.http.transport import HttpResponse, problem_error
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     ClosedError,
     ErucaError,
+    ForbiddenError,
     NameServerSettlingError,
     NoLiveBrokerError,
     NoRouteError,
@@ -89,6 +92,7 @@ class Routes:
         # By topic, and whether the route must be complete.
         self._fetches: dict[tuple[str, bool], asyncio.Task[None]] = {}
         self._fetched_at: dict[str, float] = {}  # last request for a topic, by the loop's clock
+        self._complete: dict[str, int] = {}  # watches that began with a complete route, by topic
         self._due: dict[str, float] = {}  # topics to fetch, and the earliest time
         self._auto_views: dict[str, tuple[PublishView, float]] = {}  # each with its expiry
         self._wake = asyncio.Event()
@@ -136,7 +140,7 @@ class Routes:
             NoLiveBrokerError: No broker is live.
         """
         try:
-            view = (await self._cached(topic)).publish
+            view = (await self._cached(topic, Right.PRODUCE)).publish
         except TopicNotFoundError as error:
             view = await self._auto_create_view(topic, error)
         if not view.key_queues:
@@ -155,7 +159,7 @@ class Routes:
             TopicNotFoundError: No name server knows it.
             NameServersUnreachableError: No name server answered.
         """
-        return (await self._cached(topic)).subscribe
+        return (await self._cached(topic, Right.CONSUME)).subscribe
 
     async def subscribe_view_of_new(
         self, topic: str, *, patience_seconds: float = BROKERS_AWAY_SECONDS
@@ -215,6 +219,21 @@ class Routes:
         cached = self._table.get(topic)
         assert cached is not None, "a successful fetch stores the view"
         return cached.route
+
+    async def complete_view(self, topic: str) -> PublishView:
+        """Return the topic's publish view, current and with all of its live brokers.
+
+        Raises the same errors as :meth:`route`.
+        """
+        watch = self._watches.unbroken(topic)
+        if watch is None or self._complete.get(topic) != watch:
+            await self._fetch(topic, is_whole=True)
+            # The fetch asks the name server that the watch is at, or ends the watch.
+            if watch is not None and watch == self._watches.unbroken(topic):
+                self._complete[topic] = watch
+        cached = self._table.get(topic)
+        assert cached is not None, "a successful fetch stores the view"
+        return cached.publish
 
     def refresh_soon(self, topic: str) -> None:
         """Start to fetch the topic's route, unless that was done just now."""
@@ -292,10 +311,14 @@ class Routes:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _cached(self, topic: str) -> CachedRoute:
+    async def _cached(self, topic: str, right: Right) -> CachedRoute:
+        """Return the topic's route, for a caller that needs *right* on the topic."""
         cached = self._table.get(topic)
         if cached is None:
-            await self._fetch(topic)
+            try:
+                await self._fetch(topic)
+            except ForbiddenError as error:
+                raise error.narrowed(right) from None
             cached = self._table.get(topic)
             assert cached is not None, "a successful fetch stores the view"
         return cached
@@ -395,6 +418,7 @@ class Routes:
         if len(topics) > TOPICS_MAX:
             oldest = min(topics, key=lambda name: self._fetched_at.get(name, 0.0))
             self._table.forget(oldest)
+            self._complete.pop(oldest, None)
             self._fetched_at.pop(oldest, None)
             self._refresh_outages.forget(oldest)
         if changed:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -15,25 +16,32 @@ from eruca.aio.http.transport import (
     problem_error,
     target_of,
 )
-from eruca.contract.errors import TransportError
+from eruca.contract.errors import ErucaError, InternalError, TransportError
+from eruca.contract.errors.problems import error_of_problem
 from eruca.contract.transaction_events import Outcome
 from eruca.contract.transactions import (
+    BegunTransactions,
     CheckAnswer,
     CheckOutcome,
     Decide,
+    DecidedTransactions,
     DecisionReceipt,
     NewTransaction,
     ProducerChecks,
     TransactionDetail,
     TransactionList,
     TransactionReceipt,
+    TransactionToDecide,
 )
 
 T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
 
 _PATH: Final = "/v1/transactions"
 _RECEIPTS: Final = msgspec.json.Decoder(TransactionReceipt)
 _DECISIONS: Final = msgspec.json.Decoder(DecisionReceipt)
+_MANY_BEGUN: Final = msgspec.json.Decoder(BegunTransactions)
+_MANY_DECIDED: Final = msgspec.json.Decoder(DecidedTransactions)
 
 
 class TransactionApi:
@@ -52,6 +60,22 @@ class TransactionApi:
         """Commit or roll back."""
         target = f"{_PATH}/{path_segment(transaction_id)}:{outcome}"
         return await self._post(url, target, msgspec.json.encode(request), _DECISIONS, timeout)
+
+    async def begin_many(
+        self, url: str, bodies: Sequence[bytes], *, timeout: float
+    ) -> list[TransactionReceipt | ErucaError]:
+        """Store half messages; *bodies* are those of :meth:`begin`. Return the outcome of each."""
+        body = b'{"transactions":[%b]}' % b",".join(bodies)
+        answer = await self._post(url, f"{_PATH}:begin", body, _MANY_BEGUN, timeout)
+        return _outcomes(answer.results, len(bodies), url)
+
+    async def decide_many(
+        self, url: str, requests: Sequence[TransactionToDecide], *, timeout: float
+    ) -> list[DecisionReceipt | ErucaError]:
+        """Commit or roll back several transactions; return the outcome of each."""
+        body = msgspec.json.encode({"transactions": requests})
+        answer = await self._post(url, f"{_PATH}:decide", body, _MANY_DECIDED, timeout)
+        return _outcomes(answer.results, len(requests), url)
 
     async def page(
         self,
@@ -122,6 +146,44 @@ class CheckApi:
         return await ask(
             CheckOutcome, self._transport, "POST", url, target, body=answer, timeout=self._timeout
         )
+
+
+class _Outcome(Protocol[R_co]):
+    """The outcome for one transaction of several."""
+
+    @property
+    def receipt(self) -> R_co | None:
+        """None: there is a problem."""
+        ...
+
+    @property
+    def problem(self) -> dict[str, Any] | None:
+        """The problem document."""
+        ...
+
+    @property
+    def retry_after_seconds(self) -> float | None:
+        """Of the problem."""
+        ...
+
+
+def _outcomes(results: Sequence[_Outcome[T]], count: int, url: str) -> list[T | ErucaError]:
+    """Return a receipt or an error for each of *count* transactions."""
+    if len(results) != count:
+        raise TransportError(
+            f"{url}: expected {count} outcomes of transactions, found {len(results)}"
+        )
+    return [_error_of(result) if result.receipt is None else result.receipt for result in results]
+
+
+def _error_of(result: _Outcome[object]) -> ErucaError:
+    document = result.problem or {"detail": "an outcome is neither a receipt nor a problem"}
+    status = document.get("status")
+    return error_of_problem(
+        document,
+        status if isinstance(status, int) else InternalError.status,
+        retry_after_seconds=result.retry_after_seconds,
+    )
 
 
 def begin_body(request: NewTransaction) -> bytes:

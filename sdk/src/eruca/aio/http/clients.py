@@ -1,9 +1,8 @@
 """The one module that makes HTTP clients, each with the credentials of its requests.
 
-A house test finds clients that are made anywhere else. Three kinds are enough:
+A house test finds clients that are made anywhere else. Two kinds are enough:
 
-- :func:`http1_transport` for hot routes and held requests;
-- :func:`httpx_transport` for all other requests: administration, name servers, registration;
+- :func:`http1_transport` for requests whose answers are read as a whole;
 - :func:`httpx_client` for answers that are read as a stream, and for unusual requests.
 """
 
@@ -11,29 +10,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eruca.aio.http.authorized import authorized
 from eruca.aio.http.credentials import Credentials
 from eruca.aio.http.http1 import CONNECTIONS_MAX, Http1Transport
-from eruca.aio.http.transport import HttpTransport, HttpxTransport
+from eruca.aio.http.transport import HttpTransport
 
 if TYPE_CHECKING:
     import httpx
 
 
 def http1_transport(
-    credentials: Credentials, *, connections_max: int = CONNECTIONS_MAX
+    credentials: Credentials,
+    *,
+    connections_max: int = CONNECTIONS_MAX,
+    large_bodies_in_place: bool = False,
 ) -> HttpTransport:
-    """Return a transport for hot routes and held requests.
+    """Return a transport: the SDK's own HTTP/1.1 client.
 
     Args:
         credentials: For its requests.
         connections_max: Maximum number of connections to one server.
+        large_bodies_in_place: Whether large answers are received without a copy. Their bodies are
+            bytearrays then, which belong to the caller.
     """
-    return Http1Transport(credentials=credentials, connections_max=connections_max)
-
-
-def httpx_transport(credentials: Credentials) -> HttpTransport:
-    """Return a transport for everything that is not hot."""
-    return HttpxTransport(credentials=credentials)
+    transport = Http1Transport(
+        credentials=credentials,
+        connections_max=connections_max,
+        large_bodies_in_place=large_bodies_in_place,
+    )
+    return authorized(transport, credentials)
 
 
 def httpx_client(
@@ -46,7 +51,8 @@ def httpx_client(
         timeout: Seconds for each step of a request that has no timeout of its own.
         limits: Limits of its connections; None: httpx's defaults.
     """
-    from eruca.aio.http.httpx_carrier import Carrier, client_over  # httpx takes 0.1 s to load
+    # Here, because httpx takes 0.1 s to load.
+    from eruca.aio.http.httpx_carrier import AuthorizedCarrier, client_over
 
     options = {} if limits is None else {"limits": limits}
-    return client_over(Carrier(credentials, **options), timeout=timeout)
+    return client_over(AuthorizedCarrier(credentials, **options), timeout=timeout)

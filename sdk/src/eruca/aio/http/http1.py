@@ -1,7 +1,7 @@
-"""A small HTTP/1.1 client for the hot routes, with kept-alive connections and nothing else.
+"""A small HTTP/1.1 client, with kept-alive connections and nothing else.
 
 It does a fifth of httpx's work at a hundredth of its cost: no redirects, cookies, proxies, content
-codings or HTTP/2. A broker's hot routes use none of these.
+codings or HTTP/2. Requests to a cluster's services use none of these.
 
 Concurrency rule: everything runs on the event loop that first used the client. All requests under
 way share one timer for their deadlines. The timer is set for the earliest deadline and rescheduled
@@ -9,6 +9,8 @@ when it fires.
 
 A request is retried, once, only in one case: it is a GET on a connection that had been idle, and
 the connection ended without a byte of an answer. Then the server had closed the idle connection.
+For other requests a connection that was idle for long is first asked whether it has ended: a
+program that blocks the event loop keeps it from noticing.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
+from time import monotonic
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -29,6 +32,7 @@ from eruca.aio.http.transport import (
     HttpResponse,
     NotConnectedError,
     connection_fault,
+    keep_alive_options,
     late_connection,
 )
 from eruca.contract.errors import ClosedError, TimeoutExpiredError, TransportError
@@ -36,6 +40,7 @@ from eruca.contract.records import Buffer
 
 CONNECTIONS_MAX: Final = 64  # to one server
 RESPONSE_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes; several times the largest pull
+IDLE_SECONDS: Final = 1.0  # after which a connection is asked whether its server has closed it
 _SAFE_METHODS: Final = frozenset(("GET", "HEAD"))
 
 
@@ -48,9 +53,10 @@ class Http1Transport:
         credentials: Credentials = ANONYMOUS,
         connections_max: int = CONNECTIONS_MAX,
         response_size_max: int = RESPONSE_SIZE_MAX,
+        large_bodies_in_place: bool = False,
     ) -> None:
+        self._large_bodies_in_place = large_bodies_in_place
         self._credentials = credentials
-        self._has_headers = credentials.has_headers
         self._connections_max = connections_max
         self._response_size_max = response_size_max
         self._hosts: dict[str, _HostPool] = {}
@@ -80,13 +86,13 @@ class Http1Transport:
             # Brokers may return at other addresses, so hosts without a connection are dropped.
             self._hosts = {u: known for u, known in self._hosts.items() if known.is_in_use}
             pool = self._hosts[url] = _HostPool(url, self)
-        if self._has_headers:
-            headers = (*headers, *await self._credential_headers(url, deadline))
         size = 0
         for part in body:
             size += len(part) if part.__class__ is bytes else memoryview(part).nbytes
         head = _request_head(method, target, pool.host_header, headers, size)
         may_repeat = method in _SAFE_METHODS
+        if not may_repeat:
+            pool.drop_ended(monotonic() - IDLE_SECONDS)
         connection = pool.take_idle() or await pool.take(deadline)
         while True:
             is_new = connection.used_count == 0
@@ -128,25 +134,26 @@ class Http1Transport:
         """Return a new connection; the caller limits the time."""
         loop = asyncio.get_running_loop()
         context = await self._credentials.ssl_context() if tls else None
-        _, connection = await loop.create_connection(
-            lambda: Http1Connection(place, self._response_size_max, self._known),
+        transport, connection = await loop.create_connection(
+            lambda: Http1Connection(
+                place,
+                self._response_size_max,
+                self._known,
+                is_in_place=self._large_bodies_in_place,
+            ),
             host,
             port,
             ssl=context,
         )
+        opened = transport.get_extra_info("socket")
+        for option in keep_alive_options():
+            opened.setsockopt(*option)
         return connection
 
     @property
     def connections_max(self) -> int:
         """Maximum number of connections to one server."""
         return self._connections_max
-
-    async def _credential_headers(self, url: str, deadline: float) -> Sequence[tuple[str, str]]:
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await self._credentials.headers(url)
-        except TimeoutError:
-            raise TimeoutExpiredError(f"{url}: no credentials before the deadline") from None
 
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:
@@ -206,6 +213,12 @@ class _HostPool:
             self.open_count -= 1
         return None
 
+    def drop_ended(self, since: float) -> None:
+        """Drop connections that were idle *since* a monotonic time and whose server closed them."""
+        while self._idle and self._idle[-1].idle_since < since and self._idle[-1].has_ended():
+            self._idle.pop().abort()
+            self.open_count -= 1
+
     async def take(self, deadline: float, *, fresh: bool = False) -> Http1Connection:
         """Return an idle connection (unless *fresh*), a new one, or the next free one."""
         while True:
@@ -233,6 +246,7 @@ class _HostPool:
                 waiter.set_result(connection if usable else None)
                 return
         if usable:
+            connection.idle_since = monotonic()  # a blocked uvloop's own time stands still
             self._idle.append(connection)
 
     def close(self) -> None:

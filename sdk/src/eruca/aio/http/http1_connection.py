@@ -5,7 +5,8 @@ written completely, if a broker refuses a body without reading it. Then the rest
 answer counts, and the connection is closed. The server would take the rest for the next request.
 
 The parser reads heads, and bodies whose size the head does not contain. The rest of any other body
-bypasses the parser, which would only copy it. A short answer with a known head
+bypasses the parser, which would only copy it. If the client wants large bodies in place, the kernel
+copies such a rest from the socket straight into the body's buffer. A short answer with a known head
 (:mod:`.known_answers`) does not reach the parser at all.
 
 A retry is safe only if nothing was received. So the error contains this fact:
@@ -17,6 +18,7 @@ Source: RFC 9112.
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import Sequence
 from typing import Final, cast
 
@@ -29,6 +31,7 @@ from eruca.contract.records import Buffer
 
 HEADERS_SIZE_MAX: Final = 64 * 1024  # bytes of an answer's status line and headers
 WRITE_SIZE: Final = 256 * 1024  # bytes handed to the socket before it may pause writing
+IN_PLACE_SIZE_MIN: Final = 64 * 1024  # missing bytes from which a buffer of their own is worth it
 JOIN_SIZE: Final = 64 * 1024  # bytes below which head and body are sent together
 _CONTINUE_MAX: Final = 16  # interim answers to one request
 
@@ -46,8 +49,17 @@ class ConnectionLostError(TransportError):
 class Http1Connection(asyncio.Protocol):
     """A connection to one server; made by the pool, used by one request at a time."""
 
-    def __init__(self, place: str, response_size_max: int, known: KnownAnswers) -> None:
+    def __init__(
+        self,
+        place: str,
+        response_size_max: int,
+        known: KnownAnswers,
+        *,
+        is_in_place: bool = False,
+    ) -> None:
+        self._is_in_place = is_in_place
         self.deadline = 0.0  # of the request under way, by the loop's clock
+        self.idle_since = 0.0  # monotonic; valid while no request is under way
         self.used_count = 0
         self.place = place  # for error texts
         self._response_size_max = response_size_max
@@ -62,7 +74,7 @@ class Http1Connection(asyncio.Protocol):
         self._is_closed = False
         # State of the answer under way.
         self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
+        self._body: list[bytes | bytearray] = []
         self._body_size = 0
         self._received_size = 0
         self._interim_count = 0
@@ -75,6 +87,20 @@ class Http1Connection(asyncio.Protocol):
         """True if the connection can send another request."""
         transport = self._transport
         return not self._is_closed and transport is not None and not transport.is_closing()
+
+    def has_ended(self) -> bool:
+        """Ask the system whether the server has closed the idle connection.
+
+        The event loop says so only in its next turn. Bytes that nobody has requested count as well.
+        """
+        transport = self._transport
+        if transport is None or not self.is_usable:
+            return True
+        if not hasattr(select, "poll"):  # as on Windows
+            return False
+        watch = select.poll()
+        watch.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(watch.poll(0))
 
     async def exchange(self, head: bytes, body: Sequence[Buffer], body_size: int) -> HttpResponse:
         """Send a request and return its answer; the caller limits the time."""
@@ -173,6 +199,25 @@ class Http1Connection(asyncio.Protocol):
             return
         if int(length) <= self._response_size_max:
             self._missing_size = int(length) - self._body_size
+            if self._is_in_place and self._missing_size >= IN_PLACE_SIZE_MIN:
+                body = bytearray(int(length))
+                body[: self._body_size] = b"".join(self._body)
+                self._let_read(_BodyReceiver(self, body, self._body_size))
+
+    def received(self, body: bytearray) -> None:
+        """Deliver a body that was received in place."""
+        self._let_read(self)
+        self._body = [body]
+        self.on_message_complete()
+        self._parser = httptools.HttpResponseParser(self)  # the old one still expects the body
+
+    def _let_read(self, protocol: asyncio.BaseProtocol) -> None:
+        """Make *protocol* receive what arrives; uvloop checks its type when reading starts."""
+        transport = self._transport
+        assert transport is not None
+        transport.pause_reading()
+        transport.set_protocol(protocol)
+        transport.resume_reading()
 
     def _take_body(self, data: bytes) -> None:
         missing_size = self._missing_size - len(data)
@@ -261,7 +306,7 @@ class Http1Connection(asyncio.Protocol):
                 raise ValueError("too many interim answers")
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        response = HttpResponse(status, self._headers, body)
+        response = HttpResponse(status, self._headers, cast("bytes", body))
         keeps_alive = self._parser.should_keep_alive() and self._has_length_or_none(status)
         self._reset()
         self._hand_over(response, keeps_alive=keeps_alive)
@@ -292,3 +337,44 @@ class Http1Connection(asyncio.Protocol):
             answer.set_exception(error)
         if not self._is_closed:
             self.abort()
+
+
+class _BodyReceiver(asyncio.BufferedProtocol):
+    """Replaces a connection's own protocol while the rest of a large body arrives.
+
+    Args:
+        connection: Gets all other events.
+        body: Memory for the whole body.
+        filled: Bytes of it that have arrived.
+    """
+
+    def __init__(self, connection: Http1Connection, body: bytearray, filled: int) -> None:
+        self._connection = connection
+        self._body = body
+        self._filled = filled
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        """Return the memory for the next bytes, and for no byte behind the body."""
+        return memoryview(self._body)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Count bytes that have arrived."""
+        self._filled += nbytes
+        if self._filled == len(self._body):
+            self._connection.received(self._body)
+
+    def eof_received(self) -> bool:
+        """Pass on the end."""
+        return self._connection.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Pass on the loss."""
+        self._connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Pass on the pause."""
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass on the end of the pause."""
+        self._connection.resume_writing()

@@ -1,26 +1,20 @@
-"""The transport interface: the SDK's requirements of HTTP, with two implementations.
+"""The transport interface: the SDK's requirements of HTTP.
 
-:class:`eruca.aio.http.http1.Http1Transport` carries the hot routes, :class:`HttpxTransport` all
-other requests (administration, name servers). Either can be replaced by an object with the same two
-methods. httpx's client can be replaced by one that uses a proxy.
+:class:`eruca.aio.http.http1.Http1Transport` implements it, for every request of a client. A program
+can replace it by an object with the same two methods, for example one that uses a proxy.
 """
 
 from __future__ import annotations
 
-import asyncio
-import importlib
 import socket
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from eruca.aio.http.credentials import ANONYMOUS, Credentials
-from eruca.aio.http.ownership import Ownership
 from eruca.contract.errors import (
     PROBLEM_MEDIA_TYPE,
-    ClosedError,
     ErucaError,
     TimeoutExpiredError,
     TransportError,
@@ -28,11 +22,6 @@ from eruca.contract.errors import (
     error_of_problem,
 )
 from eruca.contract.records import Buffer
-
-if TYPE_CHECKING:
-    import httpx
-
-    from eruca.aio.http.httpx_carrier import Carrier
 
 JSON_HEADER: Final = ("content-type", "application/json")
 # The errors of decoding: msgspec lets invalid UTF-8 and unlimited nesting through.
@@ -45,8 +34,6 @@ _PERHAPS_HTTPS: Final = "if the server expects TLS, write https:// instead of ht
 _TLS_ALERT: Final = b"\x15\x03"  # RFC 8446: content type alert, and the version's first byte
 # A connection that is silent for 5 s is probed; it is closed after three probes, 2 s apart.
 _KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
-_CARRIER: Final = "eruca.aio.http.httpx_carrier"
-_CONNECT_SHARE: Final = 0.9  # of a request's timeout: for the connection, TLS handshake included
 _DETAIL_SIZE_MAX: Final = 200  # characters of a proxy's answer that an error quotes
 _TELLING: Final = frozenset({413, 429})  # of a proxy's answers below 500: too large, too many
 # Brokers ask for seconds. A proxy may ask for an hour, and a consumer would hold its queues for
@@ -59,7 +46,7 @@ class HttpResponse(msgspec.Struct, frozen=True):
 
     status: int
     headers: Mapping[str, str]  # names in lower case
-    body: bytes
+    body: bytes  # or a bytearray, of a transport that receives large bodies in place
 
 
 class NotConnectedError(TransportError):
@@ -123,99 +110,6 @@ class HttpTransport(Protocol):
     async def close(self) -> None:
         """Close every connection; requests under way fail."""
         ...
-
-
-class HttpxTransport:
-    """The transport interface on httpx; makes its client at its first use."""
-
-    def __init__(
-        self, client: httpx.AsyncClient | None = None, *, credentials: Credentials = ANONYMOUS
-    ) -> None:
-        importlib.import_module(_CARRIER)  # loads httpx in 0.1 s or more, too long for a request
-        self._client = client
-        self._carrier: Carrier | None = None  # of our own client
-        self._credentials = credentials
-        self._ownership = Ownership()
-        self._is_closed = False
-
-    async def request(
-        self,
-        method: str,
-        url: str,
-        target: str,
-        *,
-        headers: Sequence[tuple[str, str]] = (),
-        body: Sequence[Buffer] = (),
-        timeout: float,
-    ) -> HttpResponse:
-        """Return the answer, within *timeout* seconds."""
-        self._ownership.check()
-        import httpx
-
-        if self._is_closed:
-            raise ClosedError("the client is closed")
-        if self._client is None:
-            from eruca.aio.http.httpx_carrier import Carrier, client_over
-
-            self._carrier = Carrier(self._credentials, socket_options=keep_alive_options())
-            self._client = client_over(self._carrier)
-        try:
-            # httpx limits each step of a request; this deadline covers all steps.
-            async with asyncio.timeout(timeout):
-                if self._carrier is None and self._credentials.has_headers:
-                    headers = (*headers, *await self._credentials.headers(url))
-                request = self._client.build_request(
-                    method,
-                    url.rstrip("/") + target,
-                    headers=list(headers),
-                    content=b"".join(body) if body else None,
-                    # httpx closes a handshake that times out, but leaks a cancelled one.
-                    timeout=httpx.Timeout(timeout, connect=timeout * _CONNECT_SHARE),
-                )
-                if self._carrier is None:
-                    answer = await self._client.send(request)
-                else:
-                    answer = await _carried(self._carrier, request)
-        except httpx.ConnectError as error:
-            fault = connection_fault(error, url)
-            raise NotConnectedError(f"{method} {url}{target}: {fault}") from error
-        except (httpx.ConnectTimeout, httpx.PoolTimeout):
-            raise ConnectTimeoutError(
-                f"{method} {url}{target}: no connection within {timeout:.3g} s"
-                f"{late_connection(url)}"
-            ) from None
-        except (TimeoutError, httpx.TimeoutException):
-            raise TimeoutExpiredError(
-                f"{method} {url}{target}: no answer within {timeout:.3g} s"
-            ) from None
-        # UnicodeError: from idna
-        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
-            text = str(error).rstrip(".") or type(error).__name__
-            if isinstance(error, httpx.RemoteProtocolError):
-                if text == "illegal request line":  # h11's text for an answer that is binary
-                    text = f"the answer is not HTTP{perhaps_tls(url)}"
-                elif "disconnected without" in text:
-                    text += perhaps_tls(url)
-            raise TransportError(f"{method} {url}{target}: {text}") from error
-        return HttpResponse(answer.status_code, dict(answer.headers), answer.content)
-
-    async def close(self) -> None:
-        """Close every connection."""
-        self._is_closed = True
-        client, self._client = self._client, None
-        if client is not None and self._ownership.is_ours:
-            await client.aclose()
-
-
-async def _carried(carrier: httpx.AsyncBaseTransport, request: httpx.Request) -> httpx.Response:
-    """Return the answer to *request* without httpx's client, which logs each request at INFO."""
-    answer = await carrier.handle_async_request(request)
-    try:
-        await answer.aread()
-    except BaseException:
-        await answer.aclose()
-        raise
-    return answer
 
 
 def keep_alive_options() -> list[tuple[int, int, int]]:

@@ -180,7 +180,12 @@ class Assignment:
         for fetcher in self._fetchers.values():
             # A single failure may come from a route that is about to change; a second one is real.
             failure = fetcher.failure
-            if failure is not None and not failure.retryable and fetcher.failure_count > 1:
+            if failure is None or failure.retryable or fetcher.failure_count < 2:
+                continue
+            # Each attempt's failure once: a program that polls again at once waits for the next
+            # attempt, whose pause grows, instead of spinning.
+            if fetcher.failure_count != fetcher.raised_count:
+                fetcher.raised_count = fetcher.failure_count
                 raise failure
 
     def raise_failure(self) -> None:

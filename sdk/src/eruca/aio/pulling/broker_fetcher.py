@@ -10,20 +10,26 @@ set aside and retried from time to time, and the others are pulled without them.
 all queues has the broker failed. If a topic with that name is created again, it is a different
 topic and is read from its beginning.
 
-Source: RocketMQ 5.3, ``PullMessageService``, ``DefaultLitePullConsumerImpl.PullTaskImpl``.
+Messages far behind are pulled from a standby that is in sync, if there is one: the master must read
+them from its disk, and is busy with new ones. Positions and refusals are the master's word alone:
+what a standby does not have, or does not answer, is pulled from the master.
+
+Source: RocketMQ 5.3, ``PullMessageService``, ``DefaultLitePullConsumerImpl.PullTaskImpl``,
+``GetMessageResult.suggestPullingFromSlave``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from eruca.aio.cluster.outages import Outages
-from eruca.aio.http.transport import JSON_HEADER, problem_error
+from eruca.aio.http.transport import JSON_HEADER, HttpResponse, problem_error
 from eruca.aio.pulling.queues_aside import QueuesAside
 from eruca.contract.errors import ClosedError, ErucaError, TopicNotFoundError, TransportError
 from eruca.contract.limits import PULL_COUNT_MAX, PULL_QUEUE_COUNT_MAX, PULL_SIZE_MAX
@@ -53,6 +59,7 @@ HOLD_SECONDS: Final = 15.0  # RocketMQ's BROKER_SUSPEND_MAX
 ANSWER_SECONDS: Final = 5.0  # for the answer, on top of the hold
 PAUSE_SECONDS: Final = 0.1  # after a failure; doubles
 PAUSE_SECONDS_MAX: Final = 3.0
+MASTER_SECONDS: Final = 30.0  # before a standby is asked again after one failed
 _HEADERS: Final = (JSON_HEADER, ("accept", RECORDS_MEDIA_TYPE))
 _OUT_OF_RANGE: Final = (PullStatus.OFFSET_TOO_SMALL, PullStatus.OFFSET_TOO_LARGE)
 
@@ -96,6 +103,7 @@ class BrokerFetcher:
         self.broker_name = broker_name
         self.failure: ErucaError | None = None  # of the last request; None after a success
         self.failure_count = 0  # consecutive failures
+        self.raised_count = 0  # the number of the failure that a poll has raised last
         self._outages = Outages(
             _logger, failed="pulling from %s failed: %s", over="pulling from %s works again"
         )
@@ -110,6 +118,7 @@ class BrokerFetcher:
         self._aside = QueuesAside(self.kick)
         # queues that are not read, with the error's code
         self._warned: dict[MessageQueue, str] = {}
+        self._master_until = 0.0  # time by the loop's clock before which no standby is asked
         self._is_closed = False
 
     @property
@@ -207,23 +216,11 @@ class BrokerFetcher:
         if not flows:
             return
         epochs = [flow.epoch for flow in flows]
+        if (standby := self._standby(flows)) is not None:
+            await self._pull_from_standby(standby, flows, epochs)
+            return
         # After a failure, a request must return at once to show that the broker works again.
-        hold_seconds = HOLD_SECONDS if self.failure is None else 0.0
-        room = sum(self._prefetch.count_max - flow.count for flow in flows)
-        request = MultiPullRequest(
-            queues=[self._position(flow) for flow in flows],
-            count_max=max(1, min(room, PULL_COUNT_MAX)),
-            bytes_max=max(1, min(self._prefetch.size_max - self._prefetch.size, PULL_SIZE_MAX)),
-            wait_seconds=hold_seconds,
-        )
-        answer = await self._context.held_transport.request(
-            "POST",
-            url,
-            "/v1/pull",
-            headers=_HEADERS,
-            body=(msgspec.json.encode(request),),
-            timeout=hold_seconds + ANSWER_SECONDS,
-        )
+        answer = await self._ask(url, flows, HOLD_SECONDS if self.failure is None else 0.0)
         if answer.status != 200:
             error = problem_error(answer, f"POST {url}/v1/pull")
             places = refused_places(error, len(flows))
@@ -231,22 +228,53 @@ class BrokerFetcher:
                 raise error
             self._set_aside([flows[place] for place in places], error)
             return
-        try:
-            sections = decode_multi_pull(answer.body)
-        except MalformedRecordsError as error:
-            raise TransportError(f"{url}: the answer to a pull is invalid: {error}") from error
+        sections = _sections(url, answer, len(flows))
         for index, pulled in sections:
-            if index >= len(flows):
-                raise TransportError(
-                    f"{url}: the answer to a pull contains queues that were not requested"
-                )
             self._take_in(flows[index], answer.body, pulled, epochs[index])
-        self.failure, self.failure_count = None, 0
+        self.failure, self.failure_count, self.raised_count = None, 0, 0
         self._outages.answered(self.broker_name)
         for flow in flows:
             self._warned.pop(flow.queue, None)
         if sections:
             self._on_news()
+
+    async def _pull_from_standby(
+        self, url: str, flows: Sequence[QueueFlow], epochs: Sequence[int]
+    ) -> None:
+        """Pull what the standby at *url* has; leave it if that is nothing."""
+        try:
+            answer = await self._ask(url, flows, 0.0)  # there is much to read
+            if answer.status != 200:
+                raise problem_error(answer, f"POST {url}/v1/pull")
+            sections = _sections(url, answer, len(flows))
+        except ErucaError as error:
+            _logger.info("standby of %s is left: %s", self.broker_name, error)
+            sections = []
+        found = [one for one in sections if one[1].status not in _OUT_OF_RANGE]
+        for index, pulled in found:
+            self._take_in(flows[index], answer.body, pulled, epochs[index])
+        if found:
+            self._on_news()
+        if not found or len(found) < len(sections):  # it is behind, or has deleted more
+            self._master_until = asyncio.get_running_loop().time() + MASTER_SECONDS
+
+    async def _ask(self, url: str, flows: Sequence[QueueFlow], hold_seconds: float) -> HttpResponse:
+        """Return the answer to a pull of *flows*."""
+        room = sum(self._prefetch.count_max - flow.count for flow in flows)
+        request = MultiPullRequest(
+            queues=[self._position(flow) for flow in flows],
+            count_max=max(1, min(room, PULL_COUNT_MAX)),
+            bytes_max=max(1, min(self._prefetch.size_max - self._prefetch.size, PULL_SIZE_MAX)),
+            wait_seconds=hold_seconds,
+        )
+        return await self._context.held_transport.request(
+            "POST",
+            url,
+            "/v1/pull",
+            headers=_HEADERS,
+            body=(msgspec.json.encode(request),),
+            timeout=hold_seconds + ANSWER_SECONDS,
+        )
 
     def _only_those_to_pull(self, flows: Sequence[QueueFlow]) -> Sequence[QueueFlow]:
         """Release the flows that the running request must not hold; return the others."""
@@ -283,7 +311,7 @@ class BrokerFetcher:
             return  # they were released meanwhile
         if isinstance(error, TopicNotFoundError):
             for flow in flows:
-                flow.begin_anew()
+                flow.start_over()
         refused = {flow.queue for flow in flows}
         if self._flows.keys() <= self._aside.queues | refused:
             self._aside.queues.clear()  # all are pulled again after the pause of a failure
@@ -321,6 +349,9 @@ class BrokerFetcher:
             self._prefetch.size += flow.put_damaged(pulled.damage, pulled.next_offset, epoch)
             return
         subscription = self._settings.subscriptions[flow.queue.topic]
+        count = len(pulled.sizes)
+        size = sum(pulled.sizes) // count if count else 0
+        flow.behind_bytes = (pulled.max_offset - pulled.next_offset) * size
         messages = decode_messages(
             flow.queue,
             answer,
@@ -341,12 +372,38 @@ class BrokerFetcher:
             filter_type=filter_type(subscription),
         )
 
+    def _standby(self, flows: Sequence[QueueFlow]) -> str | None:
+        """Return the URL of a standby to pull *flows* from; None: pull from the master."""
+        limit = self._context.settings.standby_from_bytes
+        if not limit or sum(flow.behind_bytes for flow in flows) < limit:
+            return None
+        if asyncio.get_running_loop().time() < self._master_until:
+            return None
+        view = self._context.routes.cached_subscribe_view(flows[0].queue.topic)
+        standbys = () if view is None else view.standbys.get(self.broker_name, ())
+        return random.choice(standbys) if standbys else None
+
     def _url(self) -> str:
         for queue in self._flows:
             view = self._context.routes.cached_subscribe_view(queue.topic)
             if view is not None and view.urls.get(queue.broker_name):
                 return view.url_of(queue)
         raise TransportError(f"broker {self.broker_name} is in no route now")
+
+
+def _sections(url: str, answer: HttpResponse, count: int) -> list[tuple[int, PulledRecords]]:
+    """Return the parts of an answer, each with the index of its queue in the request.
+
+    Raises:
+        TransportError: The answer is invalid.
+    """
+    try:
+        sections = [*decode_multi_pull(answer.body)]
+    except MalformedRecordsError as error:
+        raise TransportError(f"{url}: the answer to a pull is invalid: {error}") from error
+    if any(index >= count for index, _ in sections):
+        raise TransportError(f"{url}: the answer to a pull contains queues that were not requested")
+    return sections
 
 
 def _tag_check(subscription: Subscription) -> Callable[[ReceivedMessage], bool]:

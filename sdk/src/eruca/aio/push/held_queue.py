@@ -185,9 +185,9 @@ class HeldQueue(QueueFlow):
         self._intake.progressed(self)
         return size
 
-    def begin_anew(self) -> None:
+    def start_over(self) -> None:
         """Read from the beginning; drop the messages of the former topic."""
-        super().begin_anew()
+        super().start_over()
         self.follow()
 
     def freed(self, size: int) -> None:

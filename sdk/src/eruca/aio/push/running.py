@@ -152,7 +152,7 @@ class RunningConsumer:
         self._standby = Standby(
             self._api,
             credentials=context.credentials,
-            network=context.settings.network,
+            book=context.masters_book,
             session_seconds=settings.membership.session_seconds,
             limit=settings.consume_timeout_seconds,
             renewals=self._membership.renewals,

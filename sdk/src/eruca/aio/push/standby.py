@@ -77,7 +77,7 @@ class Standby:
     Args:
         api: The member's requests.
         credentials: For its requests; used in the thread, by its own event loop.
-        network: The network whose broker addresses the client uses.
+        book: The masters that the client knows.
         session_seconds: The intended length of sessions.
         limit: Seconds for which a handler may block the event loop.
         renewals: Returns the sessions and the data to renew them; called in the thread.
@@ -91,7 +91,7 @@ class Standby:
         api: GroupApi,
         *,
         credentials: Credentials,
-        network: str,
+        book: MasterBook,
         session_seconds: float,
         limit: float,
         renewals: Callable[[], list[Renewal]],
@@ -101,7 +101,7 @@ class Standby:
     ) -> None:
         self._api = api
         self._credentials = credentials
-        self._network = network
+        self._book = book
         self._look_seconds = session_seconds / LOOKS_PER_SESSION
         self._limit = limit
         self._watch = LoopWatch(limit)
@@ -156,9 +156,9 @@ class Standby:
 
     async def _renew_all(self, renewals: list[Renewal]) -> None:
         """Renew each session in its time, independent of the other brokers."""
-        # A book of its own for the round: the client's belongs to another thread.
+        # A copy for the round: the client's book belongs to another thread.
         transport = FollowingTransport(
-            http1_transport(self._credentials), MasterBook(self._network), on_redirect=_ignored
+            http1_transport(self._credentials), self._book.copy(), on_redirect=_ignored
         )
         api = self._api.over(transport)
         try:

@@ -11,17 +11,20 @@ import asyncio
 import random
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from eruca.aio.cluster.name_servers import SETTLING_PAUSE_SECONDS, SETTLING_PAUSE_SECONDS_MAX
 from eruca.aio.http.transport import ConnectTimeoutError, NotConnectedError
 from eruca.contract.errors import (
+    AccessError,
     ClosedError,
     DiskFullError,
     ErucaError,
     NameServerSettlingError,
     NameServersUnreachableError,
+    NoCredentialsError,
     NoLiveBrokerError,
     NoRouteError,
     NotEnoughReplicasError,
@@ -29,6 +32,7 @@ from eruca.contract.errors import (
     OverloadedError,
     PermissionDeniedError,
     QueueNotFoundError,
+    QuotaExceededError,
     RefusedError,
     RequestError,
     TimeoutExpiredError,
@@ -58,6 +62,8 @@ _MASTER_AWAY: Final = (NotConnectedError, ConnectTimeoutError, NotReadyError, *M
 NOT_TAKEN: Final = (*_MASTER_AWAY, OverloadedError, DiskFullError, NotEnoughReplicasError)
 """After these errors nothing is stored: the broker did not accept the request."""
 _NOT_STORED: Final = (
+    AccessError,
+    NoCredentialsError,
     RequestError,
     RefusedError,
     NoRouteError,
@@ -71,8 +77,10 @@ _ROUTE_ERRORS: Final = (
     NameServersUnreachableError,
     NameServerSettlingError,
     NoLiveBrokerError,
+    NoCredentialsError,
     ClosedError,
 )
+_JITTER_MIN: Final = 0.75  # of a pause until there is a master
 _PLACE_ERRORS: Final = (TopicNotFoundError, QueueNotFoundError, PermissionDeniedError)
 """These errors refuse a message only at one broker and at this moment."""
 
@@ -214,6 +222,7 @@ def next_retry(
     last_broker: str | None,
     next_brokers: Collection[str],
     patience: Patience,
+    awaits_master: bool = False,
 ) -> Retry | None:
     """Return the plan for the next attempt; None if there is none.
 
@@ -225,10 +234,12 @@ def next_retry(
         last_broker: The broker of this attempt; None if no broker was known.
         next_brokers: The brokers that the next attempt can use, as far as they are known.
         patience: The pauses that brokers have asked for; *error* is added.
+        awaits_master: Whether the attempt does not count, see :func:`is_awaited`.
     """
     now = time.monotonic()
     patience.note(last_broker, error, now)
-    return next_attempt(
+    patience_seconds = patience.seconds(next_brokers or (last_broker,), now)
+    retry = next_attempt(
         error,
         attempt=attempt,
         attempts_max=attempts_max,
@@ -236,8 +247,14 @@ def next_retry(
         has_other_broker=any(
             name != last_broker and not patience.is_asked(name, now) for name in next_brokers
         ),
-        patience_seconds=patience.seconds(next_brokers or (last_broker,), now),
+        patience_seconds=patience_seconds,
+        awaits_master=awaits_master,
     )
+    if retry is not None and awaits_master:
+        # Not all senders at the same moment, which may be the new master's first.
+        shorter = retry.wait_seconds * random.uniform(_JITTER_MIN, 1.0)
+        retry = replace(retry, wait_seconds=max(shorter, patience_seconds))
+    return retry
 
 
 def remaining_seconds(deadline: float, *, or_less: bool = False) -> float:
@@ -253,8 +270,11 @@ def is_awaited(view: PublishView | None, queue: MessageQueue | None, error: Eruc
 
     In an ordered topic a sharding key has only one queue. If the queue's broker did not receive the
     message, it may return at any moment, so attempts continue until the deadline. So they do if the
-    broker has replicas and its master is away.
+    broker has replicas and its master is away. And so they do while the sender has used up its
+    quota: it sends as fast as it may.
     """
+    if isinstance(error, QuotaExceededError):
+        return True
     if view is None or queue is None:
         return False
     if isinstance(error, NoRouteError):
@@ -269,7 +289,7 @@ def may_be_stored(error: ErucaError) -> bool:
     return not isinstance(error, _NOT_STORED)
 
 
-def is_told_as_it_is(error: ErucaError, failures: Sequence[tuple[str, ErucaError]]) -> bool:
+def is_raised_unchanged(error: ErucaError, failures: Sequence[tuple[str, ErucaError]]) -> bool:
     """Tell whether to raise *error*, the last of *failures*, as it is.
 
     If an earlier attempt may have stored the message, only a refusal of the message qualifies,

@@ -39,7 +39,7 @@ from eruca.aio.local_address import local_address
 from eruca.aio.sending.attempts import (
     Attempts,
     is_awaited,
-    is_told_as_it_is,
+    is_raised_unchanged,
     may_be_stored,
     next_retry,
     remaining_seconds,
@@ -159,7 +159,7 @@ class BatchSender:
         url = view.url_of(queue)
         host = view.store_hosts.get(queue.broker_name, NO_HOST)
         if any_delayed(batch.messages):
-            return await self._store_json(course, queue, url, host)
+            return await self._store_json(course, queue, url)
         return await self._store_records(course, queue, url, host)
 
     async def _store_records(
@@ -182,9 +182,7 @@ class BatchSender:
             batch.message_ids, queue, receipt, encoded.sizes, host, course.is_replayed
         )
 
-    async def _store_json(
-        self, course: _Course, queue: MessageQueue, url: str, host: Host
-    ) -> StoredMessages:
+    async def _store_json(self, course: _Course, queue: MessageQueue, url: str) -> StoredMessages:
         batch = course.batch
         if batch.message_ids is None:
             batch.message_ids = self._ids_of(batch.messages)
@@ -195,7 +193,7 @@ class BatchSender:
         request = _Request(url, target, headers, body, self._json_decoder)
         receipts = (await self._post(course, queue, request)).messages
         _check_count(queue, len(receipts), batch)
-        return StoredMessages(queue, receipts, host, course.is_replayed)
+        return StoredMessages(queue, receipts, course.is_replayed)
 
     def _headers(
         self, headers: Sequence[tuple[str, str]], batch: PendingBatch
@@ -208,7 +206,8 @@ class BatchSender:
     async def _prepare_next(self, course: _Course, error: ErucaError) -> None:
         """Wait until the next attempt is due; raise the final error if there is none."""
         batch, view = course.batch, course.view
-        if is_awaited(view, course.queue, error):
+        awaits_master = is_awaited(view, course.queue, error)
+        if awaits_master:
             course.away.add(course.broker_name)
             attempts_left = 1
         else:
@@ -222,6 +221,7 @@ class BatchSender:
             last_broker=course.broker_name,
             next_brokers=course.next_brokers - course.away,
             patience=course.patience,
+            awaits_master=awaits_master,
         )
         if retry is None:
             raise _final_error(course, error) from error
@@ -354,7 +354,7 @@ def _check_count(queue: MessageQueue, stored_count: int, batch: PendingBatch) ->
 
 
 def _final_error(course: _Course, error: ErucaError) -> ErucaError:
-    if is_told_as_it_is(error, course.failures) or course.broker_name is None:
+    if is_raised_unchanged(error, course.failures) or course.broker_name is None:
         return error  # no broker has failed
     attempts, how = tried(course.failures)
     count = len(course.batch.messages)

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from eruca.aio.transactions.gatherer import Gatherer
 from eruca.contract.errors import (
     ErucaError,
     InternalError,
@@ -19,7 +20,7 @@ from eruca.contract.errors import (
     TransportError,
     UnavailableError,
 )
-from eruca.contract.transactions import Decide
+from eruca.contract.transactions import Decide, TransactionToDecide
 from eruca.core.retry_policy import attempt_seconds, next_attempt
 
 if TYPE_CHECKING:
@@ -47,7 +48,16 @@ class Decisions:
     """
 
     def __init__(self, api: TransactionApi, routes: Routes, group: str, *, timeout: float) -> None:
-        self._api = api
+        self._gatherer: Gatherer[TransactionToDecide, DecisionReceipt] = Gatherer(
+            lambda url, request, timeout: api.decide(
+                url,
+                request.transaction_id,
+                request.outcome,
+                Decide(producer_group=request.producer_group, reason=request.reason),
+                timeout=timeout,
+            ),
+            lambda url, requests, timeout: api.decide_many(url, requests, timeout=timeout),
+        )
         self._routes = routes
         self._group = group
         self._timeout = timeout
@@ -71,7 +81,12 @@ class Decisions:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout
-        request = Decide(producer_group=self._group, reason=reason)
+        request = TransactionToDecide(
+            transaction_id=half.transaction_id,
+            outcome=outcome,
+            producer_group=self._group,
+            reason=reason,
+        )
         attempt = 0
         while True:
             attempt += 1
@@ -81,9 +96,7 @@ class Decisions:
             left = max(deadline - loop.time(), _SECONDS_MIN)  # a busy loop runs late
             seconds = attempt_seconds(left, _ATTEMPTS_LEFT)
             try:
-                return await self._api.decide(
-                    url, half.transaction_id, outcome, request, timeout=seconds
-                )
+                return await self._gatherer.ask(url, request, size=0, timeout=seconds)
             except _MAY_BE_REPEATED as error:
                 retry = next_attempt(
                     error,

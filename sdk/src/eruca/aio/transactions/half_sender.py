@@ -33,12 +33,13 @@ from eruca.aio.local_address import local_address
 from eruca.aio.sending.attempts import (
     Attempts,
     is_awaited,
-    is_told_as_it_is,
+    is_raised_unchanged,
     may_be_stored,
     next_retry,
     remaining_seconds,
     tried,
 )
+from eruca.aio.transactions.gatherer import Gatherer
 from eruca.contract.errors import ErucaError, SendFailedError
 from eruca.contract.transactions import NewTransaction
 from eruca.core.messages.json_messages import new_message
@@ -78,7 +79,10 @@ class HalfSender:
         attempts_max: int,
         faults: FaultTable | None,
     ) -> None:
-        self._api = api
+        self._gatherer: Gatherer[bytes, TransactionReceipt] = Gatherer(
+            lambda url, body, timeout: api.begin(url, body, timeout=timeout),
+            lambda url, bodies, timeout: api.begin_many(url, bodies, timeout=timeout),
+        )
         self._routes = routes
         self._group = group
         self._attempts = Attempts(routes, faults)
@@ -166,7 +170,8 @@ class HalfSender:
         seconds = attempt_seconds(remaining_seconds(course.deadline), attempts_left)
         began_at = time.monotonic()
         try:
-            receipt = await self._api.begin(course.url, begin_body(request), timeout=seconds)
+            body = begin_body(request)
+            receipt = await self._gatherer.ask(course.url, body, size=len(body), timeout=seconds)
         except ErucaError as error:
             self._attempts.report(queue, began_at, error)
             course.is_bound |= may_be_stored(error)
@@ -177,7 +182,8 @@ class HalfSender:
     async def _prepare_next(self, course: _Course, error: ErucaError) -> None:
         """Wait until the next attempt is due; raise the final error if there is none."""
         attempts_left = 1
-        if is_awaited(course.view, course.queue, error):
+        awaits_master = is_awaited(course.view, course.queue, error)
+        if awaits_master:
             course.away.add(course.broker_name)
         elif not course.is_bound or self._attempts_max == 1:
             course.counted += 1
@@ -190,6 +196,7 @@ class HalfSender:
             last_broker=course.broker_name,
             next_brokers=course.next_brokers - course.away,
             patience=course.patience,
+            awaits_master=awaits_master,
         )
         if retry is None:
             raise _final_error(course, error) from error
@@ -243,7 +250,7 @@ class _Course:
 
 
 def _final_error(course: _Course, error: ErucaError) -> ErucaError:
-    if is_told_as_it_is(error, course.failures) or course.queue is None:
+    if is_raised_unchanged(error, course.failures) or course.queue is None:
         return error  # no broker has failed
     attempts, how = tried(course.failures)
     stored = "it may be stored" if course.is_bound else "it is not stored"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from eruca.cli.replicas.operated_group import OperatedGroup
+    from eruca.contract.broker_groups import BrokerGroupPut, BrokerGroupView
 
 _CHANGES_DEFAULT: Final = 20
 
@@ -188,11 +189,8 @@ async def remove_replica(
                 f" Then {len(row.in_sync)} of at least {row.min_in_sync} replicas are in sync, and"
                 " the master refuses sends."
             )
-        if not yes and not confirmed(question):
-            return EXIT_FAILED
-        await operated.change(before, row)
-        session.say(f"replica {replica} is removed from {broker}")
-    return 0
+        done = f"replica {replica} is removed from {broker}"
+        return await _change(session, operated, before, row, question=question, done=done, yes=yes)
 
 
 async def elect(
@@ -213,19 +211,19 @@ async def elect(
     from eruca.cli.replicas.shown_groups import loss_text
 
     async with _operated(session, broker, controller) as operated:
-        before = await operated.row()
-        statuses = await operated.statuses(before.replicas)
+        statuses = await operated.statuses((await operated.row()).replicas)
+        before = await operated.row()  # last: a replica that knows a later one proves a loss
         row = elected(before, replica, statuses)
-        loss = loss_text(replica, before, statuses) if row.unclean else "No message is lost."
+        loss = "No message is lost."
+        if row.unclean:
+            messages = await operated.missing_messages(replica, before.replicas, statuses)
+            loss = loss_text(replica, before, statuses, messages)
         if row.unclean and not accept_loss:
             raise typer.BadParameter(f"{loss} To accept that, give --accept-loss")
         session.say(loss)
         question = f"Make replica {replica} the master of {broker} in epoch {row.epoch}?"
-        if not yes and not confirmed(question):
-            return EXIT_FAILED
-        await operated.change(before, row)
-        session.say(f"replica {replica} of {broker} is elected in epoch {row.epoch}")
-    return 0
+        done = f"replica {replica} of {broker} is elected in epoch {row.epoch}"
+        return await _change(session, operated, before, row, question=question, done=done, yes=yes)
 
 
 async def repair_arbiter(
@@ -244,16 +242,33 @@ async def repair_arbiter(
     from eruca.cli.replicas.group_changes import repaired
 
     async with _operated(session, broker, controller) as operated:
-        before = await operated.row_or_none()
-        replicas = await operated.every_replica(before)
+        replicas = await operated.every_replica(await operated.row_or_none())
         statuses = await operated.statuses(replicas)
+        before = (
+            await operated.row_or_none()
+        )  # last: else a change meanwhile would look like a loss
         row = repaired(broker, before, replicas, statuses, accepts_loss=accept_loss)
         since = "no row" if before is None else f"epoch {before.epoch}"
         question = f"Raise {broker} from {since} to epoch {row.epoch}? {row.reason}."
-        if not yes and not confirmed(question):
-            return EXIT_FAILED
-        await operated.change(before, row)
-        session.say(f"{broker} is repaired: {row.reason}")
+        done = f"{broker} is repaired: {row.reason}"
+        return await _change(session, operated, before, row, question=question, done=done, yes=yes)
+
+
+async def _change(
+    session: Session,
+    operated: OperatedGroup,
+    before: BrokerGroupView | None,
+    row: BrokerGroupPut,
+    *,
+    question: str,
+    done: str,
+    yes: bool,
+) -> int:
+    """Ask for confirmation, replace the row, and say so; return the exit code."""
+    if not yes and not confirmed(question):
+        return EXIT_FAILED
+    await operated.change(before, row)
+    session.say(done)
     return 0
 
 

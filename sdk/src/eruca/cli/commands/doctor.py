@@ -47,7 +47,7 @@ async def doctor(
 
     console = output_console()
     found = []
-    async for finding in examine(session.namesrv_urls, write=write):
+    async for finding in examine(session.namesrv_urls, session.credentials(), write=write):
         found.append(finding)
         if not session.is_json:
             console.print(_shown(finding, is_plain=not console.encoding.startswith("utf")))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PART_ROWS: Final = 100_000  # maximum number of rows to read again after a broken connection
 TRIES: Final = 5  # of one part, in a row
-_DAMAGED_TOLD_MAX: Final = 20  # messages; the file has all of them
+_DAMAGED_SHOWN_MAX: Final = 20  # messages; the file has all of them
 _PAUSE_SECONDS: Final = 0.5  # before the second try; doubles
 
 
@@ -368,7 +368,7 @@ def _show(session: Session, target: Path, plan: ExportPlan, damaged: list[Damage
     session.say(f"{target}: {counted(plan.rows, 'message')}, {counted(size, 'byte')}")
     if damaged:
         session.say(f"damaged messages, marked in the file: {len(damaged):,}")
-    for place in damaged[:_DAMAGED_TOLD_MAX]:
+    for place in damaged[:_DAMAGED_SHOWN_MAX]:
         session.say(f"  {place}")
-    if len(damaged) > _DAMAGED_TOLD_MAX:
-        session.say(f"  and {counted(len(damaged) - _DAMAGED_TOLD_MAX, 'other')}")
+    if len(damaged) > _DAMAGED_SHOWN_MAX:
+        session.say(f"  and {counted(len(damaged) - _DAMAGED_SHOWN_MAX, 'other')}")

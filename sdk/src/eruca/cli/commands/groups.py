@@ -123,7 +123,7 @@ async def create(
     _show_configs(session, configs)
     for line in change_lines(group, _CONFIG_HEADINGS, _cells(before), _cells(configs)):
         session.say(line)
-    return silent_brokers.untold(session, missed)
+    return silent_brokers.report_unreached(session, missed)
 
 
 async def list_(
@@ -320,7 +320,7 @@ async def delete(session: Session, *, group: GroupArgument, yes: YesOption = Fal
         session.show_json({"group": group, "deleted_on": brokers})
     else:
         session.say(f"{group} deleted on {', '.join(brokers)}")
-    return silent_brokers.untold(session, missed)
+    return silent_brokers.report_unreached(session, missed)
 
 
 def start_of_option(text: str) -> Literal["earliest", "latest"] | datetime:

@@ -1,11 +1,13 @@
-"""``eruca log follow``: every record that a broker writes, system records included."""
+"""``eruca log``: follow every record that a broker writes, or feed RocketMQ slaves with it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 import typer
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 LogStart = int | Literal["earliest", "latest"]
 
 _ENDS: Final[dict[str, LogStart]] = {"earliest": "earliest", "latest": "latest"}
+_SLAVES_ADDRESS: Final = "127.0.0.1:10912"  # RocketMQ's haListenPort
 _PAUSE_SECONDS: Final = 1.0  # without a record: time to check whether the output still has a reader
 _RECORDS_AHEAD: Final = 1_000  # read and not yet printed
 
@@ -27,6 +30,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, help="Read the brokers' logs.")
     command(group, "follow")(follow)
+    command(group, "feed-slaves")(feed_slaves)
     app.add_typer(group, name="log")
 
 
@@ -69,6 +73,65 @@ async def follow(
                 printed += 1
                 if printed == count:
                     return
+
+
+async def feed_slaves(
+    session: Session,
+    *,
+    broker: Annotated[str, typer.Argument(metavar="NAME", help="The broker.")],
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where slaves connect.")
+    ] = _SLAVES_ADDRESS,
+    slave: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slave",
+            metavar="HOST:PORT",
+            help="A RocketMQ broker to tell that this is its master; repeat it for several.",
+        ),
+    ] = None,
+) -> None:
+    """Feed RocketMQ slaves with a broker's log, until Ctrl-C: a way out of Eruca.
+
+    A RocketMQ broker with brokerRole=SLAVE copies the log, byte for byte, as it becomes visible.
+    RocketMQ's protocol has no credentials: anyone who reaches the port can read everything.
+    """
+    from eruca.cli.slaves.slave_feed import SlaveEvent, SlaveFeed
+
+    host, port = _host_and_port("--listen", listen)
+    slaves = [_host_and_port("--slave", text) for text in slave or ()]
+
+    def listening(host: str, port: int) -> None:
+        if session.is_json:
+            session.show_line({"event": "listening", "host": host, "port": port})
+            return
+        session.say(f"slaves of {broker} may connect to {host}, port {port}")
+        if not ip_address(host.partition("%")[0]).is_loopback:
+            session.say(f"anyone who reaches {host} can read the whole log")
+
+    def tell(event: SlaveEvent) -> None:
+        if session.is_json:
+            session.show_line(event.document())
+        else:
+            session.say(str(event))
+
+    async with session.client() as client:
+        try:
+            feed = SlaveFeed(client, broker, tell)
+            await feed.serve(host, port, listening=listening, slaves=slaves)
+        except OSError as error:
+            raise typer.BadParameter(f"--listen {listen}: {error.strerror or error}") from error
+
+
+def _host_and_port(option: str, text: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if not host or port is None or "@" in text or parts.netloc != text:
+        raise typer.BadParameter(f"{option}: expected HOST:PORT, found {text!r}")
+    return host, port
 
 
 async def _broker_names(client: AsyncClient) -> list[str]:

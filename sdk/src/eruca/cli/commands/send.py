@@ -242,7 +242,7 @@ async def _send_arguments(
             "queue_offset": "queue offset",
             "durability": "durability",
         }
-        if copies > 1:
+        if copies > 1 or any(result.copies > 1 for result in results):
             headings["copies"] = "copies"
         if any(result.deliver_at is not None for result in results):
             headings |= {"deliver_at": "deliver at", "recall_handle": "recall handle"}

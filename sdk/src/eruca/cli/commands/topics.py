@@ -122,7 +122,7 @@ async def create(
     _show_configs(session, configs)
     for line in change_lines(topic, _CONFIG_HEADINGS[1:], _cells(before), _cells(configs)):
         session.say(line)
-    return silent_brokers.untold(session, missed)
+    return silent_brokers.report_unreached(session, missed)
 
 
 async def list_(
@@ -284,7 +284,7 @@ async def delete(
         session.show_json({"topic": topic, "deleted_on": brokers})
     else:
         session.say(f"{topic} deleted on {', '.join(brokers)}")
-    return silent_brokers.untold(session, missed)
+    return silent_brokers.report_unreached(session, missed)
 
 
 _CONFIG_HEADINGS = ("name", "read queues", "write queues", "permission", "ordered")

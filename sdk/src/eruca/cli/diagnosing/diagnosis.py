@@ -2,9 +2,9 @@
 
 The steps are: settings, name servers, the brokers that they know, each broker's address for
 clients, each broker's status, and a message to each broker and back. Then come the broker groups,
-as the controllers and the replicas report them, and the services that follow the brokers' logs. All
-steps use plain HTTP, without the SDK's routes and retries. So a
-finding is about its own step only.
+as the controllers and the replicas report them, the services that follow the brokers' logs, and the
+rules of all services. All steps use plain HTTP, without the SDK's routes and retries. So a finding
+is about its own step only.
 """
 
 from __future__ import annotations
@@ -12,23 +12,31 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
+from urllib.parse import urlsplit
 
 import httpx
 
 from eruca.aio.http.clients import httpx_client
-from eruca.aio.http.credentials import credentials_of
+from eruca.aio.http.credentials import Credentials
 from eruca.cli.diagnosing import findings as judge
 from eruca.cli.diagnosing.findings import Finding, Verdict
 from eruca.cli.diagnosing.follower_findings import Following, judged
 from eruca.cli.diagnosing.probes import TIMEOUT_SECONDS, Probe, ask
 from eruca.cli.diagnosing.replica_findings import judged as judged_replicas
+from eruca.cli.diagnosing.rule_findings import judged as judged_rules
 from eruca.contract.broker_groups import BrokerGroupList, BrokerGroupView
-from eruca.contract.errors import ErucaError, NameServerSettlingError
+from eruca.contract.errors import (
+    ErucaError,
+    ForbiddenError,
+    NameServerSettlingError,
+    UnauthenticatedError,
+)
 from eruca.contract.fields import MASTER_ID, STANDALONE_EPOCH
+from eruca.contract.policies import AccessStatus
 from eruca.contract.queries import QueryStatus
 from eruca.contract.replication import ReplicationStatus
 from eruca.contract.routes import BrokerAddress, BrokerGroup, BrokerList, KvNamespace
@@ -42,11 +50,14 @@ TOPIC_PREFIX: Final = "eruca-doctor-"
 _DATE_UNIT_SECONDS: Final = 1.0  # of the Date header
 
 
-async def examine(namesrv_urls: str | None, *, write: bool) -> AsyncIterator[Finding]:
+async def examine(
+    namesrv_urls: str | None, credentials: Credentials, *, write: bool
+) -> AsyncIterator[Finding]:
     """Yield the findings of each step; a step that fails hides the steps after it.
 
     Args:
         namesrv_urls: From the command line; None: the environment's.
+        credentials: For the requests.
         write: Whether to send a message through each broker, on a temporary topic.
     """
     try:
@@ -59,7 +70,8 @@ async def examine(namesrv_urls: str | None, *, write: bool) -> AsyncIterator[Fin
     if (proxy := judge.unused_proxy(urls, os.environ)) is not None:
         yield proxy
     known: dict[str, list[BrokerGroup]] = {}
-    async with httpx_client(credentials_of(os.environ), timeout=TIMEOUT_SECONDS) as client:
+    reached: dict[str, str] = {}  # services that answered: their URLs, by the name shown
+    async with httpx_client(credentials, timeout=TIMEOUT_SECONDS) as client:
         for url in urls:
             async for finding in _name_server(client, url, known):
                 yield finding
@@ -74,17 +86,33 @@ async def examine(namesrv_urls: str | None, *, write: bool) -> AsyncIterator[Fin
                 "no broker is registered",
                 "start a broker with these name servers in its ERUCA_BROKER_NAMESRV_URLS",
             )
-        for name, group in sorted(groups.items()):
-            for address in group.brokers:
-                is_one_of_many = len(group.brokers) > 1
-                subject = f"{name}/{address.broker_id}" if is_one_of_many else name
-                async for finding in _broker(client, name, address, settings, write=write):
-                    yield replace(finding, subject=subject)
-        async for finding in _controllers(client, settings, [*known], groups.values()):
+        async for finding in _brokers(client, groups, settings, reached, write=write):
+            yield finding
+        reached |= {url: url for url in known}
+        async for finding in _controllers(client, settings, [*known], groups.values(), reached):
             yield finding
         for service in (QUERY_SERVICE, TXN_CHECKER) if known else ():
-            async for finding in _followers(client, service, [*known], groups.keys()):
+            async for finding in _followers(client, service, [*known], groups.keys(), reached):
                 yield finding
+        async for finding in _rules(client, reached):
+            yield finding
+
+
+async def _brokers(
+    client: httpx.AsyncClient,
+    groups: Mapping[str, BrokerGroup],
+    settings: ClientSettings,
+    reached: dict[str, str],
+    *,
+    write: bool,
+) -> AsyncIterator[Finding]:
+    for name, group in sorted(groups.items()):
+        for address in group.brokers:
+            is_one_of_many = len(group.brokers) > 1
+            subject = f"{name}/{address.broker_id}" if is_one_of_many else name
+            async for finding in _broker(client, name, address, settings, write=write):
+                yield replace(finding, subject=subject)
+            reached[subject] = address_for(address.urls, settings.network)
 
 
 def _source(urls: Sequence[str]) -> str:
@@ -104,6 +132,8 @@ async def _name_server(
     yield judge.answer_time(url, "reachable", probe.seconds)
     if (clock := _clock(url, probe)) is not None:
         yield clock
+    if (certificate := _certificate(url, probe)) is not None:
+        yield certificate
     listed = await ask(client, f"{url}/v1/brokers")
     brokers = listed.model(BrokerList)
     if listed.code == NameServerSettlingError.code:
@@ -137,6 +167,8 @@ async def _broker(
     yield judge.answer_time(name, "reachable", probe.seconds)
     if (clock := _clock(name, probe)) is not None:
         yield clock
+    if (certificate := _certificate(name, probe)) is not None:
+        yield certificate
     asked = await ask(client, f"{url}/v1/status")
     status = asked.model(BrokerStatus)
     if status is None:
@@ -158,6 +190,7 @@ async def _controllers(
     settings: ClientSettings,
     namesrv_urls: Sequence[str],
     registered: Iterable[BrokerGroup],
+    reached: dict[str, str],
 ) -> AsyncIterator[Finding]:
     """Check the controllers, and each broker group that they know; nothing without replicas."""
     try:
@@ -172,7 +205,7 @@ async def _controllers(
             fault = "brokers have replicas, and the name servers know no controller"
             fix = CONTROLLER.how_to_have_one
             yield Finding(CONTROLLER.what, "announced", Verdict.WARNING, fault, fix)
-    groups: dict[str, BrokerGroupView] = {}
+    groups: dict[str, tuple[str, BrokerGroupView]] = {}  # with a URL of a controller that has it
     for url in urls:
         asked = await ask(client, f"{url}/v1/broker-groups")
         listed = asked.model(BrokerGroupList)
@@ -181,10 +214,13 @@ async def _controllers(
             fix = f"start a controller there, or correct {CONTROLLER.variable}"
             yield Finding(url, "controller", Verdict.FAULT, fault, fix)
             continue
+        reached[url] = url
         yield judge.answer_time(url, "controller", asked.seconds)
+        if (certificate := _certificate(url, asked)) is not None:
+            yield certificate
         # All controllers have one arbiter.
-        groups |= {group.broker_name: group for group in listed.groups}
-    for _, group in sorted(groups.items()):
+        groups |= {group.broker_name: (url, group) for group in listed.groups}
+    for name, (url, group) in sorted(groups.items()):
         statuses: dict[int, ReplicationStatus] = {}
         faults: dict[int, str] = {}
         for replica in group.replicas:
@@ -198,6 +234,9 @@ async def _controllers(
                 faults[replica.replica_id] = f"{replica_url} is replica {status.replica_id}"
             else:
                 statuses[replica.replica_id] = status
+        # Read again: a change since the list would look as if the arbiter had lost it.
+        again = await ask(client, f"{url}/v1/broker-groups/{name}")
+        group = again.model(BrokerGroupView) or group  # noqa: PLW2901 - the later one
         for finding in judged_replicas(group, statuses, faults):
             yield finding
 
@@ -207,6 +246,7 @@ async def _followers(
     service: Service,
     namesrv_urls: Sequence[str],
     registered: Collection[str],
+    reached: dict[str, str],
 ) -> AsyncIterator[Finding]:
     """Check each instance of a service that follows brokers' logs."""
     try:
@@ -219,6 +259,7 @@ async def _followers(
     if not urls:  # the service is optional
         yield Finding(service.what, "announced", Verdict.OK, "the name servers know none")
     for url in sorted(urls):
+        reached[url] = url
         async for finding in _follower(client, service, url, registered):
             yield finding
 
@@ -244,6 +285,8 @@ async def _follower(
         yield Finding(url, "reachable", Verdict.FAULT, fault, probe.fix or service.how_to_have_one)
         return
     yield judge.answer_time(url, "reachable", probe.seconds)
+    if (certificate := _certificate(url, probe)) is not None:
+        yield certificate
     asked = await ask(client, f"{url}/v1/status")
     if service is QUERY_SERVICE:
         query = asked.model(QueryStatus)
@@ -258,6 +301,28 @@ async def _follower(
         return
     for finding in judged(url, service.what, following, registered):
         yield finding
+
+
+async def _rules(client: httpx.AsyncClient, reached: Mapping[str, str]) -> AsyncIterator[Finding]:
+    """Check the rules of the services that were asked before."""
+    statuses: dict[str, AccessStatus] = {}
+    refusals: dict[str, str] = {}
+    for name, url in reached.items():
+        asked = await ask(client, f"{url}/v1/access")
+        status = asked.model(AccessStatus)
+        if status is not None:
+            statuses[name] = status
+        elif asked.code in (UnauthenticatedError.code, ForbiddenError.code):
+            refusals[name] = asked.fault or ""
+    is_local = all(judge.is_loopback(urlsplit(url).hostname or "") for url in reached.values())
+    for finding in judged_rules(statuses, refusals, datetime.now(UTC), is_local=is_local):
+        yield finding
+
+
+def _certificate(name: str, probe: Probe) -> Finding | None:
+    """Return a finding about a service's certificate; None without TLS."""
+    expires_at = probe.certificate_expires_at()
+    return None if expires_at is None else judge.certificate(name, expires_at, datetime.now(UTC))
 
 
 def _clock(name: str, probe: Probe) -> Finding | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ DISK_WARNING_RATIO: Final = 0.75
 DISK_REFUSAL_RATIO: Final = 0.90
 BEHIND_BYTES: Final = 64 * 1024 * 1024  # healthy dispatch never lags by so much
 NEAR_LIMIT_RATIO: Final = 0.9
+CERTIFICATE_DAYS: Final = 14  # before its end: time to renew one by hand
 
 
 class Verdict(StrEnum):
@@ -94,10 +96,10 @@ def agreement(brokers_by_namesrv: Mapping[str, Iterable[str]]) -> Finding:
 def advertised_address(name: str, url: str, namesrv_urls: Sequence[str]) -> Finding:
     """Judge whether clients can use a broker's advertised address from here."""
     host = urlsplit(url).hostname or ""
-    remote = [u for u in namesrv_urls if not _is_loopback(urlsplit(u).hostname or "")]
+    remote = [u for u in namesrv_urls if not is_loopback(urlsplit(u).hostname or "")]
     if _is_unspecified(host):
         fault = f"advertises {url}, which is an address to listen on; clients cannot connect to it"
-    elif _is_loopback(host) and remote:
+    elif is_loopback(host) and remote:
         fault = f"advertises {url}, which leads each client to its own machine"
     else:
         return Finding(name, "advertised URL", Verdict.OK, url)
@@ -110,7 +112,8 @@ def advertised_address(name: str, url: str, namesrv_urls: Sequence[str]) -> Find
     )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine itself."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -250,6 +253,21 @@ def clock(name: str, skew_seconds: float, uncertainty_seconds: float) -> Finding
         Verdict.WARNING,
         f"{abs(skew_seconds):.0f} s {direction} ours",
         "synchronise both clocks (NTP)",
+    )
+
+
+def certificate(name: str, expires_at: datetime, now: datetime) -> Finding:
+    """Judge how long a service's certificate is still valid."""
+    day = f"{expires_at:%Y-%m-%d}"
+    days = (expires_at - now) / timedelta(days=1)
+    if days > CERTIFICATE_DAYS:
+        return Finding(name, "certificate", Verdict.OK, f"valid until {day}")
+    return Finding(
+        name,
+        "certificate",
+        Verdict.WARNING,
+        f"expires in {days:.0f} days, on {day}",
+        "renew it and replace its files: the service reads them within seconds",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,6 +46,16 @@ class Probe:
             return None
         code: str | None = self.answer.json().get("code")
         return code
+
+    def certificate_expires_at(self) -> datetime | None:
+        """Return when the server's certificate expires; None without TLS."""
+        if self.answer is None:
+            return None
+        tls = self.answer.extensions["network_stream"].get_extra_info("ssl_object")
+        if tls is None or not (certificate := tls.getpeercert()):
+            return None
+        seconds = ssl.cert_time_to_seconds(certificate["notAfter"])
+        return datetime.fromtimestamp(seconds, UTC)
 
     def date(self) -> datetime | None:
         """Return the answer's Date header, to the second; None if there is none."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from eruca.cli.diagnosing.findings import BEHIND_BYTES, Finding, Verdict
-from eruca.cli.replicas.group_changes import in_sync_ids, leads
+from eruca.cli.replicas.group_changes import in_sync_ids, is_behind, leads
 from eruca.contract.broker_groups import BrokerGroupView
 from eruca.contract.replication import ReplicationStatus
 
@@ -76,15 +76,18 @@ def _master(group: BrokerGroupView, statuses: Mapping[int, ReplicationStatus]) -
 
 
 def _arbiter(group: BrokerGroupView, statuses: Mapping[int, ReplicationStatus]) -> Finding:
-    latest = max((status.last_epoch for status in statuses.values()), default=0)
-    if latest <= group.epoch:
+    if not is_behind(group, statuses):
         return Finding(group.broker_name, "arbiter", Verdict.OK, f"its row has epoch {group.epoch}")
+    latest = max(status.last_epoch for status in statuses.values())
+    number = max(status.known_number for status in statuses.values())
+    proof = f"a replica's log epoch {latest}"
+    if latest <= group.epoch:
+        proof = f"number {group.number}; a replica knows number {number}"
     return Finding(
         group.broker_name,
         "arbiter",
         Verdict.FAULT,
-        f"its row has epoch {group.epoch}, and a replica's log epoch {latest}: the arbiter has lost"
-        " changes",
+        f"its row has epoch {group.epoch}, and {proof}: the arbiter has lost changes",
         f"eruca broker repair-arbiter {group.broker_name}",
     )
 

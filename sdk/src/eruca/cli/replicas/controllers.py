@@ -1,4 +1,4 @@
-"""Requests to the controllers, any of which reads and changes the rows of broker groups."""
+"""Requests to the controllers, any of which reads and changes the rows and the policy."""
 
 from __future__ import annotations
 
@@ -118,6 +118,22 @@ class Controllers:
             "PUT", target, headers=(JSON_HEADER, condition), body=row.model_dump_json().encode()
         )
         return _parsed(BrokerGroupView, answer, target)
+
+    async def answered(
+        self,
+        model: type[_M],
+        method: str,
+        target: str,
+        *,
+        headers: Sequence[tuple[str, str]] = (),
+        body: bytes = b"",
+    ) -> _M:
+        """Return the first controller's answer, parsed."""
+        from eruca.aio.http.transport import JSON_HEADER
+
+        sent = (*headers, JSON_HEADER) if body else headers
+        answer = await self._request(method, target, headers=sent, body=body)
+        return _parsed(model, answer, target)
 
     async def _request(
         self,

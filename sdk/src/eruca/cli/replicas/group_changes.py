@@ -58,6 +58,18 @@ def leads(group: BrokerGroupView, status: ReplicationStatus) -> bool:
     return is_it and (status.role, status.epoch) == (MASTER, group.epoch)
 
 
+def is_behind(group: BrokerGroupView, statuses: Statuses) -> bool:
+    """Tell whether the arbiter has lost changes of *group* (rule 13).
+
+    A log has a later epoch than the row, or a replica knows a later row.
+    """
+    row = (group.epoch, group.number)
+    return any(
+        status.last_epoch > group.epoch or (status.known_epoch, status.known_number) > row
+        for status in statuses.values()
+    )
+
+
 def check_successor(group: BrokerGroupView, replica_id: int | None) -> None:
     """Check that *replica_id*, or any replica for None, may take over without loss.
 
@@ -117,7 +129,8 @@ def elected(group: BrokerGroupView, replica_id: int, statuses: Statuses) -> Brok
     """Return the row in which a replica is the master of a new epoch.
 
     A member of the in-sync set loses nothing, so its epoch is clean and the set stays. Any other
-    replica becomes the set's only member, in an unclean epoch.
+    replica becomes the set's only member, in an unclean epoch. So does each replica if the row is
+    older than a log: then its set may be another one by now.
 
     Raises:
         NotFoundError: It has no such replica.
@@ -138,10 +151,11 @@ def elected(group: BrokerGroupView, replica_id: int, statuses: Statuses) -> Brok
         )
     own = statuses[replica_id]
     member = ReplicaName(replica_id=replica_id, uid=own.uid or replica.uid)
-    is_clean = member in group.in_sync
+    latest = max(status.last_epoch for status in statuses.values())
+    is_clean = member in group.in_sync and not is_behind(group, statuses)
     return _put(
         group,
-        epoch=max(group.epoch, own.last_epoch) + 1,
+        epoch=max(group.epoch, latest, *(one.known_epoch for one in statuses.values())) + 1,
         master=member,
         in_sync=group.in_sync if is_clean else [member],
         replicas=[one.model_copy(update=_uid_of(one, statuses)) for one in group.replicas],
@@ -159,11 +173,14 @@ def repaired(
     *,
     accepts_loss: bool,
 ) -> BrokerGroupPut:
-    """Return the row that fits the replicas' logs (rule 13).
+    """Return the row that fits the replicas' logs, and is later than every row (rule 13).
 
-    A master that still runs in the latest epoch is confirmed, with its in-sync set. Otherwise the
-    replica with the longest log of the latest epoch begins the next epoch, alone in the set. It
-    holds everything confirmed, if every replica has reported.
+    A master that still runs in the latest epoch remains the master, with its in-sync set. Without
+    one, the replica with the longest log of the latest epoch becomes the master, alone in the set.
+    It holds everything confirmed, if every replica has reported.
+
+    The row begins an epoch that nobody has known. Within a known one its number would be below
+    those of the lost changes, and every replica would refuse it as older.
 
     Args:
         broker: The group's name.
@@ -178,29 +195,33 @@ def repaired(
     if not statuses:
         raise ConflictError(f"no replica of {broker} answers", fix="start its brokers first")
     latest = max(status.last_epoch for status in statuses.values())
-    if latest <= (0 if group is None else group.epoch):
+    if not (latest if group is None else is_behind(group, statuses)):
         raise ConflictError(
             f"the arbiter is not behind: no log of {broker} is beyond its epoch",
             fix="nothing to repair; to look for other faults: eruca doctor",
         )
+    beyond = max(latest, *(status.known_epoch for status in statuses.values()))
+    if group is not None:
+        beyond = max(beyond, group.epoch)
     present = [one.model_copy(update=_uid_of(one, statuses)) for one in replicas]
     row = {
+        "epoch": beyond + 1,
         "replicas": present,
         "min_in_sync": 1 if group is None else group.min_in_sync,
         "flush_mode": "async" if group is None else group.flush_mode,
         "by": AUTHOR,
     }
     for replica_id, status in statuses.items():
-        if status.role == MASTER and status.epoch == latest:
+        # If somebody knows a later term, its master may have confirmed what this one lacks.
+        if status.role == MASTER and status.epoch == beyond:
             master = _name(replica_id, status)
             return BrokerGroupPut.model_validate(
                 row
                 | {
-                    "epoch": latest,
                     "master": master,
                     "in_sync": status.in_sync or [master],
                     "reason": f"the arbiter was behind; replica {replica_id} is the master of "
-                    f"epoch {latest}",
+                    f"epoch {beyond}",
                 }
             )
     replica_id, best = max(
@@ -216,7 +237,6 @@ def repaired(
     return BrokerGroupPut.model_validate(
         row
         | {
-            "epoch": latest + 1,
             "master": master,
             "in_sync": [master],
             "unclean": doubt is not None,
@@ -231,7 +251,7 @@ def _doubt(replicas: Sequence[Replica], statuses: Statuses, best: ReplicationSta
     silent = sorted({replica.replica_id for replica in replicas} - statuses.keys())
     if silent:
         return f"replicas that do not answer: {', '.join(map(str, silent))}"
-    if best.former_uid is not None:
+    if best.former_uids:
         return "the replica with the longest log may have lost records that were not flushed"
     return None
 

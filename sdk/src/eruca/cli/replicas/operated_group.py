@@ -11,6 +11,7 @@ from rich.progress import DownloadColumn
 from eruca.aio.cluster.requests import ask
 from eruca.cli.replicas.controllers import Controllers
 from eruca.cli.replicas.group_changes import in_sync_ids, leads, replica_of
+from eruca.cli.replicas.missing_messages import MissingMessages, missing_messages
 from eruca.cli.replicas.shown_groups import ids_text, show_group
 from eruca.cli.sending.progress import progress_bar
 from eruca.contract.broker_groups import Replica
@@ -110,6 +111,21 @@ class OperatedGroup:
             for replica, status in zip(asked, found, strict=True)
             if status is not None
         }
+
+    async def missing_messages(
+        self, replica_id: int, replicas: Iterable[Replica], statuses: Statuses
+    ) -> MissingMessages | None:
+        """Return the confirmed messages that another replica has, and *replica_id* lacks.
+
+        None: nobody who answers has them, or the number is not known.
+        """
+        own, urls = statuses[replica_id], {one.replica_id: self._url(one) for one in replicas}
+        best = max(statuses, key=lambda other: min(statuses[other].confirmed, statuses[other].end))
+        confirmed = min(statuses[best].confirmed, statuses[best].end)
+        if confirmed <= own.end:
+            return None
+        transport = self._client.context.transport
+        return await missing_messages(transport, urls[best], own.end, confirmed)
 
     async def every_replica(self, row: BrokerGroupView | None) -> list[Replica]:
         """Return the replicas of the row and of the name servers.

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from eruca.cli.replicas.group_changes import Statuses
+    from eruca.cli.replicas.missing_messages import MissingMessages
     from eruca.cli.session import Session
     from eruca.contract.broker_groups import BrokerGroupChange, BrokerGroupView, Replica
     from eruca.contract.replication import ReplicationStatus
@@ -87,14 +88,28 @@ def problem_of(group: BrokerGroupView, replica_id: int, status: ReplicationStatu
     return (following.reason if following is not None else None) or "not in sync"
 
 
-def loss_text(replica_id: int, group: BrokerGroupView, statuses: Statuses) -> str:
-    """Return the loss if *replica_id*, which answers, becomes the master outside the set."""
+def loss_text(
+    replica_id: int,
+    group: BrokerGroupView,
+    statuses: Statuses,
+    messages: MissingMessages | None = None,
+) -> str:
+    """Return the loss if *replica_id*, which answers, becomes the master outside the set.
+
+    Args:
+        replica_id: The replica.
+        group: The arbiter's row.
+        statuses: Of the replicas that answer.
+        messages: Those that another replica has; None: no replica knows.
+    """
     own = statuses[replica_id]
     missing = missing_bytes(own, statuses.values())
-    text = (
-        f"Replica {replica_id} is not in sync: it lacks at least {missing:,} bytes of confirmed"
-        " messages."
-    )
+    if messages is None:
+        lacks = f"at least {missing:,} bytes of confirmed messages"
+    else:
+        least = "at least" if messages.is_all else "more than"
+        lacks = f"{least} {messages.count:,} confirmed messages ({missing:,} bytes)"
+    text = f"Replica {replica_id} is not in sync: it lacks {lacks}."
     if silent := [one for one in in_sync_ids(group) if one not in statuses]:
         heard_at = own.following.last_contact_at if own.following is not None else None
         since = (

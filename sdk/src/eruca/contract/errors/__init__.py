@@ -70,8 +70,12 @@ The tree::
     │   ├── MisdirectedError          421 misdirected
     │   ├── RangeDeletedError         410 range-deleted
     │   └── MessageDamagedError       410 message-damaged
+    ├── AccessError               the caller is unknown or lacks a right                 401, 403
+    │   ├── UnauthenticatedError      401 unauthenticated
+    │   └── ForbiddenError            403 forbidden
     ├── UnavailableError          may succeed later, or at another URL         307, 408, 429, 503
     │   ├── OverloadedError           429 overloaded
+    │   │   └── QuotaExceededError        quota-exceeded
     │   ├── RequestTimeoutError       408 request-timeout
     │   ├── NotReadyError             503 not-ready
     │   ├── NameServerSettlingError   503 name-server-settling
@@ -92,6 +96,7 @@ The tree::
         ├── NoRouteError
         ├── TransportError
         ├── TimeoutExpiredError
+        ├── NoCredentialsError
         ├── ClosedError
         ├── DamagedMessageError
         ├── OffsetOutOfRangeError
@@ -103,8 +108,9 @@ One module holds each branch::
 
     base.py       the root, and the way through the tree
     requests.py   the request is invalid          not_found.py  it names something missing
-    refusals.py   it is not allowed now           service.py    the service is at fault
-    client.py     the SDK's own                   problems.py   documents become errors again
+    access.py     who asks is unknown, or may not refusals.py   it is not allowed now
+    service.py    the service is at fault         client.py     the SDK's own
+    problems.py   documents become errors again
 
 Import errors from this package, not from its modules.
 
@@ -113,6 +119,7 @@ Source: RFC 9457; RocketMQ 5.3, ``ResponseCode``, ``ClientErrorCode``.
 
 from __future__ import annotations
 
+from eruca.contract.errors.access import AccessError, ForbiddenError, UnauthenticatedError
 from eruca.contract.errors.base import ErucaError, errors_at, every_error
 from eruca.contract.errors.client import (
     ClientError,
@@ -120,6 +127,7 @@ from eruca.contract.errors.client import (
     DamagedMessageError,
     NameServersUnreachableError,
     NoCommittedOffsetError,
+    NoCredentialsError,
     NoRouteError,
     OffsetOutOfRangeError,
     PartialSendError,
@@ -203,6 +211,7 @@ from eruca.contract.errors.service import (
     NotReadyError,
     OutcomeUnknownError,
     OverloadedError,
+    QuotaExceededError,
     RequestTimeoutError,
     SearchIncompleteError,
     StoreFailedError,
@@ -211,6 +220,7 @@ from eruca.contract.errors.service import (
 
 __all__ = [
     "PROBLEM_MEDIA_TYPE",
+    "AccessError",
     "AlreadyDecidedError",
     "AlreadyDeliveredError",
     "ArbiterUnavailableError",
@@ -233,6 +243,7 @@ __all__ = [
     "ExpectationError",
     "ExpiredHandleError",
     "FilterSyntaxError",
+    "ForbiddenError",
     "ForeignReplicaError",
     "GroupNotFoundError",
     "HeadTooLargeError",
@@ -250,6 +261,7 @@ __all__ = [
     "NameServerSettlingError",
     "NameServersUnreachableError",
     "NoCommittedOffsetError",
+    "NoCredentialsError",
     "NoLiveBrokerError",
     "NoRouteError",
     "NotAcceptableError",
@@ -267,6 +279,7 @@ __all__ = [
     "PreconditionFailedError",
     "PreconditionRequiredError",
     "QueueNotFoundError",
+    "QuotaExceededError",
     "RangeDeletedError",
     "RecordNotFoundError",
     "RefusedError",
@@ -289,6 +302,7 @@ __all__ = [
     "TransactionNotFoundError",
     "TransferCodingError",
     "TransportError",
+    "UnauthenticatedError",
     "UnavailableError",
     "UnknownHostError",
     "UnknownMethodError",

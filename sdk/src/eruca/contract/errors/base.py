@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
+
+
+class ProblemOptions(TypedDict, total=False):
+    """The arguments that every error takes beside its own, as :class:`ErucaError` names them."""
+
+    fix: str | None
+    errors: Sequence[Mapping[str, str]]
+    request_id: str | None
+    retry_after_seconds: float | None
 
 
 class ErucaError(Exception):

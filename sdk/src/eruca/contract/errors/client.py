@@ -46,6 +46,14 @@ class TimeoutExpiredError(ClientError):
     retryable = True
 
 
+class NoCredentialsError(ClientError):
+    """No valid credentials are available now; the request was not sent."""
+
+    code = "no-credentials"
+    title = "There are no valid credentials"
+    retryable = True
+
+
 class ClosedError(ClientError):
     """The client, producer or consumer has been closed."""
 

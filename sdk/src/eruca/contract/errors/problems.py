@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from eruca.contract.errors.access import AccessError, ForbiddenError, UnauthenticatedError
 from eruca.contract.errors.base import ErucaError, every_error
 from eruca.contract.errors.not_found import NotFoundError
 from eruca.contract.errors.refusals import RefusedError
@@ -13,7 +14,13 @@ from eruca.contract.errors.service import InternalError, OverloadedError, Unavai
 
 PROBLEM_MEDIA_TYPE: Final = "application/problem+json"
 
-_BRANCHES: Final = (RequestError, RefusedError, UnavailableError, InternalError)  # that are sent
+_BRANCHES: Final = (  # that are sent
+    RequestError,
+    RefusedError,
+    AccessError,
+    UnavailableError,
+    InternalError,
+)
 _BY_CODE: Final = {ErucaError.code: ErucaError} | {
     kind.code: kind for branch in _BRANCHES for kind in every_error(branch)
 }
@@ -55,6 +62,10 @@ def _field_errors(value: object) -> list[dict[str, str]]:
 
 
 def _kind_of_status(status: int) -> type[ErucaError]:
+    if status == 401:
+        return UnauthenticatedError
+    if status == 403:
+        return ForbiddenError
     if status == 404:
         return NotFoundError
     if status == 413:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, Self, Unpack
 
-from eruca.contract.errors.base import ErucaError
+from eruca.contract.errors.base import ErucaError, ProblemOptions
 
 
 class RefusedError(ErucaError):
@@ -129,18 +129,9 @@ class AlreadyDecidedError(ConflictError):
         detail: str,
         *,
         decision: Mapping[str, Any] | None = None,
-        fix: str | None = None,
-        errors: Sequence[Mapping[str, str]] = (),
-        request_id: str | None = None,
-        retry_after_seconds: float | None = None,
+        **options: Unpack[ProblemOptions],
     ) -> None:
-        super().__init__(
-            detail,
-            fix=fix,
-            errors=errors,
-            request_id=request_id,
-            retry_after_seconds=retry_after_seconds,
-        )
+        super().__init__(detail, **options)
         self.decision = dict(decision or {})  # outcome, by, decided_at, reason …
 
     @classmethod

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, Self, Unpack
 
-from eruca.contract.errors.base import ErucaError
+from eruca.contract.errors.base import ErucaError, ProblemOptions
 
 
 class RequestError(ErucaError):
@@ -41,18 +41,9 @@ class FilterSyntaxError(ValidationError):
         *,
         position: int | None = None,
         excerpt: str | None = None,
-        fix: str | None = None,
-        errors: Sequence[Mapping[str, str]] = (),
-        request_id: str | None = None,
-        retry_after_seconds: float | None = None,
+        **options: Unpack[ProblemOptions],
     ) -> None:
-        super().__init__(
-            detail,
-            fix=fix,
-            errors=errors,
-            request_id=request_id,
-            retry_after_seconds=retry_after_seconds,
-        )
+        super().__init__(detail, **options)
         self.position = position  # index of the first invalid character, from 0
         self.excerpt = excerpt  # the text at that position
 

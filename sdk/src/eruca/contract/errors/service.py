@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Unpack
 
-from eruca.contract.errors.base import ErucaError
+from eruca.contract.errors.base import ErucaError, ProblemOptions
 
 _DEFAULT_NETWORK: Final = "default"
 _MASTER_URL_COUNT_MAX: Final = 16  # as many networks as a broker may register
@@ -28,6 +28,44 @@ class OverloadedError(UnavailableError):
     status = 429
     title = "Too much work is in progress"
     default_fix = "wait a moment, then retry; or add brokers"
+
+
+class QuotaExceededError(OverloadedError):
+    """The caller has used up a quota that the rules set for it; ``quota`` names it.
+
+    Nothing of the request has been done. The service itself is not overloaded.
+    """
+
+    code = "quota-exceeded"
+    title = "The caller has used up its quota"
+    default_fix = "send less, or wait as Retry-After says; an operator may raise the quota"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        quota: str = "",
+        limit: float = 0,
+        **options: Unpack[ProblemOptions],
+    ) -> None:
+        super().__init__(detail, **options)
+        self.quota = quota  # its name in the rules; empty: unknown
+        self.limit = limit
+
+    @classmethod
+    def extension_members(cls, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the quota's name and its limit, if the document contains them."""
+        quota, limit = document.get("quota"), document.get("limit")
+        is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+        return {
+            "quota": quota if isinstance(quota, str) else "",
+            "limit": limit if is_number else 0,
+        }
+
+    def problem(self, request_id: str | None = None) -> dict[str, Any]:
+        """Return the problem document, with the quota."""
+        document = super().problem(request_id)
+        return document | {"quota": self.quota, "limit": self.limit} if self.quota else document
 
 
 class RequestTimeoutError(UnavailableError):
@@ -135,18 +173,9 @@ class NotMasterError(UnavailableError):
         *,
         epoch: int | None = None,
         master_urls: Mapping[str, str] | None = None,
-        fix: str | None = None,
-        errors: Sequence[Mapping[str, str]] = (),
-        request_id: str | None = None,
-        retry_after_seconds: float | None = None,
+        **options: Unpack[ProblemOptions],
     ) -> None:
-        super().__init__(
-            detail,
-            fix=fix,
-            errors=errors,
-            request_id=request_id,
-            retry_after_seconds=retry_after_seconds,
-        )
+        super().__init__(detail, **options)
         self.epoch = epoch  # of the master; None: unknown
         self.master_urls = dict(master_urls or {})  # by network; empty: unknown
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from types import NoneType, UnionType
+from types import FunctionType, NoneType, UnionType
 from typing import (
     Any,
     Final,
@@ -39,7 +39,7 @@ Handler: TypeAlias = (
 
 _FIX: Final = "write def handle(message), or def handle(message, context)"
 _VERDICT_FIX: Final = "return nothing, or an eruca.ConsumeStatus; raise an exception on failure"
-_UNTOLD: Final = (Any, object, NoneType, Never, NoReturn, ConsumeStatus)
+_UNCHECKED: Final = (Any, object, NoneType, Never, NoReturn, ConsumeStatus)
 _CONTEXT_PLACE: Final = 2  # of the arguments
 
 
@@ -78,6 +78,8 @@ def handler_shape(handler: object) -> HandlerShape:
 
 def is_async_function(function: Callable[..., Any]) -> bool:
     """Return whether a call of *function* returns an awaitable."""
+    if isinstance(function, FunctionType) and function.__code__.co_flags & inspect.CO_COROUTINE:
+        return True  # a plain coroutine function, in a tenth of the time
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004  (not whether it is callable)
     )
@@ -127,7 +129,7 @@ def _is_verdict(kind: object, *, is_async: bool) -> bool:
     if isinstance(origin, type) and issubclass(origin, Awaitable):
         # A plain function runs in a thread, which does not await the result.
         return is_async
-    return kind in _UNTOLD or not isinstance(kind, type)
+    return kind in _UNCHECKED or not isinstance(kind, type)
 
 
 def _name(handler: object) -> str:

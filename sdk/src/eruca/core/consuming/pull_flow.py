@@ -32,6 +32,7 @@ class QueueFlow:
 
     __slots__ = (
         "_chunks",
+        "behind_bytes",
         "came_after",
         "count",
         "epoch",
@@ -61,6 +62,7 @@ class QueueFlow:
         self.fetch_offset = offset  # None: not resolved yet
         self.count = 0  # prefetched messages
         self.size = 0  # bytes of their records
+        self.behind_bytes = 0  # of the messages that are not pulled yet, estimated by the last pull
         self.epoch = 0
         self.is_paused = False
         self.is_pulling = False
@@ -151,7 +153,7 @@ class QueueFlow:
         self.use_committed = False
         self.came_after = None
 
-    def begin_anew(self) -> None:
+    def start_over(self) -> None:
         """Read from the beginning: the topic was deleted, so a later one of its name is new."""
         self.fetch_offset = 0
 

@@ -16,7 +16,7 @@ from typing import TypeAlias, overload
 
 from msgspec import Struct
 
-from eruca.contract.message_ids import encode_offset_id
+from eruca.contract.message_ids import decode_offset_id, encode_offset_id
 from eruca.contract.messages import BatchReceipt, SendReceipt
 from eruca.contract.records import IPV4_HOST_SIZE, IPV6_HOST_SIZE, Host
 from eruca.core.messages.message_queue import MessageQueue
@@ -54,8 +54,8 @@ class StoredBatch(Struct, frozen=True, gc=False):
     message_ids: Sequence[str]
     queue: MessageQueue
     receipt: BatchReceipt
-    sizes: bytes  # of the records, u32 each, big-endian
-    store_host: Host
+    sizes: bytes  # of the records as sent, u32 each, big-endian
+    asked: Host  # the broker that was asked
     replayed: bool = False
 
     def results(self) -> list[SendResult]:
@@ -63,8 +63,12 @@ class StoredBatch(Struct, frozen=True, gc=False):
         receipt = self.receipt
         is_plain = not self.replayed and receipt.copies == 1
         sizes = struct.unpack(f">{receipt.count}I", self.sizes)
-        if receipt.born_host_is_ipv6:  # the broker's record is larger than the SDK's
-            sizes = tuple(size + IPV6_HOST_SIZE - IPV4_HOST_SIZE for size in sizes)
+        # Another replica may have stored the batch: after a redirect, or when it was sent before.
+        stored_at = self.asked if receipt.store_host is None else Host.from_text(receipt.store_host)
+        # The stored record may have larger addresses than the one that was sent.
+        larger = receipt.born_host_is_ipv6 + stored_at.is_v6 - self.asked.is_v6
+        if larger:
+            sizes = tuple(size + larger * (IPV6_HOST_SIZE - IPV4_HOST_SIZE) for size in sizes)
         return list(
             map(
                 SendResult,
@@ -74,7 +78,7 @@ class StoredBatch(Struct, frozen=True, gc=False):
                 accumulate(sizes[:-1], initial=receipt.log_offset),
                 repeat(receipt.stored_at_ms),
                 repeat(receipt.durability),
-                repeat(self.store_host),
+                repeat(stored_at),
                 *(() if is_plain else map(repeat, (None, self.replayed, None, receipt.copies))),
             )
         )
@@ -85,7 +89,6 @@ class StoredMessages(Struct, frozen=True, gc=False):
 
     queue: MessageQueue
     receipts: Sequence[SendReceipt]
-    store_host: Host
     replayed: bool = False
 
     def results(self) -> list[SendResult]:
@@ -98,7 +101,7 @@ class StoredMessages(Struct, frozen=True, gc=False):
                 receipt.log_offset,
                 round(datetime.fromisoformat(receipt.stored_at).timestamp() * 1000),
                 receipt.durability,
-                self.store_host,
+                decode_offset_id(receipt.offset_message_id).host,
                 None if receipt.deliver_at is None else datetime.fromisoformat(receipt.deliver_at),
                 self.replayed,
                 receipt.recall_handle,

@@ -9,6 +9,8 @@ route shows the same master. The rules:
 2. A later epoch replaces an earlier one, and takes back a redirect in the opposite direction.
 3. A route that shows a master of at least that epoch ends the redirect. From then on a request to a
    standby's URL means that standby.
+4. A client with credentials follows a redirect only to a URL that a name server has named for the
+   same broker, last. A server's word alone must not lead its credentials to another host.
 
 Pure, and not thread-safe.
 """
@@ -37,14 +39,28 @@ class MasterBook:
 
     Args:
         network: The network whose broker addresses this client uses.
+        is_wary: Whether redirects count only to URLs that name servers have named (rule 4).
     """
 
-    def __init__(self, network: str = DEFAULT_NETWORK) -> None:
+    def __init__(self, network: str = DEFAULT_NETWORK, *, is_wary: bool = False) -> None:
         self._network = network
+        self._is_wary = is_wary
+        # By the URL of a replica: those of its broker, as a name server named them last.
+        self._siblings: dict[str, frozenset[str]] = {}
         self._moves: dict[str, Move] = {}  # by the URL that redirects
         self._names: dict[str, str] = {}  # broker names by the URLs of their replicas
         self._epochs: dict[str, int] = {}  # the latest by broker name
         self._masters: dict[str, str] = {}  # the latest URLs by broker name
+
+    def copy(self) -> MasterBook:
+        """Return a copy for another thread; it may be made by that thread."""
+        book = MasterBook(self._network, is_wary=self._is_wary)
+        book._siblings = self._siblings.copy()
+        book._moves = self._moves.copy()
+        book._names = self._names.copy()
+        book._epochs = self._epochs.copy()
+        book._masters = self._masters.copy()
+        return book
 
     def place(self, url: str) -> str:
         """Return the URL to which a request for the master at *url* goes."""
@@ -55,12 +71,19 @@ class MasterBook:
         """Return the latest known master of the broker that has or had *url*."""
         return self._masters.get(self._names.get(url, ""), self.place(url))
 
+    def replicas(self, url: str) -> list[str]:
+        """Return *url* and those that name servers named with it last; empty without replicas."""
+        siblings = self._siblings.get(url)
+        return [] if siblings is None else [url, *sorted(siblings - {url})]
+
     def redirected(self, url: str, error: NotMasterError) -> str | None:
         """Return the master that the replica at *url* names; None if its word does not count."""
         if error.epoch is None or not error.master_urls:
             return None
         name = self._names.get(url)
         target = address_for(error.master_urls, self._network)
+        if self._is_wary and target not in self._siblings.get(url, ()):
+            return None
         known = self._epochs.get(name, 0) if name is not None else 0
         if (before := self._moves.get(url)) is not None:
             known = max(known, before.epoch)
@@ -89,6 +112,7 @@ class MasterBook:
         by_id = {i: address_for(its, self._network) for i, its in urls.items() if its}
         self._make_room(by_id.values())
         self._names |= dict.fromkeys(by_id.values(), broker_name)
+        self._siblings |= dict.fromkeys(by_id.values(), frozenset(by_id.values()))
         self._epochs[broker_name] = max(self._epochs.get(broker_name, 0), epoch)
         if MASTER_ID not in by_id:
             return
@@ -107,5 +131,8 @@ class MasterBook:
     def _make_room(self, urls: Iterable[str] = ()) -> None:
         """Begin with an empty book if it is full: the next routes and redirects fill it again."""
         if len(self._names.keys() | self._moves.keys() | set(urls)) >= URL_COUNT_MAX:
-            for table in (self._moves, self._names, self._epochs, self._masters):
+            for table in (
+                *(self._moves, self._names, self._epochs, self._masters),
+                self._siblings,
+            ):
                 table.clear()

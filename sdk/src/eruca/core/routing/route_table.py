@@ -95,6 +95,7 @@ class SubscribeView:
     topic: str
     queues: tuple[MessageQueue, ...]  # readable queues, in queue order; may be empty
     urls: Mapping[str, Mapping[int, str]]  # by broker name, then by broker id
+    standbys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # in sync, by broker name
 
     def url_of(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> str:
         """Return a URL for reading *queue*: of the given process of its broker, or of another one.
@@ -256,7 +257,16 @@ def subscribe_view(route: TopicRoute, *, network: str = DEFAULT_NETWORK) -> Subs
         if "r" in data.permission and urls.get(data.broker_name)
         for queue_id in range(data.read_queue_count)
     )
-    return SubscribeView(route.topic, queues, urls)
+    standbys = {
+        broker.broker_name: tuple(
+            url
+            for broker_id, url in urls[broker.broker_name].items()
+            if broker.roles.get(broker_id) == "standby"
+        )
+        for broker in route.brokers
+        if broker.epoch > STANDALONE_EPOCH
+    }
+    return SubscribeView(route.topic, queues, urls, standbys)
 
 
 def _ordered_queues(topic: str, config: str) -> tuple[MessageQueue, ...]:

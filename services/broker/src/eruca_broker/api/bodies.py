@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -16,7 +16,7 @@ import msgspec
 
 from eruca.contract.errors import MalformedBodyError, ValidationError
 from eruca.contract.messages import NewMessage, NewMessages
-from eruca.contract.transactions import NewTransaction
+from eruca.contract.transactions import NewTransaction, NewTransactions
 from eruca_chassis.budget import Budget
 from eruca_chassis.documents.schemas import Json, in_json, in_json_as
 from eruca_chassis.requests.json_members import check_members_once
@@ -104,9 +104,13 @@ class StructBody(Generic[_T]):
 
 def _raw_values(understood: object) -> Iterator[msgspec.Raw]:
     """Yield the JSON values that are not parsed: messages' bodies."""
-    if isinstance(understood, NewTransaction):
-        understood = understood.message
-    messages = understood.messages if isinstance(understood, NewMessages) else (understood,)
+    messages: Sequence[object]
+    if isinstance(understood, NewTransactions):
+        messages = [begun.message for begun in understood.transactions]
+    elif isinstance(understood, NewTransaction):
+        messages = [understood.message]
+    else:
+        messages = understood.messages if isinstance(understood, NewMessages) else [understood]
     for message in messages:
         if isinstance(message, NewMessage) and isinstance(message.body.json, msgspec.Raw):
             yield message.body.json

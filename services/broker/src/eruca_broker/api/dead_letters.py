@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import Body, Path, Query
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     DeadLetterNotFoundError,
     GroupNotFoundError,
@@ -22,28 +23,35 @@ from eruca.contract.retries import (
     RedriveAnswer,
     RetryReason,
 )
+from eruca_access.needs import on_topic, to
 from eruca_broker.api.examples import later as examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.dead_letters import DeadLetters, Stretch
+from eruca_broker.processors.replication.absence import Absence
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.gate import CallersAccess
+from eruca_chassis.needs import found, in_path
 from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_chassis.requests.time_ranges import check_order
+from eruca_chassis.router import Router
 
-router = APIRouter(prefix="/v1/groups", tags=["dead letters"])
+router = Router(prefix="/v1/groups", tags=["dead letters"])
 Group = Annotated[GroupName, Path()]
 
 
 @router.get(
     "/{group}/dead-letters",
     operation_id="listDeadLetters",
+    needs=to(Right.CONSUME, Right.QUERY, Right.ADMINISTER, group=in_path("group")),
     summary="List a group's dead letters",
     responses=answer(examples.DEAD_LETTER_LIST) | problems(GroupNotFoundError),
 )
 async def list_dead_letters(
     group: Group,
     dead_letters: Part[DeadLetters],
+    absence: Part[Absence],
     *,
     topic: Annotated[
         TopicName | None, Query(description="only letters with this topic of origin")
@@ -75,12 +83,14 @@ async def list_dead_letters(
     page, following = await dead_letters.page(
         group, chosen, _stretch(cursor, "/query/cursor"), limit=limit
     )
+    absence.check(is_found=bool(page.dead_letters) or following is not None)
     return page.model_copy(update={"next_cursor": _cursor(following)})
 
 
 @router.get(
     "/{group}/dead-letters/{dead_letter_id}",
     operation_id="getDeadLetter",
+    needs=to(Right.CONSUME, Right.QUERY, Right.ADMINISTER, group=in_path("group")),
     summary="Show a dead letter",
     responses=answer(examples.DEAD_LETTER_DETAIL)
     | problems(GroupNotFoundError, DeadLetterNotFoundError),
@@ -97,6 +107,8 @@ async def get_dead_letter(
 @router.post(
     "/{group}/dead-letters:redrive",
     operation_id="redriveDeadLetters",
+    needs=to(Right.ADMINISTER, group=in_path("group"))
+    & to(Right.PRODUCE, Right.ADMINISTER, topic=found("origin_topic")),
     summary="Redrive dead letters",
     responses=answer(examples.REDRIVE_ANSWER)
     | problems(GroupNotFoundError, OverloadedError, *WRITE_REFUSALS),
@@ -105,15 +117,17 @@ async def redrive_dead_letters(
     group: Group,
     request: Annotated[Redrive, Body(examples=[examples.REDRIVE])],
     dead_letters: Part[DeadLetters],
+    access: CallersAccess,
 ) -> RedriveAnswer:
     """Send dead letters to their topics of origin as new messages; all groups receive them there.
 
-    They keep their unique id, and lose the record of their attempts. A letter that was redriven
-    before, or whose topic no longer exists, is skipped. The letters of one request are sent as one,
-    and are durable when the answer arrives. With a filter, follow `next_cursor` until it is null:
-    pages are small, so that consumers are not flooded. The redrive ends where the dead letters
-    ended at the first request. `before_id` sets that end for several brokers at once. `dry_run`
-    only shows what would happen.
+    The caller must be allowed to send there, or to administer these topics; otherwise nothing is
+    sent. Letters keep their unique id, and lose the record of their attempts. A letter that was
+    redriven before, or whose topic no longer exists, is skipped. The letters of one request are
+    sent as one, and are durable when the answer arrives. With a filter, follow `next_cursor` until
+    it is null: pages are small, so that consumers are not flooded. The redrive ends where the dead
+    letters ended at the first request. `before_id` sets that end for several brokers at once.
+    `dry_run` only shows what would happen.
     """
     if request.filter is not None:
         check_order(request.filter.since, request.filter.until, pointer="/body/filter/since")
@@ -121,7 +135,12 @@ async def redrive_dead_letters(
     if request.before_id is not None:
         end = request.before_id if stretch.end is None else min(stretch.end, request.before_id)
         stretch = Stretch(stretch.start, end)
-    answer, following = await dead_letters.redrive(group, request, stretch)
+    answer, following = await dead_letters.redrive(
+        group,
+        request,
+        stretch,
+        lambda topic: access.require(on_topic(topic, Right.PRODUCE, Right.ADMINISTER)),
+    )
     return answer.model_copy(update={"next_cursor": _cursor(following)})
 
 

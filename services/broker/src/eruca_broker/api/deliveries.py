@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import msgspec
 from fastapi import Body, Path
 
+from eruca.contract.access import Right
 from eruca.contract.deliveries import (
     DeliveryAcks,
     DeliveryAnswer,
@@ -34,6 +35,7 @@ from eruca.contract.errors import (
     TopicNotFoundError,
 )
 from eruca.contract.fields import GroupName
+from eruca_access.needs import on_topic, to
 from eruca_broker.api.examples import deliveries as examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.budgets import ConsumeBudget
@@ -51,6 +53,7 @@ from eruca_chassis.connections.exchange import (
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.needs import in_body, in_path
 from eruca_chassis.parts import Part
 from eruca_chassis.requests.model_bodies import ModelBody, PathValue
 
@@ -86,6 +89,7 @@ class _Consuming(HotEndpoint):
     "POST",
     "/deliveries",
     operation_id="receiveDeliveries",
+    needs=to(Right.CONSUME, topic=in_body("topic"), group=in_path("group")),
     summary="Receive messages under a lease",
     takes=(_WANTED.content,),
     responses=answer(
@@ -125,6 +129,7 @@ class ReceiveDeliveries(_Consuming):
     def handle(self, exchange: Exchange) -> None:
         """Answer with messages, or once there are some."""
         wanted = _WANTED.read(exchange.body)
+        exchange.access.require(on_topic(wanted.topic, Right.CONSUME))
         exchange.give_back()  # before the answer takes its budget, or waits
         exchange.chunks.clear()
         exchange.go_on(self._receive(exchange, wanted))
@@ -141,6 +146,7 @@ class ReceiveDeliveries(_Consuming):
     "POST",
     "/deliveries:ack",
     operation_id="ackDeliveries",
+    needs=to(Right.CONSUME, group=in_path("group")),
     summary="Acknowledge messages",
     status_code=HTTPStatus.NO_CONTENT,
     takes=(_ACKS.content,),
@@ -166,6 +172,7 @@ class AckDeliveries(_Consuming):
 @router.post(
     "/deliveries:nack",
     operation_id="nackDeliveries",
+    needs=to(Right.CONSUME, group=in_path("group")),
     summary="Reject messages (nack)",
     responses=answer(examples.NACK_RESULTS)
     | problems(
@@ -193,6 +200,7 @@ async def nack_deliveries(
 @router.post(
     "/deliveries:extend",
     operation_id="extendDeliveries",
+    needs=to(Right.CONSUME, group=in_path("group")),
     summary="Extend leases",
     responses=answer(examples.EXTENDED)
     | problems(GroupNotFoundError, StaleHandleError, ExpiredHandleError, *WRITE_REFUSALS),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi import Body, Path, Query, Response
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     ConflictError,
     GroupNotFoundError,
@@ -16,15 +17,19 @@ from eruca.contract.errors import (
 from eruca.contract.fields import GroupName
 from eruca.contract.groups import GroupConfig, GroupList, GroupSettings
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from eruca_access.needs import on_group, see, to
 from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.groups.groups import Groups
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.gate import CallersAccess
+from eruca_chassis.needs import KNOWN, in_path
 from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
+from eruca_chassis.router import Router
 
-router = APIRouter(prefix="/v1/groups", tags=["groups"])
+router = Router(prefix="/v1/groups", tags=["groups"])
 
 _CREATED: Final = answer(
     group_examples.NEW_GROUP,
@@ -38,6 +43,7 @@ Group = Annotated[GroupName, Path()]
 @router.put(
     "/{group}",
     operation_id="putGroup",
+    needs=to(Right.ADMINISTER, group=in_path("group")),
     summary="Create a group or change its settings",
     response_description="The group existed, and has these settings now.",
     responses=_CREATED
@@ -66,6 +72,7 @@ async def put_group(
 @router.get(
     "/{group}",
     operation_id="getGroup",
+    needs=see(group=in_path("group")),
     summary="Show a group",
     responses=answer(group_examples.GROUP) | problems(GroupNotFoundError),
 )
@@ -77,6 +84,7 @@ async def get_group(group: Group, groups: Part[Groups]) -> GroupConfig:
 @router.delete(
     "/{group}",
     operation_id="deleteGroup",
+    needs=to(Right.ADMINISTER, group=in_path("group")),
     summary="Delete a group",
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(GroupNotFoundError, PermissionDeniedError, ConflictError, *WRITE_REFUSALS),
@@ -93,11 +101,13 @@ async def delete_group(group: Group, groups: Part[Groups]) -> None:
 @router.get(
     "",
     operation_id="listGroups",
+    needs=KNOWN,
     summary="List groups",
     responses=answer(group_examples.GROUP_LIST),
 )
 async def list_groups(
     groups: Part[Groups],
+    access: CallersAccess,
     *,
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
     cursor: Annotated[
@@ -106,9 +116,15 @@ async def list_groups(
     ] = None,
     include_system: Annotated[bool, Query(description="include the system's own groups")] = False,
 ) -> GroupList:
-    """Return this broker's groups by name, page by page; follow `next_cursor` until it is null."""
+    """Return this broker's groups by name, page by page; follow `next_cursor` until it is null.
+
+    Only groups on which the caller has a right are listed.
+    """
     found, following = groups.page(
-        after=decode_cursor(cursor), limit=limit, include_system=include_system
+        after=decode_cursor(cursor),
+        limit=limit,
+        include_system=include_system,
+        sees=None if access.is_open else lambda group: access.may(on_group(group)),
     )
     return GroupList(
         groups=found, next_cursor=None if following is None else encode_cursor(following)

@@ -1,14 +1,15 @@
-"""The log itself: the feed, and one record."""
+"""The log itself: the feed, and one record, which is a hot route."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 import structlog
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     MessageDamagedError,
     NotAcceptableError,
@@ -30,24 +31,29 @@ from eruca.contract.wire import (
     NEXT_OFFSET_HEADER,
     OCTETS_MEDIA_TYPE,
 )
-from eruca_broker.api.answers import CountedResponse
+from eruca_access.needs import to
+from eruca_broker.api.answers import CountedResponse, held_size
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.core.records.rendering import plain_body, render_log_record
 from eruca_broker.processors.budgets import ConsumeBudget
 from eruca_broker.processors.log_feed import LogFeed
 from eruca_broker.store.log_reader import LogRead
 from eruca_chassis.asgi import ClientGoneError, Receive
+from eruca_chassis.connections.exchange import JSON_OK, AnswerHead, Exchange, RequestHead
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.documents.schemas import in_octets
+from eruca_chassis.hot_router import HotEndpoint, HotRouter
 from eruca_chassis.parts import Part
 from eruca_chassis.requests.negotiation import accept_of, choose
 
-router = APIRouter(prefix="/v1/log", tags=["log"])
+router = HotRouter(prefix="/v1/log", tags=["log"])
 _ENCODER: Final = msgspec.json.Encoder()
 _OFFERED: Final = (LOG_MEDIA_TYPE, JSON_MEDIA_TYPE)
 _OFFERED_FOR_ONE: Final = (JSON_MEDIA_TYPE, LOG_MEDIA_TYPE, OCTETS_MEDIA_TYPE)
 _LOG: Final = in_octets(LOG_MEDIA_TYPE)
+_LOG_OK: Final = AnswerHead(200, (b"content-type", LOG_MEDIA_TYPE.encode()))
+_OCTETS_OK: Final = AnswerHead(200, (b"content-type", OCTETS_MEDIA_TYPE.encode()))
 _OFFSET_SCHEMA: Final = {"schema": {"type": "integer", "format": "int64"}}
 
 _log = structlog.get_logger()
@@ -56,6 +62,7 @@ _log = structlog.get_logger()
 @router.get(
     "",
     operation_id="readLog",
+    needs=to(Right.QUERY, log=True),
     summary="Read the log from an offset",
     response_class=Response,
     responses=answer(
@@ -130,11 +137,20 @@ async def read_log(
     return CountedResponse(in_flight, [text], JSON_MEDIA_TYPE)
 
 
-@router.get(
+class _OfRecord(NamedTuple):
+    """A request for one record: the content of its head."""
+
+    log_offset: int
+    media_type: str  # of the answer
+
+
+@router.hot(
+    "GET",
     "/records/{log_offset}",
     operation_id="getLogRecord",
+    needs=to(Right.QUERY, log=True),
     summary="Show one record",
-    response_class=Response,
+    checks_texts=True,
     responses=answer(
         examples.LOG_RECORD,
         model=LogRecordView,
@@ -143,33 +159,52 @@ async def read_log(
     )
     | problems(RecordNotFoundError, MessageDamagedError, NotAcceptableError, OverloadedError),
 )
-async def get_log_record(
-    request: Request,
-    log_offset: Annotated[
-        Offset, Path(description="the log offset of its first byte", examples=[8_201_544])
-    ],
-    in_flight: Part[ConsumeBudget],
-    feed: Part[LogFeed],
-) -> Response:
+class GetLogRecord(HotEndpoint):
     """Return the record that starts at an offset of the log, of any topic.
 
     As `application/octet-stream` it is the message's body as it was sent, and nothing else.
     """
-    media_type = choose(accept_of(request.headers), _OFFERED_FOR_ONE)
-    if media_type == LOG_MEDIA_TYPE:
-        raw = feed.raw_record(log_offset)
-        return CountedResponse(in_flight, [raw], LOG_MEDIA_TYPE)
-    record = feed.record(log_offset)
-    if media_type == OCTETS_MEDIA_TYPE:
-        body, compression = plain_body(record, LOG_READ_SIZE_MAX)
-        if compression is not None:
-            raise NotAcceptableError(
-                f"the broker cannot decompress the body ({compression})",
-                fix=f"set the header Accept: {JSON_MEDIA_TYPE}; body.compression names the format",
-            )
-        return CountedResponse(in_flight, [body], OCTETS_MEDIA_TYPE)
-    view, _ = render_log_record(record, body_room=LOG_READ_SIZE_MAX)
-    return CountedResponse(in_flight, [_ENCODER.encode(view)], JSON_MEDIA_TYPE)
+
+    def __init__(self, feed: LogFeed, in_flight: ConsumeBudget) -> None:
+        self._feed = feed
+        self._in_flight = in_flight
+
+    @staticmethod
+    def read(
+        head: RequestHead,
+        log_offset: Annotated[
+            Offset, Path(description="the log offset of its first byte", examples=[8_201_544])
+        ],
+    ) -> _OfRecord:
+        """Return the place of the record, and the requested form."""
+        return _OfRecord(log_offset, choose(head.headers.get(b"accept"), _OFFERED_FOR_ONE))
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer with the record."""
+        log_offset, media_type = exchange.request.meaning
+        if media_type == LOG_MEDIA_TYPE:
+            raw = self._feed.raw_record(log_offset)
+            exchange.take(self._in_flight, held_size(len(raw)))
+            exchange.answer(_LOG_OK, raw)
+            return
+        record = self._feed.record(log_offset)
+        if media_type == OCTETS_MEDIA_TYPE:
+            head, encoded = _OCTETS_OK, _body_of(record)
+        else:
+            view, _ = render_log_record(record, body_room=LOG_READ_SIZE_MAX)
+            head, encoded = JSON_OK, _ENCODER.encode(view)
+        exchange.take(self._in_flight, len(encoded))
+        exchange.answer(head, encoded)
+
+
+def _body_of(record: Record) -> bytes:
+    body, compression = plain_body(record, LOG_READ_SIZE_MAX)
+    if compression is not None:
+        raise NotAcceptableError(
+            f"the broker cannot decompress the body ({compression})",
+            fix=f"set the header Accept: {JSON_MEDIA_TYPE}; body.compression names the format",
+        )
+    return body
 
 
 def _headers(read: LogRead, epoch: int) -> dict[str, str]:

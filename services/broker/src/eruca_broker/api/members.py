@@ -5,8 +5,9 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Body, Header, Path, Query, Request, Response
+from fastapi import Body, Header, Path, Query, Request, Response
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     ClientIdInUseError,
     ConflictError,
@@ -19,18 +20,22 @@ from eruca.contract.errors import (
 )
 from eruca.contract.fields import GroupName, WaitSeconds
 from eruca.contract.groups import ClientId, Heartbeat, Incarnation, MemberAnswer, MemberList
-from eruca.contract.wire import JSON_MEDIA_TYPE
+from eruca_access.needs import on_topic, see, to
 from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.peers import born_host
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.core.records.rendering import host_text
 from eruca_broker.processors.groups.members import Members
+from eruca_chassis.direct_reads import Leaving
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.gate import CallersAccess
+from eruca_chassis.needs import in_body, in_path
 from eruca_chassis.parts import Part
-from eruca_chassis.requests.entity_tags import is_known, known_tags
+from eruca_chassis.requests.entity_tags import is_known, known_tags, tagged_answer
+from eruca_chassis.router import Router
 
-router = APIRouter(prefix="/v1/groups/{group}/members", tags=["groups"])
+router = Router(prefix="/v1/groups/{group}/members", tags=["groups"])
 
 _ETAG_HEADER: Final[dict[str, Any]] = {
     "ETag": {"description": "the group's generation", "schema": {"type": "string"}}
@@ -48,6 +53,7 @@ Client = Annotated[ClientId, Path()]
 @router.put(
     "/{client_id}",
     operation_id="heartbeat",
+    needs=to(Right.CONSUME, topic=in_body("subscriptions.topic"), group=in_path("group")),
     summary="Join a group, or renew a membership",
     response_description="The session is renewed.",
     responses=_JOINED
@@ -69,6 +75,7 @@ async def put_member(
     *,
     heartbeat: Annotated[Heartbeat, Body(examples=[group_examples.HEARTBEAT])],
     members: Part[Members],
+    access: CallersAccess,
     request: Request,
     response: Response,
 ) -> MemberAnswer:
@@ -83,6 +90,7 @@ async def put_member(
     change if there is no other member, or by a heartbeat with `replaces_subscription_version`.
     Members that still have the old version are refused at their next heartbeats.
     """
+    access.require(*(on_topic(s.topic, Right.CONSUME) for s in heartbeat.subscriptions))
     address = host_text(born_host(request.scope["client"]))
     answer, has_joined = await members.heartbeat(group, client_id, heartbeat, address)
     if has_joined:
@@ -93,6 +101,7 @@ async def put_member(
 @router.delete(
     "/{client_id}",
     operation_id="leaveGroup",
+    needs=to(Right.CONSUME, group=in_path("group")),
     summary="Leave a group",
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(
@@ -117,6 +126,7 @@ async def delete_member(
 @router.get(
     "",
     operation_id="listMembers",
+    needs=see(group=in_path("group")),
     summary="List a group's members",
     response_model=MemberList,
     responses={
@@ -128,7 +138,7 @@ async def delete_member(
 async def list_members(
     group: Group,
     members: Part[Members],
-    request: Request,
+    leaving: Leaving,
     *,
     wait_seconds: WaitSeconds = 0,
     if_none_match: Annotated[
@@ -143,9 +153,6 @@ async def list_members(
     """
     current = members.generation(group)
     known = current if is_known(f'"{current}"', known_tags(if_none_match)) else None
-    listing = await members.listing(group, known, wait_seconds, request.receive)
+    listing = await members.listing(group, known, wait_seconds, leaving)
     generation = known if listing is None else listing.generation
-    headers = {"etag": f'W/"{generation}"', "cache-control": "no-cache"}
-    if listing is None:
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return Response(listing.body, media_type=JSON_MEDIA_TYPE, headers=headers)
+    return tagged_answer(None if listing is None else listing.body, f'W/"{generation}"')

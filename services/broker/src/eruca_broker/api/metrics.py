@@ -122,6 +122,7 @@ class ReplicationMetrics(Collector):
     def __init__(self, replication: Replication, settings: BrokerSettings) -> None:
         self._replication = replication
         self._broker = settings.name
+        self._keep_bytes = settings.replica_keep_bytes
 
     def collect(self) -> Iterator[Metric]:
         """Yield the samples."""
@@ -151,9 +152,17 @@ class ReplicationMetrics(Collector):
             "Bytes of the log that a replica has not acknowledged",
             "replica",
         )
+        left = self._family(
+            "replica_keep_left_bytes",
+            "Bytes that a replica may fall further behind before retention stops waiting for it",
+            "replica",
+        )
         for replica in status.replicas:
-            behind.add_metric([self._broker, str(replica.replica_id)], replica.behind_bytes)
+            labels = [self._broker, str(replica.replica_id)]
+            behind.add_metric(labels, replica.behind_bytes)
+            left.add_metric(labels, self._keep_bytes - replica.behind_bytes)
         yield behind
+        yield left
 
     @staticmethod
     def _family(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
 from eruca.contract.errors import (
     QueueNotFoundError,
@@ -12,19 +12,23 @@ from eruca.contract.errors import (
 )
 from eruca.contract.fields import Moment, QueueId, TopicName
 from eruca.contract.topics import OffsetByTime
+from eruca_access.needs import see
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.parameters import IncludeSystem
 from eruca_broker.processors.offsets import Offsets
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.needs import in_path
 from eruca_chassis.parts import Part
+from eruca_chassis.router import Router
 
-router = APIRouter(prefix="/v1", tags=["offsets"])
+router = Router(prefix="/v1", tags=["offsets"])
 
 
 @router.get(
     "/topics/{topic}/queues/{queue_id}/offset",
     operation_id="getOffsetByTime",
+    needs=see(topic=in_path("topic")),
     summary="Find an offset by time",
     responses=answer(examples.OFFSET_BY_TIME) | problems(TopicNotFoundError, QueueNotFoundError),
 )

@@ -6,12 +6,15 @@ replica's fetch.
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sys
 from functools import partial
 from typing import Annotated, Final
 
 from fastapi import Body, Query
 
+from eruca.contract.access import Right
 from eruca.contract.broker_groups import GroupEpoch, ReplicaId, StoreUid
 from eruca.contract.errors import (
     ConflictError,
@@ -22,33 +25,34 @@ from eruca.contract.errors import (
     StaleEpochError,
     UnavailableError,
 )
-from eruca.contract.fields import OFFSET_MAX, Offset
 from eruca.contract.limits import STORE_UID_SIZE_MAX
 from eruca.contract.replication import (
     ANSWER_HEADER,
     CONFIRMED_HEADER,
     NOW_HEADER,
     RUN_MEDIA_TYPE,
-    RUN_SIZE_DEFAULT,
-    RUN_SIZE_MAX,
-    FetchWaitSeconds,
     LineageAnswer,
     LineageRequest,
     ReplicationStatus,
+    RunRequest,
     SwitchRequest,
     SwitchResult,
 )
 from eruca.contract.wire import EPOCH_HEADER, MAX_OFFSET_HEADER, MIN_OFFSET_HEADER
+from eruca_access.needs import see, to
+from eruca_broker.api.bodies import StructBody
 from eruca_broker.api.examples import replication as examples
 from eruca_broker.core.replication.broker_group import Member
-from eruca_broker.processors.replication.feed import Feed, Fetch
+from eruca_broker.processors.replication.feed import Feed
+from eruca_broker.processors.replication.fetches import Fetch
 from eruca_broker.processors.replication.replication import Replication
 from eruca_broker.processors.replication.switching import Switching
-from eruca_chassis.connections.exchange import AnswerHead, Exchange, RequestHead
+from eruca_chassis.connections.exchange import AnswerHead, BodyLimit, Exchange, RequestHead
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.documents.schemas import described, in_octets
 from eruca_chassis.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.needs import OWN
 from eruca_chassis.parts import Part
 from eruca_chassis.requests.heads import fault
 
@@ -65,15 +69,35 @@ _HEADERS: Final = {
     NOW_HEADER: "time of the master's clock, in ms since 1970",
 }
 _NAMES: Final = tuple(name.encode() for name in _HEADERS)
+BODY_SIZE_MAX: Final = 4_096  # bytes of a request for a run
 _UID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{STORE_UID_SIZE_MAX}}}")
 _REFUSALS: Final = (StaleEpochError, ForeignReplicaError, NotMasterError, OverloadedError)
 
 
+class _Unlimited:
+    """The budget of bodies that are too small to count: no other request delays a replica's."""
+
+    name = "unlimited"
+    maximum = sys.maxsize
+
+    def take(self, amount: int, client: str) -> None:
+        pass
+
+    def give(self, amount: int, client: str) -> None:
+        pass
+
+
+_BODY: Final = StructBody(RunRequest, examples.RUN_REQUEST)
+_BODY_LIMIT: Final = BodyLimit(_Unlimited(), BODY_SIZE_MAX, "body_size_max")
+
+
 @router.hot(
-    "GET",
+    "POST",
     "/log",
     operation_id="pullRun",
-    summary="Pull a run of the log, and acknowledge what is before it",
+    needs=to(Right.ADMINISTER, broker=OWN, is_routine=True),
+    summary="Acknowledge a part of the log, and pull the next run",
+    takes=(_BODY.content,),
     responses={
         200: {
             "description": "Whole writes of the log, byte for byte; empty: nothing is new.",
@@ -87,12 +111,17 @@ _REFUSALS: Final = (StaleEpochError, ForeignReplicaError, NotMasterError, Overlo
     | problems(*_REFUSALS, UnavailableError),
 )
 class PullRun(HotEndpoint):
-    """Send a replica the writes of this master's log from `from_offset` on.
+    """Send a replica the next writes of this master's log.
 
-    The request is an acknowledgement as well: the replica holds everything before `from_offset`, as
-    durably as the group promises. What is confirmed by that becomes visible at once. A replica that
-    has not proved its lineage in this epoch is refused, and so is one that claims what this log
-    does not have.
+    The request is an acknowledgement as well: the replica holds everything before `acknowledged`,
+    as durably as the group promises. What is confirmed by that becomes visible at once. A replica
+    that has not proved its lineage in this epoch is refused, and so is one that claims what this
+    log does not have.
+
+    Runs form a sequence. A request whose `sequence` is 0 begins one, where the replica's log ends.
+    Later requests name its first answer, and continue where the last run ended. So several may be
+    under way: the replica requests runs before it has stored, and acknowledged, earlier ones. The
+    numbers of the answers tell the order of the runs.
 
     At the log's end the request is held for up to `wait_seconds`. It is answered as soon as
     something is written. It is answered without a run a few milliseconds after the confirmed offset
@@ -106,53 +135,41 @@ class PullRun(HotEndpoint):
     def read(
         head: RequestHead,
         *,
-        from_offset: Annotated[
-            Offset, Query(description="The replica holds everything before.", examples=[8_201_544])
-        ],
         epoch: Annotated[GroupEpoch, Query(examples=[7])],
         replica_id: Annotated[ReplicaId, Query(examples=[2])],
         uid: Annotated[StoreUid, Query(examples=["9f31c2d07be84a15"])],
-        last_answer: Annotated[
-            int,
-            Query(
-                alias="answer",
-                ge=0,
-                le=OFFSET_MAX,
-                description="Number of the last answer that it received in this epoch; 0: none.",
-            ),
-        ] = 0,
-        wait_seconds: Annotated[
-            FetchWaitSeconds, Query(description="The time to wait at the log's end.")
-        ] = 0,
-        bytes_max: Annotated[
-            int,
-            Query(
-                ge=1,
-                le=RUN_SIZE_MAX,
-                description="Maximum bytes of the run; the first write is always returned.",
-            ),
-        ] = RUN_SIZE_DEFAULT,
-    ) -> Fetch:
-        """Return the fetch."""
+    ) -> tuple[Member, int]:
+        """Return the replica's store, and the epoch that it follows."""
         if not _UID.fullmatch(uid):
             raise fault("query", "uid", "expected the uid of a store")
-        member = Member(replica_id, uid)
-        return Fetch(member, epoch, from_offset, last_answer, wait_seconds, bytes_max)
+        return Member(replica_id, uid), epoch
+
+    def admit(self, exchange: Exchange) -> None:
+        """Request the body."""
+        exchange.expect_body(_BODY_LIMIT)
 
     def handle(self, exchange: Exchange) -> None:
         """Answer with what there is, or once there is something; then publish."""
-        fetch: Fetch = exchange.request.meaning
+        member, epoch = exchange.request.meaning
+        asked = _BODY.read(exchange.body)
+        fetch = Fetch(
+            *(member, epoch, asked.acknowledged, asked.answer),
+            *(asked.wait_seconds, asked.bytes_max, asked.sequence),
+        )
         feed = self._replication.the_feed()
         feed.acknowledge(fetch)
         if feed.has_run(fetch) or not fetch.wait_seconds:
-            self._answer(exchange, feed, fetch)
-        else:
-            wake = partial(exchange.resume, self._answer, exchange, feed, fetch)
-            exchange.on_lost = feed.hold(fetch, wake)
+            self._answer(exchange, feed, fetch, may_have_run=True)
+            asyncio.get_running_loop().call_soon(feed.confirm)  # once the answer is on its way
+            return
+        exchange.on_lost = feed.hold(fetch, partial(self._wake, exchange, feed, fetch))
         feed.confirm()
 
-    def _answer(self, exchange: Exchange, feed: Feed, fetch: Fetch) -> None:
-        run = feed.run(fetch)
+    def _wake(self, exchange: Exchange, feed: Feed, fetch: Fetch, *, may_have_run: bool) -> None:
+        exchange.resume(partial(self._answer, exchange, feed, fetch, may_have_run=may_have_run))
+
+    def _answer(self, exchange: Exchange, feed: Feed, fetch: Fetch, *, may_have_run: bool) -> None:
+        run = feed.run(fetch, may_have_run=may_have_run)
         values = (
             *(run.epoch, run.confirmed, run.min_offset),
             *(run.max_offset, run.number, run.now_ms),
@@ -164,6 +181,7 @@ class PullRun(HotEndpoint):
 @router.post(
     "/lineage",
     operation_id="proveLineage",
+    needs=to(Right.ADMINISTER, broker=OWN, is_routine=True),
     summary="Compare a replica's log with the master's",
     responses=answer(examples.LINEAGE_ANSWER) | problems(*_REFUSALS),
 )
@@ -186,6 +204,7 @@ async def prove_lineage(
 @router.get(
     "/status",
     operation_id="getReplicationStatus",
+    needs=see(broker=OWN),
     summary="Get this broker's part in its group",
     responses=answer(examples.REPLICATION_STATUS),
 )
@@ -197,6 +216,7 @@ async def get_replication_status(replication: Part[Replication]) -> ReplicationS
 @router.post(
     "/switch",
     operation_id="switchMaster",
+    needs=to(Right.ADMINISTER, broker=OWN),
     summary="Let another replica become master",
     responses=answer(examples.SWITCH_RESULT)
     | problems(ConflictError, NotMasterError, NotMasterForSureError),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path
+from fastapi import Body, Path
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     ConflictError,
     GroupNotFoundError,
@@ -16,19 +17,24 @@ from eruca.contract.errors import (
 )
 from eruca.contract.fields import GroupName
 from eruca.contract.retries import SendBackResults, SendBacks
+from eruca_access.needs import on_topic, to
 from eruca_broker.api.examples import later as examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.retries import Retries
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.gate import CallersAccess
+from eruca_chassis.needs import in_body, in_path
 from eruca_chassis.parts import Part
+from eruca_chassis.router import Router
 
-router = APIRouter(prefix="/v1/groups", tags=["retries"])
+router = Router(prefix="/v1/groups", tags=["retries"])
 
 
 @router.post(
     "/{group}/retries",
     operation_id="sendBack",
+    needs=to(Right.CONSUME, topic=in_body("messages.topic"), group=in_path("group")),
     summary="Send messages back for a later retry",
     responses=answer(examples.SEND_BACK_RESULTS)
     | problems(
@@ -45,6 +51,7 @@ async def send_back(
     group: Annotated[GroupName, Path()],
     request: Annotated[SendBacks, Body(examples=[examples.SEND_BACKS])],
     retries: Part[Retries],
+    access: CallersAccess,
 ) -> SendBackResults:
     """Return messages that a member could not consume: all of them or, if one is refused, none.
 
@@ -56,4 +63,5 @@ async def send_back(
     The answer comes once that is durable: then commit the message's offset. A stale token is 409,
     and changes nothing.
     """
+    access.require(*(on_topic(message.topic, Right.CONSUME) for message in request.messages))
     return await retries.send_back(group, request)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     AlreadyDeliveredError,
     ScheduledNotFoundError,
@@ -14,27 +15,39 @@ from eruca.contract.errors import (
 )
 from eruca.contract.fields import TopicName
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
-from eruca.contract.recall_handles import RECALL_HANDLE_SIZE_MAX
+from eruca.contract.recall_handles import (
+    RECALL_HANDLE_SIZE_MAX,
+    MalformedRecallHandleError,
+    decode_recall_handle,
+)
 from eruca.contract.retries import ScheduledList
+from eruca_access.needs import on_topic, see, to
 from eruca_broker.api.examples import later as examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
+from eruca_broker.processors.replication.absence import Absence
 from eruca_broker.processors.scheduled import Scheduled
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.gate import Access, CallersAccess
+from eruca_chassis.needs import found, in_query
 from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
+from eruca_chassis.router import Router
 
-router = APIRouter(prefix="/v1/scheduled", tags=["delayed messages"])
+router = Router(prefix="/v1/scheduled", tags=["delayed messages"])
 
 
 @router.get(
     "",
     operation_id="listScheduled",
+    needs=see(topic=in_query("topic")),
     summary="List delayed messages",
     responses=answer(examples.SCHEDULED_LIST),
 )
 async def list_scheduled(
     scheduled: Part[Scheduled],
+    absence: Part[Absence],
+    access: CallersAccess,
     *,
     topic: Annotated[TopicName | None, Query(description="only messages for this topic")] = None,
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
@@ -49,6 +62,10 @@ async def list_scheduled(
     that. Messages that are delivered meanwhile are omitted.
     """
     page, following = await scheduled.page(topic=topic, limit=limit, after=_decoded(cursor))
+    absence.check(is_found=bool(page.scheduled or page.damaged) or following is not None)
+    if not access.is_open:
+        seen = [message for message in page.scheduled if access.may(on_topic(message.topic))]
+        page = page.model_copy(update={"scheduled": seen})
     next_cursor = None if following is None else encode_cursor(f"{following[0]}.{following[1]}")
     return page.model_copy(update={"next_cursor": next_cursor})
 
@@ -56,6 +73,7 @@ async def list_scheduled(
 @router.delete(
     "/{recall_handle:path}",  # a message's id, which is refused with a hint, may contain a /
     operation_id="recallScheduled",
+    needs=to(Right.PRODUCE, Right.ADMINISTER, topic=found("topic")),
     summary="Recall a delayed message",
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(ScheduledNotFoundError, AlreadyDeliveredError, *WRITE_REFUSALS),
@@ -66,6 +84,7 @@ async def recall_scheduled(
         Path(min_length=1, max_length=RECALL_HANDLE_SIZE_MAX, examples=[examples.RECALL_HANDLE]),
     ],
     scheduled: Part[Scheduled],
+    access: CallersAccess,
 ) -> None:
     """Ensure that the message is never delivered; the answer comes once that is durable.
 
@@ -75,7 +94,18 @@ async def recall_scheduled(
     moment, is 409 `already-delivered`. You may repeat a recall. A retry has no handle, because only
     its consumer group decides about it.
     """
+    if not access.is_open:
+        _require_topic(access, recall_handle)
     await scheduled.recall(recall_handle)
+
+
+def _require_topic(access: Access, recall_handle: str) -> None:
+    try:
+        topic = decode_recall_handle(recall_handle).topic
+    except MalformedRecallHandleError:
+        # Only a handle says its topic. Without one, the answer would name messages of any topic.
+        raise ValidationError.at("/path/recall_handle", "expected a recall handle") from None
+    access.require(on_topic(topic, Right.PRODUCE, Right.ADMINISTER))
 
 
 def _decoded(cursor: str | None) -> tuple[int, int] | None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
+from eruca.contract.access import Right
 from eruca.contract.status import BrokerStatus
+from eruca_access.needs import to
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.processors.status import Status
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.parts import Part
+from eruca_chassis.router import Router
 
-router = APIRouter(prefix="/v1", tags=["status"])
+router = Router(prefix="/v1", tags=["status"])
 
 
 @router.get(
     "/status",
     operation_id="getStatus",
+    needs=to(Right.QUERY, cluster=True),
     summary="Get the broker's status",
     responses=answer(examples.STATUS),
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi import Body, Path, Query, Response
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     ConflictError,
     DerivedTopicError,
@@ -17,17 +18,22 @@ from eruca.contract.errors import (
 from eruca.contract.fields import TopicName
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.topics import TopicConfig, TopicList, TopicQueues, TopicSettings
+from eruca_access.needs import on_topic, see, to
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.parameters import IncludeSystem
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.offsets import Offsets
+from eruca_broker.processors.replication.absence import Absence
 from eruca_broker.processors.topics import Topics, topic_config
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.gate import CallersAccess
+from eruca_chassis.needs import KNOWN, in_path
 from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
+from eruca_chassis.router import Router
 
-router = APIRouter(prefix="/v1/topics", tags=["topics"])
+router = Router(prefix="/v1/topics", tags=["topics"])
 
 _CREATED: Final = answer(
     examples.TOPIC, HTTPStatus.CREATED, model=TopicConfig, description="The topic is new."
@@ -38,6 +44,7 @@ Topic = Annotated[TopicName, Path()]
 @router.put(
     "/{topic}",
     operation_id="putTopic",
+    needs=to(Right.ADMINISTER, topic=in_path("topic")),
     summary="Create a topic or change its settings",
     response_description="The topic existed, and has these settings now.",
     responses=_CREATED
@@ -75,6 +82,7 @@ async def put_topic(
 @router.get(
     "/{topic}",
     operation_id="getTopic",
+    needs=see(topic=in_path("topic")),
     summary="Show a topic",
     responses=answer(examples.TOPIC) | problems(TopicNotFoundError),
 )
@@ -86,6 +94,7 @@ async def get_topic(topic: Topic, topics: Part[Topics]) -> TopicConfig:
 @router.delete(
     "/{topic}",
     operation_id="deleteTopic",
+    needs=to(Right.ADMINISTER, topic=in_path("topic")),
     summary="Delete a topic",
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(TopicNotFoundError, SystemTopicError, ConflictError, *WRITE_REFUSALS),
@@ -104,11 +113,14 @@ async def delete_topic(topic: Topic, topics: Part[Topics]) -> None:
 @router.get(
     "",
     operation_id="listTopics",
+    needs=KNOWN,
     summary="List topics",
     responses=answer(examples.TOPIC_LIST),
 )
 async def list_topics(
     topics: Part[Topics],
+    absence: Part[Absence],
+    access: CallersAccess,
     *,
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
     cursor: Annotated[
@@ -119,14 +131,16 @@ async def list_topics(
 ) -> TopicList:
     """Return this broker's topics by name, page by page.
 
-    Follow `next_cursor` until it is null. A topic that is created meanwhile appears if its name
-    sorts after the current page.
+    Only topics on which the caller has a right are listed. Follow `next_cursor` until it is null.
+    A topic that is created meanwhile appears if its name sorts after the current page.
     """
     chosen, following = topics.page(
         after=decode_cursor(cursor),
         limit=limit,
         include_system=include_system,
+        sees=None if access.is_open else lambda topic: access.may(on_topic(topic)),
     )
+    absence.check(is_found=bool(chosen))
     return TopicList(
         topics=[topic_config(topic) for topic in chosen],
         next_cursor=None if following is None else encode_cursor(following),
@@ -136,6 +150,7 @@ async def list_topics(
 @router.get(
     "/{topic}/queues",
     operation_id="getQueues",
+    needs=see(topic=in_path("topic")),
     summary="Get the offsets of a topic's queues",
     tags=["offsets"],
     responses=answer(examples.TOPIC_QUEUES) | problems(TopicNotFoundError),

@@ -35,7 +35,7 @@ from eruca.contract.ordered_topics import ordered_topics_of
 from eruca.contract.routes import BrokerRegistration, RegistrationResult
 from eruca.contract.topics import TopicConfig
 from eruca.services.cluster import parsed, send_model
-from eruca.services.http import Credentials, HttpTransport, httpx_transport, target_of
+from eruca.services.http import Credentials, HttpTransport, http1_transport, target_of
 from eruca_chassis.clock import Clock
 from eruca_chassis.loops import BackgroundLoop
 
@@ -97,7 +97,7 @@ class Registration:
         on_outcome: Callable[[], None] = lambda: None,
         place: Callable[[], Place] = lambda: ONLY_BROKER,
     ) -> None:
-        self._transport = httpx_transport(credentials)
+        self._transport = http1_transport(credentials)
         ordered: dict[str, dict[str, str]] = {}
         self._ordered = ordered
         self._broker_name = registrant.broker_name

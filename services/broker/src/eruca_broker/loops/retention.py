@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from eruca.contract.errors import DiskFullError, ErucaError
-from eruca_broker.core.log.retention import RetentionRules, decide
+from eruca_broker.core.log.retention import RetentionDecision, RetentionRules, decide
 from eruca_broker.processors.groups.lags import GroupLags
 from eruca_broker.store.message_store import MessageStore
 
@@ -28,6 +28,9 @@ logger = structlog.get_logger(__name__)
 
 class FollowedRetention:
     """The retention of a replica: it deletes what its master no longer has, nothing by itself.
+
+    The master has carried forward what is still needed of that, and has a later snapshot. A replica
+    that is far behind has neither yet, so it keeps what it needs until it has copied them.
 
     Args:
         store: The replica's store.
@@ -42,13 +45,23 @@ class FollowedRetention:
         """Find out whether a full disk has room again, and delete segments.
 
         Raises:
+            StoreFailedError: The disk failed to flush the log.
             OSError: A segment could not be deleted.
         """
-        await self._store.probe_disk()
+        await self.look_for_room()
         min_offset, retention = self._min_offset(), self._store.retention
         count = sum(end <= min_offset for end in retention.segment_ends())
         if count:
-            await _delete_segments(self._store, count, min_offset)
+            needed_from = min(min_offset, await retention.needed_from())
+            await _delete_segments(self._store, count, needed_from)
+
+    async def look_for_room(self) -> None:
+        """Accept writes again if what they lacked is there.
+
+        Raises:
+            StoreFailedError: The disk failed to flush the log.
+        """
+        await self._store.probe_disk()
 
 
 class RetentionLoop:
@@ -59,6 +72,7 @@ class RetentionLoop:
         rules: The rules of retention.
         carry_forward: Stores the content before an offset again that is still needed.
         lags: Know the unread messages of groups.
+        kept_from: Returns the log offset from which other replicas need the log; None: they do not.
     """
 
     def __init__(
@@ -67,9 +81,13 @@ class RetentionLoop:
         rules: RetentionRules,
         carry_forward: Callable[[int], Awaitable[None]],
         lags: GroupLags,
+        *,
+        kept_from: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._store = store
         self._rules = rules
+        self._kept_from = kept_from
+        self._is_keeping = False  # segments that would be deleted but for other replicas
         self._carry_forward = carry_forward
         self._lags = lags
 
@@ -80,6 +98,22 @@ class RetentionLoop:
             ErucaError: Waiting messages could not be carried forward, and keep their segments.
             OSError: A segment could not be deleted.
         """
+        decision = await self._looked()
+        count = decision.delete_count
+        if not decision.is_forced:
+            count = self._without_needed(count)
+        if count:
+            await self._delete(count)
+
+    async def look_for_room(self) -> None:
+        """Refuse writes or accept them again, as the disk is now; delete nothing.
+
+        Raises:
+            StoreFailedError: The disk failed to flush the log.
+        """
+        await self._looked()
+
+    async def _looked(self) -> RetentionDecision:
         store = self._store
         used = store.disk_used_ratio
         is_full = isinstance(store.refusal, DiskFullError)
@@ -100,8 +134,20 @@ class RetentionLoop:
                 f"{self._rules.disk_refuse_ratio:.0%}",
                 retry_after_seconds=_RETRY_AFTER_SECONDS,
             )
-        if decision.delete_count:
-            await self._delete(decision.delete_count)
+        return decision
+
+    def _without_needed(self, count: int) -> int:
+        """Return how many of *count* segments no other replica needs."""
+        needed_from, ends = self._kept_from(), self._store.retention.segment_ends()
+        if needed_from is None:
+            return count
+        allowed = sum(end <= needed_from for end in ends[:count])
+        is_keeping, self._is_keeping = self._is_keeping, allowed < count
+        if self._is_keeping and not is_keeping:
+            logger.info(
+                "segments kept for replicas", count=count - allowed, needed_from=needed_from
+            )
+        return allowed
 
     async def _delete(self, count: int) -> None:
         refusal: ErucaError | None = None

@@ -5,6 +5,7 @@ Each is one step of a supervised loop. A step that fails is logged, counted and 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -21,6 +22,7 @@ CHECKPOINT_SECONDS: Final = 5.0  # bounds the part that recovery walks beyond a 
 CONFIG_SECONDS: Final = 1.0  # a RocketMQ that takes over after a crash would not know a newer topic
 MEND_SECONDS: Final = 0.5  # a damaged queue's readers wait for it
 RETENTION_SECONDS: Final = 10.0  # RocketMQ's cleanResourceInterval
+ROOM_SECONDS: Final = 1.0  # between two looks for room, while writes are refused
 
 
 class Upkeep:
@@ -33,16 +35,20 @@ class Upkeep:
         *,
         carry_forward: Callable[[int], Awaitable[None]],
         lags: GroupLags | None = None,
+        kept_from: Callable[[], int | None] = lambda: None,
         scrub: Scrub | None = None,
     ) -> None:
         self._store = store
         self._checked_offset = -1  # log offset of the last checkpoint
         self._saved_version = -1  # version of the topics in the config snapshots
-        retention = (
+        self._retention = (
             rules
             if isinstance(rules, FollowedRetention)
-            else RetentionLoop(store, rules, carry_forward, lags or GroupLags(store))
+            else RetentionLoop(
+                store, rules, carry_forward, lags or GroupLags(store), kept_from=kept_from
+            )
         )
+        self._retaining = asyncio.Lock()
         self._loops = [
             BackgroundLoop("flush", self._flush, period_seconds=FLUSH_SECONDS),
             BackgroundLoop("segments", self._prepare_next, period_seconds=FLUSH_SECONDS),
@@ -50,8 +56,9 @@ class Upkeep:
             BackgroundLoop("projections", store.mend_projections, period_seconds=MEND_SECONDS),
             BackgroundLoop("config", self._save_config, period_seconds=CONFIG_SECONDS),
             BackgroundLoop(
-                "retention", until_demoted(retention.step), period_seconds=RETENTION_SECONDS
+                "retention", until_demoted(self._retain), period_seconds=RETENTION_SECONDS
             ),
+            BackgroundLoop("room", until_demoted(self._look_for_room), period_seconds=ROOM_SECONDS),
         ]
         if scrub is not None:
             self._loops.append(BackgroundLoop("scrub", scrub.step, period_seconds=STEP_SECONDS))
@@ -82,6 +89,16 @@ class Upkeep:
             await self._store.checkpoint()
             await self._store.save_config()
             self._checked_offset = reached
+
+    async def _retain(self) -> None:
+        async with self._retaining:
+            await self._retention.step()
+
+    async def _look_for_room(self) -> None:
+        """Accept writes soon after there is room: senders wait for it."""
+        if self._store.refusal is not None and not self._retaining.locked():
+            async with self._retaining:
+                await self._retention.look_for_room()
 
     async def _save_config(self) -> None:
         """Save the snapshots early if the topics have changed, many changes together."""

@@ -16,7 +16,7 @@ Source: RocketMQ 5.3, ``DLQMessageController`` of its dashboard, which sends aga
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -24,7 +24,7 @@ import structlog
 
 from eruca.contract.errors import DeadLetterNotFoundError
 from eruca.contract.messages import as_builtins
-from eruca.contract.names import dead_letter_topic, is_derived_topic
+from eruca.contract.names import dead_letter_topic, is_made_by_system
 from eruca.contract.properties import DEAD_ERROR, DEAD_REASON, UNIQ_KEY
 from eruca.contract.records import Record, decode_record
 from eruca.contract.retries import (
@@ -142,7 +142,11 @@ class DeadLetters:
         return DeadLetterDetail(**shown.model_dump(), message=as_builtins(message))
 
     async def redrive(
-        self, group: str, request: Redrive, stretch: Stretch
+        self,
+        group: str,
+        request: Redrive,
+        stretch: Stretch,
+        require_topic: Callable[[str], None],
     ) -> tuple[RedriveAnswer, Stretch | None]:
         """Send dead letters to their topics of origin as new messages; durable on return.
 
@@ -150,6 +154,13 @@ class DeadLetters:
         its topic no longer exists.
 
         Returns the outcome of each, and the rest of the stretch with a filter, None at the end.
+
+        Args:
+            group: The group of the letters.
+            request: The letters.
+            stretch: The ids among which a filter looks.
+            require_topic: Called with each topic before anything is sent there; raises if the
+                caller may not send there.
 
         Raises:
             GroupNotFoundError: There is no such group, and it has left no dead letters.
@@ -172,6 +183,8 @@ class DeadLetters:
                     if again is not None:
                         chosen.append(again)
                         size += len(letter.raw)
+            for topic in {again.place.topic for again in chosen}:
+                require_topic(topic)
             if chosen and not request.dry_run:
                 await self._send(group, chosen)
             if request.ids is not None:
@@ -226,7 +239,7 @@ class DeadLetters:
             fault = f"it was redriven at {rfc3339(redriven_at)}"
         elif is_of_damage(letter.record, letter.properties):
             fault = "its message was damaged, so nothing can be sent"
-        elif is_derived_topic(name):
+        elif is_made_by_system(name):
             fault = "its topic of origin is unknown"
         elif topic is None or self._work.store.is_leaving(name):
             fault = f"topic {name!r} no longer exists"

@@ -49,7 +49,7 @@ class Finder:
         """
         self._topics.get(topic)
         damaged: list[DamagedRecord] = []
-        records = self._store.by_key(
+        records = self._store.log.by_key(
             topic,
             key,
             count_max=count_max,

@@ -197,6 +197,7 @@ class IdempotentSender:
             durability=self._store.durability,
             copies=self._sender.copies.held_before(replayed.records[-1].log_offset),
             born_host_is_ipv6=bool(first.sys_flag & SysFlag.BORN_HOST_V6),
+            store_host=first.store_host.text,
         )
 
     def _try(self, attempt: _Attempt) -> None:
@@ -268,7 +269,7 @@ class IdempotentSender:
             if log_offset >= self._store.visible_offset:
                 return False
             try:
-                stored = self._store.raw_record(log_offset)
+                stored = self._store.log.raw(log_offset)
             except RecordNotFoundError:
                 return False
             if not is_same_record(stored, batch.records[start : start + size]):
@@ -294,7 +295,7 @@ class IdempotentSender:
         begin_ms = self._clock.now_ms() - self._window_ms
         oldest: Record | None = None
         for place in places:
-            found = self._store.by_key(
+            found = self._store.log.by_key(
                 place, unique_id, count_max=LOOKED_AT_MAX, begin_ms=begin_ms, end_ms=_TIME_MAX
             )
             for record in found:
@@ -343,7 +344,7 @@ class IdempotentSender:
         if log_offset >= self._store.visible_offset:
             return None
         try:
-            return decode_record(self._store.raw_record(log_offset), check_crc=False)
+            return decode_record(self._store.log.raw(log_offset), check_crc=False)
         except (RecordNotFoundError, DamagedRecordError):  # another segment begins
             return None
 

@@ -83,9 +83,9 @@ class LogFeed:
                     fix="discard what was read, and read the log again from its beginning",
                 )
             if standing is Standing.AHEAD and not is_lost:
-                nothing = self._store.log_read(end, 1)
+                nothing = self._store.log.read(end, 1)
                 return FeedRead(nothing._replace(next_offset=from_offset), epoch)
-        stretch = self._store.log_read(from_offset, bytes_max, epoch_end(epochs, from_offset))
+        stretch = self._store.log.read(from_offset, bytes_max, epoch_end(epochs, from_offset))
         return FeedRead(stretch, epoch_before(epochs, stretch.next_offset))
 
     def record(self, log_offset: int) -> Record:
@@ -96,11 +96,11 @@ class LogFeed:
             RecordNotFoundError: No record starts there.
         """
         try:
-            return self._store.record(log_offset)
+            return self._store.log.record(log_offset)
         except UnreadableRecordError as error:
             raise MessageDamagedError(error.detail, fix=error.fix) from error
 
     def raw_record(self, log_offset: int) -> memoryview:
         """Return the bytes of the record at *log_offset*; raises like :meth:`record`."""
         self.record(log_offset)  # its error names the fault
-        return self._store.raw_record(log_offset)
+        return self._store.log.raw(log_offset)

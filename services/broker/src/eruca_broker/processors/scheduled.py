@@ -331,7 +331,7 @@ class Scheduled:
         self, timer: Timer, topic: str | None
     ) -> ScheduledMessage | DamagedScheduled | None:
         try:
-            raw = self._store.raw_record(timer.id)
+            raw = self._store.log.raw(timer.id)
         except RecordNotFoundError as error:
             return DamagedScheduled(
                 log_offset=timer.id, deliver_at=moment(timer.due_ms), reason=error.detail
@@ -418,7 +418,7 @@ class Scheduled:
             return len(found) == count_max
 
         try:
-            self._store.by_key(
+            self._store.log.by_key(
                 topic,
                 message_id,
                 count_max=1,  # the last one needed

@@ -89,6 +89,7 @@ class Sender:
         self._scheduled = scheduled
         self._broker_name = broker_name
         self._store_host = store_host
+        self._store_host_text = store_host.text
         self._clock = clock
         self._unique_ids = UniqueIds(store_host.address, secrets.randbits(32), secrets.randbits(16))
         self._process_id = os.getpid()
@@ -210,6 +211,7 @@ class Sender:
             durability=self._store.durability,
             copies=self.copies.held_before(appended.end_offset),
             born_host_is_ipv6=appended.batch.layout.born_host_size == IPV6_HOST_SIZE,
+            store_host=self._store_host_text,
         )
 
     def receipts_of(

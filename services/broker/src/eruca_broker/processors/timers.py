@@ -218,7 +218,7 @@ class Timers:
         return None if topic is None or timer.id < topic.created_at else topic
 
     def _read(self, timer: Timer) -> tuple[memoryview, Destination | None]:
-        raw = self._store.raw_record(timer.id)
+        raw = self._store.log.raw(timer.id)
         return raw, destination_of(properties_of(raw))
 
     def _tell_dropped(self, plan: _Plan) -> None:

@@ -103,11 +103,25 @@ class Topics:
         return topic
 
     def page(
-        self, *, after: str | None, limit: int, include_system: bool
+        self,
+        *,
+        after: str | None,
+        limit: int,
+        include_system: bool,
+        sees: Callable[[str], bool] | None = None,
     ) -> tuple[list[Topic], str | None]:
-        """Return up to *limit* topics behind *after*, by name, and where the next page begins."""
+        """Return up to *limit* topics behind *after*, by name, and where the next page begins.
+
+        Args:
+            after: The last name of the preceding page; None: there is none.
+            limit: The maximum number.
+            include_system: Whether system topics are listed, too.
+            sees: Returns whether the caller may see a topic; None: it may see all.
+        """
         topics = self._store.state.topics
         names = sorted(n for n in topics if include_system or not topics[n].is_system)
+        if sees is not None:
+            names = list(filter(sees, names))
         first = bisect_right(names, after) if after is not None else 0
         chosen = names[first : first + limit]
         following = chosen[-1] if first + limit < len(names) else None

@@ -24,7 +24,8 @@ from typing import NamedTuple
 from eruca_broker.store.config.projection_marks import Marks, write_marks
 from eruca_broker.store.files.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from eruca_broker.store.files.unflushed import Unflushed
-from eruca_broker.store.index.key_index import KeyIndex, UnflushedIndex
+from eruca_broker.store.index.key_index import KeyIndex
+from eruca_broker.store.index.unflushed import UnflushedIndex
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_chassis.finishing import finished_in_thread
 from eruca_chassis.flushing import FlushError

@@ -85,18 +85,21 @@ class Dispatcher:
         """
         assert self.queued_offset <= appended[0].log_offset < end_offset, "dispatched twice"
         runs: dict[Key, tuple[int, list[bytearray]]] = {}  # by queue
+        failed: list[tuple[Key, ProjectionError]] = []
         for item in appended:
             queue = item.batch.topic, item.batch.queue_id
-            _, entries = runs.setdefault(queue, (item.queue_offset, []))
             if queue[0] in DELAYED_TOPICS:
                 timed_entries(item)
-            entries.append(item.entries)
+            if item.is_foreign:
+                self._dispatch_foreign(queue, item, failed)
+            elif item.entries:
+                _, entries = runs.setdefault(queue, (item.queue_offset, []))
+                entries.append(item.entries)
             if not self.is_index_lagging:
                 self._backlog.add(
                     *(item.batch.count, item.batch.found.keys),
                     *(item.log_offset, item.store_timestamp),
                 )
-        failed = []
         for key, (first, entries) in runs.items():
             run = b"".join(entries)
             if key[0] in DELAYED_TOPICS:
@@ -112,6 +115,21 @@ class Dispatcher:
         if not self._backlog.count and not self.is_index_lagging:
             self.indexed_offset = end_offset
         return failed
+
+    def _dispatch_foreign(
+        self, key: Key, item: Appended, failed: list[tuple[Key, ProjectionError]]
+    ) -> None:
+        """Put RocketMQ's records into their queue as a start does.
+
+        None of them sets a timer: the snapshot behind them knows which messages still wait.
+        """
+        if not item.entries or key in self.lagging:
+            return
+        try:
+            self._put_run(key, item.queue_offset, view_entries(item.entries), MAX_OFFSET)
+        except (OSError, DamagedQueueError) as error:
+            self.lagging[key] = Lag(item.log_offset, error)
+            failed.append((key, error))
 
     def take_waiting(self) -> Entries | None:
         """Return the entries of delayed messages dispatched since the last call; None if none.

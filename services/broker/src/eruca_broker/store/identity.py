@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import os
 import secrets
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import structlog
 
+from eruca_broker.core.replication.broker_group import Change
 from eruca_broker.core.replication.identity import Identity, OpenMark, may_have_lost
 from eruca_broker.store.config.checked_json import read_checked, write_checked
 from eruca_broker.store.config.config_snapshots import DIRECTORY
@@ -48,6 +50,8 @@ class _Stored(msgspec.Struct, frozen=True):
     replica_id: int
     uid: str
     former_uids: list[str] = []  # latest first
+    known_epoch: int = 0  # of the latest row of its group that was known
+    known_number: int = 0
 
 
 def settle_identity(
@@ -104,6 +108,17 @@ def doubt_identity(directory: Path) -> None:
     """
     if (known := _read(directory)) is not None:
         _write(directory, known.doubted(_new_uid()))
+
+
+def remember_row(directory: Path, known: Change) -> None:
+    """Store durably that a process of the store in *directory* knows this row of its group.
+
+    Raises:
+        OSError: It is not durable.
+    """
+    identity = _read(directory)
+    if identity is not None and identity.known < known:
+        _write(directory, replace(identity, known=known))
 
 
 def current_identity(directory: Path) -> Identity | None:
@@ -174,7 +189,8 @@ def _read(directory: Path) -> Identity | None:
     path = directory / DIRECTORY / REPLICA_NAME
     try:
         stored = read_checked(path, _Stored)
-        return Identity(stored.replica_id, stored.uid, tuple(stored.former_uids))
+        known = Change(stored.known_epoch, stored.known_number)
+        return Identity(stored.replica_id, stored.uid, tuple(stored.former_uids), known)
     except FileNotFoundError:
         return None
     except (UnfitFileError, IsADirectoryError, ValueError) as error:
@@ -187,7 +203,8 @@ def _read(directory: Path) -> Identity | None:
 
 
 def _write(directory: Path, identity: Identity) -> Identity:
-    stored = _Stored(identity.replica_id, identity.uid, list(identity.former_uids))
+    former_uids, known = list(identity.former_uids), identity.known
+    stored = _Stored(identity.replica_id, identity.uid, former_uids, known.epoch, known.number)
     write_checked(directory, REPLICA_NAME, stored)
     return identity
 

@@ -26,7 +26,7 @@ from eruca.contract.records import (
     layout_of,
 )
 from eruca_broker.core.damage import RESTORE_FIX, damaged_record
-from eruca_broker.core.records.stored_proof import fault_of, proved_rows
+from eruca_broker.core.records.stored_proof import fault_of, proved_rows, whole_size
 from eruca_broker.store.index.index_file import DamagedIndexError
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.log.commit_log import CommitLog
@@ -168,16 +168,26 @@ class LogReader:
             return False
         return _starts_at(memoryview(segment.buffer), log_offset - segment.base_offset, log_offset)
 
-    def run(self, from_offset: int, bytes_max: int, end_offset: int) -> list[memoryview]:
+    def run(
+        self, from_offset: int, bytes_max: int, end_offset: int, *, is_proved: bool = True
+    ) -> list[memoryview]:
         """Return the log's own bytes from *from_offset* on, blank records included, by segment.
 
         They end after a whole record, which is never a blank one. So if they include a blank
         record, they include the record after it.
 
+        Args:
+            from_offset: The beginning of a record.
+            bytes_max: Maximum bytes, unless the first record is larger.
+            end_offset: The end of the log for the caller.
+            is_proved: Whether the records are verified. If not, the caller's reader does it.
+
         Raises:
             RecordNotFoundError: No record starts there.
             UnavailableError: A record is damaged.
         """
+        if not is_proved and (plain := self._plain_run(from_offset, bytes_max, end_offset)):
+            return [plain]
         pieces: list[memoryview] = []
         position, room, is_filled = from_offset, bytes_max, True
         while is_filled and position < end_offset:
@@ -196,6 +206,17 @@ class LogReader:
             position = read.next_offset
             room = max(room - (end - begin), 1)
         return pieces
+
+    def _plain_run(self, from_offset: int, bytes_max: int, end_offset: int) -> memoryview | None:
+        """Return a run within one segment, not verified; None if there is anything else to it."""
+        segment = self._log.segment_at(from_offset)
+        if segment is None or from_offset >= end_offset:
+            return None
+        begin, end = from_offset - segment.base_offset, end_offset - segment.base_offset
+        records = memoryview(segment.buffer)[begin : min(end, segment.size)]
+        size, has_further = whole_size(records, from_offset, bytes_max)
+        is_whole = has_further or from_offset + size == end_offset
+        return records[:size] if size and is_whole else None
 
     def stretches(self, from_offset: int, end_offset: int) -> list[memoryview]:
         """Return the log's own bytes between two log offsets, blank records included, by segment.

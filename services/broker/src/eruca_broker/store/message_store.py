@@ -32,24 +32,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
-import numpy as np
 import structlog
 
 from eruca.contract.errors import (
     ErucaError,
-    RecordNotFoundError,
     StoreFailedError,
     UnavailableError,
 )
-from eruca.contract.messages import DamagedRecord
 from eruca.contract.names import EVENTS_TOPIC
-from eruca.contract.records import Host, Record
+from eruca.contract.records import Host
 from eruca_broker.core.batches.batch import Batch, batch_of_records
 from eruca_broker.core.log.copied_run import RefusedRunError, prove_run
-from eruca_broker.core.records.scheduled import delivery_time
 from eruca_broker.core.replication.epochs import EpochTable
 from eruca_broker.core.replication.identity import Identity
 from eruca_broker.core.state.events import (
@@ -57,17 +53,15 @@ from eruca_broker.core.state.events import (
     EpochBegan,
     Event,
     StateSnapshot,
-    TopicDeleted,
     encode_event,
 )
 from eruca_broker.core.state.record_groups import GROUP_HEADS
 from eruca_broker.core.state.state import BrokerState
-from eruca_broker.core.state.timers import PendingTimers, Timer
-from eruca_broker.core.state.timers_events import TimersCancelled, TimersFired
+from eruca_broker.core.state.timers import PendingTimers
 from eruca_broker.store.checkpoints import Checkpoints, Reach
 from eruca_broker.store.config import config_snapshots
 from eruca_broker.store.config.config_snapshots import ConfigSnapshot
-from eruca_broker.store.config.handover import Handover, Progress
+from eruca_broker.store.config.handover import Handover
 from eruca_broker.store.config.projection_digests import write_digests
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.files.directory_lock import lock_directory
@@ -85,18 +79,19 @@ from eruca_broker.store.index_follower import IndexFollower
 from eruca_broker.store.log.appended import Appended, Done, GroupDone
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.log.receipts import Receipt
-from eruca_broker.store.log_reader import LogRead, LogReader
+from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.projections import Projection, Projections
 from eruca_broker.store.queue_reader import QueueReader
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
-from eruca_broker.store.queues.lagging import KEY_INDEX, index_failed, index_unproved
+from eruca_broker.store.queues.lagging import KEY_INDEX
 from eruca_broker.store.queues.queue_files import DamagedQueueError
-from eruca_broker.store.record_groups import group_across
+from eruca_broker.store.readable_log import ReadableLog
 from eruca_broker.store.record_repair import mend
 from eruca_broker.store.recovery.cut import Cut
 from eruca_broker.store.recovery.recovery import Recovered, make_durable, recover
 from eruca_broker.store.retention import Retention
 from eruca_broker.store.settings import StoreSettings
+from eruca_broker.store.state.published_fold import PublishedFold
 from eruca_broker.store.state.state_snapshots import StateSnapshots
 from eruca_broker.store.writer import Writer
 from eruca_chassis.clock import Clock
@@ -110,14 +105,6 @@ LOG_ID_SIZE: Final = 8  # random bytes: two logs of one broker name never share 
 _OPENED_COUNT: Final = 100  # queues that are opened at a time after a crash: some ms
 
 Arrivals = Callable[[Sequence[tuple[str, int]]], None]
-
-
-class LogFile(NamedTuple):
-    """A file of the log, for direct reads."""
-
-    path: Path
-    base_offset: int  # log offset of its first byte
-    end_offset: int  # … after its last byte
 
 
 class MessageStore:
@@ -148,13 +135,14 @@ class MessageStore:
         self._index: KeyIndex = recovered.index
         self._log_reader = LogReader(self._log, self._index)
         self._dispatcher: Dispatcher = recovered.dispatcher
+        self.may_be_replaced: Callable[[], bool] = lambda: False  # by another master, unheard of
         self.queues = QueueReader(
             self._log,
             self._consume_queues,
             self._dispatcher,
             self.state,
             self._log_reader,
-            may_be_behind=lambda: self.is_replica,
+            may_be_behind=lambda: self.is_replica or self.may_be_replaced(),
         )
         self._index_follower = IndexFollower(recovered.dispatcher)
         self._projections = Projections(
@@ -164,7 +152,7 @@ class MessageStore:
             begin_of=self._begin_of,
         )
         self._checkpoints = Checkpoints(directory, self._consume_queues, self._index)
-        self._handover = Handover(directory, self._consume_queues)
+        self._handover = Handover(directory, self._consume_queues, self.timers, clock)
         self._saving_config = asyncio.Lock()
         self._snapshots = StateSnapshots(
             self.state,
@@ -172,6 +160,18 @@ class MessageStore:
             self._consume_queues,
             recovered.snapshot_offset,
             new_log_id=secrets.token_hex(LOG_ID_SIZE),
+            is_due=_needs_snapshot(recovered, is_replica=settings.is_replica),
+        )
+        published = PublishedFold(
+            state=self.state,
+            timers=self.timers,
+            snapshots=self._snapshots,
+            handover=self._handover,
+            dispatcher=self._dispatcher,
+            queues=self._consume_queues,
+            reader=self._log_reader,
+            is_replica=settings.is_replica,
+            timers_set=lambda: self.on_timers(),
         )
         self._writer = Writer(
             self._log,
@@ -181,13 +181,18 @@ class MessageStore:
             clock,
             last_store_timestamp=recovered.last_store_timestamp,
             head_of_segment=self._snapshot_batches,
-            fold=self._folded,
+            fold=published.fold,
             arrived=self._arrived,
         )
-        # A log of RocketMQ's, or of an earlier version, gets its id with a snapshot. A replica gets
-        # its snapshots with the master's log.
-        self._needs_snapshot = not settings.is_replica and (
-            recovered.needs_snapshot or not recovered.state.log_id
+        self.log = ReadableLog(
+            log=self._log,
+            reader=self._log_reader,
+            index=self._index,
+            index_follower=self._index_follower,
+            queues=self._consume_queues,
+            dispatcher=self._dispatcher,
+            writer=self._writer,
+            state=self.state,
         )
         self._copying = asyncio.Lock()
         self._doubted_from = recovered.doubted_from
@@ -228,7 +233,9 @@ class MessageStore:
         store = cls(directory, settings, clock, lock, recovered, is_marked=is_marked)
         try:
             await store._begin()
-            await store._begin_handover()
+            if not (store._snapshots.is_due or store._doubted_from is not None):
+                # Else ended timers may be only in RocketMQ's files, or not be durable.
+                await store._handover.begin(store.visible_offset)
             if settings.cut_to is not None:
                 await store.save_config()  # the files show a state that is no longer in the log
         except BaseException:
@@ -420,7 +427,8 @@ class MessageStore:
         assert event.epoch > self.epochs().last, "rule 13: epochs ascend"
         event = msgspec.structs.replace(event, begun_at=self._log.end_offset)
         batch = self._event_batch(event)
-        return self._writer.lead(batch, event, needs_snapshot=not self._begins_with_snapshot())
+        needs_snapshot = self._snapshots.is_due or not self._begins_with_snapshot()
+        return self._writer.lead(batch, event, needs_snapshot=needs_snapshot)
 
     def follow(self) -> None:
         """Become a replica, in place.
@@ -497,145 +505,6 @@ class MessageStore:
             for event in coming:
                 epochs.apply(event)
         return epochs.table
-
-    def record(self, log_offset: int) -> Record:
-        """Return the visible record at *log_offset*; raises RecordNotFoundError."""
-        return self._log_reader.record(log_offset, self.visible_offset)
-
-    def raw_record(self, log_offset: int, *, is_proved: bool = True) -> memoryview:
-        """Return the bytes of a record that is known to start there.
-
-        Raises:
-            RecordNotFoundError: No record starts there; or it is damaged, and *is_proved* is set.
-        """
-        return self._log_reader.raw(log_offset, is_proved=is_proved)
-
-    def log_read(self, from_offset: int, bytes_max: int, stop: int | None = None) -> LogRead:
-        """Return whole records of the log from *from_offset* on, and before *stop*.
-
-        Raises:
-            RecordNotFoundError: No record starts there.
-        """
-        end = self.visible_offset
-        if stop is None or stop >= end:
-            return self._log_reader.read_log(from_offset, bytes_max, end)
-        read = self._log_reader.read_log(from_offset, bytes_max, stop)
-        return read._replace(max_offset=end)
-
-    def log_run(self, from_offset: int, bytes_max: int) -> list[memoryview]:
-        """Return the run at *from_offset*, for :meth:`copy` of a replica; empty at the log's end.
-
-        It reaches up to the end of what is written, since a replica must hold records before they
-        are confirmed. It divides no group of records, and of what is not visible yet nothing that
-        was appended together: a replica can become master with it (rule 4).
-
-        Args:
-            from_offset: The beginning of a record.
-            bytes_max: Maximum bytes; exceeded by the first record, by what must not be divided, or
-                by the record after a blank one, if the run would be empty or incomplete without it.
-
-        Returns:
-            The log's own bytes, one piece for each segment.
-
-        Raises:
-            RecordNotFoundError: No record starts there.
-            UnavailableError: A record is damaged.
-        """
-        if from_offset >= self.visible_offset:
-            return self._unconfirmed_run(from_offset, bytes_max)
-        read = partial(self._log_reader.run, from_offset)
-        run = read(bytes_max, self.visible_offset)
-        end = from_offset + sum(map(len, run))
-        torn = group_across(self._log, self._consume_queues, end)
-        if torn is None:
-            return run
-        before = read(bytes_max, torn.begin) if torn.begin > from_offset else []
-        return before or read(torn.end - from_offset, torn.end)
-
-    def _unconfirmed_run(self, from_offset: int, bytes_max: int) -> list[memoryview]:
-        """Return a run of records that are not visible yet; the writer knows their bounds."""
-        written = self.log_max_offset
-        if from_offset > written:
-            raise RecordNotFoundError(
-                f"log offset {from_offset} is outside the log, {self.log_min_offset} to {written}",
-                fix=f"read from {written} on",
-            )
-        end = self._writer.run_end(from_offset, from_offset + bytes_max)
-        assert end <= written, "a run contains records that are not written"
-        return self._log_reader.stretches(from_offset, end)
-
-    def log_bytes(self, begin: int, end: int) -> list[memoryview]:
-        """Return the log's own bytes between two log offsets, by segment; both are in the log."""
-        return self._log_reader.pieces(begin, end)
-
-    def is_boundary(self, log_offset: int) -> bool:
-        """Tell whether a write may end at *log_offset*: at a record's end, and not amid a group.
-
-        The runs of a replica end at such places.
-        """
-        visible = self.visible_offset
-        if log_offset > visible:
-            return self._writer.run_end(visible, log_offset) == log_offset
-        if log_offset == visible:
-            return True
-        is_start = self._log_reader.begins_at(log_offset)
-        return is_start and group_across(self._log, self._consume_queues, log_offset) is None
-
-    def by_key(
-        self,
-        topic: str,
-        key: str,
-        *,
-        count_max: int,
-        begin_ms: int,
-        end_ms: int,
-        is_latest_left_out: bool = False,
-        since_offset: int | None = None,
-        before_offset: int | None = None,
-        is_wanted: Callable[[Record], bool] | None = None,
-        damaged: list[DamagedRecord] | None = None,
-    ) -> list[Record]:
-        """Return a topic's newest messages with *key* as unique id or among their keys.
-
-        Args:
-            topic: The messages' topic.
-            key: Their key.
-            count_max: Their maximum number.
-            begin_ms: The first store time that counts.
-            end_ms: The last one.
-            is_latest_left_out: Whether to skip records that are not in the key index yet, at most
-                ``INDEX_BACKLOG_MAX``: this costs much less.
-            since_offset: Log offset of the first record that counts; None: the creation of the
-                present topic.
-            before_offset: Log offset after the last record that counts; None: the log's end.
-            is_wanted: A further condition; None: no condition.
-            damaged: Collects damaged records that may be among them.
-
-        Raises:
-            UnavailableError: The key index could not be written, and is incomplete; or a record
-                that may be among them is damaged, and *damaged* is None.
-        """
-        if (lag := self._dispatcher.lagging.get(KEY_INDEX)) is not None:
-            raise index_failed(lag.error)
-        if self._index.has_unproved(begin_ms, end_ms):
-            raise index_unproved()
-        if since_offset is None:
-            known = self.state.topics.get(topic)
-            since_offset = known.created_at if known else 0
-        if not is_latest_left_out:
-            self._index_follower.catch_up()  # so that a client finds messages that it has just sent
-        return self._log_reader.by_key(
-            topic,
-            key,
-            count_max=count_max,
-            begin_ms=begin_ms,
-            end_ms=end_ms,
-            since_offset=since_offset,
-            before_offset=before_offset,
-            unindexed=() if is_latest_left_out else self._dispatcher.unindexed(),
-            is_wanted=is_wanted,
-            damaged=damaged,
-        )
 
     # --- State -----------------------------------------------------------------------------------
 
@@ -720,7 +589,7 @@ class MessageStore:
             OSError, DamagedQueueError: A projection is incomplete, or cannot be flushed; the log's
                 flushed offset is recorded all the same.
         """
-        delayed = None if self._needs_snapshot else self._delayed_progress()
+        delayed = None if self._snapshots.is_due else self._handover.progress(self.visible_offset)
         if self._doubted_from is not None or not self._is_marked:
             await self.flush()
             await self._settle()
@@ -734,8 +603,7 @@ class MessageStore:
         try:
             await self._checkpoints.write(reach, self._writer.flushed_offset)
             if delayed is not None:  # the ended timers in it are durable now
-                save = partial(self._handover.save, delayed, self._clock.now_ms())
-                await finished_in_thread(save)
+                await self._handover.save(delayed)
         except OSError:
             await self._note_flushed()
             raise
@@ -764,7 +632,7 @@ class MessageStore:
         Raises:
             OSError: A file could not be written; its predecessor remains.
         """
-        if self._needs_snapshot:
+        if self._snapshots.is_due:
             return  # only RocketMQ's files may have the state, so keep them
         async with self._saving_config:  # two calls would write the same temporary files
             snapshot = ConfigSnapshot.of(self.state, now_ms=self._clock.now_ms())
@@ -824,14 +692,8 @@ class MessageStore:
         except OSError:
             return
         await self._writer.probe()
-        if self.refusal is None and self._needs_snapshot and not self.is_replica:
+        if self.refusal is None and self._snapshots.is_due and not self.is_replica:
             await self._begin()
-
-    def log_file(self, log_offset: int) -> LogFile:
-        """Return the file that holds *log_offset*, which is in the log."""
-        segment = self._log.segment_at(log_offset)
-        assert segment is not None
-        return LogFile(segment.path, segment.base_offset, segment.end_offset)
 
     # --- Inside -----------------------------------------------------------------------------------
 
@@ -840,7 +702,7 @@ class MessageStore:
 
         Without room for it, a store that has a log is served as it is.
         """
-        if not self._needs_snapshot:
+        if not self._snapshots.is_due or self.is_replica:
             return
         is_new = not self._log.segments
         try:
@@ -849,10 +711,10 @@ class MessageStore:
             await self._writer.write_snapshot()
             await self._writer.flush()
             # From here on the log is Eruca's; RocketMQ's files must not be read again.
-            self._needs_snapshot = False
+            self._snapshots.is_due = False
             await self.save_config()
         except OSError as error:
-            self._needs_snapshot = True
+            self._snapshots.is_due = True
             if is_new or not is_scarcity(error):
                 raise
             self.refusal = refusal_of(error, "the state could not be written")
@@ -896,8 +758,8 @@ class MessageStore:
         await self.checkpoint()
         self._index.save()
         await self.save_config()
-        if not self._needs_snapshot:
-            await self._hand_over()
+        if not self._snapshots.is_due:
+            await self._handover.complete(self.visible_offset)
         write_digests(self.directory, self._consume_queues, self._index)
         (self.directory / ABORT_NAME).unlink(missing_ok=True)
 
@@ -905,33 +767,6 @@ class MessageStore:
         """Return the log offset from which records belong to the present topic of that name."""
         known = self.state.topics.get(topic)
         return known.created_at if known else 0
-
-    async def _begin_handover(self) -> None:
-        """Write the progress of delayed messages to RocketMQ's files, and keep it up to date."""
-        if self._needs_snapshot or self._doubted_from is not None:
-            return  # ended timers may be only in RocketMQ's files, or not be durable
-        if (delayed := await finished_in_thread(self._delayed_progress)) is not None:
-            try:
-                save = partial(self._handover.save, delayed, self._clock.now_ms())
-                await finished_in_thread(save)
-            except OSError as error:  # each checkpoint retries
-                logger.warning("RocketMQ's notes on delayed messages are stale", reason=str(error))
-
-    async def _hand_over(self) -> None:
-        """Write the pending delayed messages for RocketMQ, which may open the store next."""
-        self._handover.note_end()
-        if (delayed := self._delayed_progress()) is not None:
-            complete = partial(self._handover.complete, delayed, self._clock.now_ms())
-            await finished_in_thread(complete)
-
-    def _delayed_progress(self) -> Progress | None:
-        """Return the progress of delayed messages if RocketMQ's files must be updated."""
-        try:
-            return self._handover.progress(self.timers, self.visible_offset)
-        except (OSError, DamagedQueueError) as error:
-            # An unreadable queue must not prevent a checkpoint.
-            logger.warning("RocketMQ's notes on delayed messages are stale", reason=str(error))
-            return None
 
     def _snapshot_batches(self) -> Sequence[tuple[Batch, Event]]:
         return self._snapshots.batches(
@@ -968,23 +803,6 @@ class MessageStore:
         record = encode_event(event, now_ms=self._clock.now_ms(), host=self.settings.store_host)
         return batch_of_records(EVENTS_TOPIC, EVENTS_QUEUE_ID, [record])
 
-    def _folded(self, events: Sequence[tuple[Event, int]]) -> None:
-        """Fold published events; the records before the last of them are dispatched."""
-        self._set_timers()  # first, since an event may end one of them
-        for event, log_offset in events:
-            self.state.apply(event, log_offset)
-            if isinstance(event, TopicDeleted):
-                self._dispatcher.forget_topic(event.topic)
-                self._consume_queues.delete_topic(event.topic)
-            elif isinstance(event, StateSnapshot):
-                self._snapshots.note(event, log_offset)
-            elif isinstance(event, TimersFired | TimersCancelled):
-                # Nothing on this store has taken a timer that another master has ended.
-                if alien := [it for it in event.timers if not self.timers.is_held(it)]:
-                    self._hold(alien)
-                self.timers.finish(event.timers)
-                self._handover.note_end()
-
     def _arrived(self, appended: Sequence[Appended]) -> None:
         """Tell readers of published batches."""
         self._index_follower.notice()
@@ -992,34 +810,19 @@ class MessageStore:
         if arrived:
             self.on_arrival(arrived)
 
-    def _hold(self, timer_ids: Sequence[int]) -> None:
-        """Hold pending timers that another master has ended."""
-        timers, unread = [], []
-        for timer_id in timer_ids:
-            try:
-                record = self._log_reader.record(timer_id)
-                properties = record.properties.encode()
-                due = delivery_time(record.topic, properties, record.store_timestamp)
-            except RecordNotFoundError:
-                due = None
-            if due is None:
-                unread.append(timer_id)
-            else:
-                timers.append(Timer(due, timer_id))
-        if unread:  # their records are damaged: search all timers, which is slow
-            rows = self.timers.rows()
-            timers += [Timer(*row) for row in rows[np.isin(rows[:, 1], unread)].tolist()]
-        self.timers.take(timers)
-
-    def _set_timers(self) -> None:
-        waiting = self._dispatcher.take_waiting()
-        if waiting is not None:
-            rows = np.stack((waiting["tags_code"], waiting["log_offset"]), axis=1)
-            self.timers.add_rows(rows.astype(np.int64))
-            self.on_timers()
-
 
 def _lock(directory: Path, settings: StoreSettings) -> FileLock:
     make_directory(directory)  # durably: flushing the log does not flush its parent directory
     tighten(directory, group_access=settings.has_group_access)
     return lock_directory(directory)
+
+
+def _needs_snapshot(recovered: Recovered, *, is_replica: bool) -> bool:
+    """Tell whether the log lacks a part of the state.
+
+    A log of RocketMQ's, or of an earlier version, gets its id with a snapshot. A replica gets its
+    snapshots with the master's log, or writes one when it becomes the master.
+    """
+    if is_replica:
+        return recovered.is_imported
+    return recovered.needs_snapshot or not recovered.state.log_id

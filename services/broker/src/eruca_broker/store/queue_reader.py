@@ -82,7 +82,7 @@ class QueueReader:
         state: Knows where the queues of deleted topics ended.
         log_reader: Reads single records.
         may_be_behind: Tells whether other readers may have seen later messages elsewhere: a replica
-            learns late what is confirmed.
+            learns late what is confirmed, and a master without its lease may be the former one.
     """
 
     def __init__(
@@ -330,7 +330,7 @@ class QueueReader:
         """Return the result for an *offset* without a message, with the offset to continue at."""
         if offset < lowest:
             return QueueRead(PullStatus.OFFSET_TOO_SMALL, lowest, lowest, highest)
-        # A replica must not send a reader back that comes from the master: it would read again.
+        # A reader that comes from the master must not be sent back: it would read again.
         if offset > highest and not self._may_be_behind():
             return QueueRead(PullStatus.OFFSET_TOO_LARGE, highest, lowest, highest)
         return QueueRead(PullStatus.NO_NEW_MESSAGE, offset, lowest, highest)

@@ -20,7 +20,8 @@ import structlog
 
 from eruca.contract.records import RecordLayout
 from eruca_broker.core.log.scrub import Examined, examine
-from eruca_broker.store.message_store import LogFile, MessageStore
+from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.readable_log import LogFile
 from eruca_broker.store.scrub_progress import Progress, read_progress, write_progress
 
 STEP_SECONDS: Final = 1.0  # between two steps
@@ -89,7 +90,7 @@ class Scrub:
         self._found, self._found_before = saved.found, saved.found_before
         self.offset = max(saved.log_offset, store.log_min_offset)
         if store.log_min_offset < self.offset < store.flushed_offset:
-            file = store.log_file(self.offset)
+            file = store.log.file(self.offset)
             # A log from a backup may differ; the middle of a record would look like damage.
             if not await asyncio.to_thread(_begins_record, file, self.offset - file.base_offset):
                 self.offset = file.base_offset
@@ -113,7 +114,7 @@ class Scrub:
     async def _read_on(self) -> int:
         """Examine the next stretch; return its size."""
         store, offset = self._store, self.offset
-        file = store.log_file(offset)
+        file = store.log.file(offset)
         end = min(file.end_offset, store.flushed_offset)
         size = min(max(STRETCH_SIZE, self._size_needed), end - offset)
         try:

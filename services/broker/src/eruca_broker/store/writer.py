@@ -65,10 +65,18 @@ from eruca.contract.errors import (
     TooLargeError,
     TopicNotFoundError,
 )
+from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import BLANK_SIZE_MIN, Host
 from eruca_broker.core.batches.batch import Batch
 from eruca_broker.core.log.copied_run import ProvedRun, RefusedRunError, StoredBatch
-from eruca_broker.core.state.events import EpochBegan, Event, StateSnapshot, TopicDeleted
+from eruca_broker.core.state.events import (
+    EVENTS_QUEUE_ID,
+    EpochBegan,
+    Event,
+    StateSnapshot,
+    TopicDeleted,
+)
+from eruca_broker.core.state.record_groups import GROUP_HEADS
 from eruca_broker.store.files.refusals import failed_flush, refusal_of, renewed, stuck_flush
 from eruca_broker.store.log.appended import Act, Appended, Done, GroupDone, move
 from eruca_broker.store.log.commit_log import CommitLog
@@ -217,6 +225,18 @@ class Writer:
                 break
         return end
 
+    def is_amid_group(self, log_offset: int) -> bool:
+        """Tell whether a group of records that is not published yet is divided by *log_offset*."""
+        last: Appended | None = None
+        for appended in self.unpublished():
+            if appended.log_offset >= log_offset:
+                break
+            if appended.event is not None:
+                last = appended  # a group contains no event but its head
+        if last is None or not isinstance(last.event, GROUP_HEADS):
+            return False
+        return last.end_offset + last.event.group_size > log_offset
+
     @property
     def tick_timestamp(self) -> int | None:
         """The store time of an append now; None before the first append of a tick."""
@@ -310,10 +330,10 @@ class Writer:
             ErucaError: The store refuses writes now, or has no room; nothing has changed.
         """
         assert self.is_replica, "only a replica appends runs"
-        assert run.log_offset == self._log.end_offset, "the run does not continue the log"
+        assert run.log_offset == self._log.end_offset, "rule 4: a run continues the log"
         if self.refusal is not None:
             raise renewed(self.refusal)
-        self._check_places(run.batches)
+        foreign_count = self._check_places(run.batches)
         try:
             self._log.add_copied(run.stretches)
         except OSError as error:
@@ -329,8 +349,9 @@ class Writer:
                 stored.entries,
                 event=stored.event,
                 is_copied=True,
+                is_foreign=number < foreign_count,
             )
-            for stored in run.batches
+            for number, stored in enumerate(run.batches)
         ]
         for taken in appended:
             self._take(taken)
@@ -574,8 +595,12 @@ class Writer:
         batch, event = appended.batch, appended.event
         key = (batch.topic, batch.queue_id)
         self.last_store_timestamp = max(self.last_store_timestamp, appended.store_timestamp)
-        self._before_write.setdefault(key, self._next_offsets.get(key))
-        self._next_offsets[key] = appended.queue_offset + batch.count
+        if appended.entries:
+            self._before_write.setdefault(key, self._next_offsets.get(key))
+            end = appended.queue_offset + batch.count
+            if appended.is_foreign and appended.queue_offset:  # RocketMQ may repeat offsets
+                end = max(end, self._next_offsets.get(key) or 0)
+            self._next_offsets[key] = end
         if event is not None:
             self._expect(appended, event)
         self._accepted.append(appended)
@@ -595,27 +620,46 @@ class Writer:
                     self._before_write.setdefault(queue, None)
                     self._next_offsets[queue] = end.next_offset
 
-    def _check_places(self, batches: Sequence[StoredBatch]) -> None:
-        """Refuse batches whose queue offsets do not follow; a deleted topic begins at 0 again."""
+    def _check_places(self, batches: Sequence[StoredBatch]) -> int:
+        """Refuse batches whose queue offsets do not follow; a deleted topic begins at 0 again.
+
+        RocketMQ wrote the batches before the log's first event. There a queue may begin at 0 again
+        at any time, or repeat offsets; a start accepts that, too (:mod:`.dispatcher`). Return the
+        number of these batches.
+        """
         expected: dict[tuple[str, int], int] = {}
         deleted: set[str] = set()
+        is_foreign = not self.next_offset(EVENTS_TOPIC, EVENTS_QUEUE_ID)
+        foreign_count = 0
         for stored in batches:
+            is_foreign = is_foreign and stored.event is None
+            foreign_count += is_foreign
+            if not stored.entries:
+                if not is_foreign:
+                    raise RefusedRunError(
+                        f"expected a record of a queue at log offset {stored.log_offset}, found a "
+                        "prepared or rolled back one"
+                    )
+                continue
             key = (stored.batch.topic, stored.batch.queue_id)
             if key not in expected:
                 expected[key] = 0 if key[0] in deleted else self.next_offset(*key)
             # A log whose beginning is deleted has queues that begin anywhere.
             is_old = key[0] not in deleted and key[0] not in self._leaving
             is_first = not expected[key] and self._log.min_offset and is_old
-            if stored.queue_offset != expected[key] and not is_first:
+            is_known = is_foreign and stored.queue_offset < expected[key]
+            if stored.queue_offset != expected[key] and not is_first and not is_known:
                 raise RefusedRunError(
                     f"{key[0]}/{key[1]}: expected queue offset {expected[key]} at log offset "
                     f"{stored.log_offset}, found {stored.queue_offset}"
                 )
-            expected[key] = stored.queue_offset + stored.batch.count
+            end = stored.queue_offset + stored.batch.count
+            expected[key] = max(end, expected[key]) if stored.queue_offset and is_known else end
             if isinstance(stored.event, TopicDeleted):
                 topic = stored.event.topic
                 deleted.add(topic)
                 expected = {key: end for key, end in expected.items() if key[0] != topic}
+        return foreign_count
 
     def _end_tick(self) -> None:
         self._is_amid_tick = False

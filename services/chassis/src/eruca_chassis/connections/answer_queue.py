@@ -76,6 +76,8 @@ class AnswerQueue:
     def end(self, exchange: Exchange) -> None:
         """End an exchange that has left the queue: give back its budget and count it."""
         exchange.give_back()
+        if exchange.is_counted:
+            exchange.end_counted()
         now = monotonic()
         metrics = exchange.request.route.metrics
         metrics.add(exchange.status or CLIENT_GONE_STATUS, now - exchange.started)

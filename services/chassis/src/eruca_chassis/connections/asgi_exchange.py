@@ -20,11 +20,14 @@ from eruca_chassis.asgi import (
 from eruca_chassis.connections.exchange import Exchange, Found, RequestHead
 from eruca_chassis.connections.pieces import joined
 from eruca_chassis.door import Door
+from eruca_chassis.gate import ACCESS_KEY, CERTIFICATE_KEY, OPEN
 from eruca_chassis.metrics import CLIENT_GONE_STATUS
 
 
 class _Call:
     """A carrier: one ASGI call, which waits until the exchange is answered or lost."""
+
+    connection = None  # the application has told the caller's quota of it
 
     def __init__(self) -> None:
         self.settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -43,6 +46,8 @@ async def run_exchange(
     request = RequestHead(found, scope["method"], target_said(scope), headers)
     exchange = Exchange(call, request, scope["client"])
     exchange.door = door
+    exchange.certificate = scope.get(CERTIFICATE_KEY)
+    exchange.take_access(scope.get(ACCESS_KEY, OPEN))
     watch: asyncio.Task[None] | None = None
     try:
         exchange.begin()

@@ -113,6 +113,10 @@ class WatchedConnection(Protocol):
         """Return since when the connection is idle; None if it is busy or closing."""
         ...
 
+    def recheck(self, now: float) -> None:
+        """End requests that wait and are no longer allowed, at a monotonic time."""
+        ...
+
     def make_room(self) -> None:
         """Close the connection, which is idle."""
         ...

@@ -77,18 +77,31 @@ from eruca_chassis.asgi import (
     request_id,
     size_said,
 )
+from eruca_chassis.certificates import (
+    HEADER,
+    ClientCertificate,
+    certificate_of,
+    forwarded_certificate,
+)
 from eruca_chassis.connections.answer_queue import AnswerQueue
 from eruca_chassis.connections.body_receiver import LARGE_BODY_SIZE_MIN, BodyReceiver, let_read
 from eruca_chassis.connections.connection_watch import Admission, ConnectionWatch, Unfinished
 from eruca_chassis.connections.exchange import Exchange, RequestHead
 from eruca_chassis.connections.framing import HEAD_SIZE_MAX, Framing, check_framing
 from eruca_chassis.connections.hot import HotRoutes
-from eruca_chassis.connections.known_heads import HEAD_END, KnownHeads
-from eruca_chassis.connections.lending import lending_by, lent_socket, unread_size
+from eruca_chassis.connections.known_heads import HEAD_END, KnownHeads, NoKnownHeads
+from eruca_chassis.connections.lending import (
+    lending_by,
+    lent_socket,
+    relayed_socket,
+    unread_size,
+)
 from eruca_chassis.connections.parsing import new_parser, unreadable
+from eruca_chassis.connections.peers import Peer, forwarded_peer
 from eruca_chassis.connections.reading_flow import ReadingFlow
 from eruca_chassis.connections.refusing import Lingering, last_answer, refuse_connection
 from eruca_chassis.connections.upgrades import AfterUpgrade, head_for_body
+from eruca_chassis.gate import CERTIFICATE_KEY, CONNECTION_KEY, Gate, Quota
 from eruca_chassis.guard import Guard
 from eruca_chassis.readiness import Readiness
 from eruca_chassis.requests.targets import host_of_target
@@ -110,6 +123,7 @@ class ServiceProtocol(HttpToolsProtocol):
     heads: KnownHeads
     readiness: Readiness
     guard: Guard
+    gate: Gate | None
 
     _idle_since = 0.0  # when it was created, or uvicorn's latest request ended; monotonic
     url = b""  # of the request whose head is arriving
@@ -129,12 +143,23 @@ class ServiceProtocol(HttpToolsProtocol):
     _receiving: Exchange | None = None  # the exchange whose body is arriving
     _body_size = 0  # bytes received of the body of uvicorn's latest request
     _lent: socket.socket | None = None  # the connection, while another process writes to it
+    certificate: ClientCertificate | None = None  # the client's, verified
+    _admitted: bytes | None = None  # credentials that the gate has admitted on this connection
+    _quotas: tuple[Quota, ...] = ()  # that count it
+    _unnamed: tuple[int, bytes | None] | None = None  # rules and credentials without other names
+    own_peer: Peer | None = None  # the client, by the word of a proxy on a Unix socket
 
     def connection_made(  # type: ignore[override]  # as uvicorn's own
         self, transport: asyncio.Transport
     ) -> None:
         """Accept the connection; beyond the limit, only in order to refuse its requests."""
         super().connection_made(transport)
+        if self.own_peer is not None:
+            self.client = self.own_peer
+        tls = transport.get_extra_info("ssl_object")
+        shown = None if tls is None else tls.getpeercert(binary_form=True)
+        if shown is not None:
+            self.certificate = certificate_of(shown)
         self.flow: ReadingFlow = ReadingFlow(transport)
         self._framing = Framing()
         self._answers = AnswerQueue(transport, self.flow, self._closes_behind_answer)
@@ -152,6 +177,9 @@ class ServiceProtocol(HttpToolsProtocol):
         """Remove the connection."""
         super().connection_lost(exc)
         self._lose_requests()
+        for quota in self._quotas:
+            quota.lost(self)
+        self._quotas = ()
         self.watch.lost(self)
 
     # --- Arriving bytes ---------------------------------------------------------------------------
@@ -231,13 +259,14 @@ class ServiceProtocol(HttpToolsProtocol):
             end = head_end + len(HEAD_END)
             head = data[start:end]
             request = self.heads.find(head)
-            if request is None:
+            if request is None or not (self.gate is None or self._has_admitted(request)):
                 self._new_head = head
                 break
             body_end = end + (request.body_size or 0)
             if body_end > len(data):
                 break
             exchange = Exchange(self, request, self.client)
+            exchange.certificate = self.certificate
             self._latest = exchange
             if self.timeout_keep_alive_task is not None:
                 self._unset_keepalive_if_required()
@@ -248,6 +277,13 @@ class ServiceProtocol(HttpToolsProtocol):
             if start == len(data):
                 break
         return start
+
+    def _has_admitted(self, request: RequestHead) -> bool:
+        """Return whether the gate knows that these credentials are used from this connection.
+
+        It records uses from each address, so it must see the first one of a connection.
+        """
+        return request.headers.get(b"authorization") == self._admitted
 
     def _is_far_ahead(self) -> bool:
         """Return whether the next request must wait, unread, for an earlier answer."""
@@ -307,12 +343,25 @@ class ServiceProtocol(HttpToolsProtocol):
         if not self.url.startswith(b"/") or b"#" in self.url:
             self._take_host_of_target()
         exchange = self._new_exchange(headers)
-        self._new_head = b""
+        head, self._new_head = self._new_head, b""
         self._receiving = exchange
         if exchange is None:
             self._leave_to_uvicorn()
-        else:
-            self._begin(exchange)
+            return
+        self._begin(exchange)
+        if exchange.request.admission is not None:
+            self._admitted = headers.get(b"authorization")
+        if head and not exchange.closes and self._may_be_known(exchange.request):
+            self.heads.learn(head, exchange.request)
+
+    def _may_be_known(self, request: RequestHead) -> bool:
+        """Return whether the decision about a head is the same on every connection."""
+        if self.gate is None:
+            return True
+        # A connection's certificate is not in the head: another one's may be somebody else's.
+        is_said = self.certificate is None or b"authorization" in request.headers
+        # Heads that the gate refuses are not cached: anybody could displace the others with them.
+        return is_said and request.admission is not None
 
     def on_chunk_header(self) -> None:
         """Count the size line of a chunk."""
@@ -356,6 +405,17 @@ class ServiceProtocol(HttpToolsProtocol):
         kind = TargetTooLongError if is_target else HeadTooLargeError
         return kind(f"the request's head is larger than head_size_max, {HEAD_SIZE_MAX} bytes")
 
+    # --- Quotas -----------------------------------------------------------------------------------
+
+    @property
+    def connection(self) -> ServiceProtocol:
+        """The connection of the exchanges that it carries."""
+        return self
+
+    def counted_by(self, quota: Quota) -> None:
+        """Tell *quota* once the connection is closed."""
+        self._quotas = (*self._quotas, quota)
+
     # --- Exchanges --------------------------------------------------------------------------------
 
     def answered(self, exchange: Exchange) -> None:
@@ -386,6 +446,8 @@ class ServiceProtocol(HttpToolsProtocol):
         found = self.hot.find_raw(method, path)
         if found is None:
             return None
+        if self.gate is not None and self.gate.has_namings and self._is_renamed(headers):
+            return None  # the application changes its names
         is_usual = parser.get_http_version() == "1.1" and not parser.should_upgrade()
         if not is_usual or b"expect" in headers or b"origin" in headers:
             return None  # the application also checks the origin of a page
@@ -395,18 +457,32 @@ class ServiceProtocol(HttpToolsProtocol):
         except ErucaError:
             return None  # the application asks the guard again, and answers why
         exchange = Exchange(self, request, self.client)
+        exchange.certificate = self.certificate
         if not parser.should_keep_alive():
             exchange.closes = self._is_ending = True
-        elif self._new_head:
-            self.heads.learn(self._new_head, request)
         return exchange
+
+    def _is_renamed(self, headers: dict[bytes, bytes]) -> bool:
+        """Return whether the caller has other names than the service."""
+        gate = self.gate
+        assert gate is not None, "callers are known by a gate"
+        said = (gate.version, headers.get(b"authorization"))
+        if self._unnamed == said:
+            return False  # as the last request's caller on this connection
+        if gate.naming_of(headers, self.certificate) is not None:
+            return True
+        if not isinstance(self, ForwardedProtocol):  # whose certificate changes
+            self._unnamed = said
+        return False
 
     def _begin(self, exchange: Exchange) -> None:
         self._answers.exchanges.append(exchange)
         route = exchange.request.route
-        if not self.readiness.is_open and route.is_gated:
-            refusal = self.readiness.refusal(route.operation)
+        if self.gate is not None and not exchange.admit(self.gate):
+            return
+        if not self.readiness.is_open:
             exchange.door = self.readiness.door
+            refusal = self.readiness.refusal(route.operation) if route.is_gated else None
             if refusal is not None:
                 exchange.fail(refusal)
                 return
@@ -464,9 +540,11 @@ class ServiceProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.url = url
         self.headers = headers
+        self.scope[CONNECTION_KEY] = self  # type: ignore[typeddict-unknown-key]
         self.scope["headers"] = list(headers)  # a copy without the trailers that may follow
         has_body = self.parser.get_method() != b"HEAD"
         self.scope["extensions"] = lending_by(self) if has_body else {}
+        self.scope[CERTIFICATE_KEY] = self.certificate  # type: ignore[typeddict-unknown-key]
         is_old = self.parser.get_http_version() == "1.0"  # which has no 100 (Continue)
         self.expect_100_continue = not is_old and any(name == b"expect" for name, _ in headers)
         was_paused = self.flow.read_paused  # because of a waiting body
@@ -553,7 +631,10 @@ class ServiceProtocol(HttpToolsProtocol):
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[socket.socket]:
         """Lend the connection, once all bytes written so far have left the transport."""
-        async with lent_socket(self.transport, self.flow.drain) as lent:
+        # A process that writes to a TLS connection's own socket would bypass its encryption.
+        is_encrypted = self.scheme == "https"
+        lending = relayed_socket if is_encrypted else lent_socket
+        async with lending(self.transport, self.flow.drain) as lent:
             self._lent = lent
             try:
                 yield lent
@@ -581,9 +662,8 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def unread_size(self) -> int:
         """Return how many bytes the client has not read yet."""
-        if self._lent is not None:
-            return unread_size(self._lent)
-        return self.transport.get_write_buffer_size()
+        size = self.transport.get_write_buffer_size()
+        return size if self._lent is None else size + unread_size(self._lent)
 
     def unfinished_state(self) -> Unfinished | None:
         """Return the client's pending work, or None if there is none."""
@@ -603,6 +683,11 @@ class ServiceProtocol(HttpToolsProtocol):
         if is_idle or self.timeout_keep_alive_task is not None:
             return None
         return Unfinished(0, self._latest, self._body_size, is_head=asgi is None)
+
+    def recheck(self, now: float) -> None:
+        """End exchanges that wait, and whose admission no longer holds at a monotonic time."""
+        for exchange in tuple(self._answers.exchanges):
+            exchange.recheck(now)
 
     def close_idle(self, now: float) -> None:
         """Close the connection if it has been idle for the keep-alive time.
@@ -664,7 +749,8 @@ class ServiceProtocol(HttpToolsProtocol):
 
     def _linger(self) -> None:
         """End the connection after the bytes written; drop those that still arrive."""
-        self.transport.write_eof()
+        if self.transport.can_write_eof():  # not over TLS: the client sees the end of the answer
+            self.transport.write_eof()
         self._is_refused = True
         let_read(self.transport, Lingering(self, self.transport))
         self._lose_requests()
@@ -702,18 +788,63 @@ class ServiceProtocol(HttpToolsProtocol):
         self.parser.feed_data(head)
 
 
+class ForwardedProtocol(ServiceProtocol):
+    """The protocol of a Unix socket whose proxy describes the client in each request's headers.
+
+    Two clients may send equal heads but for these headers, so heads that are known are not looked
+    up.
+    """
+
+    # Set on the subclass that :func:`protocol_class` makes.
+    names_address: bool
+    names_certificate: bool
+
+    def on_headers_complete(self) -> None:
+        """Take the request's client from its headers, then dispatch it."""
+        if self.names_address:
+            self.client = forwarded_peer(self._values(b"forwarded"))
+        if self.names_certificate:
+            self.certificate = forwarded_certificate(b",".join(self._values(HEADER)))
+        super().on_headers_complete()
+
+    def _values(self, name: bytes) -> list[bytes]:
+        return [value for found, value in self.headers if found == name]
+
+
 def protocol_class(
-    watch: ConnectionWatch, hot: HotRoutes, readiness: Readiness, guard: Guard
+    watch: ConnectionWatch,
+    hot: HotRoutes,
+    readiness: Readiness,
+    guard: Guard,
+    gate: Gate | None = None,
+    *,
+    is_forwarded: bool = False,
+    is_certified: bool = False,
 ) -> type[ServiceProtocol]:
-    """Return the protocol class for a service's connections, which *watch* supervises."""
+    """Return the protocol class for a service's connections.
+
+    Args:
+        watch: Supervises them.
+        hot: The hot routes.
+        readiness: Whether the service takes requests.
+        guard: Decides about each head.
+        gate: Decides who may do what; None: everybody may do everything.
+        is_forwarded: Whether they come from a proxy on a Unix socket that sets *Forwarded*.
+        is_certified: Whether they come from a proxy on a Unix socket that sets *Client-Cert*.
+    """
+    is_described = is_forwarded or is_certified
     parts = {
         "watch": watch,
         "hot": hot,
-        "heads": KnownHeads(),
+        "heads": NoKnownHeads() if is_described else KnownHeads(),
         "readiness": readiness,
         "guard": guard,
+        "gate": gate,
     }
-    return type("ServedProtocol", (ServiceProtocol,), parts)
+    if is_described:
+        parts |= {"names_address": is_forwarded, "names_certificate": is_certified}
+    kind = ForwardedProtocol if is_described else ServiceProtocol
+    return type("ServedProtocol", (kind,), parts)
 
 
 def _own_copy(data: bytes, start: int, end: int) -> bytes | bytearray:

@@ -55,11 +55,24 @@ from eruca_chassis.asgi import (
     sane_request_id,
     size_said,
 )
-from eruca_chassis.budget import RESERVE_SIZE, client_of
+from eruca_chassis.budget import RESERVE_SIZE, Limited, client_of, give_shared, take_shared
+from eruca_chassis.certificates import ClientCertificate
 from eruca_chassis.connections.body_receiver import new_buffer
 from eruca_chassis.connections.pieces import Piece
 from eruca_chassis.door import Door
+from eruca_chassis.gate import (
+    OPEN,
+    Access,
+    Admission,
+    Asked,
+    Connection,
+    Gate,
+    Quota,
+    address_of,
+    admit,
+)
 from eruca_chassis.metrics import RouteMetrics
+from eruca_chassis.needs import Needs
 
 _SMALL_PIECE_SIZE: Final = 16 * 1024  # bytes below which arriving pieces are joined
 _GATHERED_SIZE_MAX: Final = 64 * 1024  # bytes of a joined piece
@@ -72,22 +85,10 @@ _log = structlog.get_logger()
 _tasks: Final[set[asyncio.Task[None]]] = set()  # strong references: the loop holds only weak ones
 
 
-class Budget(Protocol):
-    """A resource of which a limited amount may be in use at once."""
-
-    def take(self, amount: int, client: str) -> None:
-        """Take *amount* for *client*; raise OverloadedError if it does not fit."""
-        ...
-
-    def give(self, amount: int, client: str) -> None:
-        """Give back *amount*, taken for *client*."""
-        ...
-
-
 class BodyLimit(NamedTuple):
     """The maximum size of a body, and the budget that its bytes take."""
 
-    budget: Budget
+    budget: Limited
     size_max: int  # bytes
     name: str  # of size_max, for error texts
 
@@ -133,6 +134,11 @@ class Route(Protocol):
         ...
 
     @property
+    def needs(self) -> Needs:
+        """The rights that its caller needs."""
+        ...
+
+    @property
     def is_gated(self) -> bool:
         """True if its requests are refused until the service is ready."""
         ...
@@ -175,11 +181,13 @@ class RequestHead:
         media_type: Of the body; None until it is checked, and without a body.
         meaning: The endpoint's reading of the head: a function of the head alone, so it holds for
             every request that shares the head.
+        admission: The gate's decision about the head, for the next request that begins with it;
+            None: it must be asked.
     """
 
     __slots__ = (
-        "body_size", "headers", "meaning", "media_type", "method", "parameters", "query",
-        "request_id", "route", "target",
+        "admission", "body_size", "headers", "meaning", "media_type", "method", "parameters",
+        "query", "request_id", "route", "target",
     )  # fmt: skip
 
     def __init__(
@@ -194,10 +202,16 @@ class RequestHead:
         self.request_id = sane_request_id(headers.get(REQUEST_ID_HEADER))
         self.media_type: str | None = None
         self.meaning: Any = UNREAD
+        self.admission: Admission | None = None
 
 
 class Carrier(Protocol):
     """Delivers the body to an exchange, and sends its answer."""
+
+    @property
+    def connection(self) -> Connection | None:
+        """The client's connection; None: unknown."""
+        ...
 
     def answered(self, exchange: Exchange) -> None:
         """Send the answer that is now available, in its turn, and end the exchange."""
@@ -208,9 +222,35 @@ class Exchange:
     """One hot request. Handlers read ``request`` and call the methods up to ``drive``."""
 
     __slots__ = (
-        "_budget", "_buffer", "_carrier", "_is_driven", "_is_left", "_limit", "_paid",
-        "_request_id", "_size", "_taken", "chunks", "client", "closes", "door", "head", "is_lost",
-        "is_whole", "on_lost", "pieces", "request", "size", "started", "status", "unsent",
+        "_access",
+        "_admission",
+        "_budget",
+        "_buffer",
+        "_carrier",
+        "_is_driven",
+        "_is_left",
+        "_limit",
+        "_paid",
+        "_quota",
+        "_request_id",
+        "_size",
+        "_taken",
+        "certificate",
+        "chunks",
+        "client",
+        "closes",
+        "door",
+        "head",
+        "is_counted",
+        "is_lost",
+        "is_whole",
+        "on_lost",
+        "pieces",
+        "request",
+        "size",
+        "started",
+        "status",
+        "unsent",
     )  # fmt: skip
 
     def __init__(
@@ -219,12 +259,17 @@ class Exchange:
         self._carrier = carrier
         self.request = request
         self.client = client
+        self.certificate: ClientCertificate | None = None  # the client's, verified
         self.started = monotonic()
         self.closes = False  # whether the connection closes after this answer
         self.door: Door | None = None  # has headers for the answer
+        self._access: Access | None = None  # made when it is needed
+        self._admission: Admission | None = None  # its own: a head is shared by requests
+        self._quota: Quota | None = None
+        self.is_counted = False  # whether the quota counts the request here
         self._request_id = request.request_id
         self._limit: BodyLimit | None = None  # None: the body is ignored
-        self._budget: Budget | None = None
+        self._budget: Limited | None = None
         self._taken = 0
         self._paid = 0  # bytes of the body taken from the budget
         self._size = 0  # bytes of the body that have arrived
@@ -242,6 +287,16 @@ class Exchange:
         self.unsent: Iterator[Piece] | None = None  # the carrier's, while a large answer is sent
 
     # --- For handlers -----------------------------------------------------------------------------
+
+    @property
+    def access(self) -> Access:
+        """The caller, and its rights."""
+        if self._access is None:
+            admission = self._admission
+            is_open = admission is None
+            address = address_of(self.client)
+            self._access = OPEN if is_open else Access(admission, address, self._asked)
+        return self._access
 
     @property
     def body(self) -> bytes | bytearray:
@@ -269,14 +324,14 @@ class Exchange:
         self.take(limit.budget, reserve)
         self._paid = reserve
 
-    def take(self, budget: Budget, amount: int) -> None:
+    def take(self, budget: Limited, amount: int) -> None:
         """Take *amount* from *budget* until the exchange has ended; one budget per exchange.
 
         Raises:
-            OverloadedError: The amount does not fit.
+            OverloadedError: The amount does not fit, or exceeds the caller's share.
         """
         assert self._budget is None or self._budget is budget
-        budget.take(amount, client_of(self.client))
+        take_shared(budget, amount, client_of(self.client), self._quota)
         self._budget = budget
         self._taken += amount
 
@@ -284,7 +339,7 @@ class Exchange:
         """Give back the share of the budget; the carrier calls this at the latest."""
         if self._taken:
             assert self._budget is not None
-            self._budget.give(self._taken, client_of(self.client))
+            give_shared(self._budget, self._taken, client_of(self.client), self._quota)
             self._taken = 0
 
     def answer(self, head: AnswerHead, *pieces: Piece) -> None:
@@ -293,28 +348,38 @@ class Exchange:
         self.on_lost = None
         self.head = head
         self.status = head.status
+        if self._access is not None and self._access.acts:
+            self._access.answered(head.status)
         self.pieces = pieces
         self.size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+        if self.is_counted:
+            assert self._quota is not None, "a quota counts the request"
+            self._quota.sent(monotonic(), self.size)
         self._carrier.answered(self)
 
     def fail(self, error: BaseException) -> None:
         """Answer with *error*, as a problem document or as a 500."""
-        request, identity = self.request, self.request_id
+        shown = self.shown(error)
+        if not self.status:
+            self.chunks.clear()
+            self._buffer = None
+            head = AnswerHead(shown.status, *problem_headers(shown, self.request.target))
+            self.answer(head, problem_body(shown, self.request_id))
+
+    def shown(self, error: BaseException) -> ErucaError:
+        """Return the error that the client gets for *error*; log an unexpected one."""
+        request = self.request
         if not isinstance(error, ErucaError):
             _log.error(
                 "request failed",
                 exc_info=error,
-                **names_in_log(identity, request.headers.get(TRACEPARENT_HEADER)),
+                **names_in_log(self.request_id, request.headers.get(TRACEPARENT_HEADER)),
                 method=request.method,
                 route=request.route.template,
                 parameters=dict(request.parameters),
             )
-            error = defect()
-        if not self.status:
-            self.chunks.clear()
-            self._buffer = None
-            head = AnswerHead(error.status, *problem_headers(error, request.target))
-            self.answer(head, problem_body(error, identity))
+            return defect()
+        return error if self.door is None else self.door.failure(request.route.operation, error)
 
     def resume(self, step: Callable[..., object], *arguments: object) -> None:
         """Continue with *step*; if it raises, the exception is the answer."""
@@ -367,6 +432,63 @@ class Exchange:
     def role_headers(self) -> Sequence[Header]:
         """The headers that the door adds to the answer now."""
         return () if self.door is None else self.door.headers(self.request.route.operation)
+
+    def admit(self, gate: Gate) -> bool:
+        """Ask the gate about the head, unless its last decision holds; return whether it may go on.
+
+        A refusal is the answer.
+        """
+        request = self.request
+        admission = request.admission
+        if admission is not None and admission.holds(self.started):
+            self._admission = admission
+            return admission.quota is None or self._begin_counted(admission.quota)
+        try:
+            self._admission = request.admission = admit(gate, self._asked())
+        except Exception as error:  # the outermost frame of a request
+            request.admission = None
+            self.fail(error)
+            return False
+        quota = None if request.admission is None else request.admission.quota
+        return quota is None or self._begin_counted(quota)
+
+    def _begin_counted(self, quota: Quota) -> bool:
+        """Count the request; return whether the caller's quota lets it go on."""
+        carrier = self._carrier
+        try:
+            quota.begin(self.started, self.request.body_size or 0, carrier.connection)
+        except ErucaError as error:
+            self.fail(error)
+            return False
+        self._quota, self.is_counted = quota, True
+        return True
+
+    def end_counted(self) -> None:
+        """Tell the caller's quota that the request, which it counts, has ended."""
+        assert self._quota is not None, "a quota counts the request"
+        self.is_counted = False
+        if self.request.body_size is None and self._size:
+            self._quota.received(monotonic(), self._size)
+        self._quota.end()
+
+    def take_access(self, access: Access) -> None:
+        """Take the access of a request about which the application has asked the gate."""
+        self._access = access
+        self._admission = access.admission
+        self._quota = access.quota  # which the application counts
+
+    def recheck(self, now: float) -> None:
+        """Decide again about a request that waits, if its admission no longer holds."""
+        if not self.is_waiting:
+            return
+        try:
+            self.access.recheck(self._asked(), now)
+        except ErucaError as error:
+            stop, self.on_lost = self.on_lost, None
+            assert stop is not None
+            self._is_left = True
+            stop()
+            self.fail(error)
 
     def begin(self) -> None:
         """Let the handler see the head."""
@@ -438,7 +560,11 @@ class Exchange:
         self.is_whole = True
         if self.status:
             return
+        admission = self._admission
         try:
+            # A body may arrive long after its head.
+            if admission is not None and admission.version != admission.gate.version:
+                self.access.recheck(self._asked(), monotonic())
             self.request.route.handle(self)
         except Exception as error:  # the outermost frame of a request
             self.fail(error)
@@ -470,6 +596,19 @@ class Exchange:
         else:
             if not self._is_left:
                 self.answer(head, *pieces)
+
+    def _asked(self) -> Asked:
+        request = self.request
+        return Asked(
+            request.route.needs,
+            request.parameters,
+            request.query,
+            request.headers,
+            address_of(self.client),
+            request.route.operation,
+            self.request_id,
+            self.certificate,
+        )
 
     def _pay(self, limit: BodyLimit) -> None:
         if self._size > limit.size_max:

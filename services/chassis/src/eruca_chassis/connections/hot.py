@@ -3,7 +3,8 @@
 A FastAPI route costs several times as much as a raw handler, and a task per request as much again.
 So hot routes are found in a cache of earlier paths, or by one dictionary look-up and a comparison
 or two. They are answered as exchanges (:mod:`.exchange`). All other requests go to FastAPI.
-Services declare hot routes by :mod:`~eruca_chassis.hot_router`.
+Services declare hot routes by :mod:`~eruca_chassis.hot_router`; ordinary GET routes become hot ones
+by :mod:`~eruca_chassis.direct_reads`.
 
 A GET route also takes HEAD; the body is left out. A template is ``/v1/things/{thing}/parts``: fixed
 and named segments. The handler finds the named ones decoded in ``exchange.request.parameters``. The
@@ -21,6 +22,7 @@ import httptools
 
 from eruca_chassis.connections.exchange import Exchange, Found
 from eruca_chassis.metrics import RouteMetrics
+from eruca_chassis.needs import KNOWN, Needs
 from eruca_chassis.readiness import GATED_PREFIX
 from eruca_chassis.requests.targets import has_escaped_slash
 
@@ -50,11 +52,12 @@ class HotRoute:
         handle: Answers a request whose body is complete.
         admit: Sees a request's head first: raises to refuse it, or declares its body.
         operation: Its id in the OpenAPI document.
+        needs: What it needs of its caller.
     """
 
     __slots__ = (
         "_fixed", "_named", "_pick", "_verb",
-        "admit", "handle", "is_gated", "method", "metrics", "operation", "segment_count",
+        "admit", "handle", "is_gated", "method", "metrics", "needs", "operation", "segment_count",
         "template",
     )  # fmt: skip
 
@@ -66,9 +69,11 @@ class HotRoute:
         *,
         admit: Step = _admit_without_body,
         operation: str = "",
+        needs: Needs = KNOWN,
     ) -> None:
         self.method = method
         self.operation = operation
+        self.needs = needs
         self.template = template
         self.handle = handle
         self.admit = admit

@@ -31,6 +31,10 @@ class KnownHeads:
     def __len__(self) -> int:
         return len(self._known)
 
+    def forget(self) -> None:
+        """Forget all heads: their callers may have other names now."""
+        self._known.clear()
+
     def learn(self, head: bytes, request: RequestHead) -> None:
         """Cache a parsed head if it may repeat.
 
@@ -53,3 +57,10 @@ class KnownHeads:
         if len(self._known) >= KNOWN_HEADS_MAX:
             self._known.clear()
         self._known[head] = request
+
+
+class NoKnownHeads(KnownHeads):
+    """Known heads where none may be reused."""
+
+    def learn(self, head: bytes, request: RequestHead) -> None:
+        """Forget it."""

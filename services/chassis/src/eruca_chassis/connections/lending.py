@@ -5,6 +5,9 @@ block everybody else meanwhile. So it may lend the client's connection to that p
 head of an answer and its end. The process writes chunks to it, and the service writes nothing. The
 lender must ensure that only one process writes at a time.
 
+A TLS connection cannot be lent, because only this process has its keys. Its lender lends one end of
+a pair of sockets instead, and copies what arrives at the other end.
+
 A lent connection is watched like any other: its unread bytes are those that the kernel still holds.
 
 Source: unix(7), SCM_RIGHTS; tty_ioctl(4), TIOCOUTQ; RFC 9112 section 7.1.
@@ -28,6 +31,7 @@ Piece: TypeAlias = bytes | memoryview
 
 _EXTENSION: Final = "eruca.lending"  # key in a scope's extensions
 _LENDER: Final = "lender"  # key in that extension
+_RELAYED_SIZE: Final = 256 * 1024  # bytes of one write
 _COUNT: Final = struct.Struct("i")
 
 
@@ -87,6 +91,54 @@ async def lent_socket(
     finally:
         if not transport.is_closing():
             transport.set_write_buffer_limits()
+
+
+@asynccontextmanager
+async def relayed_socket(
+    transport: asyncio.Transport, drain: Callable[[], Awaitable[None]]
+) -> AsyncIterator[socket.socket]:
+    """Lend a socket whose bytes are written to *transport*, which encrypts them.
+
+    It is used like that of :func:`lent_socket`, but each byte passes through this process.
+
+    Args:
+        transport: Nobody else may write to it meanwhile.
+        drain: Waits until the transport is no longer full.
+
+    Raises:
+        ClientGoneError: The connection is closed.
+    """
+    if transport.is_closing():
+        raise ClientGoneError
+    inner, lent = socket.socketpair()
+    with inner, lent:
+        inner.settimeout(0)
+        lent.settimeout(0)
+        relay = asyncio.create_task(_relay(inner, transport, drain), name="eruca relay")
+        try:
+            yield lent
+            lent.shutdown(socket.SHUT_WR)  # for every process that holds it
+            await relay
+        except BaseException:
+            _sever(lent)
+            transport.abort()
+            raise
+        finally:
+            relay.cancel()
+            await asyncio.wait((relay,))
+
+
+async def _relay(
+    source: socket.socket, transport: asyncio.Transport, drain: Callable[[], Awaitable[None]]
+) -> None:
+    """Write what arrives at *source* to *transport* until its end; sever it if the client left."""
+    loop = asyncio.get_running_loop()
+    while data := await loop.sock_recv(source, _RELAYED_SIZE):
+        if transport.is_closing():
+            _sever(source)
+            return
+        transport.write(data)
+        await drain()
 
 
 def chunk_of(pieces: Sequence[Piece]) -> bytes:

@@ -1,26 +1,32 @@
 """Finish a service's OpenAPI document: add what FastAPI omits, and correct what it gets wrong.
 
 The chassis itself can refuse any operation, so these problems are declared here once: 400, 413, 415
-and 429 for operations with a body; 421 for a Host that is not the service's; 403 for a foreign
-site's page; 422 for any input, and every API operation has a query; 503 until the service is ready.
-FastAPI's own 422 schema, which is never sent, is removed. Examples are moved to the place where
-explorers look for them, beside their schema and not inside. Schemas that FastAPI does not know are
-added (:mod:`~eruca_chassis.documents.schemas`). Forms that break code generators are
-rewritten (:mod:`~eruca_chassis.documents.portable`).
+and 429 for operations with a body; 401 and 403 for a caller without the right, and 429 for one that
+has used up its quota, unless the operation is public; 421 for a Host that is not the service's; 403
+for a foreign site's page; 422 for any input, and every API operation has a query; 503 until the
+service is ready. What each operation needs of its caller becomes its `security` and its
+`x-eruca-right` (:mod:`~eruca_chassis.needs`). FastAPI's own 422 schema, which is never sent, is
+removed. Examples are moved to the place where explorers look for them, beside their schema and not
+inside. Schemas that FastAPI does not know are added (:mod:`~eruca_chassis.documents.schemas`).
+Forms that break code generators are rewritten (:mod:`~eruca_chassis.documents.portable`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from eruca.contract.errors import (
     PROBLEM_MEDIA_TYPE,
     CrossSiteError,
+    ErucaError,
+    ForbiddenError,
     MalformedBodyError,
     NotReadyError,
     OverloadedError,
+    QuotaExceededError,
     TooLargeError,
+    UnauthenticatedError,
     UnknownHostError,
     UnsupportedMediaTypeError,
     ValidationError,
@@ -31,6 +37,7 @@ from eruca_chassis.documents.nulls import nulls_put_back, with_nulls
 from eruca_chassis.documents.portable import make_portable
 from eruca_chassis.documents.problems import PROBLEM_SCHEMA, problems
 from eruca_chassis.documents.schemas import Content, Kind, add_schemas, described, in_json
+from eruca_chassis.needs import SCHEMES, Needs
 
 _METHODS: Final = frozenset({"get", "put", "post", "delete", "patch", "head", "options"})
 _FASTAPI_SCHEMAS: Final = ("HTTPValidationError", "ValidationError")
@@ -38,12 +45,25 @@ _FOR_BODIES: Final = (
     MalformedBodyError,
     TooLargeError,
     UnsupportedMediaTypeError,
-    OverloadedError,
 )
 
 
-def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
-    """Complete *document* in place; return it."""
+def finish(
+    document: dict[str, Any],
+    *,
+    gated_prefix: str,
+    needs: Mapping[str, Needs],
+    is_closed: bool = False,
+) -> dict[str, Any]:
+    """Complete *document* in place; return it.
+
+    Args:
+        document: As FastAPI made it.
+        gated_prefix: Of the paths that are refused until the service is ready.
+        needs: What each operation needs of its caller, by the operation's id.
+        is_closed: Whether the service refuses requests without credentials.
+    """
+    document["components"] = document.get("components", {}) | {"securitySchemes": SCHEMES}
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in _FASTAPI_SCHEMAS:
         schemas.pop(name, None)
@@ -53,11 +73,21 @@ def finish(document: dict[str, Any], *, gated_prefix: str) -> dict[str, Any]:
         responses = operation.setdefault("responses", {})
         if "HTTPValidationError" in str(responses.get("422")):
             del responses["422"]
+        needed = needs[operation["operationId"]]
+        operation.update(needed.document(are_required=is_closed))
         implied = problems(UnknownHostError)
+        if not needed.is_public:
+            implied |= problems(UnauthenticatedError)
         if "requestBody" in operation:
             implied |= problems(*_FOR_BODIES)
+        of_429: tuple[type[ErucaError], ...] = () if needed.is_public else (QuotaExceededError,)
+        if "requestBody" in operation:
+            of_429 = (OverloadedError, *of_429)
+        implied |= problems(*of_429)
+        of_403: tuple[type[ErucaError], ...] = () if needed.is_public else (ForbiddenError,)
         if method.upper() not in HARMLESS_METHODS:
-            implied |= problems(CrossSiteError)
+            of_403 = (*of_403, CrossSiteError)
+        implied |= problems(*of_403)
         if "requestBody" in operation or operation.get("parameters"):
             implied |= problems(ValidationError)
         if path.startswith(gated_prefix):

@@ -19,11 +19,13 @@ from pathlib import Path
 from string import Template
 from typing import Final, NamedTuple, TypeAlias
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from starlette.types import Receive, Scope, Send
 
 from eruca_chassis.cross_origin import origin_of
+from eruca_chassis.needs import PUBLIC
+from eruca_chassis.router import Router
 
 _SWAGGER: Final = Path(str(importlib.resources.files("fastapi_offline"))) / "static"
 _OURS: Final = Path(__file__).parent
@@ -34,6 +36,7 @@ _FILES: Final = {
     "explorer.js": (_OURS, "text/javascript"),
     "explorer.css": (_OURS, "text/css"),
 }
+FRONT: Final = "docs"
 _NO_SNIFFING: Final = {"x-content-type-options": "nosniff"}
 _FILE_HEADERS: Final = {
     "accept-ranges": "none",
@@ -71,14 +74,17 @@ class ExploredServices(NamedTuple):
 ListServices: TypeAlias = Callable[[], Awaitable[ExploredServices]]
 
 
-def explorer_router(title: str, list_services: ListServices | None = None) -> APIRouter:
+def explorer_router(
+    title: str, list_services: ListServices | None = None, front: str = FRONT
+) -> Router:
     """Return the routes of the page and its files.
 
     Args:
         title: The title of the page, and the name of the service that serves it.
         list_services: Called for each page; None: the page shows only this service.
+        front: The path, without a slash before it, to which ``/`` leads a browser.
     """
-    router = APIRouter(include_in_schema=False)
+    router = Router(include_in_schema=False)
     template = Template((_OURS / "page.html").read_text())
     edition = _edition()
 
@@ -87,7 +93,7 @@ def explorer_router(title: str, list_services: ListServices | None = None) -> AP
 
     list_them = list_services or this_service
 
-    @router.get("/docs")
+    @router.get("/docs", needs=PUBLIC)
     async def explorer() -> HTMLResponse:
         explored = await list_them()
         page = template.substitute(
@@ -101,13 +107,14 @@ def explorer_router(title: str, list_services: ListServices | None = None) -> AP
         }
         return HTMLResponse(page, headers=headers)
 
-    @router.get("/")
-    async def front(request: Request) -> RedirectResponse:
+    @router.get("/", needs=PUBLIC, operation_id="front", name="front")
+    async def to_front(request: Request) -> RedirectResponse:
         # Somebody who opens a service's URL in a browser expects a page.
         if "text/html" not in request.headers.get("accept", ""):
             raise HTTPException(HTTPStatus.NOT_FOUND)
-        return RedirectResponse("docs", headers={"vary": "accept"})  # relative: works with proxies
+        return RedirectResponse(front, headers={"vary": "accept"})  # relative: works with proxies
 
+    router.declare("file", PUBLIC)
     for name, (folder, media_type) in _FILES.items():
         router.add_api_route(f"/docs/{name}", _file(folder / name, media_type), response_model=None)
     return router

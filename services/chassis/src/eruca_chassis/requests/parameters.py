@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from difflib import get_close_matches
 from typing import Final, get_origin
 
@@ -38,15 +39,29 @@ async def check_parameters(request: Request) -> None:
     ]
     known = {field.alias for field in fields}
     lists = {field.alias for field in fields if get_origin(field.field_info.annotation) is list}
-    counts = Counter(name for name, _ in request.query_params.multi_items())
+    check_names([name for name, _ in request.query_params.multi_items()], known, lists)
+
+
+def check_names(given: Sequence[str], known: AbstractSet[str], lists: AbstractSet[str]) -> None:
+    """Check the names of the parameters in a query.
+
+    Args:
+        given: Those of a request; one that is given twice, twice.
+        known: Those of its operation.
+        lists: Those that may be given several times.
+
+    Raises:
+        ValidationError: One is unknown to the operation, or is repeated and not a list.
+    """
+    if len(given) == 1 and given[0] in known:
+        return
     wrong = [
         name
-        for name, count in counts.items()
+        for name, count in Counter(given).items()
         if name not in known or (count > 1 and name not in lists)
     ]
-    if not wrong:
-        return
-    raise refused_parameters(wrong, known)
+    if wrong:
+        raise refused_parameters(wrong, known)
 
 
 def refused_parameters(wrong: Sequence[str], known: Collection[str]) -> ValidationError:

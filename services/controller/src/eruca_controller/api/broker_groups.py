@@ -5,9 +5,10 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Body, Header, Path, Query, Request
+from fastapi import Body, Header, Path, Query
 from fastapi.responses import Response
 
+from eruca.contract.access import Right
 from eruca.contract.broker_groups import (
     Author,
     BrokerGroupHistory,
@@ -29,15 +30,20 @@ from eruca.contract.errors import (
 )
 from eruca.contract.fields import BrokerName
 from eruca.contract.limits import CURSOR_SIZE_MAX, LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
+from eruca_access.needs import see, to
+from eruca_chassis.direct_reads import Leaving
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.needs import in_path
 from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
+from eruca_chassis.requests.entity_tags import tagged_answer
+from eruca_chassis.router import Router
 from eruca_controller.api import examples
 from eruca_controller.arbiter import Arbiter
 from eruca_controller.core.conditions import TAGS_SIZE_MAX, condition_of, known_versions
 
-router = APIRouter(prefix="/v1/broker-groups", tags=["broker groups"])
+router = Router(prefix="/v1/broker-groups", tags=["broker groups"])
 
 Name = Annotated[BrokerName, Path()]
 Limit = Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)]
@@ -58,12 +64,12 @@ _ETAG: Final[dict[str, Any]] = {
         "example": f'"{examples.VERSION}"',
     }
 }
-_NO_CACHE: Final = {"cache-control": "no-cache"}
 
 
 @router.get(
     "",
     operation_id="listBrokerGroups",
+    needs=to(Right.QUERY, cluster=True),
     summary="List the broker groups",
     responses=answer(examples.GROUPS) | problems(ArbiterUnavailableError),
 )
@@ -82,6 +88,7 @@ async def list_broker_groups(
 @router.get(
     "/{broker_name}",
     operation_id="getBrokerGroup",
+    needs=see(broker=in_path("broker_name")),
     summary="Get a broker group, or wait for its next version",
     response_model=BrokerGroupView,
     responses={
@@ -93,7 +100,7 @@ async def list_broker_groups(
 async def get_broker_group(
     broker_name: Name,
     arbiter: Part[Arbiter],
-    request: Request,
+    leaving: Leaving,
     *,
     wait_seconds: GroupWaitSeconds = 0,
     if_none_match: Annotated[
@@ -108,15 +115,15 @@ async def get_broker_group(
     alone it is held until the group exists.
     """
     known = known_versions(if_none_match)
-    group = await arbiter.get(broker_name, known, wait_seconds, request.receive)
-    if known is None or group.version in known:
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=_headers(group))
-    return _rendered(group)
+    group = await arbiter.get(broker_name, known, wait_seconds, leaving)
+    is_known = known is None or group.version in known
+    return tagged_answer(None if is_known else group.model_dump_json(), _tag_of(group))
 
 
 @router.put(
     "/{broker_name}",
     operation_id="putBrokerGroup",
+    needs=to(Right.ADMINISTER, broker=in_path("broker_name")),
     summary="Create a broker group, or change it if it has the version that was read",
     response_model=BrokerGroupView,
     responses={
@@ -160,12 +167,14 @@ async def put_broker_group(
     """
     condition = condition_of(if_match, if_none_match)
     stored, is_created = await arbiter.put(broker_name, condition, group)
-    return _rendered(stored, HTTPStatus.CREATED if is_created else HTTPStatus.OK)
+    status = HTTPStatus.CREATED if is_created else HTTPStatus.OK
+    return tagged_answer(stored.model_dump_json(), _tag_of(stored), status=status)
 
 
 @router.delete(
     "/{broker_name}",
     operation_id="deleteBrokerGroup",
+    needs=to(Right.ADMINISTER, broker=in_path("broker_name")),
     summary="Remove a broker group",
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(
@@ -193,6 +202,7 @@ async def delete_broker_group(
 @router.get(
     "/{broker_name}/history",
     operation_id="getBrokerGroupHistory",
+    needs=see(broker=in_path("broker_name")),
     summary="List the changes of a broker group",
     responses=answer(examples.HISTORY)
     | problems(BrokerGroupNotFoundError, ArbiterUnavailableError),
@@ -208,7 +218,7 @@ async def get_broker_group_history(
 
     The history also has the changes before the group was removed and created again.
     """
-    rows = await arbiter.history(broker_name, before=_number(cursor), count_max=limit + 1)
+    rows = await arbiter.history(broker_name, before=number_of(cursor), count_max=limit + 1)
     has_more = len(rows) > limit
     rows = rows[:limit]
     return BrokerGroupHistory(
@@ -218,7 +228,8 @@ async def get_broker_group_history(
     )
 
 
-def _number(cursor: str | None) -> int | None:
+def number_of(cursor: str | None) -> int | None:
+    """Return the number in a cursor of a history; None: from the newest one on."""
     text = decode_cursor(cursor)
     if text is None:
         return None
@@ -227,14 +238,5 @@ def _number(cursor: str | None) -> int | None:
     return int(text)
 
 
-def _rendered(group: BrokerGroupView, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    return Response(
-        group.model_dump_json(),
-        status_code=status,
-        media_type="application/json",
-        headers=_headers(group),
-    )
-
-
-def _headers(group: BrokerGroupView) -> dict[str, str]:
-    return {"etag": f'"{group.version}"', **_NO_CACHE}
+def _tag_of(group: BrokerGroupView) -> str:
+    return f'"{group.version}"'

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from fastapi import APIRouter
-
+from eruca.contract.access import Right
 from eruca.contract.status import ControllerStatus
+from eruca_access.needs import to
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.parts import Part
+from eruca_chassis.router import Router
 from eruca_controller.api import examples
 from eruca_controller.arbiter import Arbiter
 from eruca_controller.settings import ControllerSettings
 
-router = APIRouter(prefix="/v1", tags=["status"])
+router = Router(prefix="/v1", tags=["status"])
 
 
 @router.get(
     "/status",
     operation_id="getStatus",
+    needs=to(Right.QUERY, cluster=True),
     summary="Get the controller's version, store and counts",
     responses=answer(examples.STATUS),
 )

@@ -160,7 +160,11 @@ def put_row(
     number, previous = _next_of(before)
     version = _version(number, previous, kind, content_of(group))
     view = BrokerGroupView(
-        **group.model_dump(), broker_name=broker_name, version=version, changed_at=changed_at
+        **group.model_dump(),
+        broker_name=broker_name,
+        version=version,
+        number=number,
+        changed_at=changed_at,
     )
     assert view.master in view.in_sync  # rule 1
     return GroupRow(

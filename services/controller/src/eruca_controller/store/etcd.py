@@ -48,7 +48,7 @@ class EtcdGroups:
         current, revision = await self._read(row.broker_name)
         if expected != (None if current is None else current.version):
             return False
-        key, value = _encoded(self._groups + row.broker_name), _encoded(row.to_text())
+        key, value = encoded(self._groups + row.broker_name), encoded(row.to_text())
         oldest = max(row.number - self._history_count_max + 1, 1)
         first, last = (self._change_key(row.broker_name, number) for number in (0, oldest))
         answer = await self._client.ask(
@@ -86,11 +86,11 @@ class EtcdGroups:
     ) -> list[GroupRow]:
         """Return the versions of a row, the newest first; *before* is a number, exclusive."""
         every = f"{self._changes}{broker_name}/"
-        last = _end_of(every) if before is None else self._change_key(broker_name, before)
+        last = end_of(every) if before is None else self._change_key(broker_name, before)
         answer = await self._client.ask(
             "/v3/kv/range",
             {
-                "key": _encoded(every),
+                "key": encoded(every),
                 "range_end": last,
                 "limit": count_max,
                 "sort_order": "DESCEND",
@@ -101,7 +101,7 @@ class EtcdGroups:
 
     async def versions(self, broker_names: Collection[str]) -> dict[str, str]:
         """Return the current versions of these rows; a name that was never used is left out."""
-        keys = [_encoded(self._groups + name) for name in broker_names]
+        keys = [encoded(self._groups + name) for name in broker_names]
         rows: list[GroupRow] = []
         for start in range(0, len(keys), READ_COUNT_MAX):
             reads = [
@@ -114,39 +114,45 @@ class EtcdGroups:
 
     async def count(self) -> int:
         """Return the number of names that have a row, removed or not."""
-        every = {"key": _encoded(self._groups), "range_end": _end_of(self._groups)}
+        every = {"key": encoded(self._groups), "range_end": end_of(self._groups)}
         answer = await self._client.ask("/v3/kv/range", {**every, "count_only": True})
         return int(answer.get("count", 0))
 
     async def check(self) -> None:
         """Raise ArbiterUnavailableError unless rows can be read."""
-        await self._client.ask("/v3/kv/range", {"key": _encoded(self._groups)})
+        await self._client.ask("/v3/kv/range", {"key": encoded(self._groups)})
 
     async def _read(self, broker_name: str) -> tuple[GroupRow | None, int]:
         """Return a row and its revision; 0, as etcd compares it, if there is none."""
         answer = await self._client.ask(
-            "/v3/kv/range", {"key": _encoded(self._groups + broker_name)}
+            "/v3/kv/range", {"key": encoded(self._groups + broker_name)}
         )
         rows = _rows_of(answer)
         return (rows[0], int(answer["kvs"][0]["mod_revision"])) if rows else (None, 0)
 
     async def _range(self, first: str, prefix: str, count_max: int) -> list[GroupRow]:
-        query = {"key": _encoded(first), "range_end": _end_of(prefix), "limit": count_max}
+        query = {"key": encoded(first), "range_end": end_of(prefix), "limit": count_max}
         return _rows_of(await self._client.ask("/v3/kv/range", query))
 
     def _change_key(self, broker_name: str, number: int) -> str:
-        return _encoded(f"{self._changes}{broker_name}/{number:0{NUMBER_DIGITS}}")
+        return encoded(f"{self._changes}{broker_name}/{number:0{NUMBER_DIGITS}}")
 
 
-def _encoded(text: str) -> str:
+def encoded(text: str) -> str:
+    """Return *text* as the gateway takes keys and values."""
     return b64encode(text.encode()).decode()
 
 
-def _end_of(prefix: str) -> str:
+def end_of(prefix: str) -> str:
     """Return the end of the range of all keys that begin with *prefix*, whose end is a slash."""
     assert prefix.endswith("/")
-    return _encoded(prefix[:-1] + chr(ord("/") + 1))
+    return encoded(prefix[:-1] + chr(ord("/") + 1))
 
 
 def _rows_of(answer: dict[str, Any]) -> list[GroupRow]:
-    return [GroupRow.from_text(b64decode(found["value"])) for found in answer.get("kvs", ())]
+    return [GroupRow.from_text(value) for value in values_of(answer)]
+
+
+def values_of(answer: dict[str, Any]) -> list[bytes]:
+    """Return the values in the answer to a range."""
+    return [b64decode(found["value"]) for found in answer.get("kvs", ())]

@@ -11,7 +11,7 @@ commit, then evaluates its condition again.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from sqlalchemy import ColumnElement, Select, delete, func, insert, select, text, update
 from sqlalchemy.dialects import postgresql
@@ -133,13 +133,22 @@ class PostgresGroups:
         async with self._transaction() as connection:
             return [GroupRow.from_text(kept) for kept in await connection.scalars(query)]
 
-    @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
-        try:
-            async with self._database.transaction() as connection:
-                yield connection
-        except DatabaseUnavailableError as error:
-            raise _unavailable(error) from error
+    def _transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        return transaction(self._database)
+
+
+@asynccontextmanager
+async def transaction(database: Database) -> AsyncIterator[AsyncConnection]:
+    """Run the block in a transaction.
+
+    Raises:
+        ArbiterUnavailableError: The database is out of reach.
+    """
+    try:
+        async with database.transaction() as connection:
+            yield connection
+    except DatabaseUnavailableError as error:
+        raise _unavailable(error) from error
 
 
 def _unavailable(error: DatabaseUnavailableError) -> ArbiterUnavailableError:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import Body, Path, Query
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     BrokerNotFoundError,
     ConflictError,
@@ -16,20 +17,24 @@ from eruca.contract.errors import (
 )
 from eruca.contract.fields import BrokerId, BrokerName
 from eruca.contract.routes import BrokerList, BrokerRegistration, ClusterList, RegistrationResult
+from eruca_access.needs import to
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.needs import KNOWN, in_path
 from eruca_chassis.parts import Part
+from eruca_chassis.router import Router
 from eruca_namesrv.api import examples
 from eruca_namesrv.name_server import NameServer
 from eruca_namesrv.topic_lists import check_topics
 
-router = APIRouter(prefix="/v1", tags=["brokers"])
+router = Router(prefix="/v1", tags=["brokers"])
 Id = Annotated[BrokerId, Path(examples=[0])]
 
 
 @router.put(
     "/brokers/{broker_name}/{broker_id}",
     operation_id="registerBroker",
+    needs=to(Right.ADMINISTER, broker=in_path("broker_name"), is_routine=True),
     summary="Register a broker, or send its heartbeat",
     responses=answer(examples.REGISTERED)
     | problems(ConflictError, StaleEpochError, OverloadedError),
@@ -61,6 +66,7 @@ async def register_broker(
 @router.delete(
     "/brokers/{broker_name}/{broker_id}",
     operation_id="unregisterBroker",
+    needs=to(Right.ADMINISTER, broker=in_path("broker_name")),
     summary="Unregister a broker that is shutting down",
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(BrokerNotFoundError, ConflictError),
@@ -85,6 +91,7 @@ async def unregister_broker(
 @router.get(
     "/brokers",
     operation_id="listBrokers",
+    needs=KNOWN,
     summary="List the live brokers",
     responses=answer(examples.BROKERS) | problems(NameServerSettlingError),
 )
@@ -96,6 +103,7 @@ async def list_brokers(names: Part[NameServer]) -> BrokerList:
 @router.get(
     "/clusters",
     operation_id="listClusters",
+    needs=KNOWN,
     summary="List broker names by cluster",
     responses=answer(examples.CLUSTERS) | problems(NameServerSettlingError),
 )

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from fastapi import APIRouter
-
+from eruca.contract.access import Right
 from eruca.contract.status import NamesrvStatus
+from eruca_access.needs import to
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.parts import Part
+from eruca_chassis.router import Router
 from eruca_namesrv.api import examples
 from eruca_namesrv.name_server import NameServer
 
-router = APIRouter(prefix="/v1", tags=["status"])
+router = Router(prefix="/v1", tags=["status"])
 
 
 @router.get(
     "/status",
     operation_id="getStatus",
+    needs=to(Right.QUERY, cluster=True),
     summary="Get the name server's version and counts",
     responses=answer(examples.STATUS),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import Header, Query
 from fastapi.responses import Response
 
 from eruca.contract.errors import (
@@ -17,15 +17,20 @@ from eruca.contract.errors import (
 from eruca.contract.fields import TopicName, WaitSeconds
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.routes import SETTLING_HEADER, TopicNames, TopicRoute
+from eruca_access.needs import on_topic, see
+from eruca_chassis.direct_reads import Leaving
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.gate import CallersAccess
+from eruca_chassis.needs import KNOWN, in_path
 from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
-from eruca_chassis.requests.entity_tags import is_known, known_tags
+from eruca_chassis.requests.entity_tags import is_known, known_tags, tagged_answer
+from eruca_chassis.router import Router
 from eruca_namesrv.api import examples
 from eruca_namesrv.name_server import NameServer
 
-router = APIRouter(prefix="/v1/topics", tags=["topics"])
+router = Router(prefix="/v1/topics", tags=["topics"])
 
 _ETAG_HEADER: Final[dict[str, Any]] = {
     "ETag": {"description": "changes exactly when the route does", "schema": {"type": "string"}}
@@ -43,26 +48,32 @@ _ROUTE_HEADERS: Final[dict[str, Any]] = {
 @router.get(
     "",
     operation_id="listTopics",
+    needs=KNOWN,
     summary="List the topics of all live brokers",
     responses=answer(examples.TOPICS) | problems(NameServerSettlingError, NoLiveBrokerError),
 )
 async def list_topics(
     names: Part[NameServer],
+    access: CallersAccess,
     *,
     limit: Annotated[int, Query(ge=1, le=LIST_LIMIT_MAX)] = LIST_LIMIT_DEFAULT,
     cursor: Annotated[str | None, Query(max_length=512)] = None,
 ) -> TopicNames:
     """Return topics by name, one page at a time. Continue with `next_cursor` until it is null.
 
+    Only topics on which the caller has a right are listed.
+
     While no broker is live it is unknown which topics exist: that is 503, not an empty list.
     """
-    topics, has_more = names.topic_names(decode_cursor(cursor), limit)
+    sees = None if access.is_open else lambda topic: access.may(on_topic(topic))
+    topics, has_more = names.topic_names(decode_cursor(cursor), limit, sees)
     return TopicNames(topics=topics, next_cursor=encode_cursor(topics[-1]) if has_more else None)
 
 
 @router.get(
     "/{topic}/route",
     operation_id="getRoute",
+    needs=see(topic=in_path("topic")),
     summary="Get the queues of a topic and the brokers that hold them",
     response_model=TopicRoute,
     responses={
@@ -77,7 +88,7 @@ async def list_topics(
 async def get_route(
     topic: TopicName,
     names: Part[NameServer],
-    request: Request,
+    leaving: Leaving,
     *,
     wait_seconds: WaitSeconds = 0,
     require_settled: Annotated[
@@ -101,10 +112,9 @@ async def get_route(
     if require_settled:
         names.require_settled()
     known = known_tags(if_none_match)
-    route = await names.route(topic, known, wait_seconds, request.receive)
-    headers = {"etag": route.etag, "cache-control": "no-cache"}
+    route = await names.route(topic, known, wait_seconds, leaving)
+    headers = {}
     if (settling := names.settling_seconds) > 0:
         headers[SETTLING_HEADER] = str(math.ceil(settling))
-    if is_known(route.etag, known):
-        return Response(status_code=304, headers=headers)
-    return Response(route.body, media_type="application/json", headers=headers)
+    body = None if is_known(route.etag, known) else route.body
+    return tagged_answer(body, route.etag, headers=headers)

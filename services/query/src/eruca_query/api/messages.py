@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     DatabaseUnavailableError,
     GroupNotFoundError,
@@ -27,13 +28,18 @@ from eruca.contract.limits import (
 from eruca.contract.names import is_derived_topic, is_system_topic
 from eruca.contract.queries import GroupFilter, MessageFound, MessageId, MessagePage, Timeline
 from eruca.contract.wire import OCTETS_MEDIA_TYPE
+from eruca_access.needs import see, to
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.gate import CallersAccess
+from eruca_chassis.needs import found, in_query
 from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor
 from eruca_chassis.requests.negotiation import accept_of, choose
 from eruca_chassis.requests.time_ranges import check_order
+from eruca_chassis.router import Router
 from eruca_query.api import examples
+from eruca_query.api.rights import visible, visible_timeline
 from eruca_query.core.found_messages import ms_not_before
 from eruca_query.core.log_facts import ROWLESS_TOPICS
 from eruca_query.core.page_cursors import position_of
@@ -44,7 +50,7 @@ from eruca_query.searching.timelines import Timelines
 from eruca_query.searching.whole_messages import BODIES_SIZE_MAX
 
 BODY_COUNT_MAX: Final = 100  # messages of a page with bodies: each costs its broker a request
-router = APIRouter(prefix="/v1/messages", tags=["messages"])
+router = Router(prefix="/v1/messages", tags=["messages"])
 
 _OFFERED: Final = ("application/json", OCTETS_MEDIA_TYPE)
 _FOUND: Final = answer(examples.MESSAGE_FOUND)
@@ -56,6 +62,7 @@ AMessageId = Annotated[MessageId, Path()]  # to the end of the path: clients' id
 @router.get(
     "/{message_id:path}/timeline",  # before the route that would match it as part of an id
     operation_id="getTimeline",
+    needs=to(Right.QUERY, topic=found("topic")),
     summary="Get a message's timeline",
     responses=answer(examples.TIMELINE)
     | problems(
@@ -65,18 +72,24 @@ AMessageId = Annotated[MessageId, Path()]  # to the end of the path: clients' id
         DatabaseUnavailableError,
     ),
 )
-async def get_timeline(message_id: AMessageId, timelines: Part[Timelines]) -> Timeline:
+async def get_timeline(
+    message_id: AMessageId, timelines: Part[Timelines], access: CallersAccess
+) -> Timeline:
     """Return a message's life: half message, checks, decision, deliveries, retries, dead letter.
 
     It also shows the state of each group for the message. A position shows only which messages a
     group has read, not their outcome; acknowledgements of single messages show that.
     """
-    return await timelines.of(message_id)
+    timeline = await timelines.of(message_id)
+    if not access.is_open:
+        timeline = visible_timeline(access, timeline, message_id)
+    return timeline
 
 
 @router.get(
     "/{message_id:path}",
     operation_id="getMessage",
+    needs=to(Right.QUERY, topic=found("topic")),
     summary="Get a message",
     response_model=MessageFound,
     responses=_FOUND
@@ -93,6 +106,7 @@ async def get_message(
     request: Request,
     message_id: AMessageId,
     search: Part[MessageSearch],
+    access: CallersAccess,
     *,
     topic: Annotated[
         TopicName | None,
@@ -111,6 +125,8 @@ async def get_message(
     """
     media_type = choose(accept_of(request.headers), _OFFERED)
     found = await search.by_id(message_id, topic=topic)
+    if not access.is_open:
+        found = visible(access, found, message_id)
     if media_type == OCTETS_MEDIA_TYPE:
         if topic is None and found.message.offset_message_id != message_id.upper():
             _refuse_several_topics(found)
@@ -121,6 +137,7 @@ async def get_message(
 @router.get(
     "",
     operation_id="findMessages",
+    needs=to(Right.QUERY, topic=in_query("topic")) & see(group=in_query("group")),
     summary="Find a topic's messages",
     responses=answer(examples.MESSAGE_PAGE)
     | problems(GroupNotFoundError, TopicNotFoundError, ValidationError, DatabaseUnavailableError),

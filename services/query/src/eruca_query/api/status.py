@@ -6,9 +6,10 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path
+from fastapi import Body, Path
 
 from eruca import AsyncClient
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     BrokerNotFoundError,
     ConflictError,
@@ -17,9 +18,11 @@ from eruca.contract.errors import (
 )
 from eruca.contract.fields import BrokerName
 from eruca.contract.queries import QueryStatus, RebuildBegun, RebuildRequest
+from eruca_access.needs import to
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.parts import Part
+from eruca_chassis.router import Router
 from eruca_postgres.broker_shares import BrokerShares
 from eruca_postgres.database import Database
 from eruca_postgres.forgetting import forget
@@ -30,12 +33,13 @@ from eruca_query.projection.following import followed_logs
 from eruca_query.projection.forgotten import drop_broker, known_brokers
 from eruca_query.projection.rebuilding import request_rebuild
 
-router = APIRouter(prefix="/v1", tags=["status"])
+router = Router(prefix="/v1", tags=["status"])
 
 
 @router.get(
     "/status",
     operation_id="getStatus",
+    needs=to(Right.QUERY, cluster=True),
     summary="Get the service's identity and progress",
     responses=answer(examples.STATUS) | problems(DatabaseUnavailableError),
 )
@@ -58,6 +62,7 @@ async def get_status(
 @router.post(
     "/projection:rebuild",
     operation_id="rebuildProjection",
+    needs=to(Right.ADMINISTER, cluster=True),
     summary="Rebuild the read model",
     status_code=HTTPStatus.ACCEPTED,
     responses=answer(examples.REBUILD_BEGUN, HTTPStatus.ACCEPTED)
@@ -78,6 +83,7 @@ async def rebuild_projection(
 @router.delete(
     "/brokers/{broker_name}",
     operation_id="forgetBroker",
+    needs=to(Right.ADMINISTER, cluster=True),
     summary="Forget a broker that was removed for good",
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(

@@ -70,7 +70,7 @@ class Standings:
                 case GroupGone():
                     self.groups.pop(fact.group, None)
                 case TopicGone() if fact.topic == self.message.topic:
-                    self._begin_anew()
+                    self._forget_positions()
                 case _:
                     continue
 
@@ -94,7 +94,7 @@ class Standings:
             for group in sorted(self.groups)
         ]
 
-    def _begin_anew(self) -> None:
+    def _forget_positions(self) -> None:
         """Forget all positions; subscriptions stay."""
         self.groups = {
             group: Standing(filter=known.filter, filter_type=known.filter_type)

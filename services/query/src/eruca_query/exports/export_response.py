@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, closing
 from typing import Final
@@ -30,6 +31,7 @@ from eruca.contract.exports import EXPORT_ROWS_HEADER
 from eruca.contract.records import DamagedRecordError
 from eruca_chassis.asgi import ClientGoneError
 from eruca_chassis.connections.lending import Lender, lender_of
+from eruca_chassis.gate import ACCESS_KEY, OPEN, Quota
 from eruca_query.exports.made_ahead import made_ahead
 from eruca_query.exports.range_reader import RangeReader, RangeRows
 from eruca_query.exports.rows.encoders import RowEncoder
@@ -67,9 +69,11 @@ class ExportResponse(Response):
         self._reader = reader
         self._topic = topic
         self._encoder = encoder
+        self._quota: Quota | None = None  # of the caller
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
+        self._quota = scope.get(ACCESS_KEY, OPEN).quota
         with self._slots.slot(), closing(self._reader):
             await self._reader.check()
             lender = lender_of(scope)
@@ -141,7 +145,10 @@ class ExportResponse(Response):
                 await self._send(rows, connection)
 
     async def _send(self, rows: RangeRows, connection: socket.socket) -> None:
-        self._slots.bytes += await rows.under_way.send(connection)
+        sent = await rows.under_way.send(connection)
+        self._slots.bytes += sent
+        if self._quota is not None:
+            self._quota.sent(time.monotonic(), sent)
         self._slots.rows += rows.count
 
 

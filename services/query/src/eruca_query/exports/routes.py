@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     BrokerUnreachableError,
     MessageDamagedError,
@@ -35,10 +36,13 @@ from eruca.contract.limits import (
     EXPORT_ROWS_MAX,
     EXPORT_START_SIZE_MAX,
 )
+from eruca_access.needs import to
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.needs import KNOWN, in_path
 from eruca_chassis.parts import Part
 from eruca_chassis.requests.time_ranges import check_order
+from eruca_chassis.router import Router
 from eruca_query.exports import examples
 from eruca_query.exports.export_response import ExportResponse
 from eruca_query.exports.planner import PlanWish, plan_export
@@ -51,7 +55,7 @@ TAG: Final = {
     "name": "exports",
     "description": "Whole topics as tables: Arrow for lakes and data frames, NDJSON for the rest",
 }
-router = APIRouter(prefix="/v1/exports", tags=["exports"])
+router = Router(prefix="/v1/exports", tags=["exports"])
 
 
 Topic = Annotated[
@@ -78,6 +82,7 @@ _RECORDS: Final[dict[int | str, dict[str, Any]]] = {
 @router.get(
     "/schema",
     operation_id="getExportSchema",
+    needs=KNOWN,
     summary="Get the columns of exports",
     responses=answer(EXPORT_SCHEMA.model_dump(mode="json")),
 )
@@ -92,6 +97,7 @@ async def get_export_schema() -> ExportSchema:
 @router.get(
     "/{topic}/plan",
     operation_id="planExport",
+    needs=to(Right.QUERY, topic=in_path("topic")),
     summary="Plan the export of a topic",
     responses=answer(examples.PLAN)
     | problems(
@@ -152,6 +158,7 @@ async def plan(
 @router.get(
     "/{topic}/records",
     operation_id="exportRecords",
+    needs=to(Right.QUERY, topic=in_path("topic")),
     summary="Export the rows of ranges",
     response_class=Response,
     responses=_RECORDS

@@ -5,9 +5,10 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
 from eruca import AsyncClient
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     BrokerNotFoundError,
     ConflictError,
@@ -15,17 +16,20 @@ from eruca.contract.errors import (
     UnavailableError,
 )
 from eruca.contract.fields import BrokerName
+from eruca_access.needs import to
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.parts import Part
+from eruca_chassis.router import Router
 from eruca_postgres.database import Database
 from eruca_postgres.forgetting import forget
 
-router = APIRouter(prefix="/v1/brokers", tags=["status"])
+router = Router(prefix="/v1/brokers", tags=["status"])
 
 
 @router.delete(
     "/{broker_name}",
     operation_id="forgetBroker",
+    needs=to(Right.ADMINISTER, cluster=True),
     summary="Forget a broker that was removed for good",
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query, Request
+from fastapi import Body, Path, Query, Request
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     AlreadyDecidedError,
     BrokerUnreachableError,
@@ -25,20 +26,26 @@ from eruca.contract.transactions import (
     CheckOutcome,
     ProducerChecks,
 )
+from eruca_access.needs import on_group, to
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.gate import CallersAccess
+from eruca_chassis.needs import found, in_path
 from eruca_chassis.parts import Part
+from eruca_chassis.router import Router
 from eruca_txn_checker.api import examples
 from eruca_txn_checker.checking.answers import Answers
 from eruca_txn_checker.checking.producers import Producers
+from eruca_txn_checker.projection.check_rows import KnownCheck
 
-router = APIRouter(prefix="/v1", tags=["checks"])
+router = Router(prefix="/v1", tags=["checks"])
 
 
 # Taking a check starts its time limit. So it is not a GET: pages of any site may send those.
 @router.post(
     "/producer-groups/{producer_group}/checks",
     operation_id="takeChecks",
+    needs=to(Right.PRODUCE, group=in_path("producer_group")),
     summary="Wait for checks",
     responses=answer(examples.CHECKS) | problems(OverloadedError, DatabaseUnavailableError),
 )
@@ -80,6 +87,7 @@ async def take_checks(
 @router.post(
     "/checks/{check_id}",
     operation_id="answerCheck",
+    needs=to(Right.PRODUCE, group=found("producer_group")),
     summary="Answer a check",
     responses=answer(examples.OUTCOME)
     | problems(
@@ -105,6 +113,7 @@ async def answer_check(
         ),
     ],
     answers: Part[Answers],
+    access: CallersAccess,
 ) -> CheckOutcome:
     """Answer a check with the transaction's outcome; `unknown` if it is not certain yet.
 
@@ -114,4 +123,10 @@ async def answer_check(
     response is 503. The answer is stored all the same, and reaches the broker before another check
     is sent.
     """
-    return await answers.take(check_id, given)
+
+    def require(check: KnownCheck) -> None:
+        if not access.may(on_group(check.producer_group)):
+            raise CheckNotFoundError(f"check {check_id!r} not found; it may have been deleted")
+        access.require(on_group(check.producer_group, Right.PRODUCE))
+
+    return await answers.take(check_id, given, None if access.is_open else require)

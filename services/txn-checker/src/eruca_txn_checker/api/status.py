@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from fastapi import APIRouter
-
+from eruca.contract.access import Right
 from eruca.contract.errors import DatabaseUnavailableError
 from eruca.contract.transactions import CheckerStatus, CheckingRules
+from eruca_access.needs import to
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.parts import Part
+from eruca_chassis.router import Router
 from eruca_postgres.broker_shares import BrokerShares
 from eruca_postgres.instance import Instance
 from eruca_txn_checker.api import examples
@@ -19,12 +20,13 @@ from eruca_txn_checker.checking.following import followed_brokers
 from eruca_txn_checker.checking.producers import Producers
 from eruca_txn_checker.settings import TxnCheckerSettings
 
-router = APIRouter(prefix="/v1/status", tags=["status"])
+router = Router(prefix="/v1/status", tags=["status"])
 
 
 @router.get(
     "",
     operation_id="getStatus",
+    needs=to(Right.QUERY, cluster=True),
     summary="Get the checker's settings, brokers and faults",
     responses=answer(examples.STATUS) | problems(DatabaseUnavailableError),
 )

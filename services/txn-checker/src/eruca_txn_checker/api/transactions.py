@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Body, Path, Query, Response
+from fastapi import Body, Path, Query, Response
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     AlreadyDecidedError,
     BrokerNotFoundError,
@@ -29,10 +30,14 @@ from eruca.contract.transactions import (
     TransactionId,
     TransactionState,
 )
+from eruca_access.needs import on_log, on_topic, see, to
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.gate import Access, CallersAccess
+from eruca_chassis.needs import found, in_query
 from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
+from eruca_chassis.router import Router
 from eruca_postgres.database import Database
 from eruca_txn_checker.api import examples
 from eruca_txn_checker.checking.broker_calls import AWAY, BrokerCalls, away
@@ -42,7 +47,7 @@ from eruca_txn_checker.core.transaction_rows import TransactionRow
 from eruca_txn_checker.projection.check_rows import checks_of
 from eruca_txn_checker.projection.listing import Place, find_rows, page_of, place_of
 
-router = APIRouter(prefix="/v1/transactions", tags=["transactions"])
+router = Router(prefix="/v1/transactions", tags=["transactions"])
 Id = Annotated[TransactionId, Path()]
 AtBroker = Annotated[
     BrokerName | None,
@@ -70,11 +75,13 @@ def _decided(example: object) -> dict[int | str, dict[str, Any]]:
 @router.get(
     "",
     operation_id="listTransactions",
+    needs=see(group=in_query("producer_group")),
     summary="List transactions",
     responses=answer(examples.LIST) | problems(DatabaseUnavailableError),
 )
 async def list_transactions(
     database: Part[Database],
+    access: CallersAccess,
     *,
     state: Annotated[
         TransactionState | None,
@@ -104,8 +111,9 @@ async def list_transactions(
         )
         followed = await followed_brokers(connection)
     page = rows[:limit]
+    shown_rows = [row for row in page if access.may(on_topic(row.topic))]
     return CheckedTransactionList(
-        transactions=[summary_of(row) for row in page],
+        transactions=[summary_of(row) for row in shown_rows],
         next_cursor=_cursor(page[-1]) if len(rows) > limit else None,
         followed=followed,
     )
@@ -114,19 +122,25 @@ async def list_transactions(
 @router.get(
     "/{transaction_id}",
     operation_id="getTransaction",
+    needs=see(topic=found("topic")),
     summary="Get a transaction and its checks",
     responses=answer(examples.DETAIL)
     | problems(TransactionNotFoundError, ConflictError, DatabaseUnavailableError),
 )
 async def get_transaction(
-    transaction_id: Id, database: Part[Database], *, broker_name: AtBroker = None
+    transaction_id: Id,
+    database: Part[Database],
+    access: CallersAccess,
+    *,
+    broker_name: AtBroker = None,
 ) -> CheckedTransaction:
     """Return a transaction with each check: the producer asked, the time and the answer.
 
     Its broker has its message and its history in the log, at the same path.
     """
     async with database.transaction() as connection:
-        row = _one(await find_rows(connection, transaction_id, broker_name), transaction_id)
+        rows = await find_rows(connection, transaction_id, broker_name)
+        row = _one(_seen(access, rows), transaction_id)
         checks = await checks_of(connection, row.broker_name, transaction_id)
     return shown(row, checks)
 
@@ -134,6 +148,7 @@ async def get_transaction(
 @router.post(
     "/{transaction_id}:commit",
     operation_id="commitTransaction",
+    needs=to(Right.ADMINISTER, topic=found("topic")),
     summary="Commit a transaction as an operator",
     response_class=Response,
     responses=_decided(examples.COMMITTED) | _DECISION_ERRORS,
@@ -143,17 +158,19 @@ async def commit_transaction(
     given: Annotated[OperatorDecision, Body(examples=[examples.OPERATOR_COMMIT])],
     database: Part[Database],
     calls: Part[BrokerCalls],
+    access: CallersAccess,
     *,
     broker_name: AtBroker = None,
 ) -> Response:
     """Deliver the message, even that of a parked transaction; the reason is recorded."""
-    rows = await _rows(database, transaction_id, broker_name)
+    rows = await _rows(database, access, transaction_id, broker_name)
     return await _decide(calls, rows, transaction_id, broker_name, outcome="commit", given=given)
 
 
 @router.post(
     "/{transaction_id}:rollback",
     operation_id="rollBackTransaction",
+    needs=to(Right.ADMINISTER, topic=found("topic")),
     summary="Roll back a transaction as an operator",
     response_class=Response,
     responses=_decided(examples.ROLLED_BACK) | _DECISION_ERRORS,
@@ -163,19 +180,33 @@ async def roll_back_transaction(
     given: Annotated[OperatorDecision, Body(examples=[examples.OPERATOR_ROLLBACK])],
     database: Part[Database],
     calls: Part[BrokerCalls],
+    access: CallersAccess,
     *,
     broker_name: AtBroker = None,
 ) -> Response:
     """Discard the message for good, even that of a parked transaction; the reason is recorded."""
-    rows = await _rows(database, transaction_id, broker_name)
+    rows = await _rows(database, access, transaction_id, broker_name)
     return await _decide(calls, rows, transaction_id, broker_name, outcome="rollback", given=given)
 
 
 async def _rows(
-    database: Database, transaction_id: str, broker_name: str | None
+    database: Database, access: Access, transaction_id: str, broker_name: str | None
 ) -> list[TransactionRow]:
+    """Return the transactions with an id that the caller may decide.
+
+    Without a row, nobody knows the transaction's topic. So the brokers are then asked only for a
+    caller who may administer all transactions.
+    """
     async with database.transaction() as connection:
-        return await find_rows(connection, transaction_id, broker_name)
+        rows = _seen(access, await find_rows(connection, transaction_id, broker_name))
+    access.require(*(on_topic(row.topic, Right.ADMINISTER) for row in rows))
+    if not rows and not access.may(on_log(Right.ADMINISTER)):
+        _one(rows, transaction_id)
+    return rows
+
+
+def _seen(access: Access, rows: list[TransactionRow]) -> list[TransactionRow]:
+    return [row for row in rows if access.may(on_topic(row.topic))]
 
 
 async def _decide(

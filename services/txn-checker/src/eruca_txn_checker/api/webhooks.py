@@ -6,9 +6,10 @@ import secrets
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Response
+from fastapi import Body, Path, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     DatabaseUnavailableError,
     ValidationError,
@@ -16,9 +17,12 @@ from eruca.contract.errors import (
 )
 from eruca.contract.fields import GroupName
 from eruca.contract.transactions import Webhook, WebhookSettings
+from eruca_access.needs import to
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.needs import in_path
 from eruca_chassis.parts import Part
+from eruca_chassis.router import Router
 from eruca_postgres.database import Database
 from eruca_postgres.notices import notify
 from eruca_txn_checker.api import examples
@@ -37,13 +41,14 @@ from eruca_txn_checker.projection.webhook_rows import (
 )
 from eruca_txn_checker.settings import TxnCheckerSettings
 
-router = APIRouter(prefix="/v1/producer-groups/{producer_group}/webhook", tags=["webhooks"])
+router = Router(prefix="/v1/producer-groups/{producer_group}/webhook", tags=["webhooks"])
 Group = Annotated[GroupName, Path(examples=["orders"])]
 
 
 @router.put(
     "",
     operation_id="putWebhook",
+    needs=to(Right.ADMINISTER, group=in_path("producer_group")),
     summary="Set a group's webhook",
     responses=answer(examples.WEBHOOK)
     | answer(examples.NEW_WEBHOOK, 201, model=Webhook)
@@ -97,6 +102,7 @@ async def set_webhook(
 @router.get(
     "",
     operation_id="getWebhook",
+    needs=to(Right.ADMINISTER, group=in_path("producer_group")),
     summary="Get a group's webhook",
     responses=answer(examples.WEBHOOK) | problems(WebhookNotFoundError, DatabaseUnavailableError),
 )
@@ -112,6 +118,7 @@ async def show_webhook(producer_group: Group, database: Part[Database]) -> Webho
 @router.delete(
     "",
     operation_id="deleteWebhook",
+    needs=to(Right.ADMINISTER, group=in_path("producer_group")),
     summary="Delete a group's webhook",
     status_code=HTTPStatus.NO_CONTENT,
     responses=problems(WebhookNotFoundError, DatabaseUnavailableError),

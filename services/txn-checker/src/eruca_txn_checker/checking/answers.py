@@ -2,7 +2,7 @@
 
 The states of an answer::
 
-    given ──stored──▶ settling ──the broker accepts it, or refuses it for good──▶ settled
+    given ──stored──▶ forwarding ──the broker accepts it, or refuses it for good──▶ forwarded
                        │    ▲
                        └────┘  broker unreachable: the instance with its claim retries
 
@@ -12,7 +12,7 @@ instance dies in between, the answer is not lost: it is forwarded before another
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -47,7 +47,7 @@ from eruca_txn_checker.projection.check_rows import (
     KnownCheck,
     note_answer,
     note_fault,
-    note_settled,
+    note_forwarded,
 )
 from eruca_txn_checker.projection.listing import find_rows
 
@@ -87,8 +87,18 @@ class Answers:
         self._calls = calls
         self._clock = clock
 
-    async def take(self, check_id: str, answer: CheckAnswer) -> CheckOutcome:
+    async def take(
+        self,
+        check_id: str,
+        answer: CheckAnswer,
+        require: Callable[[KnownCheck], None] | None = None,
+    ) -> CheckOutcome:
         """Store an answer, forward it, and return the outcome.
+
+        Args:
+            check_id: The check.
+            answer: The answer.
+            require: Refuses, by raising, a caller that may not answer the check; None: all may.
 
         Raises:
             CheckNotFoundError: The check does not exist.
@@ -105,6 +115,8 @@ class Answers:
                 reason=answer.reason,
                 now_ms=self._clock.now_ms(),
             )
+            if known is not None and require is not None:
+                require(known)  # a refusal rolls the answer back
         if known is None:
             raise CheckNotFoundError(f"check {check_id!r} not found; it may have been deleted")
         counts = self.counts.answers
@@ -116,8 +128,8 @@ class Answers:
             raise
 
     async def _come_of(self, known: KnownCheck, answer: CheckAnswer) -> CheckOutcome:
-        if known.answer is not None and known.answer != "unknown" and known.is_settling:
-            receipt = await self._settle(known)
+        if known.answer is not None and known.answer != "unknown" and known.is_forwarding:
+            receipt = await self._forward(known)
             if known.answer == answer.answer:
                 return outcome_of(known, receipt)
         if answer.answer == "unknown":
@@ -125,7 +137,7 @@ class Answers:
         # It was answered before: the broker knows whether this answer is the same.
         return outcome_of(known, await self._tell(known, answer.answer, answer.reason))
 
-    async def settle_left(self, left: Sequence[KnownCheck]) -> list[str]:
+    async def forward_left(self, left: Sequence[KnownCheck]) -> list[str]:
         """Forward stored answers that the broker has not confirmed.
 
         Return the ids of the checks whose answers the broker refuses for now, for instance because
@@ -137,7 +149,7 @@ class Answers:
         refused: list[str] = []
         for known in left:
             try:
-                await self._calls_settle(known)
+                await self._forward_now(known)
             except _FOR_GOOD as error:
                 _log.warning(
                     "answer came to nothing", transaction=known.transaction_id, why=str(error)
@@ -151,9 +163,9 @@ class Answers:
                 self.counts.told_again += 1
         return refused
 
-    async def _settle(self, known: KnownCheck) -> DecisionReceipt:
+    async def _forward(self, known: KnownCheck) -> DecisionReceipt:
         try:
-            return await self._calls_settle(known)
+            return await self._forward_now(known)
         except DatabaseUnavailableError:
             raise
         except AWAY as error:
@@ -169,8 +181,8 @@ class Answers:
         except DatabaseUnavailableError:
             return  # the slow poll finds the stored answer when the database is back
 
-    async def _calls_settle(self, known: KnownCheck) -> DecisionReceipt:
-        """Forward a stored answer; mark it settled once the broker accepts or refuses it."""
+    async def _forward_now(self, known: KnownCheck) -> DecisionReceipt:
+        """Forward a stored answer; mark it forwarded once the broker accepts or refuses it."""
         assert known.answer is not None
         try:
             receipt = await self._decide(known, known.answer, known.answer_reason)
@@ -200,9 +212,9 @@ class Answers:
 
     async def _note_end(self, known: KnownCheck, error: ErucaError | None) -> None:
         async with self._database.transaction() as connection:
-            await note_settled(connection, known.check_id)
+            await note_forwarded(connection, known.check_id)
             if error is not None:
-                await notify(connection, DUE)  # still pending and no longer settling: due again
+                await notify(connection, DUE)  # still pending and no longer forwarding: due again
                 await note_fault(connection, known.check_id, error.detail)
 
     async def _undecided(self, known: KnownCheck) -> CheckOutcome:

@@ -46,7 +46,7 @@ from eruca_txn_checker.core.next_look import seconds_to_next_look
 from eruca_txn_checker.core.notices import CHECKS
 from eruca_txn_checker.core.other_clock import OtherClock
 from eruca_txn_checker.core.transaction_rows import TransactionRow
-from eruca_txn_checker.projection.check_rows import KnownCheck, settling_checks
+from eruca_txn_checker.projection.check_rows import KnownCheck, forwarding_checks
 from eruca_txn_checker.projection.due_rows import (
     ahead_of,
     delete_history,
@@ -61,8 +61,8 @@ DONE_SECONDS: Final = 5.0  # skip a transaction until the log shows the effect, 
 TOO_EARLY_SECONDS: Final = 1.0  # skip it so long if the broker's clock is behind
 REFUSED_SECONDS: Final = 30.0  # skip it so long if the broker refuses the request
 DONE_COUNT_MAX: Final = 2_000  # skipped transactions; beyond that nothing more is checked
-SETTLE_COUNT_MAX: Final = 64  # answers forwarded again in one step
-SETTLE_AFTER_MS: Final = 2_000  # forward an answer again if unconfirmed for so long
+FORWARD_COUNT_MAX: Final = 64  # answers forwarded again in one step
+FORWARD_AFTER_MS: Final = 2_000  # forward an answer again if unconfirmed for so long
 OPEN_COUNT_MAX: Final = 1_000  # untaken checks opened again in one step
 HISTORY_COUNT_MAX: Final = 10_000  # rows deleted in one transaction
 COMPARE_SECONDS: Final = 10.0  # between two comparisons of the clocks
@@ -203,7 +203,7 @@ class DueWork:
             await self._refresh(claim)
         self._forget_expired()
         found = await self._look()
-        refused = await self._answers.settle_left(found.left)
+        refused = await self._answers.forward_left(found.left)
         until = self._clock.monotonic() + REFUSED_SECONDS
         self._refused_answers |= dict.fromkeys(refused, until)
         results = await asyncio.gather(
@@ -224,12 +224,12 @@ class DueWork:
         """Return the work that is due, or for how long nothing will be due."""
         settings, now_ms = self._settings, self._clock.now_ms()
         async with self._database.transaction() as connection:
-            left = await settling_checks(
+            left = await forwarding_checks(
                 connection,
                 self._broker_name,
-                before_ms=now_ms - SETTLE_AFTER_MS,
+                before_ms=now_ms - FORWARD_AFTER_MS,
                 without=self._refused_answers,
-                limit=SETTLE_COUNT_MAX,
+                limit=FORWARD_COUNT_MAX,
             )
             if len(self._let_alone) >= DONE_COUNT_MAX:
                 return _Found(left, [], None)  # the log is far behind: let it catch up first
@@ -274,7 +274,7 @@ class DueWork:
             self._broker_name,
             now_ms=now_ms,
             at_broker_ms=at_broker_ms,
-            answered_since_ms=now_ms - SETTLE_AFTER_MS,
+            answered_since_ms=now_ms - FORWARD_AFTER_MS,
             rules=rules,
         )
         until = seconds_to_next_look(
@@ -282,7 +282,7 @@ class DueWork:
             now_ms=now_ms,
             at_broker_ms=at_broker_ms,
             rules=rules,
-            settle_after_ms=SETTLE_AFTER_MS,
+            forward_after_ms=FORWARD_AFTER_MS,
         )
         let_alone_until = min(
             (*self._let_alone.values(), *self._refused_answers.values()), default=math.inf

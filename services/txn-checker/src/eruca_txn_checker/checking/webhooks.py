@@ -217,7 +217,7 @@ class Webhooks:
             await self._note(check, str(error))
         except ErucaError as error:
             # Not the webhook's fault: the broker is unreachable, or the opposite was decided.
-            _log.warning("check not settled", transaction=check.transaction_id, why=str(error))
+            _log.warning("check not forwarded", transaction=check.transaction_id, why=str(error))
 
     async def _note(self, check: AskedCheck, fault: str) -> None:
         try:

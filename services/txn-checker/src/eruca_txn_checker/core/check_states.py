@@ -1,8 +1,9 @@
-"""A check from its grant to its settlement, as a table.
+"""A check from its grant to its end, as a table.
 
 A check **is open** while nobody has taken it and it is still worth sending. The next check closes
 it, and so does the decision. An answer counts even if it comes for a closed check, and a decisive
-answer replaces an ``unknown`` one. It **is settling** until the broker has confirmed or refused it.
+answer replaces an ``unknown`` one. The check **is forwarding** until the broker has confirmed or
+refused that.
 
 :data:`CHECK` is the table. Checks are rows, and the statements that change them are built from it
 (:mod:`eruca_txn_checker.projection.check_columns`): an event changes no row in whose state it is
@@ -25,8 +26,8 @@ class CheckState(StrEnum):
     CLOSED = "closed"  # without an answer
     ASKED = "asked"
     UNKNOWN = "unknown"  # the answer
-    SETTLING = "settling"
-    SETTLED = "settled"
+    FORWARDING = "forwarding"
+    FORWARDED = "forwarded"
 
 
 class CheckEvent(StrEnum):
@@ -51,16 +52,16 @@ CHECK: Final = Machine(
     (CheckState.OPEN, CheckEvent.TAKEN, CheckState.ASKED),
     (CheckState.OPEN, CheckEvent.OVER, CheckState.CLOSED),
     (CheckState.OPEN, CheckEvent.UNDECIDED, CheckState.UNKNOWN),
-    (CheckState.OPEN, CheckEvent.DECIDED, CheckState.SETTLING),
+    (CheckState.OPEN, CheckEvent.DECIDED, CheckState.FORWARDING),
     (CheckState.CLOSED, CheckEvent.UNDECIDED, CheckState.UNKNOWN),
-    (CheckState.CLOSED, CheckEvent.DECIDED, CheckState.SETTLING),
+    (CheckState.CLOSED, CheckEvent.DECIDED, CheckState.FORWARDING),
     (CheckState.ASKED, CheckEvent.GIVEN_BACK, CheckState.OPEN),
     (CheckState.ASKED, CheckEvent.WITHDRAWN, CheckState.CLOSED),
     (CheckState.ASKED, CheckEvent.UNDECIDED, CheckState.UNKNOWN),
-    (CheckState.ASKED, CheckEvent.DECIDED, CheckState.SETTLING),
+    (CheckState.ASKED, CheckEvent.DECIDED, CheckState.FORWARDING),
     (CheckState.UNKNOWN, CheckEvent.UNDECIDED, CheckState.UNKNOWN),
-    (CheckState.UNKNOWN, CheckEvent.DECIDED, CheckState.SETTLING),
-    (CheckState.SETTLING, CheckEvent.CONFIRMED, CheckState.SETTLED),
+    (CheckState.UNKNOWN, CheckEvent.DECIDED, CheckState.FORWARDING),
+    (CheckState.FORWARDING, CheckEvent.CONFIRMED, CheckState.FORWARDED),
 )
 
 

@@ -32,7 +32,7 @@ class Ahead:
 
 
 def seconds_to_next_look(
-    ahead: Ahead, *, now_ms: int, at_broker_ms: int, rules: CheckRules, settle_after_ms: int
+    ahead: Ahead, *, now_ms: int, at_broker_ms: int, rules: CheckRules, forward_after_ms: int
 ) -> float | None:
     """Return the seconds until time alone makes something due; None if it never does.
 
@@ -41,7 +41,7 @@ def seconds_to_next_look(
         now_ms: Current time on the clock that all instances share.
         at_broker_ms: Current time on the broker's clock.
         rules: The settings of checking.
-        settle_after_ms: Age at which an unconfirmed answer is forwarded again.
+        forward_after_ms: Age at which an unconfirmed answer is forwarded again.
     """
     left_ms = [
         moment_ms + span_ms - clock_ms
@@ -50,7 +50,7 @@ def seconds_to_next_look(
             # These end once strictly more than the span has passed.
             (ahead.begun_ms, rules.age_max_ms + 1, at_broker_ms),
             (ahead.opened_ms, rules.interval_ms + 1, now_ms),
-            (ahead.answered_ms, settle_after_ms + 1, now_ms),
+            (ahead.answered_ms, forward_after_ms + 1, now_ms),
         )
         if moment_ms is not None
     ]

@@ -30,16 +30,16 @@ _IS: Final[Mapping[CheckState, ColumnElement[bool]]] = {
         not_(checks.c.is_open), checks.c.asked.is_not(None), checks.c.answer.is_(None)
     ),
     CheckState.UNKNOWN: checks.c.answer == "unknown",
-    CheckState.SETTLING: checks.c.is_settling,
-    CheckState.SETTLED: and_(checks.c.answer != "unknown", not_(checks.c.is_settling)),
+    CheckState.FORWARDING: checks.c.is_forwarding,
+    CheckState.FORWARDED: and_(checks.c.answer != "unknown", not_(checks.c.is_forwarding)),
 }
 _VALUES: Final[Mapping[CheckState, Mapping[str, Any]]] = {
     CheckState.OPEN: {"is_open": True, **_NOBODY},
     CheckState.CLOSED: {"is_open": False, **_NOBODY},
     CheckState.ASKED: {"is_open": False},  # and whom, and when
-    CheckState.UNKNOWN: {"is_open": False, "is_settling": False},  # and the answer
-    CheckState.SETTLING: {"is_open": False, "is_settling": True},  # and the answer
-    CheckState.SETTLED: {"is_settling": False},
+    CheckState.UNKNOWN: {"is_open": False, "is_forwarding": False},  # and the answer
+    CheckState.FORWARDING: {"is_open": False, "is_forwarding": True},  # and the answer
+    CheckState.FORWARDED: {"is_forwarding": False},
 }
 assert _IS.keys() == _VALUES.keys() == set(CheckState) - {CheckState.NOT_GRANTED}
 

@@ -56,7 +56,7 @@ class KnownCheck:
     producer_group: str
     answer: str | None
     answer_reason: str | None
-    is_settling: bool
+    is_forwarding: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ async def close_unsent(connection: AsyncConnection, check_ids: Collection[str]) 
     )
 
 
-async def note_settled(connection: AsyncConnection, check_id: str) -> None:
+async def note_forwarded(connection: AsyncConnection, check_id: str) -> None:
     """Record that the broker has confirmed or refused the answer."""
     await connection.execute(
         update(checks)
@@ -265,13 +265,13 @@ async def note_settled(connection: AsyncConnection, check_id: str) -> None:
 
 
 async def note_fault(connection: AsyncConnection, check_id: str, fault: str) -> None:
-    """Record why a check could not be sent or settled."""
+    """Record why a check could not be sent or forwarded."""
     await connection.execute(
         update(checks).where(checks.c.check_id == check_id).values(fault=fault)
     )
 
 
-async def settling_checks(
+async def forwarding_checks(
     connection: AsyncConnection,
     broker_name: str,
     *,
@@ -329,7 +329,7 @@ _KNOWN = (
     checks.c.producer_group,
     checks.c.answer,
     checks.c.answer_reason,
-    checks.c.is_settling,
+    checks.c.is_forwarding,
 )
 
 

@@ -61,9 +61,9 @@ async def due_rows(
             case.
         rules: The settings of checking.
     """
-    is_settling = exists().where(
+    is_forwarding = exists().where(
         checks.c.broker_name == broker_name,
-        is_in(CheckState.SETTLING),
+        is_in(CheckState.FORWARDING),
         checks.c.transaction_id == transactions.c.transaction_id,
     )
     is_in_hand = exists().where(
@@ -74,7 +74,7 @@ async def due_rows(
         ),
     )
     chosen = select(*COLUMNS).where(
-        *_is_due(broker_name, at_broker_ms), not_(is_settling), not_(is_in_hand)
+        *_is_due(broker_name, at_broker_ms), not_(is_forwarding), not_(is_in_hand)
     )
     if without:
         chosen = chosen.where(transactions.c.transaction_id != func.all(_texts(without)))
@@ -166,7 +166,7 @@ async def ahead_of(
             select(func.min(checks.c.answered_ms))
             .where(
                 checks.c.broker_name == broker_name,
-                is_in(CheckState.SETTLING),
+                is_in(CheckState.FORWARDING),
                 checks.c.answered_ms >= answered_since_ms,
             )
             .scalar_subquery(),

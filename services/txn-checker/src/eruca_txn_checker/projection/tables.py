@@ -5,9 +5,9 @@ and can be rebuilt from them. The rest of ``checks`` is the service's own data: 
 and its answer. So is ``webhooks``. Times are ms since the epoch. Times from the logs are by their
 broker's clock, the service's own by PostgreSQL's, which all instances share.
 
-A check **is open** while it has been sent to nobody and is still worth sending, and **is settling**
-while it has an answer that the broker has not confirmed. :mod:`.check_columns` tells its state from
-its columns.
+A check **is open** while it has been sent to nobody and is still worth sending. It **is
+forwarding** while it has an answer that the broker has not confirmed. :mod:`.check_columns` tells
+its state from its columns.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ checks: Final = Table(
     Column("answered_by", Text),
     Column("answered_ms", BigInteger),
     Column("answer_reason", Text),
-    Column("is_settling", Boolean, nullable=False, server_default=text("false")),
+    Column("is_forwarding", Boolean, nullable=False, server_default=text("false")),
     Column("fault", Text),  # why a webhook call failed, or an answer was refused
     ForeignKeyConstraint(
         ["broker_name", "transaction_id"],
@@ -85,7 +85,7 @@ checks: Final = Table(
         ondelete="CASCADE",
     ),
     Index("checks_open", "producer_group", "checked_ms", postgresql_where=text("is_open")),
-    Index("checks_settling", "broker_name", postgresql_where=text("is_settling")),
+    Index("checks_forwarding", "broker_name", postgresql_where=text("is_forwarding")),
     Index("checks_of_transaction", "broker_name", "transaction_id", "number", unique=True),
 )
 

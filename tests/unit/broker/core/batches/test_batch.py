@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from eruca.contract.errors import (
 )
 from eruca.contract.hashing import key_hash, tags_code
 from eruca.contract.limits import BATCH_COUNT_MAX
-from eruca.contract.properties import encode_properties
+from eruca.contract.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 from eruca.contract.records import (
     HOST_BITS,
     Host,
@@ -36,7 +37,13 @@ from eruca.contract.wire import (
     batch_sizes,
     encode_batch,
 )
-from eruca_broker.core.batches.batch import Batch, batch_of_records, check_batch
+from eruca_broker.core.batches.batch import (
+    Batch,
+    batch_of_records,
+    check_batch,
+    entries_of,
+    read_batch,
+)
 from eruca_broker.core.batches.record_proof import WRONG_SUM, expected_of, prove_record
 from eruca_broker.core.properties.found import KEY_DTYPE
 from support.records import decode_draft, has_checksum, tag_and_keys
@@ -387,6 +394,25 @@ def test_the_brokers_own_records_make_the_same_batch(count: int) -> None:
 
     assert bytes(own.records) == bytes(checked.records)
     assert list(own.starts) == list(checked.starts)
+
+
+@pytest.mark.parametrize("key_count", [0, 1, 40])
+@pytest.mark.parametrize("size", range(8))
+def test_one_record_and_many_are_read_and_stamped_alike(key_count: int, size: int) -> None:
+    keys = " ".join(f"k{number}" for number in range(key_count)) or None
+    properties = encode_properties({TAGS: "red", KEYS: keys, UNIQ_KEY: "u"})
+    raw = encode_unstamped(record(0, body=bytes(size + 1), properties=properties))
+    own = batch_of_records("orders", 2, [raw])
+    read = read_batch("orders", 2, bytearray(raw), 1)
+    place: dict[str, Any] = {
+        "queue_offset": 7, "log_offset": 1000, "store_timestamp": 1, "store_host": HOST,
+    }  # fmt: skip
+
+    assert (own.found.count, own.found.keys) == (1, read.found.keys)
+    assert own.stamp(**place, born_host=None) == read.stamp(**place, born_host=None)
+    assert bytes(own.records) == bytes(read.records)
+    assert entries_of(own, 1000) == entries_of(read, 1000)
+    assert (own.starts, own.sizes) == (read.starts, read.sizes)
 
 
 def test_a_topic_too_long_for_one_byte_is_refused() -> None:

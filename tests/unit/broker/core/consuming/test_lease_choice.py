@@ -86,7 +86,7 @@ def test_what_retention_has_deleted_is_finished_once_it_is_due() -> None:
     assert (choice.gone, choice.leased) == ([3], [])
 
 
-def test_new_messages_stop_where_too_much_is_unfinished_but_old_ones_come_again() -> None:
+def test_new_messages_stop_at_too_many_unfinished_but_old_ones_are_redelivered() -> None:
     queue = QueueLeases(4, {n: leased_until(NOW + 1) for n in range(3)} | {3: leased_until(NOW)})
 
     choice = chosen(queue, [4, 5], limits=ChoiceLimits(3, 5, 17))

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eruca_broker.core.log.retention import SEGMENTS_PER_ROUND_MAX, RetentionRules, decide
+from eruca_broker.core.log.retention import (
+    SEGMENTS_PER_ROUND_MAX,
+    RetentionRules,
+    decide,
+    kept_from,
+)
 
 NOW = 1_000_000_000.0
 HOUR = 3_600.0
@@ -63,3 +68,28 @@ def test_the_last_segment_always_stays(
     written_at: list[float], hour: int, disk_used: float
 ) -> None:
     assert deletions(written_at, hour=hour, disk_used=disk_used) <= max(len(written_at) - 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ([], None),  # no other replica
+        ([1_000, 1_000], None),  # they have everything
+        ([1_000, 940], 940),
+        ([300, 1_000], 900),  # beyond what is kept
+        ([None, 1_000], 900),  # nobody knows what it has
+    ],
+)
+def test_the_log_is_kept_for_replicas_up_to_a_number_of_bytes(
+    ends: list[int | None], expected: int | None
+) -> None:
+    assert kept_from(ends, log_end=1_000, keep_bytes=100) == expected
+
+
+def test_only_a_disk_that_is_too_full_forces_a_deletion() -> None:
+    def is_forced(disk_used: float) -> bool:
+        return decide(
+            RULES, written_at=[OLD, OLD], now=NOW, hour=4, disk_used=disk_used, was_refusing=False
+        ).is_forced
+
+    assert [is_forced(used) for used in (0.5, 0.76, 0.86)] == [False, False, True]

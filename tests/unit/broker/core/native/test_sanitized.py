@@ -21,11 +21,15 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 CALLERS = (
     "tests/unit/broker/core/batches",
     "tests/unit/broker/core/index",
+    "tests/unit/broker/core/log/test_copied_run.py",
     "tests/unit/broker/core/records/test_stored_proof.py"
     "::test_what_is_compiled_says_what_python_says",
     "tests/unit/broker/core/test_record_columns.py",
     "tests/store/test_dispatcher.py",
     "tests/store/test_key_index.py",
+    "tests/store/test_key_index_damage.py",
+    "tests/store/test_key_index_flushes.py",
+    "tests/store/test_key_index_queries.py",
 )
 LIE = """
 from eruca_broker.core.native.library import address_of, read_records

@@ -125,12 +125,20 @@ def test_a_dead_letter_makes_do_with_the_room_there_is(left: int) -> None:
 
 def test_what_rocketmq_sent_back_has_no_known_queue() -> None:
     properties = {"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "MID"}
-    record = replace(example_record(), properties=encode_properties(properties))
+    record = replace(example_record(), topic="%RETRY%g", properties=encode_properties(properties))
     dead = {"DLQ_ORIGIN_TOPIC": "orders", "DLQ_ORIGIN_MESSAGE_ID": "MID", "ERUCA_ORIGIN_QID": "x"}
 
     assert origin_of(record) == Origin("orders", None, None, "MID")
     assert origin_of(replace(record, properties=encode_properties(dead))) == origin_of(record)
     assert origin_of(retried(record, 1)) == origin_of(record)
+
+
+@pytest.mark.parametrize("name", ["RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"])
+def test_a_producers_own_properties_name_no_origin(name: str) -> None:
+    record = replace(example_record(), properties=encode_properties({name: "secret"}))
+
+    assert origin_of(record) == ORIGIN
+    assert origin_of(retried(record, 1)) == ORIGIN
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=2_000))

@@ -10,8 +10,14 @@ from hypothesis import given
 
 from eruca.contract.limits import PROPERTIES_SIZE_MAX
 from eruca.contract.names import SCHEDULE_TOPIC, TIMER_TOPIC
-from eruca.contract.properties import decode_properties, encode_properties
-from eruca.contract.records import decode_record, encode_record
+from eruca.contract.properties import CHECKSUM, decode_properties, encode_properties
+from eruca.contract.records import (
+    CHECKSUM_ROOM,
+    V1_TOPIC_SIZE_MAX,
+    Record,
+    decode_record,
+    encode_record,
+)
 from eruca_broker.core.records.scheduled import (
     LEVELS,
     WAITING_NAMES,
@@ -21,6 +27,9 @@ from eruca_broker.core.records.scheduled import (
     delivered,
     delivery_time,
     destination_of,
+    is_of_topic,
+    properties_of,
+    properties_size_of,
     property_of,
     rewritten,
     waiting,
@@ -127,3 +136,32 @@ def test_the_attempts_are_changed_where_they_lie() -> None:
         assert decode_draft(changed) == replace(
             decode_record(encode_record(record)), reconsume_times=77
         )
+
+
+@pytest.mark.parametrize("omitted", [frozenset(), frozenset({b"absent"})], ids=["none", "some"])
+@pytest.mark.parametrize(
+    "stored",
+    ["", "\2", "a\1b", "a\1b\2", "\2a\1b\2", "a\1b\2\2c\1d\2", "__CRC32#", "a\1__CRC32#\2"],
+    ids=repr,
+)
+@pytest.mark.parametrize("end", ["", CHECKSUM_ROOM], ids=["without", "with checksum"])
+def test_properties_are_kept_one_by_one(omitted: frozenset[bytes], stored: str, end: str) -> None:
+    raw = encode_record(replace(example_record(), properties=stored + end))
+
+    kept = properties_of(rewritten(raw, Destination("orders", 1), without=omitted)).decode()
+
+    fragments = [text for text in (stored + end).split("\2") if text.partition("\1")[0]]
+    expected = [text for text in fragments if text.partition("\1")[0] != CHECKSUM]
+    assert kept == "".join(f"{text}\2" for text in expected) + CHECKSUM_ROOM
+
+
+@given(record=RECORDS)
+def test_a_records_topic_is_recognised(record: Record) -> None:
+    raw = encode_record(record)
+    is_short = len(record.topic.encode()) <= V1_TOPIC_SIZE_MAX
+
+    assert is_of_topic(raw, record.topic) is is_short
+    assert not is_of_topic(raw, f"{record.topic}x")
+    assert not is_of_topic(raw[:-1], record.topic)
+    assert not is_of_topic(raw + b"x", record.topic)
+    assert properties_size_of(raw) == len(properties_of(raw))

@@ -11,6 +11,7 @@ from eruca_broker.core.replication.log_positions import (
     Standing,
     epoch_before,
     epoch_end,
+    may_be_of_epoch,
     standing_of,
 )
 
@@ -85,3 +86,29 @@ def test_rule_12_in_a_clean_history_every_position_that_was_shown_stays_valid(
         shown = standing_of(here, end, epoch=epoch_before(whole, log_offset), log_offset=log_offset)
 
         assert shown is (Standing.CURRENT if log_offset <= end else Standing.AHEAD)
+
+
+@pytest.mark.parametrize(
+    ("log_offset", "epoch", "is_it"),
+    [
+        (150, 2, True),
+        (150, 3, False),  # of a log whose end was lost
+        (250, 4, True),
+        (250, 2, False),
+        (250, 5, False),
+        (50, 0, True),
+        (50, 1, True),  # retention has forgotten epoch 1: nobody can tell
+        (50, 2, False),
+    ],
+)
+def test_a_token_names_a_record_by_its_epoch_too(
+    log_offset: int, epoch: int, *, is_it: bool
+) -> None:
+    """Rule 12."""
+    table = EpochTable((Epoch(2, 100), Epoch(4, 200, is_unclean=True)))
+    assert may_be_of_epoch(table, log_offset, epoch) is is_it
+
+
+def test_without_replicas_every_token_is_of_epoch_0() -> None:
+    assert may_be_of_epoch(EpochTable(), 150, 0)
+    assert not may_be_of_epoch(EpochTable(), 150, 3)

@@ -10,7 +10,7 @@ from math import inf
 import pytest
 
 from eruca_broker.core.replication.broker_group import Member
-from eruca_broker.core.replication.master_lease import MasterLease, Promise
+from eruca_broker.core.replication.master_lease import ANSWERS_MAX, MasterLease, Promise
 
 TWO, THREE = Member(2, "b"), Member(3, "c")
 STEPS_MAX = 8
@@ -111,14 +111,20 @@ def test_every_other_member_counts() -> None:
     assert lease.until([]) == inf
 
 
-def test_only_the_last_answer_proves_anything() -> None:
+def test_each_of_the_last_answers_proves_when_it_was_sent() -> None:
+    """Several fetches are under way, so a replica quotes answers after later ones were sent."""
     lease = MasterLease(4.0)
-    first = lease.answering(TWO, 1.0)
-    lease.answering(TWO, 2.0)
-    lease.quoted(TWO, first)
-    lease.quoted(THREE, 0)
-
+    numbers = [lease.answering(TWO, float(second)) for second in range(ANSWERS_MAX + 1)]
+    for unknown in (0, numbers[0], numbers[-1] + 1):
+        lease.quoted(TWO, unknown)
+        lease.quoted(THREE, unknown)
     assert lease.until([TWO]) == lease.until([THREE]) == -inf
+
+    lease.quoted(TWO, numbers[3])
+    assert lease.until([TWO]) == 3.0 + 4.0
+    lease.quoted(TWO, numbers[1])
+    assert lease.until([TWO]) == 3.0 + 4.0, "it arrived late"
+    assert lease.until([THREE]) == -inf
 
 
 def test_replicas_propose_themselves_one_after_the_other() -> None:
@@ -128,3 +134,6 @@ def test_replicas_propose_themselves_one_after_the_other() -> None:
 
     assert [promise.propose_at(rank) for rank in (0, 1, 2)] == [8.0, 9.25, 10.5]
     assert promise.until == 8.0
+
+    promise.new_master(20.0)
+    assert promise.until == 25.0

@@ -56,7 +56,14 @@ SOUND: Final = {
     "power cut, flushed": Case(
         Budget(writes=1, terms=1, changes=0, power_cuts=1), Rules(is_sync=True)
     ),
+    "fetches ahead": Case(Budget(writes=2, terms=1, changes=0), Rules(fetches_ahead=True)),
+    "fetches ahead, power cut": Case(
+        Budget(writes=2, terms=0, changes=0, power_cuts=1), Rules(fetches_ahead=True)
+    ),
     "wiped disk": Case(Budget(writes=1, terms=1, changes=1, wipes=1)),
+    "restored arbiter": Case(Budget(writes=1, terms=1, changes=1, restores=1)),
+    "restored arbiter, changes": Case(Budget(writes=0, terms=1, changes=2, restores=1)),
+    "restored arbiter, crash": Case(Budget(writes=1, terms=1, changes=1, crashes=1, restores=1)),
     "newcomer": Case(Budget(writes=1, terms=1, changes=1), in_sync=1),
     "three replicas": Case(Budget(writes=1, terms=1, changes=0), replicas=3, in_sync=3),
 }
@@ -135,12 +142,19 @@ PATCHED: Final[dict[str, tuple[Patch, Case]]] = {
 }
 
 LEFT_OUT: Final = {
+    "a fetch acknowledges a run that is on its way": Case(
+        Budget(writes=2, terms=1, changes=0),
+        Rules(fetches_ahead=True, acknowledges_held=False),
+    ),
     "a restarted master continues its epoch": Case(
         Budget(writes=2, terms=0, changes=0, power_cuts=1),
         Rules(new_term_after_restart=False, is_sync=True),
     ),
     "a machine that lost records keeps its store's name": Case(
         Budget(writes=1, terms=1, changes=0, power_cuts=1), Rules(new_uid_after_power_cut=False)
+    ),
+    "nobody is asked whether the arbiter has lost changes": Case(
+        Budget(writes=1, terms=1, changes=1, restores=1), Rules(asks_for_known=False)
     ),
     "a wiped store keeps its name": Case(
         Budget(writes=1, terms=1, changes=0, wipes=1), Rules(new_uid_after_wipe=False)

@@ -240,7 +240,7 @@ KEY = QueueKey("flights", 0)
         GroupDeleted("g"),
     ],
 )
-def test_whoever_else_moves_the_group_or_takes_the_queue_ends_its_leases(
+def test_a_group_that_is_moved_or_a_queue_that_is_taken_ends_its_leases(
     leases: Leases, event: GroupEvent
 ) -> None:
     leases.give_way(event)

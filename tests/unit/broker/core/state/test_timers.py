@@ -119,7 +119,7 @@ class TimersMachine(RuleBasedStateMachine):
             assert not self.timers.is_pending(Timer(due_ms, timer_id))
 
     @invariant()
-    def it_is_looked_at_in_time_and_not_in_vain(self) -> None:
+    def it_is_looked_at_in_time_and_only_if_due(self) -> None:
         first = min(self.pending.values(), default=None)
         next_ms = self.timers.next_due_ms()
         assert (next_ms is None) == (first is None)

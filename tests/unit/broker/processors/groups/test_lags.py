@@ -148,7 +148,7 @@ async def test_what_retention_takes_unread_is_told_once_for_each_group_and_topic
 async def test_of_many_losses_few_are_told_one_by_one(
     store: MessageStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_lags, "LOSSES_TOLD_MAX", 2)
+    monkeypatch.setattr(group_lags, "LOSSES_LOGGED_MAX", 2)
     for number in range(5):
         await commit(store, f"g{number}", 0)
     await send(store, 10, size=2_000)

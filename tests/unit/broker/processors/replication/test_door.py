@@ -11,6 +11,8 @@ from eruca.contract.errors import (
     NotMasterError,
     NotMasterForSureError,
     NotReadyError,
+    TopicNotFoundError,
+    ValidationError,
 )
 from eruca_broker.core.replication.roles import Role
 from eruca_broker.processors.replication.door import RoleDoor
@@ -45,6 +47,23 @@ def test_a_standby_answers_reads_once_it_knows_that_they_are_confirmed(door: Rol
     assert isinstance(refusal, NotMasterError)
     assert (refusal.epoch, refusal.master_urls) == (7, MASTER_URLS)
     assert refusal.redirect_url == MASTER_URLS["default"]
+
+
+def test_a_standby_never_says_that_something_does_not_exist(door: RoleDoor) -> None:
+    """Rule 7: it may not have copied yet what was acknowledged."""
+    missing, invalid = TopicNotFoundError("no topic orders"), ValidationError("no")
+    door.shows_confirmed = True
+
+    assert isinstance(door.failure("getTopic", missing), NotMasterForSureError)
+    door.master_urls = MASTER_URLS
+    assert isinstance(door.failure("getTopic", missing), NotMasterError)
+    assert isinstance(door.doubt(), NotMasterError)
+    assert door.failure("getTopic", invalid) is invalid
+    assert door.failure("getStatus", missing) is missing
+
+    door.role = Role.MASTER
+    assert door.failure("getTopic", missing) is missing
+    assert door.doubt() is None
 
 
 @pytest.mark.parametrize("role", [Role.TAKING_OVER, Role.DEMOTED])
@@ -82,6 +101,8 @@ def test_below_min_in_sync_sends_are_refused_and_nothing_else(door: RoleDoor) ->
 def test_a_master_that_hands_over_accepts_nothing_new(door: RoleDoor) -> None:
     door.role, door.is_leaving = Role.MASTER, True
     assert kinds(door) == [None, None, NotMasterForSureError, NotMasterForSureError]
+    # The arbiter may have named the successor, and its answer be on the way.
+    assert door.headers("pullMessages") == ((b"eruca-stale", b"true"),)
 
 
 def test_while_the_store_is_closed_nothing_is_answered(door: RoleDoor) -> None:

@@ -12,9 +12,10 @@ import pytest
 from eruca.contract.errors import ForeignReplicaError, StaleEpochError
 from eruca.contract.replication import LineageRequest
 from eruca_broker.core.replication.broker_group import Member
-from eruca_broker.core.replication.master_lease import LEASE_SECONDS
+from eruca_broker.core.replication.master_lease import ANSWERS_MAX, LEASE_SECONDS
 from eruca_broker.core.state.epoch_events import EpochBegan
-from eruca_broker.processors.replication.feed import Feed, Fetch, Run
+from eruca_broker.processors.replication.feed import Feed
+from eruca_broker.processors.replication.fetches import Fetch, Run
 from eruca_broker.store.message_store import MessageStore
 from support.clocks import ManualClock
 from support.message_stores import send
@@ -34,8 +35,11 @@ class Term:
         self.store = store
         self.clock = clock
         store.follow()
+        shown_offset = store.confirmed_offset
         self.begun = store.lead(EpochBegan(1, *MASTER, "10.0.0.1:10911", 0))
-        self.feed = Feed(store, epoch=1, master=MASTER, known=known, clock=clock)
+        self.feed = Feed(
+            store, epoch=1, master=MASTER, known=known, clock=clock, shown_offset=shown_offset
+        )
 
     def prove(self, member: Member) -> None:
         """Let an empty replica prove its lineage."""
@@ -109,7 +113,14 @@ async def test_the_lease_runs_from_the_answer_that_was_quoted(
     assert term.feed.lease_until == answered_at + LEASE_SECONDS, "it was quoted before"
     clock.advance(1)
     term.fetch(TWO, answer=second.number)
-    assert term.feed.lease_until == answered_at + LEASE_SECONDS, "a later answer was sent"
+    assert term.feed.lease_until == answered_at + 1 + LEASE_SECONDS, "whatever was sent since"
+    for _ in range(ANSWERS_MAX):
+        old = term.fetch(TWO)
+    clock.advance(1)
+    for _ in range(ANSWERS_MAX):
+        term.fetch(TWO)
+    term.fetch(TWO, answer=old.number)
+    assert term.feed.lease_until == answered_at + 1 + LEASE_SECONDS, "it is forgotten"
 
 
 async def test_the_lease_needs_every_member_and_one_that_is_asked_for(
@@ -159,10 +170,44 @@ async def test_a_replica_keeps_up_that_had_everything_at_its_last_request(
         term.fetch(THREE, ends[-1])
 
     assert not term.feed.copies.may_join(THREE)
+    assert term.feed.keeping_up() == [], "it has quoted no answer, so the lease would be over"
+    number = term.fetch(THREE, ends[-1]).number
+    term.fetch(THREE, ends[-1], answer=number)
     assert term.feed.keeping_up() == [THREE]
     assert term.feed.behind_since(THREE) == pytest.approx(clock.boottime() - 0.4)
     clock.advance(1.1)
     assert term.feed.keeping_up() == []
+
+
+async def test_a_member_that_has_left_is_no_newcomer_before_it_follows_again(
+    term: Term, store: MessageStore, clock: ManualClock
+) -> None:
+    """It has had everything a moment ago, but it has left on purpose."""
+    number = term.fetch(TWO).number
+    number = term.fetch(TWO, answer=number).number
+    assert store.confirmed_offset == store.log_max_offset
+    clock.advance(0.1)
+    term.feed.answered(frozenset({MASTER}))
+
+    assert term.feed.keeping_up() == []
+    clock.advance(0.1)
+    term.fetch(TWO, answer=number)
+    assert term.feed.keeping_up() == [TWO]
+
+
+async def test_a_replica_that_has_just_been_admitted_does_not_keep_up_yet(term: Term) -> None:
+    """Others would wait for it, however far behind it is."""
+    term.fetch(TWO)
+    term.prove(THREE)
+    number = term.fetch(THREE, 0).number
+    assert term.feed.keeping_up() == []
+    term.fetch(THREE, 0, answer=number)
+    assert term.feed.keeping_up() == []
+
+    number = term.fetch(THREE).number
+    term.fetch(THREE, answer=number)
+
+    assert term.feed.keeping_up() == [THREE]
 
 
 async def test_a_replica_that_is_waited_for_soon_has_everything_confirmed(
@@ -202,13 +247,32 @@ async def test_a_replica_that_stays_behind_does_not_join(term: Term, store: Mess
 
 async def test_nothing_is_confirmed_before_the_epoch_is(term: Term, store: MessageStore) -> None:
     """Records that a former master left are confirmed with the epoch, never before it."""
+    term.fetch(TWO, 0)  # the first one after a proof has only what is visible
     run = term.fetch(TWO, 0)
 
     assert run.confirmed == store.confirmed_offset < store.log_max_offset
-    assert b"".join(run.pieces) == b"".join(store.log_bytes(0, store.log_max_offset))
+    assert b"".join(run.pieces) == b"".join(store.log.pieces(0, store.log_max_offset))
     assert not term.begun.done()
     assert term.fetch(TWO).confirmed == store.log_max_offset == store.confirmed_offset
     assert term.begun.done()
+
+
+@pytest.mark.parametrize(("later", "told"), [(-1, 0), (0, 0), (1, 1)])
+async def test_a_fetch_of_a_later_epoch_is_told_to_the_term(
+    term: Term, later: int, told: int
+) -> None:
+    term.fetch(TWO)
+    heard: list[int] = []
+    term.feed.on_later_epoch = lambda: heard.append(term.feed.epoch)
+    fetch = Fetch(TWO, term.feed.epoch + later, 0, 0, 0, 1 << 20)
+
+    if later:
+        with pytest.raises(StaleEpochError):
+            term.feed.acknowledge(fetch)
+    else:
+        term.feed.acknowledge(fetch)
+
+    assert len(heard) == told
 
 
 async def test_a_term_that_is_over_confirms_nothing(term: Term, store: MessageStore) -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import cast
 
 import pytest
 
-from eruca.contract.broker_groups import Replica
+from eruca.contract.broker_groups import BrokerGroupPut, Replica
 from eruca.contract.errors import ConflictError, ErucaError, StoreFailedError
-from eruca_broker.core.replication.broker_group import BrokerGroup, Member
+from eruca_broker.core.replication.broker_group import BrokerGroup, GroupChangeError, Member
 from eruca_broker.core.replication.in_sync import Copies
 from eruca_broker.core.replication.master_lease import LEASE_SECONDS
-from eruca_broker.core.replication.roles import SILENCE_SECONDS, Turn
-from eruca_broker.processors.replication.arbiter import Arbiter, GroupRow
+from eruca_broker.core.replication.roles import BEHIND_SECONDS, SILENCE_SECONDS, Turn
+from eruca_broker.processors.replication.arbiter import Arbiter, GroupRow, _put_of
 from eruca_broker.processors.replication.feed import Feed
 from eruca_broker.processors.replication.term import PAUSED_SECONDS, Term
 from eruca_broker.processors.replication.watched_row import WatchedRow
@@ -37,12 +37,17 @@ class ManualFeed:
     copies: Copies
     lease_until: float = inf
     heard: dict[Member, float] = field(default_factory=dict)
+    caught_up: dict[Member, float] = field(default_factory=dict)
     level: list[Member] = field(default_factory=list)
     has_everything: bool = True
     epoch: int = EPOCH
+    on_later_epoch: Callable[[], None] = lambda: None
 
     def heard_at(self) -> dict[Member, float]:
         return self.heard
+
+    def caught_up_at(self) -> dict[Member, float]:
+        return self.caught_up
 
     def keeping_up(self) -> list[Member]:
         return self.level
@@ -126,10 +131,54 @@ async def test_a_silent_member_is_removed_by_the_arbiter(led: Led) -> None:
     assert led.feed.copies.asked is None
 
 
+async def test_a_member_that_is_heard_and_does_not_catch_up_is_removed(led: Led) -> None:
+    """Rule 6."""
+    led.feed.heard = {TWO: inf}
+    led.feed.caught_up = {TWO: led.clock.boottime()}
+    led.pass_time(BEHIND_SECONDS)
+    assert led.feed.copies.asked is None
+
+    led.pass_time(0.1)
+
+    await until(lambda: led.feed.copies.known == led.in_sync == {ONE})
+
+
+async def test_a_change_that_may_have_been_received_is_waited_for_until_the_end(led: Led) -> None:
+    """Rule 6: the process ends, and the row may name the newcomer."""
+    led.term.is_confirmed = True
+    led.feed.level, led.feed.heard = [THREE], {TWO: led.clock.boottime()}
+    led.controllers.deaf = {"http://one"}
+    assert led.term.look() is None
+    await until(lambda: led.controllers.version == 2)
+
+    await led.row.stop()
+    await until(lambda: led.term._changing is not None and led.term._changing.done())
+
+    assert led.feed.copies.waited_for == {ONE, TWO, THREE}
+
+
 async def test_a_pause_of_the_master_itself_is_no_silence_of_others(led: Led) -> None:
     led.clock.advance(8)  # it was stopped, and looks at nothing meanwhile
     assert led.term.look() is None
     assert led.feed.copies.asked is None
+
+
+async def test_a_request_of_a_later_epoch_ends_the_term_once_the_row_confirms_it(
+    led: Led,
+) -> None:
+    """Rule 12; nobody watches the row here."""
+    led.feed.on_later_epoch()
+    await until(lambda: len(led.controllers.asked) == 2)
+    assert led.term.look() is None  # the row has no later epoch
+
+    assert led.row.known is not None
+    later = replace(led.row.known.row, group=led.row.known.group.next_term(TWO))
+    other = Arbiter(["http://one"], "broker-a", author="2", transport=led.controllers)
+    await other.swap(led.row.known.version, later, reason="for the test")
+    assert led.term.look() is None
+    led.feed.on_later_epoch()
+
+    await until(lambda: led.term.look() is Turn.SUPERSEDED)
 
 
 async def test_a_newcomer_is_waited_for_before_the_arbiter_can_name_it(led: Led) -> None:
@@ -222,3 +271,50 @@ async def test_only_a_member_that_is_alive_can_succeed(led: Led) -> None:
     assert led.term.successor(None) == led.term.successor(2) == TWO
     with pytest.raises(ConflictError, match="replica 3"):
         led.term.successor(3)  # it is not in sync
+
+
+async def shrunk(led: Led) -> BrokerGroupPut:
+    """Let the master remove replica 2; return the row before that."""
+    assert led.row.known is not None
+    before = _put_of(led.row.known.row, by="1", reason="for the test")
+    led.pass_time(SILENCE_SECONDS + 0.1)
+    await until(lambda: led.feed.copies.known == {ONE})
+    return before
+
+
+async def test_a_set_that_the_arbiter_has_forgotten_is_stated_again(led: Led) -> None:
+    """Rule 13, within one epoch: the row names a member again that may lack confirmed records."""
+    before = await shrunk(led)
+
+    led.controllers.restored(before, version=1)
+    await led.row.read()
+    assert led.in_sync == {ONE, TWO}
+    assert led.term.look() is None
+
+    await until(lambda: led.term.look() is Turn.SUPERSEDED)  # it takes the next term
+    assert led.row.known is not None
+    assert led.row.known.group == BrokerGroup(EPOCH + 1, ONE, frozenset({ONE}))
+    assert led.feed.copies.known == {ONE}
+
+
+async def test_a_change_from_a_forgotten_row_changes_nothing(led: Led) -> None:
+    before = await shrunk(led)
+    led.controllers.restored(before, version=1)
+    led.term.is_confirmed = True
+    led.feed.level = [THREE]
+
+    assert led.term.look() is None  # it asks from version 2
+
+    await until(lambda: led.feed.copies.asked is None)
+    assert led.feed.copies.known == {ONE}
+
+
+async def test_a_successor_is_appointed_with_the_set_that_the_arbiter_has_forgotten(
+    led: Led,
+) -> None:
+    before = await shrunk(led)
+    led.controllers.restored(before, version=1)
+    await led.row.read()
+
+    with pytest.raises(GroupChangeError):
+        await led.term.appoint(TWO, is_leaving=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from eruca.aio.http.transport import HttpResponse
 from eruca.contract.broker_groups import Replica
 from eruca_broker.core.replication.broker_group import Member, founded
 from eruca_broker.core.replication.roles import Outcome
@@ -125,3 +128,38 @@ async def test_changes_of_others_are_noticed(controllers: ManualArbiter, replica
     assert before is not None
     assert now is not None
     assert (before.group.master, now.group.master) == (ONE, TWO)
+
+
+class Slow(ManualArbiter):
+    """An arbiter whose next answer to a read is late, and then older than other answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_slow = False
+        self.may_arrive = asyncio.Event()
+
+    async def request(self, method: str, *args: Any, **options: Any) -> HttpResponse:  # noqa: ANN401
+        answer = await super().request(method, *args, **options)
+        if method == "GET" and self.is_slow:
+            self.is_slow = False
+            await self.may_arrive.wait()
+        return answer
+
+
+async def test_an_answer_that_is_older_than_the_known_row_is_dropped() -> None:
+    """Rule 6: the master has let a replica join, and waits for it from then on."""
+    controllers = Slow()
+    master = Watcher(controllers, "replica 1")
+    await master.row.swap(None, replace(ROW, group=founded(ONE)), "for the test")
+    controllers.is_slow = True
+    master.row.look_again()
+    await until(lambda: not controllers.is_slow)
+    joined = replace(ROW, group=founded(ONE).with_member(ONE, TWO))
+    await master.row.swap(version_of(master), joined, "it has everything")
+
+    controllers.may_arrive.set()
+    await until(lambda: [method for method, _ in controllers.asked].count("GET") == 2)
+    await until(lambda: master.row._looking is not None and master.row._looking.done())
+
+    assert [now.group.in_sync for _, now in master.seen if now] == [{ONE}, {ONE, TWO}]
+    await master.row.stop()

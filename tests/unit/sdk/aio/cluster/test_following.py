@@ -193,6 +193,57 @@ async def test_replicas_that_name_each_other_are_asked_again_by_who_waits() -> N
     assert (await group.send()).status == 200
 
 
+async def test_a_master_that_is_gone_is_replaced_while_an_administrator_waits() -> None:
+    async def elect(request: Request) -> None:
+        if len(group.asked) == 9:
+            group.masters[B] = (C, 8)
+            del group.masters[C]
+        if request.url == A:
+            raise NotConnectedError("refused")
+
+    group = Group(waits=True)
+    group.book.learn("broker-a", 7, {0: {"default": A}, 1: {"default": B}, 2: {"default": C}})
+    group.masters |= {B: (A, 7), C: None}  # one has not noticed it yet
+    group.on_request = elect
+
+    assert (await group.send()).status == 200
+
+    assert {*group.asked[:4]} == {A, B, C}
+    assert group.asked[-1] == C
+    assert group.lost[0] == A
+
+
+@pytest.mark.parametrize("others", [{}, {1: {"default": B}}], ids=["alone", "nobody waits"])
+async def test_who_has_a_retry_policy_or_no_other_replica_hears_of_a_refusal_at_once(
+    others: dict[int, dict[str, str]],
+) -> None:
+    async def refuse(_request: Request) -> None:
+        raise NotConnectedError("refused")
+
+    group = Group(waits=not others)
+    group.book.learn("broker-a", 7, {0: {"default": A}, **others})
+    group.on_request = refuse
+
+    with pytest.raises(eruca.TransportError, match="refused"):
+        await group.send()
+
+    assert group.asked == [A]
+
+
+async def test_a_group_of_which_no_replica_is_left_is_a_refusal_after_the_timeout() -> None:
+    async def refuse(_request: Request) -> None:
+        raise NotConnectedError("refused")
+
+    group = Group(waits=True)
+    group.book.learn("broker-a", 7, {0: {"default": A}, 1: {"default": B}})
+    group.on_request = refuse
+
+    with pytest.raises(eruca.TransportError, match="refused"):
+        await group.send(timeout=0.2)
+
+    assert {*group.asked} == {A, B}
+
+
 async def test_waiting_for_a_master_ends_with_the_timeout() -> None:
     group = Group(waits=True)
     group.masters[A] = None

@@ -1,4 +1,4 @@
-"""An outage is told when it begins and when it is over, however often something is tried."""
+"""An outage is logged when it begins and when it is over, however often something is tried."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def test_what_fails_in_another_way_is_told_once_more(
     ]
 
 
-def test_what_fails_anew_is_told_anew(outages: Outages, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_fails_again_is_logged_again(
+    outages: Outages, caplog: pytest.LogCaptureFixture
+) -> None:
     outages.failed("broker-a", REFUSED)
     outages.answered("broker-a")
     outages.failed("broker-a", REFUSED)

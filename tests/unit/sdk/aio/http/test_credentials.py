@@ -11,9 +11,12 @@ from typing import Final
 import httpx
 import pytest
 
-from eruca.aio.http.clients import http1_transport, httpx_client, httpx_transport
-from eruca.aio.http.credentials import Credentials, trusted_context
-from eruca.aio.http.transport import HttpTransport, HttpxTransport, NotConnectedError
+from eruca.aio.http.authorized import AuthorizedTransport
+from eruca.aio.http.clients import http1_transport, httpx_client
+from eruca.aio.http.credentials import Credentials
+from eruca.aio.http.http1 import Http1Transport
+from eruca.aio.http.tls_contexts import trusted_context
+from eruca.aio.http.transport import HttpTransport, NotConnectedError
 from eruca.contract.errors import TimeoutExpiredError, UnavailableError
 from support.http_peers import OK, Peer, peer, read_request
 
@@ -41,6 +44,9 @@ class Signed:
             raise self.fault
         return (("authorization", f"Bearer for {url}"),)
 
+    async def renew(self, refused: Sequence[tuple[str, str]]) -> bool:
+        return False
+
     async def ssl_context(self) -> ssl.SSLContext:
         self.context_count += 1
         return await trusted_context()
@@ -61,12 +67,8 @@ def by_transport(credentials: Credentials) -> Callable[[str], Awaitable[int]]:
     return over(http1_transport(credentials))
 
 
-def by_httpx_transport(credentials: Credentials) -> Callable[[str], Awaitable[int]]:
-    return over(httpx_transport(credentials))
-
-
-def by_client_of_the_user(credentials: Credentials) -> Callable[[str], Awaitable[int]]:
-    return over(HttpxTransport(httpx.AsyncClient(trust_env=False), credentials=credentials))
+def by_transport_of_the_user(credentials: Credentials) -> Callable[[str], Awaitable[int]]:
+    return over(AuthorizedTransport(Http1Transport(), credentials))
 
 
 def by_httpx_client(credentials: Credentials) -> Callable[[str], Awaitable[int]]:
@@ -77,8 +79,8 @@ def by_httpx_client(credentials: Credentials) -> Callable[[str], Awaitable[int]]
     return ask
 
 
-WAYS = [by_transport, by_httpx_transport, by_client_of_the_user, by_httpx_client]
-OURS = [by_transport, by_httpx_transport, by_httpx_client]
+WAYS = [by_transport, by_transport_of_the_user, by_httpx_client]
+OURS = [by_transport, by_httpx_client]
 
 
 @asynccontextmanager

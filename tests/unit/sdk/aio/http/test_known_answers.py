@@ -29,6 +29,41 @@ def test_what_follows_a_known_head_is_the_next_answer() -> None:
     assert knowing().read(HEAD + b"no") == answer(b"no")
 
 
+def test_the_id_of_a_request_may_differ_and_is_told() -> None:
+    known = KnownAnswers()
+    known.learn(with_id(b"12ab") + b"ok", answer(headers=HEADERS | {"x-request-id": "12ab"}))
+
+    other = known.read(with_id(b"34cd") + b"no")
+
+    assert other == answer(b"no", HEADERS | {"x-request-id": "34cd"})
+    assert len(known) == 1
+
+
+@pytest.mark.parametrize("identity", [b"a-b", b" a", b"", b"a\xff"])
+def test_an_unusual_id_is_left_to_the_parser(identity: bytes) -> None:
+    known = KnownAnswers()
+    known.learn(with_id(b"12ab") + b"ok", answer(headers=HEADERS | {"x-request-id": "12ab"}))
+    parsed = identity.strip().decode("latin-1")
+
+    known.learn(with_id(identity) + b"ok", answer(headers=HEADERS | {"x-request-id": parsed}))
+
+    assert known.read(with_id(identity) + b"no") is None
+    assert len(known) == 1
+
+
+def test_two_ids_are_left_to_the_parser() -> None:
+    known = KnownAnswers()
+    twice = with_id(b"12ab").replace(b"\r\n\r\n", b"\r\nx-request-id: 3\r\n\r\n")
+
+    known.learn(twice + b"ok", answer(headers=HEADERS | {"x-request-id": "12ab, 3"}))
+
+    assert len(known) == 0
+
+
+def with_id(identity: bytes) -> bytes:
+    return HEAD.replace(b"\r\n\r\n", b"\r\nx-request-id: " + identity + b"\r\n\r\n")
+
+
 @pytest.mark.parametrize(
     "data",
     [

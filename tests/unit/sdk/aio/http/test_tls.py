@@ -10,14 +10,12 @@ import pytest
 import eruca
 from eruca.aio.http.http1 import Http1Transport
 from eruca.aio.http.httpx_carrier import Carrier
-from eruca.aio.http.transport import HttpxTransport
 from support.authorities import watch_loading
 from support.http_peers import OK, answering, peer
 
 pytestmark = pytest.mark.anyio
 
 CLIENTS = 19
-TRANSPORTS = (Http1Transport, HttpxTransport)
 
 
 @pytest.fixture
@@ -25,12 +23,9 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
     return watch_loading(monkeypatch)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_plain_http_loads_no_authorities(
-    transport: type[Http1Transport | HttpxTransport], loads: list[threading.Thread]
-) -> None:
+async def test_plain_http_loads_no_authorities(loads: list[threading.Thread]) -> None:
     async with peer(answering(OK)) as server:
-        client = transport()
+        client = Http1Transport()
         answer = await client.request("GET", server.url, "/", timeout=20)
         await client.close()
 
@@ -55,15 +50,14 @@ async def test_clients_and_their_first_sends_over_plain_http_load_no_authorities
     assert loads == []
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_clients_that_start_together_share_authorities_that_a_thread_loads_once(
-    transport: type[Http1Transport | HttpxTransport], loads: list[threading.Thread]
+    loads: list[threading.Thread],
 ) -> None:
     async with peer(answering()) as server:
         url = server.url.replace("http://", "https://")
-    clients = [transport() for _ in range(CLIENTS)]
+    clients = [Http1Transport() for _ in range(CLIENTS)]
 
-    async def ask(client: Http1Transport | HttpxTransport) -> None:
+    async def ask(client: Http1Transport) -> None:
         with pytest.raises(eruca.TransportError):
             await client.request("GET", url, "/", timeout=20)
         await client.close()
@@ -74,7 +68,7 @@ async def test_clients_that_start_together_share_authorities_that_a_thread_loads
     assert threading.current_thread() not in loads
     assert len(set(loads)) == 1
     once = len(loads)
-    another = transport()
+    another = Http1Transport()
     await ask(another)
     assert len(loads) == once
 

@@ -1,119 +1,13 @@
-"""The transport seam: its httpx side, and problem documents turned into errors."""
+"""The transport seam: problem documents turned into errors, names turned into targets."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import socket
-
-import httpx
 import pytest
 
 import eruca
-from eruca.aio.http.transport import (
-    HttpResponse,
-    HttpxTransport,
-    keep_alive_options,
-    path_segment,
-    problem_error,
-    target_of,
-)
+from eruca.aio.http.transport import HttpResponse, path_segment, problem_error, target_of
 from eruca.contract.errors import ErucaError, InternalError
-from support.http_peers import OK, answering, closing_after, peer, read_request
 from support.scripted_transport import problem_answer
-
-pytestmark = pytest.mark.anyio
-
-
-async def test_httpx_sends_what_it_is_given_and_reads_the_answer() -> None:
-    seen: list[tuple[str, dict[str, str], bytes]] = []
-
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.append(await read_request(reader))
-        writer.write(b"HTTP/1.1 201 Created\r\nEtag: x\r\ncontent-length: 2\r\n\r\nok")
-
-    transport = HttpxTransport()
-    async with peer(script) as server:
-        answer = await transport.request(
-            "PUT", server.url, "/v1/x?y=1", headers=[("a", "b")], body=[b"ab", b"cd"], timeout=5
-        )
-    await transport.close()
-
-    assert (answer.status, answer.headers["etag"], answer.body) == (201, "x", b"ok")
-    line, headers, body = seen[0]
-    assert (line, headers["a"], body) == ("PUT /v1/x?y=1 HTTP/1.1", "b", b"abcd")
-
-
-async def test_httpx_gives_the_seams_errors() -> None:
-    transport = HttpxTransport()
-    with pytest.raises(eruca.TransportError, match="xn--"):
-        await transport.request("GET", "http://xn--" + "a" * 70 + ".test", "/", timeout=5)
-    async with peer(answering(OK)) as server:
-        url = server.url
-    with pytest.raises(eruca.TransportError, match=url):
-        await transport.request("GET", url, "/", timeout=5)
-    async with peer(closing_after(b"no HTTP at all\r\n\r\n")) as server:
-        with pytest.raises(eruca.TransportError):
-            await transport.request("GET", server.url, "/", timeout=5)
-    async with peer(answering(b"")) as server:
-        with pytest.raises(eruca.TimeoutExpiredError, match=r"0\.05 s"):
-            await transport.request("GET", server.url, "/", timeout=0.05)
-    await transport.close()
-    with pytest.raises(eruca.ClosedError):
-        await transport.request("GET", url, "/", timeout=5)
-
-
-async def test_requests_are_no_news_for_the_programs_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO)
-    transport = HttpxTransport()
-    async with peer(answering(OK)) as server:
-        await transport.request("GET", server.url, "/", timeout=5)
-    await transport.close()
-
-    assert caplog.messages == []
-
-
-async def test_an_answer_that_breaks_off_or_hangs_frees_its_connection() -> None:
-    begun = b"HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nbroken"
-    transport = HttpxTransport()
-    async with peer(closing_after(begun)) as server:
-        with pytest.raises(eruca.TransportError, match=server.url):
-            await transport.request("GET", server.url, "/", timeout=5)
-    async with peer(answering(begun)) as server:
-        with pytest.raises(eruca.TimeoutExpiredError, match=server.url):
-            await transport.request("GET", server.url, "/", timeout=0.2)
-
-    assert transport._carrier is not None
-    assert transport._carrier._plain._pool.connections == []
-    await transport.close()
-
-
-async def test_a_connection_that_waits_for_an_answer_is_looked_after() -> None:
-    options = keep_alive_options()
-    assert (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1) in options
-    transport = HttpxTransport()
-    async with peer(answering(OK, OK)) as server:
-        await transport.request("GET", server.url, "/", timeout=5)
-        assert transport._client is not None
-        answer = await transport._client.get(server.url)
-        connection = answer.extensions["network_stream"].get_extra_info("socket")
-        for level, option, value in options:
-            assert bool(connection.getsockopt(level, option)) is bool(value)
-    await transport.close()
-
-
-async def test_a_client_of_ones_own_can_be_given_to_httpx() -> None:
-    async def answer(request: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, text=str(request.url))
-
-    transport = HttpxTransport(httpx.AsyncClient(transport=httpx.MockTransport(answer)))
-
-    body = (await transport.request("GET", "http://somewhere:1/", "/x", timeout=5)).body
-
-    assert body == b"http://somewhere:1/x"
-    await transport.close()
 
 
 @pytest.mark.parametrize(

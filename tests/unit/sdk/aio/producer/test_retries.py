@@ -132,7 +132,7 @@ async def test_where_no_other_broker_will_do_the_same_is_tried_again(
 
 
 async def test_brokers_that_ask_for_patience_are_left_alone_for_as_long() -> None:
-    asked: dict[str, float] = {}  # when each was to be asked again, by the loop's clock
+    asked: dict[str, float] = {}  # when each was due again, by the loop's clock
     early: list[str] = []
 
     async def broker(request: Request) -> HttpResponse:

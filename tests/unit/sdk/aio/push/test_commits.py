@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 
-import httpx
 import pytest
 
 from eruca.aio.cluster.group_api import GroupApi
-from eruca.aio.http.transport import HttpxTransport
+from eruca.aio.http.transport import HttpResponse
 from eruca.aio.pulling.broker_fetcher import Prefetch
 from eruca.aio.push.commits import BrokerOffsets, Commits
 from eruca.aio.push.held_queue import HeldQueue
-from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ValidationError
+from eruca.contract.errors import ValidationError
 from eruca.core.consuming.flow_control import FlowLimits
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.messages.received_message import ReceivedMessage
+from support.scripted_transport import Request, ScriptedTransport, problem_answer
 
 pytestmark = pytest.mark.anyio
 
@@ -84,8 +84,8 @@ async def test_an_offset_behind_its_queue_s_end_is_left_out_and_holds_up_no_othe
     """As after a power cut that took what was read: the next pull says where to go on."""
     requests: list[dict[int, int]] = []
 
-    async def answer(request: httpx.Request) -> httpx.Response:
-        entries = json.loads(await request.aread())["offsets"]
+    async def answer(request: Request) -> HttpResponse:
+        entries = json.loads(request.body)["offsets"]
         requests.append({entry["queue_id"]: entry["offset"] for entry in entries})
         faults = [
             {"pointer": f"/body/offsets/{place}/offset", "detail": "behind the end"}
@@ -93,12 +93,11 @@ async def test_an_offset_behind_its_queue_s_end_is_left_out_and_holds_up_no_othe
             if entry["offset"] > 5
         ]
         if not faults:
-            return httpx.Response(204)
-        problem = ValidationError("behind the end", errors=faults).problem("r")
-        return httpx.Response(422, json=problem, headers={"content-type": PROBLEM_MEDIA_TYPE})
+            return HttpResponse(204, {}, b"")
+        return problem_answer(ValidationError("behind the end", errors=faults))
 
     beyond, within = held_queue(0, offset=9), held_queue(1, offset=4)
-    transport = HttpxTransport(httpx.AsyncClient(transport=httpx.MockTransport(answer)))
+    transport = ScriptedTransport(answer)
     api = GroupApi(transport, "g", client_id="c", incarnation="1", timeout=20)
     commits = Commits(BrokerOffsets(api, lambda _: "http://broker", lambda _: None), seconds=5)
     for held in (beyond, within):

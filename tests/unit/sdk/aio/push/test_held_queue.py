@@ -21,7 +21,7 @@ QUEUE = MessageQueue("orders", "a", 0)
 
 
 class Intake:
-    """Writes down what it is told."""
+    """Writes down its calls."""
 
     def __init__(self, *, buries: bool = False) -> None:
         self.told: list[object] = []
@@ -142,7 +142,7 @@ def test_reading_goes_on_where_retention_has_left_something(
     assert held.process.next_offset == 50
 
 
-def test_a_queue_that_has_been_made_anew_is_read_from_its_new_end() -> None:
+def test_a_queue_that_has_been_created_again_is_read_from_its_new_end() -> None:
     intake = Intake()
     held = held_at(50, intake)
     held.put([message(50)], 51, held.epoch)

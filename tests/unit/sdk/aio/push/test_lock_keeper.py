@@ -273,7 +273,7 @@ async def test_a_broker_that_does_not_know_the_member_is_told_of(
     await until(lambda: member.granted)
 
 
-async def test_a_lost_grant_is_found_out_though_the_broker_had_to_be_joined_anew_first(
+async def test_a_lost_grant_is_found_out_though_the_broker_had_to_be_joined_again_first(
     broker: Broker, member: Member
 ) -> None:
     broker.lose_answers = 1

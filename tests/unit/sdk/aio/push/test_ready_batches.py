@@ -1,4 +1,4 @@
-"""Ready batches: taken once, by whoever comes first, and none of a queue that is not ours."""
+"""Ready batches: taken once, by the first caller, and none of a queue that is not ours."""
 
 from __future__ import annotations
 

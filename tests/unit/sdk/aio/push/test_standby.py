@@ -28,6 +28,7 @@ from eruca.contract.errors import NotMasterError
 from eruca.contract.groups import Heartbeat, Subscription
 from eruca.core.consuming.session import Session
 from eruca.core.messages.message_queue import MessageQueue
+from eruca.core.routing.master_book import MasterBook
 from support.http_peers import peer, read_request
 from support.waiting import until
 
@@ -106,7 +107,7 @@ class Member:
         self.standby = Standby(
             GroupApi(self.transport, "billing", client_id="me", incarnation="1", timeout=1),
             credentials=ANONYMOUS,
-            network="default",
+            book=MasterBook(),
             session_seconds=look_seconds * LOOKS_PER_SESSION,
             limit=limit,
             renewals=lambda: list(self.renewals),
@@ -228,7 +229,7 @@ async def test_beyond_the_limit_the_sessions_run_out(
     await member.close()
 
 
-async def test_the_limit_counts_anew_for_each_handler(
+async def test_the_limit_counts_again_for_each_handler(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     member = Member(broker, limit=0.001)

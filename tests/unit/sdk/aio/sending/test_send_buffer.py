@@ -1,4 +1,4 @@
-"""The send buffer: whoever comes first is served first, and room is never lost."""
+"""The send buffer: the first caller is served first, and room is never lost."""
 
 from __future__ import annotations
 

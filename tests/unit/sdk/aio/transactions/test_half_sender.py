@@ -143,7 +143,7 @@ async def test_the_deadline_ends_what_only_time_could_help() -> None:
             with pytest.raises(eruca.SendFailedError, match="it may be stored") as caught:
                 await sending
 
-    # That the deadline passed before a further one could be sent is told as well.
+    # The error also says that the deadline passed before a further one could be sent.
     sent = [
         error for _, error in caught.value.attempts if not isinstance(error, TimeoutExpiredError)
     ]

@@ -105,7 +105,7 @@ def test_what_a_broker_says_of_itself_is_judged_check_by_check(
     assert set(found.values()) == {Verdict.OK}
 
 
-def test_whatever_is_not_good_says_how_to_mend_it() -> None:
+def test_whatever_is_not_good_says_how_to_fix_it() -> None:
     sick = status(is_writable=False, disk_used_ratio=0.95, held_requests=100)
 
     assert all(f.fix for f in broker_health("broker-a", sick) if f.verdict is not Verdict.OK)

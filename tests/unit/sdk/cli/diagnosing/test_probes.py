@@ -21,6 +21,9 @@ class Missing:
     async def headers(self, url: str) -> list[tuple[str, str]]:
         raise ValidationError("the key file is missing", fix="make one")
 
+    async def renew(self, refused: object) -> bool:
+        raise AssertionError
+
     async def ssl_context(self) -> ssl.SSLContext:
         raise AssertionError
 

@@ -74,7 +74,7 @@ def test_a_member_of_the_set_is_elected_cleanly_for_it_lacks_nothing() -> None:
 
 
 def test_a_store_that_may_have_lost_records_is_no_member_under_its_new_uid() -> None:
-    row = elected(group(), 2, {2: status(2, uid="newer", former_uid="uid-2")})
+    row = elected(group(), 2, {2: status(2, uid="newer", former_uids=["uid-2"])})
 
     assert row.unclean
     assert row.master == name(2, "newer")
@@ -85,6 +85,13 @@ def test_a_store_that_may_have_lost_records_is_no_member_under_its_new_uid() -> 
 def test_nobody_is_elected_below_an_epoch_of_its_log() -> None:
     """Rule 13: a row is never accepted whose epoch is not beyond the log's last."""
     assert elected(group(epoch=3), 3, {3: status(3, last_epoch=7)}).epoch == 8
+
+
+def test_nobody_is_elected_below_an_epoch_of_another_log_or_cleanly_then() -> None:
+    row = elected(group(epoch=7), 2, {2: status(2, last_epoch=7), 3: status(3, last_epoch=8)})
+
+    assert (row.epoch, row.unclean) == (9, True)
+    assert [member.replica_id for member in row.in_sync] == [2]
 
 
 def test_nobody_is_elected_while_the_master_answers() -> None:
@@ -105,17 +112,30 @@ def test_a_replica_lacks_what_any_replica_knows_to_be_confirmed() -> None:
     assert missing_bytes(status(2), [behind]) == 0
 
 
-def test_a_row_behind_a_running_master_is_raised_to_its_term_rule_13() -> None:
+def test_a_row_behind_a_running_master_is_raised_beyond_its_term_rule_13() -> None:
+    """Within its term the row would have a lower number than the lost one: it would be refused."""
     statuses = {
-        1: status(1),
+        1: status(1, known_epoch=7, known_number=30),
         2: status(2, role="master", in_sync=[name(2), name(3)]),
         3: status(3, end=900),
     }
 
     row = repaired("broker-a", group(epoch=4), group().replicas, statuses, accepts_loss=False)
 
-    assert (row.epoch, row.master, row.in_sync) == (7, name(2), [name(2), name(3)])
+    assert (row.epoch, row.master, row.in_sync) == (8, name(2), [name(2), name(3)])
     assert not row.unclean
+
+
+def test_a_running_master_whose_term_is_over_is_not_raised_rule_13() -> None:
+    """Somebody knows epoch 8: its master, which does not answer, may have confirmed more."""
+    statuses = {
+        1: status(1, known_epoch=8, known_number=30),
+        2: status(2, role="master", in_sync=[name(2), name(3)]),
+    }
+    before = group(epoch=4)
+
+    with pytest.raises(ConflictError, match="replicas that do not answer: 3"):
+        repaired("broker-a", before, before.replicas, statuses, accepts_loss=False)
 
 
 def test_without_a_master_the_longest_log_of_the_latest_epoch_goes_on_rule_13() -> None:
@@ -132,6 +152,22 @@ def test_without_a_master_the_longest_log_of_the_latest_epoch_goes_on_rule_13() 
     assert not row.unclean
 
 
+def test_a_row_that_a_replica_knows_to_be_older_is_raised_too_rule_13() -> None:
+    """The arbiter was restored within one epoch, and the master is gone."""
+    statuses = {
+        1: status(1, last_epoch=7, end=900, known_epoch=7, known_number=9),
+        2: status(2, last_epoch=7, end=1_000, known_epoch=7, known_number=12),
+    }
+    present = [replica(1), replica(2)]
+
+    row = repaired("broker-a", group(epoch=7, number=9), present, statuses, accepts_loss=False)
+
+    assert (row.epoch, row.master, row.in_sync) == (8, name(2), [name(2)])
+    assert elected(group(epoch=7, number=9), 2, statuses).unclean
+    with pytest.raises(ConflictError, match="the arbiter is not behind"):
+        repaired("broker-a", group(epoch=7, number=12), present, statuses, accepts_loss=False)
+
+
 def test_a_replica_that_does_not_report_may_hold_more() -> None:
     statuses = {2: status(2), 3: status(3)}
     before = group(epoch=4)
@@ -142,7 +178,7 @@ def test_a_replica_that_does_not_report_may_hold_more() -> None:
 
 
 def test_the_longest_log_that_may_have_lost_records_is_not_taken_unasked() -> None:
-    statuses = {1: status(1, end=10), 2: status(2, former_uid="older"), 3: status(3, end=10)}
+    statuses = {1: status(1, end=10), 2: status(2, former_uids=["older"]), 3: status(3, end=10)}
 
     with pytest.raises(ConflictError, match="may have lost records"):
         repaired("broker-a", group(epoch=4), group().replicas, statuses, accepts_loss=False)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from eruca.cli.replicas.missing_messages import MissingMessages
 from eruca.cli.replicas.shown_groups import loss_text, problem_of, replica_row
 from support.group_rows import CHANGED_AT, group, replica, status
 
@@ -50,6 +53,21 @@ def test_a_loss_is_told_in_bytes_and_since_when_nobody_knows() -> None:
     assert "at least 400 bytes" in text
     assert "do not answer: 1, 2" in text
     assert CHANGED_AT.isoformat() in text
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        (MissingMessages(3, is_all=True), "at least 3 confirmed messages (400 bytes)"),
+        (MissingMessages(3, is_all=False), "more than 3 confirmed messages (400 bytes)"),
+    ],
+)
+def test_a_loss_is_told_in_messages_if_another_replica_has_them(
+    messages: MissingMessages, expected: str
+) -> None:
+    behind = status(3, end=600)
+
+    assert expected in loss_text(3, group(), {2: status(2), 3: behind}, messages)
 
 
 def test_a_loss_is_known_exactly_if_every_member_answers() -> None:

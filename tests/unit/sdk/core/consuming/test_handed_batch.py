@@ -1,4 +1,4 @@
-"""The batch in hand: what has been handed out and what is done with are told apart."""
+"""The batch in hand: messages that are handed out and those that are done are distinguished."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_an_answer_from_before_a_seek_is_dropped(flow: QueueFlow) -> None:
     assert (flow.position, flow.take(10)) == (50, [])
 
 
-def test_a_seek_drops_what_is_held_ready_and_mends_a_fault(flow: QueueFlow) -> None:
+def test_a_seek_drops_what_is_held_ready_and_clears_a_fault(flow: QueueFlow) -> None:
     flow.put(messages(0, 5), 5, flow.epoch)
     flow.fault = ClientError("x")
 

@@ -30,7 +30,7 @@ def test_an_answer_that_was_overtaken_takes_nothing_back() -> None:
     assert session.expires_at == 115.0
 
 
-def test_an_ended_session_begins_anew() -> None:
+def test_an_ended_session_starts_over() -> None:
     session = Session(10.0)
     session.renew(100.0, 10.0)
     session.end()

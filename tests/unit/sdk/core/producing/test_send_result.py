@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from eruca.contract.messages import BatchReceipt
+from eruca.contract.message_ids import decode_offset_id, encode_offset_id
+from eruca.contract.messages import BatchReceipt, SendReceipt
 from eruca.contract.records import Host
 from eruca.core.messages.message_queue import MessageQueue
-from eruca.core.producing.send_result import SendResults, StoredBatch
+from eruca.core.producing.send_result import SendResults, StoredBatch, StoredMessages
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 HOST = Host.parse("10.66.51.58", 10_911)
@@ -37,6 +38,36 @@ def test_a_result_tells_the_offset_id_and_the_time() -> None:
 
     assert result.offset_message_id == "0A42333A00002A9F000000000134F1F5"
     assert result.stored_at == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+
+
+def test_another_replica_may_have_stored_the_batch() -> None:
+    """The receipt names it; its addresses may be larger than the sent record has room for."""
+    batch = stored("a", "b", sizes=[100, 130])
+    receipt = msgspec.structs.replace(batch.receipt, store_host="[::1]:10911")
+    results = msgspec.structs.replace(batch, receipt=receipt).results()
+
+    assert [result.store_host for result in results] == 2 * [Host.parse("::1", 10_911)]
+    assert results[1].log_offset - results[0].log_offset == 112
+    assert decode_offset_id(results[1].offset_message_id).host == Host.parse("::1", 10_911)
+
+
+def test_a_delayed_message_has_the_offset_id_of_its_receipt() -> None:
+    host = Host.parse("10.0.0.9", 1)
+    receipt = SendReceipt(
+        topic="orders",
+        broker_name="broker-a",
+        queue_id=0,
+        queue_offset=None,
+        log_offset=77,
+        message_id="ID",
+        offset_message_id=encode_offset_id(host, 77),
+        stored_at="2026-11-21T08:00:00Z",
+        durability="flushed",
+    )
+
+    (result,) = StoredMessages(QUEUE, [receipt]).results()
+
+    assert (result.store_host, result.offset_message_id) == (host, receipt.offset_message_id)
 
 
 @pytest.mark.parametrize("replayed", [False, True])

@@ -166,7 +166,7 @@ def test_a_probe_that_succeeds_readmits_the_broker() -> None:
     assert table.health(10_005)[0].condition is Condition.HEALTHY
 
 
-def test_a_probe_that_fails_isolates_the_broker_anew() -> None:
+def test_a_probe_that_fails_isolates_the_broker_again() -> None:
     table = FaultTable()
     table.update("b", 20, 0, failed=True)
     table.begin_probe("b", 10_000)

@@ -32,6 +32,16 @@ def test_a_master_that_was_named_is_asked_at_once_the_next_time() -> None:
     assert book.place(C) == C
 
 
+def test_the_replicas_of_a_broker_are_known_by_the_url_of_any() -> None:
+    book = MasterBook()
+    learn(book, 8, A, B)
+    book.learn("broker-b", 3, {0: {"default": C}})
+
+    assert (book.replicas(A), book.replicas(B)) == ([A, B], [B, A])
+    assert book.replicas(C) == [C]
+    assert book.replicas("http://d:1") == []
+
+
 def test_a_smaller_epoch_than_the_routes_does_not_count() -> None:
     book = MasterBook()
     learn(book, 8, A, B)
@@ -136,7 +146,7 @@ def test_a_forgotten_redirect_is_not_followed() -> None:
     assert book.place(A) == A
 
 
-def test_a_full_book_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_book_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(master_book, "URL_COUNT_MAX", 4)
     book = MasterBook()
     for number in range(4):
@@ -162,3 +172,34 @@ def test_two_urls_never_redirect_to_each_other(said: list[tuple[str, str, int]])
         for one in (A, B, C):
             other = book.place(one)
             assert other == one or book.place(other) != one
+
+
+def test_a_wary_client_follows_only_to_replicas_that_a_name_server_has_named() -> None:
+    book = MasterBook(is_wary=True)
+    assert book.redirected(A, named(B, 8)) is None
+    learn(book, 7, A, B)
+
+    assert book.redirected(A, named(C, 8)) is None
+    assert book.redirected(A, named("https://a:1", 8)) is None
+    assert book.place(A) == A
+    assert book.redirected(A, named(B, 8)) == B
+
+    learn(book, 9, A)
+    assert book.redirected(A, named(B, 10)) is None, "the route does not name it any more"
+
+
+def test_a_wary_client_does_not_follow_to_another_brokers_replica() -> None:
+    book = MasterBook(is_wary=True)
+    learn(book, 7, A, B)
+    book.learn("broker-c", 7, {0: {"default": C}})
+
+    assert book.redirected(A, named(C, 8)) is None
+
+
+def test_a_copy_knows_the_same_and_is_changed_alone() -> None:
+    book = MasterBook(is_wary=True)
+    learn(book, 7, A, B)
+    copy = book.copy()
+
+    assert copy.redirected(A, named(B, 8)) == B
+    assert (copy.place(A), book.place(A)) == (B, A)

@@ -177,6 +177,7 @@ BATCH_RECEIPT: Final = {
     "durability": "flushed",
     "copies": 1,
     "born_host_is_ipv6": False,
+    "store_host": "127.0.0.1:10911",
 }
 PULLED: Final = {
     "status": "found",

@@ -9,6 +9,13 @@ _EPOCHS: Final = [
     {"epoch": 6, "begun_at": 0, "unclean": False},
     {"epoch": 7, "begun_at": 8_199_000, "unclean": False},
 ]
+RUN_REQUEST: Final = {
+    "acknowledged": 8_201_544,
+    "sequence": 41,
+    "answer": 57,
+    "wait_seconds": 1.0,
+    "bytes_max": 1_048_576,
+}
 LINEAGE: Final = {
     "replica_id": 2,
     "uid": _UID,
@@ -38,15 +45,18 @@ REPLICATION_STATUS: Final = {
     "role": "master",
     "replica_id": 1,
     "uid": "c2d07be84a159f31",
-    "former_uid": None,
+    "former_uids": [],
     "priority": 0,
     "epoch": 7,
     "last_epoch": 7,
+    "known_epoch": 7,
+    "known_number": 12,
     "damaged": False,
     "min_offset": 0,
     "end": 8_201_988,
     "durable": 8_201_988,
     "confirmed": 8_201_544,
+    "kept_from": 8_201_544,
     "in_sync": [
         {"replica_id": 1, "uid": "c2d07be84a159f31"},
         {"replica_id": 2, "uid": _UID},

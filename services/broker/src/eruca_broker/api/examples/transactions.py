@@ -58,6 +58,62 @@ ROLLED_BACK: Final = COMMITTED | {
     "reason": "the card was declined",
     "message": None,
 }
+NEW_MANY: Final = {
+    "transactions": [
+        NEW,
+        {
+            "topic": "payments",
+            "producer_group": "orders",
+            "message": {"body": {"json": {"order": 1546, "amount": "7.20"}}},
+        },
+    ]
+}
+BEGUN_MANY: Final = {
+    "results": [
+        {"receipt": RECEIPT, "problem": None, "retry_after_seconds": None},
+        {
+            "receipt": RECEIPT
+            | {
+                "transaction_id": "7F00000100002A9F000000000134F1F6",
+                "queue_id": 0,
+                "half_queue_offset": 1042,
+                "half_log_offset": 8_202_220,
+            },
+            "problem": None,
+            "retry_after_seconds": None,
+        },
+    ]
+}
+DECIDE_MANY: Final = {
+    "transactions": [
+        {"transaction_id": _ID, "outcome": "commit", "producer_group": "orders"},
+        {
+            "transaction_id": "7F00000100002A9F000000000134F1F6",
+            "outcome": "rollback",
+            "producer_group": "orders",
+        },
+    ]
+}
+DECIDED_MANY: Final = {
+    "results": [
+        {"receipt": COMMITTED, "problem": None, "retry_after_seconds": None},
+        {
+            "receipt": None,
+            "problem": {
+                "type": "/problems/transaction-not-found",
+                "title": "The transaction does not exist",
+                "status": 404,
+                "detail": "no transaction '7F00000100002A9F000000000134F1F6' was begun at this "
+                "broker, as far as its log remembers",
+                "code": "transaction-not-found",
+                "request_id": "4f1c9a7be20d3358",
+                "retryable": False,
+                "fix": None,
+            },
+            "retry_after_seconds": None,
+        },
+    ]
+}
 CHECK: Final = {"number": 1, "checker": "txn-checker-1"}
 CHECK_GRANT: Final = {
     "transaction_id": _ID,

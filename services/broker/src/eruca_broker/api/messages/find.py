@@ -1,38 +1,55 @@
-"""Find messages by key or unique id, without knowing their place."""
+"""Find messages by key or unique id, without knowing their place: a hot route."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query
 
+from eruca.contract.access import Right
 from eruca.contract.errors import OverloadedError, TopicNotFoundError, ValidationError
 from eruca.contract.fields import OFFSET_MAX, Moment, TopicName
 from eruca.contract.limits import KEY_QUERY_COUNT_MAX, KEY_SIZE_MAX, PULL_SIZE_MAX
-from eruca.contract.messages import FoundMessages
-from eruca.contract.wire import JSON_MEDIA_TYPE
-from eruca_broker.api.answers import CountedResponse
+from eruca.contract.messages import DamagedRecord, FoundMessages
+from eruca.contract.records import Record
+from eruca_access.needs import to
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.core.records.rendering import render
 from eruca_broker.core.records.times import ms_not_before
 from eruca_broker.processors.budgets import ConsumeBudget
 from eruca_broker.processors.find_messages import Finder
+from eruca_broker.processors.replication.absence import Absence
+from eruca_chassis.connections.exchange import JSON_OK, Exchange, RequestHead
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
-from eruca_chassis.parts import Part
+from eruca_chassis.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.needs import in_path
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
 from eruca_chassis.requests.time_ranges import check_order
 
-router = APIRouter(prefix="/v1/topics", tags=["messages"])
+router = HotRouter(prefix="/v1/topics", tags=["messages"])
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-@router.get(
+class _Wanted(NamedTuple):
+    """A look-up: the content of its head."""
+
+    topic: str
+    key: str
+    begin_ms: int
+    end_ms: int
+    limit: int
+    before_offset: int | None
+
+
+@router.hot(
+    "GET",
     "/{topic}/messages",
     operation_id="findMessages",
+    needs=to(Right.QUERY, topic=in_path("topic")),
     summary="Find messages by key or id",
-    response_class=Response,
+    checks_texts=True,
     responses=answer(
         examples.FOUND_MESSAGES,
         model=FoundMessages,
@@ -40,40 +57,7 @@ _ENCODER: Final = msgspec.json.Encoder()
     )
     | problems(TopicNotFoundError, OverloadedError),
 )
-async def find_messages(
-    topic: Annotated[TopicName, Path()],
-    finder: Part[Finder],
-    in_flight: Part[ConsumeBudget],
-    *,
-    key: Annotated[
-        str,
-        Query(
-            min_length=1,
-            max_length=KEY_SIZE_MAX,
-            description="one of the message's keys, or its unique id; compared exactly",
-            examples=["UA1545"],
-        ),
-    ],
-    since: Annotated[
-        Moment | None,
-        Query(
-            description="only messages stored at this time or later",
-            examples=["2026-11-21T08:00:00Z"],
-        ),
-    ] = None,
-    until: Annotated[
-        Moment | None,
-        Query(
-            description="only messages stored before this time",
-            examples=["2026-11-22T08:00:00Z"],
-        ),
-    ] = None,
-    limit: Annotated[int, Query(ge=1, le=KEY_QUERY_COUNT_MAX)] = 32,
-    cursor: Annotated[
-        str | None,
-        Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
-    ] = None,
-) -> Response:
+class FindMessages(HotEndpoint):
     """Return the topic's messages on this broker that have the key, newest first, page by page.
 
     Every message acknowledged before the request is found. Follow `next_cursor` until it is null.
@@ -81,15 +65,76 @@ async def find_messages(
     have the key. A page ends with `limit` messages, or earlier if the bodies would make it too
     large. Messages stored meanwhile do not shift pages.
     """
-    check_order(since, until, pointer="/query/since")
-    records, damaged = finder.by_key(
-        topic,
-        key,
-        count_max=limit + 1,  # the last one only shows that there are more
-        begin_ms=0 if since is None else ms_not_before(since),
-        end_ms=OFFSET_MAX if until is None else ms_not_before(until) - 1,
-        before_offset=_log_offset(cursor),
-    )
+
+    def __init__(self, finder: Finder, absence: Absence, in_flight: ConsumeBudget) -> None:
+        self._finder = finder
+        self._absence = absence
+        self._in_flight = in_flight
+
+    @staticmethod
+    def read(
+        head: RequestHead,
+        topic: Annotated[TopicName, Path()],
+        *,
+        key: Annotated[
+            str,
+            Query(
+                min_length=1,
+                max_length=KEY_SIZE_MAX,
+                description="one of the message's keys, or its unique id; compared exactly",
+                examples=["UA1545"],
+            ),
+        ],
+        since: Annotated[
+            Moment | None,
+            Query(
+                description="only messages stored at this time or later",
+                examples=["2026-11-21T08:00:00Z"],
+            ),
+        ] = None,
+        until: Annotated[
+            Moment | None,
+            Query(
+                description="only messages stored before this time",
+                examples=["2026-11-22T08:00:00Z"],
+            ),
+        ] = None,
+        limit: Annotated[int, Query(ge=1, le=KEY_QUERY_COUNT_MAX)] = 32,
+        cursor: Annotated[
+            str | None,
+            Query(max_length=512, description="the preceding page's `next_cursor`; opaque"),
+        ] = None,
+    ) -> _Wanted:
+        """Return the wanted messages."""
+        check_order(since, until, pointer="/query/since")
+        return _Wanted(
+            topic,
+            key,
+            begin_ms=0 if since is None else ms_not_before(since),
+            end_ms=OFFSET_MAX if until is None else ms_not_before(until) - 1,
+            limit=limit,
+            before_offset=_log_offset(cursor),
+        )
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer with a page of the messages that are found."""
+        wanted: _Wanted = exchange.request.meaning
+        records, damaged = self._finder.by_key(
+            wanted.topic,
+            wanted.key,
+            count_max=wanted.limit + 1,  # the last one only shows that there are more
+            begin_ms=wanted.begin_ms,
+            end_ms=wanted.end_ms,
+            before_offset=wanted.before_offset,
+        )
+        self._absence.check(is_found=bool(records or damaged))
+        encoded = _ENCODER.encode(_page(records, damaged, wanted.limit))
+        exchange.take(self._in_flight, len(encoded))
+        exchange.answer(JSON_OK, encoded)
+
+
+def _page(records: list[Record], damaged: list[DamagedRecord], limit: int) -> FoundMessages:
+    """Return the first *limit* messages, or fewer if their bodies are large."""
     found = []
     room = PULL_SIZE_MAX
     for record in records[:limit]:
@@ -99,13 +144,12 @@ async def find_messages(
         found.append(message)
         room -= body_size
     following = len(found) < len(records)
-    page = FoundMessages(
+    return FoundMessages(
         messages=found,
         is_complete=not (following or damaged),
         next_cursor=encode_cursor(str(records[len(found) - 1].log_offset)) if following else None,
         damaged=damaged,
     )
-    return CountedResponse(in_flight, [_ENCODER.encode(page)], JSON_MEDIA_TYPE)
 
 
 def _log_offset(cursor: str | None) -> int | None:

@@ -14,6 +14,7 @@ from typing import Annotated, Final, NamedTuple, TypeAlias, TypeVar
 import msgspec
 from fastapi import Path, Query
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     ErucaError,
     FilterSyntaxError,
@@ -52,6 +53,7 @@ from eruca.contract.wire import (
     encode_pull_head,
 )
 from eruca.core.filters.tag_expression import SUBSCRIBE_ALL
+from eruca_access.needs import on_topic, to
 from eruca_broker.api.answers import held_size
 from eruca_broker.api.bodies import StructBody
 from eruca_broker.api.examples import messages as examples
@@ -83,6 +85,7 @@ from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.documents.schemas import in_octets
 from eruca_chassis.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.needs import in_body, in_path
 from eruca_chassis.requests.heads import fault
 from eruca_chassis.requests.negotiation import choose
 
@@ -121,6 +124,7 @@ class _Pull(NamedTuple):
     "GET",
     "/topics/{topic}/queues/{queue_id}/messages",
     operation_id="pullMessages",
+    needs=to(Right.CONSUME, topic=in_path("topic")),
     summary="Pull messages from a queue",
     responses=answer(
         examples.PULLED,
@@ -238,6 +242,7 @@ class PullMessages(HotEndpoint):
     "POST",
     "/pull",
     operation_id="pullManyQueues",
+    needs=to(Right.CONSUME, topic=in_body("queues.topic")),
     summary="Pull messages from many queues",
     takes=(_MULTI_PULL.content,),
     responses=answer(
@@ -274,6 +279,10 @@ class PullManyQueues(HotEndpoint):
         """Answer with the available messages, or once there are some."""
         request = _MULTI_PULL.read(exchange.body)
         exchange.chunks.clear()
+        if not exchange.access.is_open:
+            exchange.access.require(
+                *(on_topic(position.topic, Right.CONSUME) for position in request.queues)
+            )
         queues = [
             QueuePull(
                 position.topic,

@@ -17,6 +17,7 @@ import msgspec
 from fastapi import Header, Path, Query
 from pydantic import Field
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     ConflictError,
     DerivedTopicError,
@@ -69,6 +70,7 @@ from eruca.contract.wire import (
     RECORDS_MEDIA_TYPE,
 )
 from eruca.core.messages.idempotency_keys import REPLAYED_HEADER, decode_key
+from eruca_access.needs import to
 from eruca_broker.api.bodies import StructBody
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.messages.octets import described_message, with_body
@@ -90,6 +92,7 @@ from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.documents.schemas import Alternatives, in_json_as, in_octets
 from eruca_chassis.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.needs import in_path
 from eruca_chassis.requests.heads import fault
 from eruca_chassis.requests.negotiation import choose
 
@@ -198,6 +201,7 @@ class _Wanted(NamedTuple):
     "POST",
     "/messages",
     operation_id="sendMessages",
+    needs=to(Right.PRODUCE, topic=in_path("topic")),
     summary="Send one message, or a batch",
     status_code=HTTPStatus.CREATED,
     takes=(in_json_as(_REQUEST, examples.SENDS), in_octets(OCTETS_MEDIA_TYPE)),
@@ -375,6 +379,7 @@ class SendMessages(HotEndpoint):
     "POST",
     "/queues/{queue_id}/records",
     operation_id="sendRecords",
+    needs=to(Right.PRODUCE, topic=in_path("topic")),
     summary="Send a batch of encoded records",
     status_code=HTTPStatus.CREATED,
     takes=(in_octets(RECORDS_MEDIA_TYPE, f"At most {BATCH_COUNT_MAX} messages."),),

@@ -9,8 +9,9 @@ from http import HTTPStatus
 from typing import Annotated, Final, TypeVar
 
 import msgspec
-from fastapi import APIRouter, Body, Path, Response
+from fastapi import Body, Path, Response
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     AlreadyDecidedError,
     CheckOutOfTurnError,
@@ -24,14 +25,16 @@ from eruca.contract.transactions import (
     TransactionId,
 )
 from eruca.contract.wire import JSON_MEDIA_TYPE
+from eruca_access.needs import to
 from eruca_broker.api.examples import transactions as examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.transactions.transactions import Transactions
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.parts import Part
+from eruca_chassis.router import Router
 
-router = APIRouter(prefix="/v1/transactions", tags=["transactions"])
+router = Router(prefix="/v1/transactions", tags=["transactions"])
 Id = Annotated[TransactionId, Path()]
 _T = TypeVar("_T")
 _ENCODER: Final = msgspec.json.Encoder()
@@ -40,6 +43,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 @router.post(
     "/{transaction_id}:check",
     operation_id="checkTransaction",
+    needs=to(Right.ADMINISTER, log=True, is_routine=True),
     summary="Request a check",
     responses=answer(examples.CHECK_GRANT)
     | problems(TransactionNotFoundError, AlreadyDecidedError, CheckOutOfTurnError, *WRITE_REFUSALS),
@@ -61,6 +65,7 @@ async def check_transaction(
 @router.post(
     "/{transaction_id}:expire",
     operation_id="expireTransaction",
+    needs=to(Right.ADMINISTER, log=True, is_routine=True),
     summary="Expire a transaction",
     status_code=HTTPStatus.OK,
     response_class=Response,

@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 from fastapi import Path
 
+from eruca.contract.access import Right
 from eruca.contract.errors import (
     AlreadyDecidedError,
     CheckOutOfTurnError,
@@ -35,6 +36,7 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.limits import JSON_BODY_SIZE_MAX, TRANSACTION_ID_SIZE_MAX
+from eruca.contract.records import Host
 from eruca.contract.transaction_events import Outcome
 from eruca.contract.transactions import (
     Decide,
@@ -45,13 +47,18 @@ from eruca.contract.transactions import (
 )
 from eruca.contract.wire import JSON_MEDIA_TYPE
 from eruca.core.messages.idempotency_keys import HEADER
+from eruca_access.needs import on_group, on_topic, to
 from eruca_broker.api.bodies import StructBody
 from eruca_broker.api.examples import transactions as examples
 from eruca_broker.api.peers import born_host
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.api.tracing import traced
+from eruca_broker.api.transactions.rights import require_decision
 from eruca_broker.processors.budgets import ConsumeBudget, SendBudget
+from eruca_broker.processors.transactions.beginning import Begun
+from eruca_broker.processors.transactions.deciding import Decided
 from eruca_broker.processors.transactions.transactions import Transactions
+from eruca_broker.processors.transactions.views import TransactionViews
 from eruca_chassis.connections.exchange import (
     JSON_CREATED,
     JSON_OK,
@@ -62,6 +69,7 @@ from eruca_chassis.connections.exchange import (
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.hot_router import HotEndpoint, HotRouter
+from eruca_chassis.needs import found, in_body
 from eruca_chassis.requests.negotiation import choose
 
 router = HotRouter(prefix="/v1/transactions", tags=["transactions"])
@@ -93,10 +101,46 @@ _DECIDE_ERRORS: Final = problems(
 )
 
 
+class BeginEndpoint(HotEndpoint):
+    """Begins one transaction, or each of many."""
+
+    def __init__(self, transactions: Transactions, in_flight: SendBudget) -> None:
+        self._transactions = transactions
+        self._limit = BodyLimit(in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
+
+    @staticmethod
+    def read(head: RequestHead) -> None:
+        """Refuse the fields that a half message does not use."""
+        refuse_idempotency_key(head)
+        choose(head.headers.get(b"accept"), _ANSWERED_IN)
+
+    def admit(self, exchange: Exchange) -> None:
+        """Refuse the request if the head is enough to refuse it."""
+        self._transactions.admit()
+        exchange.expect_body(self._limit)
+
+    def begin(self, exchange: Exchange, host: Host, request: NewTransaction, done: Begun) -> None:
+        """Store a half message of the caller at *host*; *done* gets the outcome.
+
+        Raises:
+            ForbiddenError: The caller lacks a right that it needs.
+        """
+        if not exchange.access.is_open:
+            exchange.access.require(
+                on_topic(request.topic, Right.PRODUCE),
+                on_group(request.producer_group, Right.PRODUCE),
+            )
+        [message] = traced([request.message], exchange.request)
+        if message is not request.message:
+            request = msgspec.structs.replace(request, message=message)
+        self._transactions.begin(request, host, done)
+
+
 @router.hot(
     "POST",
     "",
     operation_id="beginTransaction",
+    needs=to(Right.PRODUCE, topic=in_body("topic"), group=in_body("producer_group")),
     summary="Store a half message",
     status_code=HTTPStatus.CREATED,
     takes=(_NEW.content,),
@@ -121,7 +165,7 @@ _DECIDE_ERRORS: Final = problems(
         *_WRITE_ERRORS,
     ),
 )
-class BeginTransaction(HotEndpoint):
+class BeginTransaction(BeginEndpoint):
     """Store a message that no consumer sees until it is committed.
 
     Do the local work after the answer. Then commit or roll back at this same broker. If neither
@@ -133,49 +177,58 @@ class BeginTransaction(HotEndpoint):
     the commit; `deliver_at` stays that time.
     """
 
-    def __init__(self, transactions: Transactions, in_flight: SendBudget) -> None:
-        self._transactions = transactions
-        self._limit = BodyLimit(in_flight, JSON_BODY_SIZE_MAX, "json_body_size_max")
+    def handle(self, exchange: Exchange) -> None:
+        """Store the half message; :func:`_answer_begin` answers."""
+        self.begin(
+            exchange,
+            born_host(exchange.client),
+            _NEW.read(exchange.body),
+            partial(exchange.resume, _answer_begin, exchange),
+        )
 
-    @staticmethod
-    def read(head: RequestHead) -> None:
-        """Refuse the fields that a half message does not use."""
-        if _KEY_HEADER in head.headers:
-            detail = "half messages do not accept an idempotency key"
-            raise ValidationError(
-                detail,
-                errors=[{"pointer": "/header/idempotency-key", "detail": detail}],
-                fix="give the message a message_id instead: a repeated request with the same id "
-                "gets the existing transaction",
-            )
-        choose(head.headers.get(b"accept"), _ANSWERED_IN)
+
+class DecideEndpoint(HotEndpoint):
+    """Decides one transaction, or each of many."""
+
+    body_limit: ClassVar[tuple[int, str]]  # in bytes, and its name
+
+    def __init__(
+        self, transactions: Transactions, views: TransactionViews, in_flight: ConsumeBudget
+    ) -> None:
+        self._transactions = transactions
+        self._views = views
+        self._limit = BodyLimit(in_flight, *self.body_limit)
 
     def admit(self, exchange: Exchange) -> None:
         """Refuse the request if the head is enough to refuse it."""
         self._transactions.admit()
         exchange.expect_body(self._limit)
 
-    def handle(self, exchange: Exchange) -> None:
-        """Store the half message; :func:`_answer_begin` answers."""
-        request = _NEW.read(exchange.body)
-        [message] = traced([request.message], exchange.request)
-        request = msgspec.structs.replace(request, message=message)
-        self._transactions.begin(
-            request,
-            born_host(exchange.client),
-            partial(exchange.resume, _answer_begin, exchange),
-        )
+    def decide(
+        self,
+        exchange: Exchange,
+        transaction_id: str,
+        outcome: Outcome,
+        decision: Decide,
+        done: Decided,
+    ) -> None:
+        """Decide a transaction for the caller; *done* gets the outcome.
+
+        Raises:
+            TransactionNotFoundError: The caller has no right on its topic at all.
+            ForbiddenError: The caller lacks the right.
+        """
+        if not exchange.access.is_open:
+            require_decision(exchange.access, self._views.owner(transaction_id), decision)
+        self._transactions.decide(transaction_id, outcome, decision, done)
 
 
-class _Decision(HotEndpoint):
+class _Decision(DecideEndpoint):
     """Decides a transaction, one way."""
 
     outcome: ClassVar[Outcome]
     body: ClassVar[StructBody[Decide]]
-
-    def __init__(self, transactions: Transactions, in_flight: ConsumeBudget) -> None:
-        self._transactions = transactions
-        self._limit = BodyLimit(in_flight, _DECIDE_SIZE_MAX, "decide_size_max")
+    body_limit = (_DECIDE_SIZE_MAX, "decide_size_max")
 
     @staticmethod
     def read(head: RequestHead, transaction_id: Annotated[TransactionId, Path()]) -> str:
@@ -187,14 +240,10 @@ class _Decision(HotEndpoint):
         choose(head.headers.get(b"accept"), _ANSWERED_IN)
         return transaction_id
 
-    def admit(self, exchange: Exchange) -> None:
-        """Refuse the request if the head is enough to refuse it."""
-        self._transactions.admit()
-        exchange.expect_body(self._limit)
-
     def handle(self, exchange: Exchange) -> None:
         """Decide; :func:`_answer_decision` answers."""
-        self._transactions.decide(
+        self.decide(
+            exchange,
             exchange.request.meaning,
             self.outcome,
             self.body.read(exchange.body),
@@ -206,6 +255,7 @@ class _Decision(HotEndpoint):
     "POST",
     "/{transaction_id}:commit",
     operation_id="commitTransaction",
+    needs=to(Right.PRODUCE, topic=found("topic"), group=found("producer_group")),
     summary="Commit a transaction",
     takes=(_COMMIT.content,),
     responses=answer(examples.COMMITTED, model=DecisionReceipt, description=_DECIDED)
@@ -228,6 +278,7 @@ class CommitTransaction(_Decision):
     "POST",
     "/{transaction_id}:rollback",
     operation_id="rollBackTransaction",
+    needs=to(Right.PRODUCE, topic=found("topic"), group=found("producer_group")),
     summary="Roll back a transaction",
     takes=(_ROLLBACK.content,),
     responses=answer(examples.ROLLED_BACK, model=DecisionReceipt, description=_DECIDED)
@@ -242,6 +293,22 @@ class RollBackTransaction(_Decision):
 
     outcome = "rollback"
     body = _ROLLBACK
+
+
+def refuse_idempotency_key(head: RequestHead) -> None:
+    """Refuse a header that half messages do not use.
+
+    Raises:
+        ValidationError: The header is there.
+    """
+    if _KEY_HEADER in head.headers:
+        detail = "half messages do not accept an idempotency key"
+        raise ValidationError(
+            detail,
+            errors=[{"pointer": "/header/idempotency-key", "detail": detail}],
+            fix="give the message a message_id instead: a repeated request with the same id "
+            "gets the existing transaction",
+        )
 
 
 def _answer_begin(exchange: Exchange, outcome: TransactionReceipt | Exception) -> None:

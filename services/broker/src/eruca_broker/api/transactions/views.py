@@ -4,30 +4,39 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
 from eruca.contract.errors import TransactionNotFoundError, ValidationError
 from eruca.contract.fields import GroupName
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.transactions import TransactionDetail, TransactionId, TransactionList
+from eruca_access.needs import on_topic, see
 from eruca_broker.api.examples import transactions as examples
-from eruca_broker.processors.transactions.views import TransactionViews
+from eruca_broker.api.transactions.rights import require_sight
+from eruca_broker.processors.replication.absence import Absence
+from eruca_broker.processors.transactions.views import Owner, TransactionViews
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
+from eruca_chassis.gate import CallersAccess
+from eruca_chassis.needs import found, in_query
 from eruca_chassis.parts import Part
 from eruca_chassis.requests.cursors import decode_cursor, encode_cursor
+from eruca_chassis.router import Router
 
-router = APIRouter(prefix="/v1/transactions", tags=["transactions"])
+router = Router(prefix="/v1/transactions", tags=["transactions"])
 
 
 @router.get(
     "",
     operation_id="listTransactions",
+    needs=see(group=in_query("producer_group")),
     summary="List transactions that are not over",
     responses=answer(examples.LIST),
 )
 async def list_transactions(
     views: Part[TransactionViews],
+    absence: Part[Absence],
+    access: CallersAccess,
     *,
     state: Annotated[
         Literal["pending", "parked"] | None,
@@ -48,6 +57,10 @@ async def list_transactions(
     page, following = views.page(
         state=state, producer_group=producer_group, limit=limit, after=_decoded(cursor)
     )
+    absence.check(is_found=bool(page.transactions) or following is not None)
+    if not access.is_open:
+        seen = [t for t in page.transactions if access.may(on_topic(t.topic))]
+        page = page.model_copy(update={"transactions": seen})
     next_cursor = None if following is None else encode_cursor(str(following))
     return page.model_copy(update={"next_cursor": next_cursor})
 
@@ -55,18 +68,25 @@ async def list_transactions(
 @router.get(
     "/{transaction_id}",
     operation_id="getTransaction",
+    needs=see(topic=found("topic")),
     summary="Show a transaction",
     responses=answer(examples.DETAIL) | problems(TransactionNotFoundError),
 )
 async def get_transaction(
-    transaction_id: Annotated[TransactionId, Path()], views: Part[TransactionViews]
+    transaction_id: Annotated[TransactionId, Path()],
+    views: Part[TransactionViews],
+    access: CallersAccess,
 ) -> TransactionDetail:
     """Return a transaction with its message and its history, oldest event first.
 
     A transaction that is over is found as long as the log contains its decision. `half_log_offset`
     and `message` are null if retention has deleted the half message.
     """
-    return views.get(transaction_id)
+    transaction = views.get(transaction_id)
+    if not access.is_open:
+        owner = Owner(transaction_id, transaction.topic, transaction.producer_group)
+        require_sight(access, owner)
+    return transaction
 
 
 def _decoded(cursor: str | None) -> int | None:

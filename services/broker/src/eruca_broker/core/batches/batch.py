@@ -28,18 +28,24 @@ from eruca_broker.core.batches.record_proof import (
     expected_of,
     prove_record,
 )
-from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
 from eruca_broker.core.native.library import (
     CRC32_AT,
     address_of,
+    enter_records,
     prove_records,
     read_records,
     stamp_records,
 )
-from eruca_broker.core.properties.found import FoundProperties, prefix_hash
+from eruca_broker.core.properties.found import (
+    TABLE_ALIGNMENT,
+    FoundProperties,
+    empty_table,
+    prefix_hash,
+)
 
 _SYS_FLAG_AT: Final = RecordLayout.SYS_FLAG
 _SIZE_BYTES: Final = 4  # of each record in the column before the first one
+_PADDINGS: Final = tuple(bytes(size) for size in range(TABLE_ALIGNMENT))
 _TIMESTAMP: Final = struct.Struct(">q")
 
 
@@ -48,6 +54,7 @@ class Batch:
 
     Attributes:
         buffer: ``buffer[start : start + size]`` holds the records back to back; never resized.
+            What follows them belongs to others.
         at: Memory address of the records' first byte.
         found: Ends, tag codes and keys of the records; a key's number is that of its record's
             start.
@@ -63,21 +70,25 @@ class Batch:
         start: int,
         layout: RecordLayout,
         count: int,
+        size: int | None = None,
+        *,
+        found: FoundProperties | None = None,
+        at: int = 0,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.buffer = buffer
         self.start = start
-        self.size = len(buffer) - start
+        self.size = len(buffer) - start if size is None else size
         self.count = count
         self.layout = layout
-        self.found = FoundProperties(count)
-        self.at = address_of(buffer, start)
+        self.found = FoundProperties(count) if found is None else found
+        self.at = at or address_of(buffer, start)
 
     @property
     def records(self) -> memoryview:
         """Return the records' bytes, as they go into the log."""
-        return memoryview(self.buffer)[self.start :]
+        return memoryview(self.buffer)[self.start : self.start + self.size]
 
     @property
     def starts(self) -> list[int]:
@@ -124,12 +135,12 @@ class Batch:
             if len(born_bytes) == layout.born_host_size:
                 common = born_bytes + common  # neighbours
                 common_at = RecordLayout.BORN_HOST
-        entries = bytearray(ENTRY_SIZE * self.count)
+        found = self.found
         stamp_records(
             *(self.at, self.count, queue_offset, log_offset, common, common_at, len(common)),
-            *(self.found.at, address_of(entries), CRC32_AT),
+            *(found.at, found.entries_at, CRC32_AT),
         )
-        return entries
+        return found.entries
 
 
 def check_batch(buffer: bytearray, *, topic: str, queue_id: int, store_host: Host) -> Batch:
@@ -170,18 +181,67 @@ def check_batch(buffer: bytearray, *, topic: str, queue_id: int, store_host: Hos
 
 def batch_of_records(topic: str, queue_id: int, records: Sequence[bytes]) -> Batch:
     """Return the batch of *records*, which this broker encoded itself and which are valid."""
-    return read_batch(topic, queue_id, bytearray().join(records), len(records))
+    if len(records) > 1:
+        return read_batch(topic, queue_id, bytearray().join(records), len(records))
+    [record] = records
+    size = len(record)
+    # One allocation and one address for record and table: most groups consist of such batches.
+    buffer = bytearray().join((record, _PADDINGS[-size % TABLE_ALIGNMENT], empty_table(1)))
+    at = address_of(buffer)
+    layout = layout_of(int.from_bytes(record[_SYS_FLAG_AT : _SYS_FLAG_AT + 4]))
+    found = FoundProperties.at_end(buffer, at, 1)
+    batch = Batch(topic, queue_id, buffer, 0, layout, 1, size, found=found, at=at)
+    _read_properties(batch)
+    return batch
 
 
 def read_batch(topic: str, queue_id: int, buffer: bytearray, count: int) -> Batch:
     """Return the batch in *buffer*, which holds *count* valid records and nothing else."""
     layout = layout_of(int.from_bytes(buffer[_SYS_FLAG_AT : _SYS_FLAG_AT + 4]))
-    batch = Batch(topic, queue_id, buffer, 0, layout, count)
-    found, prefix = batch.found, prefix_hash(topic)
-    while (row := read_records(batch.at, count, layout.body, prefix, found.at)) < count:
-        _, end = found.properties_extent(row)  # which it read before it stopped
-        found.add(batch.properties_of(row), topic=topic, record=found.start_of(row), end=end)
+    return read_stored(topic, queue_id, buffer, (0, len(buffer)), layout=layout, count=count)
+
+
+def read_stored(
+    topic: str,
+    queue_id: int,
+    buffer: bytearray,
+    extent: tuple[int, int],
+    *,
+    layout: RecordLayout,
+    count: int,
+) -> Batch:
+    """Return the batch of *count* valid records in a part of *buffer*, which is not copied.
+
+    Args:
+        topic: Their topic.
+        queue_id: Their queue.
+        buffer: The records, and others; never resized.
+        extent: The beginning and end of the part.
+        layout: Of each of them.
+        count: Their number.
+    """
+    begin, end = extent
+    batch = Batch(topic, queue_id, buffer, begin, layout, count, end - begin)
+    _read_properties(batch)
     return batch
+
+
+def entries_of(batch: Batch, log_offset: int) -> bytearray:
+    """Return the consume queue's entries of stored records, which begin at *log_offset*."""
+    assert batch.found.count == batch.count, "not every record was read"
+    found = batch.found
+    enter_records(batch.count, log_offset, found.at, found.entries_at)
+    return found.entries
+
+
+def _read_properties(batch: Batch) -> None:
+    """Read the properties of valid records."""
+    found, count, body_at = batch.found, batch.count, batch.layout.body
+    prefix = prefix_hash(batch.topic)
+    while (row := read_records(batch.at, count, body_at, prefix, found.at)) < count:
+        _, end = found.properties_extent(row)  # which it read before it stopped
+        text = batch.properties_of(row)
+        found.add(text, topic=batch.topic, record=found.start_of(row), end=end)
 
 
 def _sizes_of(batch: Batch) -> Sequence[int]:

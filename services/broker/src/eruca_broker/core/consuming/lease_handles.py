@@ -2,8 +2,9 @@
 
 A handle is opaque to clients: base64url of a JSON array and its CRC-32. It names the broker that
 made it, the lease (group, topic, queue, offset, attempt) and the fence. The fence decides: only the
-broker's state says whether the handle is still valid. The checksum distinguishes a handle that was
-truncated or mistyped from a stale one.
+broker's state says whether the handle is still valid. After an unclean election the log has other
+records at offsets that were used before, so the fence has its epoch with it (rule 12). The checksum
+distinguishes a handle that was truncated or mistyped from a stale one.
 
 Source: RocketMQ 5.3, ``ExtraInfoUtil``. Its handles contain a time and no fence.
 """
@@ -29,6 +30,7 @@ class Handle(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     attempt: int
     fence: int  # log offset of the event that made the lease
+    epoch: int = 0  # of that event: after an unclean election another may be at this offset
 
 
 _ENCODER: Final = msgspec.json.Encoder()

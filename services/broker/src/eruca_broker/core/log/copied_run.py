@@ -11,37 +11,53 @@ shifted    it does not begin where the replica's log ends
 cut        it ends in the middle of a record or a group, or after a blank record
 damaged    a size, a magic, a part, a record's own log offset or its CRC is wrong
 foreign    it has a snapshot of another log, an epoch that does not ascend, or queue offsets that
-           do not follow
+           do not follow (:meth:`~eruca_broker.store.writer.Writer.copied` checks these)
 =========  ==========================================================================
 
 Records of another log whose offsets all agree by chance pass. So a replica must compare the ends of
 both logs before it requests runs (:mod:`eruca_broker.core.replication.lineage`).
 
-A replica does not rely on the master's verification. The loops over records are those of recovery,
-vectorised or compiled. Python visits batches: neighbouring records of one queue with one store
-time, and single events.
+A replica does not rely on the master's verification. Compiled code verifies the records and divides
+them into batches (``native/stored.c``): neighbouring records of one queue with one store time, and
+single events. If one of them is not plainly valid, recovery's walk examines the whole stretch and
+names the fault. Python visits batches. They refer to the run's bytes, which are in memory once.
 
-RocketMQ's own records are refused: their queues may begin again without an event. Such segments
-are copied as files.
+A log that RocketMQ began has its records before the first event. They are copied like others, with
+what is special about them: a queue may begin again without an event, and prepared and rolled back
+records are in no queue.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from eruca.contract.names import EVENTS_TOPIC
-from eruca.contract.records import BLANK_SIZE_MIN, HOST_BITS
+from eruca.contract.records import (
+    BLANK_SIZE_MIN,
+    HOST_BITS,
+    MAGIC_BLANK,
+    RECORD_SIZE_MIN,
+    SysFlag,
+    layout_of,
+)
 from eruca.core.messages.record_columns import RecordColumns, TopicColumn
-from eruca_broker.core.batches.batch import Batch, read_batch
-from eruca_broker.core.consume_queue_entry import build_entries
-from eruca_broker.core.log.recovery import walk
+from eruca_broker.core.batches.batch import Batch, entries_of, read_batch, read_stored
+from eruca_broker.core.log.recovery import RECORD_HEAD, is_legal_topic, walk
+from eruca_broker.core.native.library import CRC32_AT, address_of, divide_run
+from eruca_broker.core.properties.found import FoundProperties
 from eruca_broker.core.state.epoch_events import EpochBegan
 from eruca_broker.core.state.events import Event, StateSnapshot, UnknownEventError, decode_event
 from eruca_broker.core.state.record_groups import GROUP_HEADS
+
+_DIVIDED: Final = struct.Struct("=qqIIIIIIII")  # ``struct run_batch``
+_DIVIDED_MAX: Final = 512  # batches that one call divides
+_SINGLE: Final = EVENTS_TOPIC.encode()
 
 
 class RefusedRunError(Exception):
@@ -55,7 +71,7 @@ class StoredBatch(NamedTuple):
     queue_offset: int  # of the first message
     log_offset: int  # of the first record
     store_timestamp: int  # ms since the epoch, of all of them
-    entries: bytearray  # for its consume queue
+    entries: bytearray  # for its consume queue; empty: it is in none
     event: Event | None  # the content of a control record, which is a batch of its own
 
 
@@ -73,7 +89,7 @@ def prove_run(
     """Verify a run, and return its batches.
 
     Args:
-        run: Its bytes.
+        run: Its bytes: all of a bytearray, or else they are copied.
         log_offset: Log offset of its first byte.
         room: Bytes left in the segment in which it begins.
         segment_bytes: Bytes of each later segment.
@@ -86,10 +102,16 @@ def prove_run(
     stretches: list[memoryview] = []
     batches: list[StoredBatch] = []
     position, is_filled = 0, True
+    buffer = run.obj if isinstance(run.obj, bytearray) else bytearray(run)
+    assert len(buffer) == len(run), "the run is a part of its buffer"
     while position < len(run):
         stretch = run[position : position + room]
         is_filled = len(stretch) == room
-        batches += _proved(stretch, log_offset + position, is_filled=is_filled, room=room)
+        place = log_offset + position
+        proved = _plain(buffer, position, len(stretch), place, room=room)
+        if proved is None:
+            proved = list(_proved(stretch, place, is_filled=is_filled, room=room))
+        batches += proved
         stretches.append(stretch)
         position += len(stretch)
         room = segment_bytes
@@ -99,6 +121,59 @@ def prove_run(
     _check_events(batches, end, log_id)
     _check_epochs(batches, log_offset, epoch)
     return ProvedRun(log_offset, stretches, batches)
+
+
+def _plain(
+    buffer: bytearray, begin: int, size: int, log_offset: int, *, room: int
+) -> list[StoredBatch] | None:
+    """Return the batches of a stretch if all its records are plainly valid, else None."""
+    divided = bytearray(_DIVIDED.size * min(size // RECORD_SIZE_MIN + 1, _DIVIDED_MAX))
+    batches: list[StoredBatch] = []
+    at = 0
+    while count := divide_run(
+        *(address_of(buffer, begin + at), size - at, log_offset + at),
+        *(_SINGLE, len(_SINGLE), CRC32_AT),
+        *(address_of(divided), len(divided) // _DIVIDED.size),
+    ):
+        part = begin + at
+        for row in _DIVIDED.iter_unpack(memoryview(divided)[: count * _DIVIDED.size]):
+            queue_offset, store_timestamp, first, end, number, queue_id, hosts, *place, _ = row
+            topic_at, topic_size = part + place[0], place[1]
+            topic = _topic_of(bytes(buffer[topic_at : topic_at + topic_size]))
+            if topic is None:
+                return None
+            extent = part + first, part + end
+            layout = layout_of(hosts)
+            batch = read_stored(topic, queue_id, buffer, extent, layout=layout, count=number)
+            its_offset = log_offset + at + first
+            entries = entries_of(batch, its_offset)
+            event = _decoded(bytes(_body_of(batch))) if topic == EVENTS_TOPIC else None
+            batches.append(
+                StoredBatch(batch, queue_offset, its_offset, store_timestamp, entries, event)
+            )
+        at += end
+        if at == size:
+            break
+    if at < size:
+        if size - at < BLANK_SIZE_MIN or size < room:
+            return None
+        rest, magic = RECORD_HEAD.unpack_from(buffer, begin + at)
+        return batches if magic == MAGIC_BLANK and rest == size - at else None
+    return batches if room - size >= BLANK_SIZE_MIN else None
+
+
+def _body_of(batch: Batch) -> memoryview:
+    """Return the body of a batch's first record."""
+    begin = batch.start + batch.layout.body
+    size = int.from_bytes(batch.buffer[begin - 4 : begin])
+    return memoryview(batch.buffer)[begin : begin + size]
+
+
+@lru_cache(maxsize=4096)
+def _topic_of(raw: bytes) -> str | None:
+    """Return a topic's name; None if it is not possible."""
+    name = raw.decode("utf-8", "replace")
+    return name if is_legal_topic(name) else None
 
 
 def _proved(
@@ -121,36 +196,33 @@ def _proved(
 
 def _batches(columns: RecordColumns, topics: TopicColumn, log_offset: int) -> Iterator[StoredBatch]:
     """Yield valid records as batches; *log_offset* is that of the buffer."""
-    if not columns.is_queued().all():
-        raise RefusedRunError(
-            "expected records that Eruca wrote, found one of RocketMQ's transactions"
-        )
+    is_queued, is_indexed = columns.is_queued(), columns.is_indexed()
     is_event = topics.rows_of(EVENTS_TOPIC)
     breaks = np.flatnonzero(
         (np.diff(topics.numbers) != 0)
         | (np.diff(columns.queue_ids) != 0)
         | (np.diff(columns.queue_offsets) != 1)
         | (np.diff(columns.store_timestamps) != 0)
-        | (np.diff(columns.sys_flags & HOST_BITS) != 0)  # which lay records out differently
+        # Hosts lay records out differently; prepared and rolled back records are in no queue.
+        | (np.diff(columns.sys_flags & (HOST_BITS | SysFlag.ROLLBACK)) != 0)
         | is_event[1:]
     )
     view = memoryview(columns.buffer)
     for first, last in pairwise([0, *(breaks + 1).tolist(), len(columns.starts)]):
-        rows = slice(first, last)
         begin = int(columns.starts[first])
         end = int(columns.starts[last - 1] + columns.sizes[last - 1])
         topic = topics.names[int(topics.numbers[first])]
         queue_id = int(columns.queue_ids[first])
         batch = read_batch(topic, queue_id, bytearray(view[begin:end]), last - first)
-        entries = build_entries(
-            columns.starts[rows] + log_offset, columns.sizes[rows], batch.found.tag_codes
-        )
+        entries = entries_of(batch, log_offset + begin) if is_queued[first] else bytearray()
+        if not is_indexed[first]:
+            batch.found = FoundProperties(0)
         yield StoredBatch(
             batch,
             int(columns.queue_offsets[first]),
             log_offset + begin,
             int(columns.store_timestamps[first]),
-            bytearray(entries.tobytes()),
+            entries,
             _event_of(columns, first) if is_event[first] else None,
         )
 
@@ -158,8 +230,12 @@ def _batches(columns: RecordColumns, topics: TopicColumn, log_offset: int) -> It
 def _event_of(columns: RecordColumns, row: int) -> Event:
     begin = int(columns.body_starts[row])
     body = memoryview(columns.buffer)[begin : begin + int(columns.body_sizes[row])]
+    return _decoded(bytes(body))
+
+
+def _decoded(body: bytes) -> Event:
     try:
-        return decode_event(bytes(body))
+        return decode_event(body)
     except UnknownEventError as error:
         raise RefusedRunError(str(error)) from error
 

@@ -50,7 +50,7 @@ MAX_OFFSET: Final = 2**63 - 1
 
 _NO_TOPICS: Final = TopicColumn([], np.zeros(0, np.int64))
 _LEGAL_TOPIC: Final = re.compile(NAME_PATTERN)
-_HEAD: Final = struct.Struct(">iI")
+RECORD_HEAD: Final = struct.Struct(">iI")  # a record's size and magic
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +99,28 @@ def walk(
         position = stop
 
 
+def is_legal_topic(name: str) -> bool:
+    """Tell whether a topic can have this name."""
+    return _LEGAL_TOPIC.fullmatch(name) is not None
+
+
+def goes_on_behind(rest: LogBuffer) -> bool:
+    """Tell whether there is anything behind the invalid record at the beginning of *rest*.
+
+    A process that is killed while it writes leaves a part of one record, and zeros behind it: what
+    it wrote before is whole, and it had written nothing later. So a record with anything behind it
+    was whole once, and so may be the records behind it.
+    """
+    size, magic = RECORD_HEAD.unpack_from(rest) if len(rest) >= RECORD_HEAD.size else (0, 0)
+    is_record = magic in (MAGIC_V1, MAGIC_V2) and RECORD_SIZE_MIN <= size <= len(rest)
+    behind = np.frombuffer(rest, np.uint8)[size if is_record else RECORD_HEAD.size :]
+    return bool(behind.any())
+
+
 def _chain(buffer: LogBuffer, position: int) -> tuple[list[int], int, bool, str | None]:
     """Follow the sizes from record to record; return starts, stop, is_full and fault."""
     starts: list[int] = []
-    unpack, total = _HEAD.unpack_from, len(buffer)
+    unpack, total = RECORD_HEAD.unpack_from, len(buffer)
     while len(starts) < RECORDS_PER_STEP:
         if position + BLANK_SIZE_MIN > total:
             return starts, position, False, "the segment ends without a blank record"
@@ -125,7 +143,7 @@ def _sound(
     ends = columns.starts + columns.sizes
     last_bytes = np.frombuffer(columns.buffer, np.uint8)[ends - 1]
     is_durable = ends + base_offset <= durable_offset
-    is_legal = np.array([bool(_LEGAL_TOPIC.fullmatch(name)) for name in topics.names])
+    is_legal = np.array([is_legal_topic(name) for name in topics.names])
     sound: NDArray[np.bool_] = (
         sound_structure(columns)
         & (columns.log_offsets == columns.starts + base_offset)

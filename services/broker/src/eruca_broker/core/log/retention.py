@@ -6,6 +6,9 @@ the hours listed in ``delete_hours``, or at any hour if disk use is above ``disk
 disk use is below it. Above ``disk_refuse_ratio`` writes are refused too, until disk use is at
 ``disk_forced_ratio`` again. The last segment is never deleted, and none before an older one.
 
+A master keeps the segments that another replica still has to copy, up to a number of bytes. Above
+``disk_forced_ratio`` it keeps none: the room of the disk comes first.
+
 Source: RocketMQ 5.3, ``DefaultMessageStore.CleanCommitLogService``.
 """
 
@@ -37,6 +40,7 @@ class RetentionDecision:
     """The decision for this moment."""
 
     delete_count: int  # of the oldest segments
+    is_forced: bool  # regardless of age, and of replicas that need them
     is_refusing: bool  # writes
 
 
@@ -61,14 +65,28 @@ def decide(
     """
     candidates = written_at[:-1][:SEGMENTS_PER_ROUND_MAX]
     count = 0
-    if disk_used > rules.disk_forced_ratio:
+    is_forced = disk_used > rules.disk_forced_ratio
+    if is_forced:
         count = len(candidates)
     elif hour in rules.delete_hours or disk_used > rules.disk_high_ratio:
         oldest_kept = now - rules.reserved_hours * 3600
         while count < len(candidates) and candidates[count] <= oldest_kept:
             count += 1
     limit = rules.disk_forced_ratio if was_refusing else rules.disk_refuse_ratio
-    return RetentionDecision(count, disk_used > limit)
+    return RetentionDecision(count, is_forced, disk_used > limit)
+
+
+def kept_from(ends: Iterable[int | None], *, log_end: int, keep_bytes: int) -> int | None:
+    """Return the log offset from which other replicas need the log; None: they have everything.
+
+    Args:
+        ends: For each other replica, the log offset before which it has everything; None: it does
+            not follow, so nobody knows.
+        log_end: Log offset after the last record.
+        keep_bytes: Bytes before the end that are kept for them at most.
+    """
+    needed = min((end or 0 for end in ends), default=log_end)
+    return None if needed >= log_end else max(needed, log_end - keep_bytes, 0)
 
 
 def oldest_needed(

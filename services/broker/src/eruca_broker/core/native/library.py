@@ -98,6 +98,15 @@ stamp_records: Final = _function(
 prove_stored: Final = _function(
     "prove_stored", None, c_void_p, c_void_p, c_void_p, c_uint32, c_void_p, c_void_p
 )
+divide_run: Final = _function(
+    "divide_run",
+    c_uint32,
+    *(c_void_p, c_uint32, c_int64, c_char_p, c_uint32, c_void_p, c_void_p, c_uint32),
+)
+enter_records: Final = _function("enter_records", None, c_uint32, c_int64, c_void_p, c_void_p)
+whole_records: Final = _function(
+    "whole_records", c_uint32, c_void_p, c_uint32, c_int64, c_uint32, c_void_p
+)
 prove_queued: Final = _function(
     "prove_queued", c_uint32, c_void_p, c_uint32, c_void_p, c_void_p, c_void_p
 )

@@ -170,3 +170,16 @@ EXPORTED void stamp_records(uint8_t *record, uint32_t count, int64_t queue_offse
         record += size;
     }
 }
+
+/* Write the consume queue's entries of `count` stored records, whose properties were read. */
+EXPORTED void enter_records(uint32_t count, int64_t log_offset, const struct found *found,
+                            uint8_t *entry)
+{
+    for (uint32_t row = 0, start = 0; row < count; row++, entry += ENTRY_SIZE) {
+        const uint32_t end = found->records[row].end;
+        store64(entry, (uint64_t)(log_offset + start));
+        store32(entry + 8, end - start);
+        store64(entry + 12, (uint64_t)found->records[row].tag_code);
+        start = end;
+    }
+}

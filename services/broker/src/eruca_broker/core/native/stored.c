@@ -13,6 +13,9 @@ enum {
 
     BORN_HOST_V6 = 16,
     STORE_HOST_V6 = 32,
+    HOSTS_V6 = BORN_HOST_V6 | STORE_HOST_V6,
+    PREPARED = 4, /* of a transaction; set in one that is rolled back, too */
+    BORN_HOST = 48,
     V6_SIZE = 12, /* additional bytes of such a host */
 
     RECORD_SIZE_MIN = BODY + 1 + PROPERTIES_HEAD_SIZE,
@@ -164,4 +167,108 @@ EXPORTED uint32_t prove_queued(const uint8_t *record, uint32_t total, const uint
         place->log_offset += size;
     }
     return count;
+}
+
+/* Neighbouring records of a run: one queue, one store time, hosts of the same families. */
+struct run_batch {
+    int64_t queue_offset;     /* of the first one; the others follow without a gap */
+    int64_t store_timestamp;
+    uint32_t begin, end;      /* in bytes, from the start of the stretch */
+    uint32_t count;
+    uint32_t queue_id;
+    uint32_t hosts;           /* the bits of the sys flag that tell the hosts' families */
+    uint32_t topic_at;        /* the place of the first one's topic in the stretch */
+    uint32_t topic_size;
+    uint32_t unused;
+};
+
+/* What a copied record says of itself; 0 if it is not plainly valid at its place. */
+static int read_copied(const uint8_t *record, uint32_t left, int64_t log_offset,
+                       crc32_function *crc32, struct run_batch *copied, struct value *topic)
+{
+    const uint32_t size = left < RECORD_SIZE_MIN ? 0 : load32(record);
+    if (size < RECORD_SIZE_MIN + CHECKSUM_SIZE || size > left)
+        return 0;
+    *topic = topic_of(record, size);
+    uint64_t number;
+    if (!topic->begin || (int64_t)load64(record + LOG_OFFSET) != log_offset)
+        return 0;
+    const uint32_t sys_flag = load32(record + SYS_FLAG);
+    copied->queue_offset = (int64_t)load64(record + QUEUE_OFFSET);
+    copied->queue_id = load32(record + QUEUE_ID);
+    copied->hosts = sys_flag & HOSTS_V6;
+    const uint32_t born_host_size = sys_flag & BORN_HOST_V6 ? 8 + V6_SIZE : 8;
+    copied->store_timestamp = (int64_t)load64(record + BORN_HOST + born_host_size);
+    return copied->queue_offset >= 0 && (int32_t)copied->queue_id >= 0
+           && !(sys_flag & PREPARED)
+           && read_checksum(record + size - CHECKSUM_SIZE, &number)
+           && number == checksum_of(record, size, crc32);
+}
+
+/*
+ * Verify the records of a run's stretch of `total` bytes, and divide them into batches, at most
+ * `room`. A record of the topic `single` is a batch of its own. Returns the number of batches: what
+ * follows the last one is not plainly valid, or had no room.
+ */
+EXPORTED uint32_t divide_run(const uint8_t *stretch, uint32_t total, int64_t log_offset,
+                             const uint8_t *single, uint32_t single_size, crc32_function *crc32,
+                             struct run_batch *batches, uint32_t room)
+{
+    uint32_t count = 0;
+    int is_open = 0; /* whether the last batch may go on */
+    for (uint32_t at = 0, size; at < total; at += size) {
+        const uint8_t *const record = stretch + at;
+        struct run_batch copied = {0};
+        struct value topic;
+        if (!read_copied(record, total - at, log_offset + at, crc32, &copied, &topic))
+            break;
+        size = load32(record);
+        const uint32_t topic_size = (uint32_t)(topic.end - topic.begin);
+        struct run_batch *const last = count ? batches + count - 1 : batches;
+        if (is_open && copied.queue_offset == last->queue_offset + last->count
+            && copied.store_timestamp == last->store_timestamp
+            && copied.queue_id == last->queue_id && copied.hosts == last->hosts
+            && topic_size == last->topic_size
+            && !memcmp(topic.begin, stretch + last->topic_at, topic_size)) {
+            last->end = at + size;
+            last->count++;
+            continue;
+        }
+        if (count == room)
+            break;
+        copied.begin = at;
+        copied.end = at + size;
+        copied.count = 1;
+        copied.topic_at = (uint32_t)(topic.begin - stretch);
+        copied.topic_size = topic_size;
+        batches[count++] = copied;
+        is_open = topic_size != single_size || memcmp(topic.begin, single, single_size);
+    }
+    return count;
+}
+
+/*
+ * Find the end of the last whole record within `bytes_max` of a segment's `total` bytes, but behind
+ * the first record in any case. Only sizes and places are read: the records are not verified. Sets
+ * `*next` to the size of the record that was too much, or to 0: the bytes end there, or what
+ * follows is no record, which Python examines.
+ */
+EXPORTED uint32_t whole_records(const uint8_t *stretch, uint32_t total, int64_t log_offset,
+                                uint32_t bytes_max, uint32_t *next)
+{
+    uint32_t at = 0;
+    *next = 0;
+    while (total - at >= LOG_OFFSET + 8) {
+        const uint8_t *const record = stretch + at;
+        const uint32_t size = load32(record), magic = load32(record + MAGIC);
+        if ((magic != MAGIC_V1 && magic != MAGIC_V2) || size < RECORD_SIZE_MIN || size > total - at
+            || (int64_t)load64(record + LOG_OFFSET) != log_offset + at)
+            break;
+        if (at && (at >= bytes_max || size > bytes_max - at)) {
+            *next = size;
+            break;
+        }
+        at += size;
+    }
+    return at;
 }

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from eruca.contract.hashing import string_hash
 from eruca.contract.properties import KEY_SEPARATOR
 from eruca.core.messages.record_columns import Int64Array, LogBuffer, TopicColumn
+from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
 from eruca_broker.core.native.library import (
     address_of,
     address_of_array,
@@ -31,6 +32,7 @@ from eruca_broker.core.native.library import (
 )
 
 KEY_SIZE: Final = 8  # bytes
+TABLE_ALIGNMENT: Final = 8  # bytes
 KEY_DTYPE: Final = np.dtype([("hash", "=i4"), ("record", "=u4")])
 
 _HEAD: Final = struct.Struct("=IIII")  # ``struct found``: records, keys, room for keys
@@ -52,26 +54,53 @@ class FoundProperties:
     """Values found in the properties of some records; filled by compiled functions.
 
     Keys are in the records' order; of each record the unique id comes first, then each of KEYS. The
-    code that fills the table decides which number a record has.
+    code that fills the table decides which number a record has. In front of the table there is room
+    for the records' entries in their consume queue.
 
     Attributes:
         at: The address for compiled functions; it changes with :meth:`add`.
         size: The number of records.
     """
 
-    __slots__ = ("_buffer", "at", "size")
+    __slots__ = ("_buffer", "_start", "at", "size")
 
     def __init__(self, size: int) -> None:
-        room = _KEYS_EACH * size + _KEYS_MORE
         self.size = size
-        self._buffer = bytearray(self._key_at(room))
-        _HEAD.pack_into(self._buffer, 0, 0, 0, room, 0)
-        self.at = address_of(self._buffer)
+        self._buffer = bytearray(empty_table(size))
+        self._start = _entries_room(size)  # the table's place in the buffer
+        self.at = address_of(self._buffer) + self._start
+
+    @classmethod
+    def at_end(cls, buffer: bytearray, address: int, size: int) -> Self:
+        """Return the table that fills the end of *buffer*: what :func:`empty_table` returned.
+
+        Args:
+            buffer: The bytes; never resized.
+            address: The buffer's.
+            size: The number of records.
+        """
+        found = cls.__new__(cls)
+        found.size = size
+        found._buffer = buffer
+        found._start = len(buffer) - len(empty_table(size)) + _entries_room(size)
+        found.at = address + found._start
+        return found
+
+    @property
+    def entries_at(self) -> int:
+        """Return the address of the room for entries."""
+        return self.at - _entries_room(self.size)
+
+    @property
+    def entries(self) -> bytearray:
+        """Return a copy of the entries that compiled functions have written."""
+        at = self._start - _entries_room(self.size)
+        return self._buffer[at : at + ENTRY_SIZE * self.size]
 
     @property
     def count(self) -> int:
         """The number of records read."""
-        count: int = _COUNTS.unpack_from(self._buffer)[0]
+        count: int = _COUNTS.unpack_from(self._buffer, self._start)[0]
         return count
 
     def start_of(self, row: int) -> int:
@@ -104,7 +133,7 @@ class FoundProperties:
     @property
     def keys(self) -> bytes:
         """Return all keys, as rows of KEY_DTYPE."""
-        key_count = _COUNTS.unpack_from(self._buffer)[1]
+        key_count = _COUNTS.unpack_from(self._buffer, self._start)[1]
         return bytes(memoryview(self._buffer)[self._key_at(0) : self._key_at(key_count)])
 
     def add(self, properties: bytes, *, topic: str, record: int, end: int) -> None:
@@ -126,23 +155,48 @@ class FoundProperties:
 
     def _make_room(self, more: int) -> None:
         """Make sure that *more* keys fit; afterwards there is often room for as many again."""
-        _, key_count, room, _ = _HEAD.unpack_from(self._buffer)
+        _, key_count, room, _ = _HEAD.unpack_from(self._buffer, self._start)
         if key_count + more <= room:
             return
-        grown = self._buffer + bytes(KEY_SIZE * (room + more))
-        _HEAD.pack_into(grown, 0, self.count, key_count, 2 * room + more, 0)
-        self._buffer, self.at = grown, address_of(grown)
+        ahead = _entries_room(self.size)
+        grown = self._buffer[self._start - ahead :] + bytes(KEY_SIZE * (room + more))
+        _HEAD.pack_into(grown, ahead, self.count, key_count, 2 * room + more, 0)
+        self._buffer, self._start = grown, ahead
+        self.at = address_of(grown) + ahead
 
     @property
     def _records(self) -> NDArray[np.void]:
-        return np.frombuffer(self._buffer, _RECORD_DTYPE, self.size, _HEAD.size)
+        return np.frombuffer(self._buffer, _RECORD_DTYPE, self.size, self._record_at(0))
 
     def _key_at(self, number: int) -> int:
         return self._record_at(self.size) + KEY_SIZE * number
 
-    @staticmethod
-    def _record_at(row: int) -> int:
-        return _HEAD.size + _RECORD.size * row
+    def _record_at(self, row: int) -> int:
+        return self._start + _HEAD.size + _RECORD.size * row
+
+
+def empty_table(size: int) -> bytes:
+    """Return the bytes of an empty table for *size* records, with the room for their entries.
+
+    Their number is a multiple of ``TABLE_ALIGNMENT``.
+    """
+    return _TABLE_OF_ONE if size == 1 else _empty_table(size)
+
+
+def _empty_table(size: int) -> bytes:
+    room = _KEYS_EACH * size + _KEYS_MORE
+    head = _HEAD.pack(0, 0, room, 0)
+    return b"".join(
+        (bytes(_entries_room(size)), head, bytes(_RECORD.size * size + KEY_SIZE * room))
+    )
+
+
+def _entries_room(size: int) -> int:
+    """Return the bytes for the entries of *size* records, so that the table is aligned."""
+    return -(-ENTRY_SIZE * size // TABLE_ALIGNMENT) * TABLE_ALIGNMENT
+
+
+_TABLE_OF_ONE: Final = _empty_table(1)
 
 
 def find_properties(

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from eruca.contract import properties as names
 from eruca.contract.limits import ERROR_TEXT_SIZE_MAX
 from eruca.contract.message_ids import encode_offset_id
-from eruca.contract.names import dead_letter_topic, retry_topic
+from eruca.contract.names import dead_letter_topic, is_derived_topic, retry_topic
 from eruca.contract.records import Host, Record, encode_unstamped
 from eruca_broker.core.damage import Damage
 from eruca_broker.core.records.scheduled import (
@@ -72,10 +72,15 @@ class Origin(NamedTuple):
 
 
 def origin_of(record: Record) -> Origin:
-    """Return the place at which a message, perhaps a retry or a dead letter, was stored first."""
+    """Return the place at which a message, perhaps a retry or a dead letter, was stored first.
+
+    Only the broker writes retries and dead letters. Any other message says nothing about another
+    place: its producer may have made its properties up, to get it redriven into a topic to which
+    the producer may not send.
+    """
     properties = record.property_map()
     topic = properties.get(names.RETRY_TOPIC) or properties.get(names.DEAD_ORIGIN_TOPIC)
-    if topic is None:
+    if topic is None or not is_derived_topic(record.topic):
         own_id = encode_offset_id(record.store_host, record.log_offset)
         return Origin(record.topic, record.queue_id, record.queue_offset, own_id)
     return Origin(

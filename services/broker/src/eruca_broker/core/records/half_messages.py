@@ -26,20 +26,20 @@ from eruca.contract.records import (
     BLANK_SIZE_MIN,
     CHECKSUM_SIZE,
     Host,
-    Record,
     RecordLayout,
     SysFlag,
-    encode_unstamped,
     layout_of,
 )
 from eruca.core.messages.delay_levels import TIMER_UNITS
 from eruca_broker.core.batches.record_proof import TIMESTAMP_MAX
+from eruca_broker.core.records.own_records import own_records
 from eruca_broker.core.records.scheduled import (
     WAITING_NAMES,
     Destination,
     PropertiesTooLargeError,
     Wait,
     properties_of,
+    properties_size_of,
     property_of,
     rewritten,
     sys_flag_of,
@@ -68,7 +68,12 @@ _SAID_NAMES: Final = frozenset(
         names.TIMER_DELIVER_MS,
     )
 )
+_INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
+# Plain numbers: operations of a SysFlag take a microsecond each.
+_COMMIT: Final = int(SysFlag.COMMIT)
+_ROLLBACK: Final = int(SysFlag.ROLLBACK)
+_OP_PROPERTIES: Final = names.encode_properties({names.TAGS: OP_TAG}).encode()
 
 
 def half_message(
@@ -102,14 +107,16 @@ def half_message(
     }
     if immunity_seconds is not None:
         added[names.CHECK_IMMUNITY_SECONDS] = str(math.ceil(immunity_seconds))
-    half = rewritten(raw, HALF_PLACE, added=added | (delay or {}))
-    size = len(properties_of(half)) - CHECKSUM_SIZE + _PROPERTIES_RESERVE
+    sys_flag = sys_flag_of(raw) & ~_ROLLBACK  # or no queue has it
+    fields = {RecordLayout.SYS_FLAG: _INT32.pack(sys_flag)}
+    half = rewritten(raw, HALF_PLACE, added=added | (delay or {}), fields=fields)
+    size = properties_size_of(half) - CHECKSUM_SIZE + _PROPERTIES_RESERVE
     if size > PROPERTIES_SIZE_MAX:
         raise PropertiesTooLargeError(
             f"the properties of its half message take {size} bytes; the maximum is "
             f"{PROPERTIES_SIZE_MAX}"
         )
-    return _with_sys_flag(half, sys_flag_of(half) & ~SysFlag.ROLLBACK)  # or no queue has it
+    return half
 
 
 def half_size_max(segment_bytes: int) -> int:
@@ -163,12 +170,13 @@ def committed(
     half: bytes | memoryview, destination: Destination, half_log_offset: int, wait: Wait | None
 ) -> bytes:
     """Return the half message at *half_log_offset* as it goes to *destination*, or waits for it."""
-    final = bytearray(rewritten(half, destination, without=_HALF_NAMES))
-    sys_flag = sys_flag_of(final) & ~SysFlag.ROLLBACK | SysFlag.COMMIT
-    at = RecordLayout.SYS_FLAG
-    final[at : at + 4] = sys_flag.to_bytes(4, "big", signed=True)
-    _INT64.pack_into(final, layout_of(sys_flag).prepared_offset, half_log_offset)
-    return bytes(final) if wait is None else waiting(bytes(final), wait, destination)
+    sys_flag = sys_flag_of(half) & ~_ROLLBACK | _COMMIT
+    fields = {
+        RecordLayout.SYS_FLAG: _INT32.pack(sys_flag),
+        layout_of(sys_flag).prepared_offset: _INT64.pack(half_log_offset),
+    }
+    final = rewritten(half, destination, without=_HALF_NAMES, fields=fields)
+    return final if wait is None else waiting(final, wait, destination)
 
 
 def parked(half: bytes | memoryview, checks: int) -> bytes:
@@ -197,17 +205,8 @@ def carried_parked(parked_message: bytes | memoryview) -> bytes:
 
 def op_message(half_queue_offset: int, *, now_ms: int, host: Host) -> bytes:
     """Return the op message that marks the half message at this queue offset as finished."""
-    return encode_unstamped(
-        Record(
-            topic=OP_PLACE.topic,
-            queue_id=OP_PLACE.queue_id,
-            body=f"{half_queue_offset}{_OFFSET_SEPARATOR}".encode(),
-            born_timestamp=now_ms,
-            born_host=host,
-            store_host=host,
-            properties=names.encode_properties({names.TAGS: OP_TAG}),
-        )
-    )
+    body = f"{half_queue_offset}{_OFFSET_SEPARATOR}".encode()
+    return own_records(*OP_PLACE, host).encoded(body, _OP_PROPERTIES, now_ms)
 
 
 def finished_offsets(body: bytes) -> list[int]:
@@ -220,11 +219,6 @@ def queue_offset_of(record: bytes | memoryview) -> int:
     """Return a stored record's offset in its queue."""
     (offset,) = _INT64.unpack_from(record, RecordLayout.QUEUE_OFFSET)
     return int(offset)
-
-
-def _with_sys_flag(record: bytes, sys_flag: int) -> bytes:
-    at = RecordLayout.SYS_FLAG
-    return record[:at] + sys_flag.to_bytes(4, "big", signed=True) + record[at + 4 :]
 
 
 def _number(text: bytes) -> int:

@@ -17,7 +17,9 @@ Source: RocketMQ 5.3, ``ScheduleMessageService.messageTimeUp``, ``TimerMessageSt
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+import struct
+from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from eruca.contract import properties as names
@@ -28,6 +30,7 @@ from eruca.contract.records import (
     HOST_BITS,
     MAGIC_V1,
     MAGIC_V2,
+    RECORD_SIZE_MIN,
     V1_TOPIC_SIZE_MAX,
     RecordLayout,
     layout_of,
@@ -60,6 +63,8 @@ CARRIED_SIZE_MAX: Final = 32  # bytes that a time takes among the properties, in
 _NAME_END: Final = names.NAME_SEPARATOR.encode()
 _PROPERTY_END: Final = names.PROPERTY_SEPARATOR.encode()
 _INT32_MAX: Final = 2**31 - 1
+_INT32: Final = struct.Struct(">i")
+_UINT32: Final = struct.Struct(">I")
 _CHECKSUM_NAME: Final = names.CHECKSUM.encode()
 _CHECKSUM_ROOM: Final = CHECKSUM_ROOM.encode()
 
@@ -164,9 +169,10 @@ def rewritten(
     raw: bytes | memoryview,
     destination: Destination,
     *,
-    without: Container[bytes] = (),
+    without: Collection[bytes] = (),
     added: Mapping[str, str] | None = None,
     reconsume_times: int | None = None,
+    fields: Mapping[int, bytes] | None = None,
 ) -> bytes:
     """Return the record *raw* for another queue; its broker's fields must still be stamped.
 
@@ -178,6 +184,7 @@ def rewritten(
         without: Names of the properties to omit.
         added: Properties to append.
         reconsume_times: Replaces its own.
+        fields: Bytes that replace others of its head, by their place in it.
 
     Raises:
         PropertiesTooLargeError: The properties take more room than a record has.
@@ -204,12 +211,38 @@ def rewritten(
     if reconsume_times is not None:
         at = layout_of(sys_flag_of(head)).reconsume_times
         head[at : at + 4] = reconsume_times.to_bytes(4, "big")
+    if fields is not None:
+        for at, replaced in fields.items():
+            head[at : at + len(replaced)] = replaced
     return b"".join((head, body, topic_head, topic, len(properties).to_bytes(2, "big"), properties))
 
 
 def properties_of(raw: bytes | memoryview) -> bytes:
     """Return the stored properties of the record *raw*, its checksum included."""
-    return _parts_of(raw)[2]
+    return bytes(raw[_properties_start(raw) :])
+
+
+def properties_size_of(raw: bytes | memoryview) -> int:
+    """Return the size of the stored properties of the record *raw*, its checksum included."""
+    return len(raw) - _properties_start(raw)
+
+
+def is_of_topic(raw: bytes | memoryview, topic: str) -> bool:
+    """Tell whether *raw* is a record of *topic*, and the sizes of its parts add up.
+
+    Its other contents may be damaged. A record with a long topic is not recognised.
+    """
+    name = topic.encode()
+    size = len(raw)
+    if size < RECORD_SIZE_MIN or _UINT32.unpack_from(raw, 4)[0] != MAGIC_V1:
+        return False
+    layout, body_end = _body_extent(raw)
+    properties_at = body_end + 1 + len(name) + 2
+    if not layout.body <= body_end < properties_at <= size or raw[body_end] != len(name):
+        return False
+    if raw[body_end + 1 : properties_at - 2] != name:
+        return False
+    return properties_at + (raw[properties_at - 2] << 8) + raw[properties_at - 1] == size
 
 
 def property_of(properties: bytes, name: str) -> bytes:
@@ -225,8 +258,8 @@ def property_of(properties: bytes, name: str) -> bytes:
 
 def sys_flag_of(raw: bytes | bytearray | memoryview) -> int:
     """Return a record's SYSFLAG."""
-    at = RecordLayout.SYS_FLAG
-    return int.from_bytes(raw[at : at + 4], "big", signed=True)
+    sys_flag: int = _INT32.unpack_from(raw, RecordLayout.SYS_FLAG)[0]
+    return sys_flag
 
 
 def host_bits_of(raw: bytes | memoryview) -> int:
@@ -236,26 +269,55 @@ def host_bits_of(raw: bytes | memoryview) -> int:
 
 def _parts_of(raw: bytes | memoryview) -> tuple[bytearray, bytes | memoryview, bytes]:
     """Return a record's head up to its body, its body, and its properties."""
-    layout = layout_of(sys_flag_of(raw))
-    body_size = int.from_bytes(raw[layout.body_size : layout.body_size + 4], "big")
-    body_end = layout.body + body_size
-    topic_head_size = 2 if int.from_bytes(raw[4:8], "big") == MAGIC_V2 else 1
-    topic_start = body_end + topic_head_size
-    topic_size = int.from_bytes(raw[body_end:topic_start], "big")
+    layout, body_end = _body_extent(raw)
     return (
         bytearray(raw[: layout.body]),
         raw[layout.body : body_end],
-        bytes(raw[topic_start + topic_size + 2 :]),
+        bytes(raw[_after_topic(raw, body_end) + 2 :]),
     )
 
 
-def _kept(properties: bytes, without: Container[bytes]) -> bytes:
+def _properties_start(raw: bytes | memoryview) -> int:
+    return _after_topic(raw, _body_extent(raw)[1]) + 2
+
+
+def _body_extent(raw: bytes | memoryview) -> tuple[RecordLayout, int]:
+    """Return a record's layout, and the end of its body."""
+    layout = layout_of(sys_flag_of(raw))
+    body_size: int = _INT32.unpack_from(raw, layout.body_size)[0]
+    return layout, layout.body + body_size
+
+
+def _after_topic(raw: bytes | memoryview, body_end: int) -> int:
+    """Return the end of the topic, which follows the body."""
+    if _UINT32.unpack_from(raw, 4)[0] == MAGIC_V2:
+        return body_end + 2 + (raw[body_end] << 8) + raw[body_end + 1]
+    return body_end + 1 + raw[body_end]
+
+
+def _kept(properties: bytes, without: Collection[bytes]) -> bytes:
     """Return *properties* without the checksum and without the names in *without*."""
+    if not without and properties.endswith(_CHECKSUM_ROOM):
+        kept = properties[: -len(_CHECKSUM_ROOM)]
+        is_plain = _CHECKSUM_NAME not in kept and 2 * _PROPERTY_END not in kept
+        if is_plain and kept.endswith(_PROPERTY_END) and not kept.startswith(_PROPERTY_END):
+            return kept  # as this broker encodes them
+    omitted = _beginnings(frozenset(without))
     fragments = [
         fragment
         for fragment in properties.split(_PROPERTY_END)
         if fragment
-        and (name := fragment.partition(_NAME_END)[0]) not in without
-        and name != _CHECKSUM_NAME
+        and not fragment.startswith(omitted)
+        and fragment not in without
+        and fragment != _CHECKSUM_NAME
     ]
-    return b"".join(fragment + _PROPERTY_END for fragment in fragments)
+    if not fragments:
+        return b""
+    fragments.append(b"")
+    return _PROPERTY_END.join(fragments)
+
+
+@lru_cache(maxsize=64)
+def _beginnings(names: frozenset[bytes]) -> tuple[bytes, ...]:
+    """Return the beginnings of properties with one of *names*, and of the checksum."""
+    return tuple(name + _NAME_END for name in (*names, _CHECKSUM_NAME))

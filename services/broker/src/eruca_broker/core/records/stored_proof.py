@@ -18,7 +18,7 @@ The loops are compiled (``native/stored.c``). ``decode_record`` then names the f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import byref
+from ctypes import byref, c_int64, c_uint8, c_uint32
 from typing import Final
 
 import numpy as np
@@ -36,10 +36,13 @@ from eruca_broker.core.native.library import (
     address_of_array,
     prove_queued,
     prove_stored,
+    whole_records,
 )
 
 WRONG_PLACE: Final = "it names another place as its own"
 _ANY_ORDER: Final = -1
+_COPIED_SIZE_MAX: Final = 64 * 1024  # bytes that are copied in less time than an address takes
+_START: Final = c_int64(0)
 
 
 def proved_rows(buffer: LogBuffer, starts: Int64Array, sizes: Int64Array) -> NDArray[np.bool_]:
@@ -91,11 +94,34 @@ def sound_count(
     return count
 
 
+def whole_size(records: memoryview, log_offset: int, bytes_max: int) -> tuple[int, bool]:
+    """Return the bytes of the leading records up to *bytes_max*, and whether a further one follows.
+
+    Only sizes and log offsets are checked. At least the first record is counted. If no further one
+    follows, the bytes end there, or a blank record or damage comes next.
+
+    Args:
+        records: Records of one segment, back to back.
+        log_offset: Log offset of the first one.
+        bytes_max: Maximum bytes.
+    """
+    following = c_uint32()
+    at = address_of_array(np.frombuffer(records, np.uint8), np.uint8)
+    room = min(bytes_max, len(records))
+    size = whole_records(at, len(records), log_offset, room, byref(following))
+    return size, following.value > 0
+
+
 def is_sound(raw: bytes | memoryview) -> bool:
     """Tell whether the record *raw*, which contains no other bytes, is valid."""
-    if len(raw) < RECORD_SIZE_MIN:
+    size = len(raw)
+    if size < RECORD_SIZE_MIN:
         return False
-    return bool(proved_rows(raw, np.zeros(1, np.int64), np.array([len(raw)], np.int64))[0])
+    if size > _COPIED_SIZE_MAX:
+        return bool(proved_rows(raw, np.zeros(1, np.int64), np.array([size], np.int64))[0])
+    sound = c_uint8()
+    prove_stored(bytes(raw), byref(_START), byref(c_int64(size)), 1, CRC32_AT, byref(sound))
+    return bool(sound.value)
 
 
 def fault_of(raw: bytes | memoryview) -> str | None:

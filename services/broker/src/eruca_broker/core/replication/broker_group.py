@@ -19,11 +19,24 @@ otherwise, and no epoch has two masters.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class GroupChangeError(ValueError):
     """A change of a broker group that its rules forbid."""
+
+
+class Change(NamedTuple):
+    """The place of a row among all rows that its group ever had: a later one is greater.
+
+    An arbiter that was restored from a copy has an older row again (rule 13).
+    """
+
+    epoch: int
+    number: int  # of the arbiter's changes of this row
+
+
+NO_CHANGE: Final = Change(0, 0)
 
 
 class Member(NamedTuple):

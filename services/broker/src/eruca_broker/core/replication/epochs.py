@@ -49,7 +49,7 @@ class EpochTable:
 
     def begun(self, epoch: Epoch) -> EpochTable:
         """Return the table after the record that begins *epoch* was appended."""
-        assert epoch.number > self.last, "a term must have a new epoch"
+        assert epoch.number > self.last, "rule 3: a term has a new epoch"
         return EpochTable((*self.epochs, epoch))
 
     def truncated(self, log_offset: int) -> EpochTable:

@@ -15,7 +15,11 @@ it died, under the same kernel          kept    the kernel still has everything 
 it died under another one, sync mode    kept    what it acknowledged was flushed before
 it died under another one, async mode   new     the last seconds may be gone
 durable records were given up           new     they are gone
+a damaged record amid unflushed ones    new     those behind it are gone
 ======================================  ======  ==============================================
+
+The identity also has the place of the latest row that the store's processes have known. By that a
+replica recognises an arbiter that was restored from a copy, after a restart, too (rule 13).
 
 Source: Kafka's KIP-903 and KIP-966; RocketMQ's design note ``persistent_unique_broker_id.md``.
 """
@@ -25,7 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from eruca_broker.core.replication.broker_group import Member
+from eruca_broker.core.replication.broker_group import NO_CHANGE, Change, Member
 
 FORMER_UIDS_MAX: Final = 16  # of starts that followed each other before the group learned of one
 
@@ -37,6 +41,7 @@ class Identity:
     replica_id: int  # ≥ 1
     uid: str
     former_uids: tuple[str, ...] = ()  # those under which it may have lost records, latest first
+    known: Change = NO_CHANGE  # the latest row of its group that any of its processes has known
 
     def __post_init__(self) -> None:
         assert self.replica_id >= 1
@@ -48,11 +53,6 @@ class Identity:
         """The store, as its group names it."""
         return Member(self.replica_id, self.uid)
 
-    @property
-    def former_uid(self) -> str | None:
-        """The uid before this one; None if the store has lost nothing since it was created."""
-        return self.former_uids[0] if self.former_uids else None
-
     def was(self, member: Member) -> bool:
         """Tell whether *member* is what this store was before it may have lost records.
 
@@ -63,7 +63,9 @@ class Identity:
     def doubted(self, uid: str) -> Identity:
         """Return the identity, with *uid*, of a store that may have lost records."""
         former = (self.uid, *self.former_uids)[:FORMER_UIDS_MAX]
-        return replace(self, uid=uid, former_uids=former)
+        doubted = replace(self, uid=uid, former_uids=former)
+        assert doubted.was(self.member), "rule 8: a store that may have lost records tells so"
+        return doubted
 
 
 class OpenMark(NamedTuple):

@@ -112,9 +112,13 @@ class Copies:
         Args:
             durable_end: The master's own end, as durable as the group promises.
         """
-        others = (self._end_of(member) or 0 for member in self.waited_for - {self.master})
-        least = min((durable_end, *others))
-        return self if least <= self.confirmed else replace(self, confirmed=least)
+        if durable_end <= self.confirmed:
+            return self
+        ends, least = dict(self.held), durable_end
+        for member in self.waited_for:
+            if member != self.master:
+                least = min(least, ends.get(member, 0))
+        return self if least <= self.confirmed else self._changed(self.held, least)
 
     def count_at(self, log_offset: int, *, durable_end: int) -> int:
         """Return the number of stores that hold everything before *log_offset*."""
@@ -122,16 +126,19 @@ class Copies:
         return others + (durable_end >= log_offset)
 
     def may_join(self, member: Member) -> bool:
-        """Tell whether a replica outside the set holds everything that is confirmed."""
+        """Tell whether a replica outside the set holds everything that is confirmed.
+
+        Once it does and is waited for (:meth:`asking`), it does from then on.
+        """
         end = self._end_of(member)
-        return member not in self.waited_for and end is not None and end >= self.confirmed
+        return member not in self.known and end is not None and end >= self.confirmed
 
     def asking(self, members: frozenset[Member]) -> Copies:
         """Return the copies while the arbiter is being asked for another set.
 
         Members that are about to join must be waited for from now on, before it is asked.
         """
-        assert self.asked is None, "one change at a time"
+        assert self.asked is None, "rule 6: one change at a time"
         return replace(self, asked=members)
 
     def answered(self, in_sync: frozenset[Member]) -> Copies:
@@ -144,12 +151,23 @@ class Copies:
 
     def forgotten(self, member: Member) -> Copies:
         """Return the copies without a replica, which must prove its lineage again."""
-        assert member not in self.waited_for, "confirmed would go back"
+        assert member not in self.waited_for, "rule 6: confirmed would go back"
         return replace(self, held=tuple(item for item in self.held if item[0] != member))
 
     def _end_of(self, member: Member) -> int | None:
-        return dict(self.held).get(member)
+        return next((end for other, end in self.held if other == member), None)
 
     def _with(self, member: Member, end: int) -> Copies:
         assert member != self.master, "the master acknowledges nothing to itself"
-        return replace(self, held=tuple(sorted({**dict(self.held), member: end}.items())))
+        before = self._end_of(member)
+        if before == end:
+            return self
+        if before is None:
+            held = tuple(sorted((*self.held, (member, end))))
+        else:
+            held = tuple((it[0], end) if it[0] == member else it for it in self.held)
+        return self._changed(held, self.confirmed)
+
+    def _changed(self, held: tuple[tuple[Member, int], ...], confirmed: int) -> Copies:
+        """Return the copies with these values, as ``replace`` does: each send changes both."""
+        return Copies(self.epoch, self.master, self.known, self.asked, held, confirmed)

@@ -50,10 +50,12 @@ def common_end(master: Lineage, replica: Lineage) -> int:
                 f"{epoch.begun_at}, as in the master's"
             )
         common = epoch.number
-    return min(
+    cut_to = min(
         master.epochs.end_of(common, master.end),
         replica.epochs.end_of(common, replica.end),
     )
+    assert cut_to <= min(master.end, replica.end), "rule 9: the common part is in both logs"
+    return cut_to
 
 
 def check_cut(cut_to: int, *, visible_offset: int, master: EpochTable) -> None:

@@ -39,6 +39,17 @@ def standing_of(epochs: EpochTable, end: int, *, epoch: int, log_offset: int) ->
     return Standing.AHEAD if log_offset > end else Standing.CURRENT
 
 
+def may_be_of_epoch(epochs: EpochTable, log_offset: int, epoch: int) -> bool:
+    """Tell whether the record at *log_offset* is the one that a token of *epoch* names (rule 12).
+
+    After an unclean epoch another record may be there. If retention has forgotten the epoch, nobody
+    can tell.
+    """
+    found = epochs.at(log_offset)
+    oldest = next(iter(epochs), None)
+    return found == epoch or (not found and oldest is not None and epoch < oldest.number)
+
+
 def epoch_before(epochs: EpochTable, log_offset: int) -> int:
     """Return the epoch of the record before *log_offset*; 0: none is known."""
     return epochs.at(log_offset - 1)

@@ -13,13 +13,17 @@ The rules, with the numbers of the replication design:
 3. Every term is a new epoch. So a process leads only a term that it has asked for itself. A row
    that names it otherwise, after a restart or because another master has appointed it, makes it ask
    for the next term.
-6. A silent member is removed from the in-sync set, or nothing would be confirmed any more.
+6. A member that is silent, or does not catch up, is removed from the in-sync set, or nothing would
+   be confirmed any more.
 8. If every member of the set may have lost records, the replica with the longest log takes an
    unclean term.
-10. A replica keeps its promise before it proposes itself.
+10. A replica keeps its promise before it takes a term (:mod:`.appointments`).
 11. A replica with damage that no peer could repair does not propose itself.
 12. A replaced master notices it by the row, by its lease or by a request of a later epoch.
-13. A row older than the log is refused: the arbiter has lost changes.
+13. A row older than the log, or than that of a replica that answers, is refused: the arbiter has
+    lost changes. The next epoch may have begun there, and no epoch has two masters. The same holds
+    for a row of the same epoch that is older than one that a replica knows. Its master states the
+    set again, in the next epoch.
 
 Source: PacificA, sections 2.2 and 2.3; RocketMQ 5.3, ``DefaultElectPolicy``, ``ReplicasManager``;
 Kafka's KIP-966.
@@ -30,18 +34,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
+from math import inf
 from typing import Final, NamedTuple
 
-from eruca_broker.core.replication.broker_group import BrokerGroup, Member
+from eruca_broker.core.replication.broker_group import NO_CHANGE, BrokerGroup, Change, Member
 from eruca_broker.core.replication.in_sync import Copies
 from eruca_broker.core.replication.master_lease import LEASE_SECONDS, PROMISE_SECONDS
 from eruca_chassis.machines import Machine
 
 SILENCE_SECONDS: Final = 5.0  # without a fetch, before a member is removed
+KEEPS_UP_SECONDS: Final = 1.0  # since a replica had everything, for it to keep up
+BEHIND_SECONDS: Final = 15.0  # … if it fetches, but does not catch up; RocketMQ's default
 SKEW_SECONDS_MAX: Final = 5.0  # between two clocks; beyond it delayed messages would be that wrong
 FOUNDING_TURN_SECONDS: Final = 0.5  # between two empty stores that would found the group
 
 assert SILENCE_SECONDS >= LEASE_SECONDS, "a member would be removed that may still trust its lease"
+assert BEHIND_SECONDS > SILENCE_SECONDS, "a member would be removed that reconnects"
 
 
 class Role(StrEnum):
@@ -88,11 +96,21 @@ class Standing(NamedTuple):
     priority: int = 0  # the operator's preference; larger goes first
     skew_seconds: float = 0.0  # its clock minus the master's, when it last heard of it
     is_damaged: bool = False  # beyond repair from a peer
+    known: Change = NO_CHANGE  # the latest row that its process knows
 
     @property
     def merit(self) -> tuple[int, int, int, int]:
-        """The order of candidates: the greatest becomes master."""
+        """The order of logs: the greatest lacks the fewest records."""
         return self.last_epoch, self.end, self.priority, -self.member.replica_id
+
+    @property
+    def turn(self) -> tuple[bool, int, int, int, int]:
+        """The order of candidates that all hold everything confirmed: the greatest goes first.
+
+        One whose clock differs from the master's goes last. It is no bar: it may be the master's
+        clock that is wrong, and then every candidate differs.
+        """
+        return (abs(self.skew_seconds) <= SKEW_SECONDS_MAX, *self.merit)
 
 
 class Course(StrEnum):
@@ -124,12 +142,21 @@ def course(group: BrokerGroup | None, me: Standing, term: int | None) -> Course:
     return Course.LEAD if term == group.epoch else Course.TAKE_TERM
 
 
+def is_behind(row: Change, standings: Iterable[Standing]) -> bool:
+    """Tell whether the arbiter has lost changes since *row* (rule 13).
+
+    A log has a later epoch, or a process knows a later row. Within one epoch only that tells: the
+    older row may name a member that has been removed since, and lacks what was confirmed without
+    it.
+    """
+    return any(standing.last_epoch > row.epoch or standing.known > row for standing in standings)
+
+
 class Bar(StrEnum):
     """The reason why a replica never proposes itself now."""
 
     ARBITER_BEHIND = "the arbiter's row is older than this replica's log"
     NOT_IN_SYNC = "it is not in the in-sync set, so it may lack confirmed messages"
-    CLOCK = "its clock differs too much from the master's"
     DAMAGED = "its log has damage that no other replica could repair"
 
 
@@ -139,15 +166,13 @@ def bar_of(group: BrokerGroup, me: Standing) -> Bar | None:
         return Bar.ARBITER_BEHIND
     if me.member not in group.in_sync:
         return Bar.NOT_IN_SYNC
-    if abs(me.skew_seconds) > SKEW_SECONDS_MAX:
-        return Bar.CLOCK
     return Bar.DAMAGED if me.is_damaged else None
 
 
 def rank_of(group: BrokerGroup, me: Standing, others: Iterable[Standing]) -> int:
     """Return the number of reachable replicas that should propose themselves before *me*."""
     return sum(
-        other.merit > me.merit
+        other.turn > me.turn
         for other in others
         if other.member not in (me.member, group.master) and bar_of(group, other) is None
     )
@@ -178,8 +203,42 @@ def succession_of(group: BrokerGroup, me: Standing) -> BrokerGroup:
         GroupChangeError: *me* is not in the in-sync set.
     """
     assert me.member != group.master, "a master does not succeed itself"
+    assert not me.is_damaged, "rule 11: no damaged replica proposes itself"
     term = term_of(group, me)
     return replace(term, in_sync=term.in_sync - {group.master})
+
+
+def handed_over(
+    group: BrokerGroup, successor: Member, *, min_in_sync: int, is_leaving: bool
+) -> BrokerGroup:
+    """Return the row in which the master hands over to *successor*, which holds everything.
+
+    Without the old master in the set, the successor need not wait until it follows. So the set
+    loses it if two copies, and enough for sends, are left; it joins again once it has caught up. A
+    master that stops leaves in any case.
+
+    Raises:
+        GroupChangeError: *successor* is not in the in-sync set.
+    """
+    assert successor != group.master, "a master does not succeed itself"
+    term = group.next_term(successor)
+    others = term.in_sync - {group.master}
+    return (
+        replace(term, in_sync=others) if is_leaving or len(others) >= max(min_in_sync, 2) else term
+    )
+
+
+def restated(master: Member, epoch: int, in_sync: frozenset[Member]) -> BrokerGroup:
+    """Return the row by which a master states its set again: the arbiter has lost changes of it.
+
+    The epoch is the next one, so that it is later than every row that any replica knows.
+
+    Args:
+        master: The master of *epoch*.
+        epoch: Its term.
+        in_sync: The set that the arbiter had told it last. All of it holds everything confirmed.
+    """
+    return BrokerGroup(epoch, master, in_sync).next_term(master)
 
 
 def founding_delay(me: Standing, *, is_empty: bool) -> float:
@@ -231,6 +290,56 @@ def silent_members(
     )
 
 
+def newcomers(
+    copies: Copies,
+    caught_up_at: Mapping[Member, float],
+    left_at: Mapping[Member, float],
+    now: float,
+) -> list[Member]:
+    """Return the replicas outside the in-sync set that would soon hold everything confirmed.
+
+    While messages are written one after another, a replica is always a little behind what the
+    master alone has confirmed. Once it is waited for, it no longer is. So a master waits for a
+    newcomer first, and asks the arbiter once it holds everything confirmed
+    (:meth:`.Copies.may_join`).
+
+    What was observed while a replica was a member does not count: it may have left on purpose.
+
+    Args:
+        copies: The master's.
+        caught_up_at: The time at which each replica that follows last had everything.
+        left_at: The time at which a replica ceased to be a member.
+        now: The present time.
+    """
+    return sorted(
+        member
+        for member in caught_up_at.keys() - copies.waited_for
+        if caught_up_at[member] >= now - KEEPS_UP_SECONDS
+        and caught_up_at[member] > left_at.get(member, -inf)
+    )
+
+
+def late_members(
+    copies: Copies, caught_up_at: Mapping[Member, float], now: float, *, listening_since: float
+) -> frozenset[Member]:
+    """Return the members to remove because they are heard, but do not catch up (rule 6).
+
+    A replica may refuse a record, or have a disk that is too slow: it is alive, and nothing would
+    be confirmed for ever.
+
+    Args:
+        copies: The master's.
+        caught_up_at: The time at which each replica that is heard last had everything written.
+        now: The present time.
+        listening_since: As for :func:`silent_members`.
+    """
+    return frozenset(
+        member
+        for member in copies.known & caught_up_at.keys()
+        if now - max(caught_up_at[member], listening_since) > BEHIND_SECONDS
+    )
+
+
 class Outcome(StrEnum):
     """The state of a change that was asked for, after the row has been read again."""
 
@@ -255,10 +364,9 @@ def outcome_of_term(
     """
     if not has_moved:
         return Outcome.REPEAT
-    if is_ours and row.epoch == asked.epoch:
-        assert row.master == asked.master
-        return Outcome.WON
-    return Outcome.LOST
+    # The same process may have asked for the same epoch twice: for its successor, in a hand-over
+    # that was interrupted, and then for itself.
+    return Outcome.WON if is_ours and row == asked else Outcome.LOST
 
 
 def outcome_of_change(epoch: int, row: BrokerGroup, *, has_moved: bool) -> Outcome:

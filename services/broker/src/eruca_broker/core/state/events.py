@@ -12,14 +12,16 @@ their union. A new kind must join the union, or it cannot be read.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final, TypeAlias
 
 import msgspec
 
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.properties import TAGS, UNIQ_KEY, encode_properties
-from eruca.contract.records import Host, Record, encode_unstamped
+from eruca.contract.records import Host
 from eruca.contract.transaction_events import TRANSACTION_EVENTS, TransactionEvent
+from eruca_broker.core.records.own_records import own_records
 from eruca_broker.core.state.epoch_events import EpochBegan
 from eruca_broker.core.state.group_events import (
     CommittedOffset,
@@ -81,18 +83,20 @@ def encode_event(event: Event, *, now_ms: int, host: Host) -> bytes:
     Events of a transaction have the transaction's id as their unique id, so that the key index
     finds them.
     """
-    key = event.transaction_id if isinstance(event, TRANSACTION_EVENTS) else None
-    return encode_unstamped(
-        Record(
-            topic=EVENTS_TOPIC,
-            body=_ENCODER.encode(event),
-            queue_id=EVENTS_QUEUE_ID,
-            born_timestamp=now_ms,
-            born_host=host,
-            store_host=host,
-            properties=encode_properties({TAGS: event_tag(event), UNIQ_KEY: key}),
-        )
-    )
+    properties = _tag_property(event.__class__)
+    if isinstance(event, TRANSACTION_EVENTS):
+        properties += _id_property(event.transaction_id)
+    records = own_records(EVENTS_TOPIC, EVENTS_QUEUE_ID, host)
+    return records.encoded(_ENCODER.encode(event), properties, now_ms)
+
+
+@cache
+def _tag_property(kind: type[Event]) -> bytes:
+    return encode_properties({TAGS: str(kind.__struct_config__.tag)}).encode()
+
+
+def _id_property(transaction_id: str) -> bytes:
+    return encode_properties({UNIQ_KEY: transaction_id}).encode("utf-8", "surrogatepass")
 
 
 def decode_event(body: bytes) -> Event:

@@ -254,10 +254,16 @@ class Deliveries:
     def _held(
         self, name: str, handles: Sequence[Handle], finished: Set[tuple[Queue, int]] = frozenset()
     ) -> list[HeldDelivery]:
-        leases, now_ms = self._work.store.state.leases, self._work.clock.now_ms()
+        state = self._work.store.state
         try:
             return check_handles(
-                leases, name, self._broker_name, handles, now_ms=now_ms, finished=finished
+                state.leases,
+                name,
+                self._broker_name,
+                handles,
+                epochs=state.epochs,
+                now_ms=self._work.clock.now_ms(),
+                finished=finished,
             )
         except StaleHandleError:
             self.counts.stale_refusals += 1

@@ -180,7 +180,8 @@ class HandingOut:
             lease = known.unfinished.get(offset) if known is not None else None
             if lease is None or lease.attempt != attempt or lease.due_at != visible_at:
                 continue  # the topic was deleted while this was recorded
-            handle = Handle(self._broker_name, name, *queue, offset, attempt, lease.fence)
+            epoch = self._work.store.state.epochs.at(lease.fence)
+            handle = Handle(self._broker_name, name, *queue, offset, attempt, lease.fence, epoch)
             if isinstance(record, Damage):
                 message = render_damage(record, *queue)
             else:

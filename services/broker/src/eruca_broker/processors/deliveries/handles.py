@@ -16,6 +16,8 @@ from eruca.contract.errors import (
     errors_at,
 )
 from eruca_broker.core.consuming.lease_handles import Handle, MalformedHandleError, decode_handle
+from eruca_broker.core.replication.epochs import EpochTable
+from eruca_broker.core.replication.log_positions import may_be_of_epoch
 from eruca_broker.core.state.group_state import Queue
 from eruca_broker.core.state.leases import HandleState, Leases
 
@@ -55,6 +57,7 @@ def check_handles(
     broker_name: str,
     handles: Sequence[Handle],
     *,
+    epochs: EpochTable,
     now_ms: int,
     finished: Set[tuple[Queue, int]] = frozenset(),
 ) -> list[HeldDelivery]:
@@ -65,6 +68,7 @@ def check_handles(
         group: The group to which the handles must belong.
         broker_name: The broker's own.
         handles: The handles to check.
+        epochs: Of the log.
         now_ms: The wall clock.
         finished: Messages that other requests are about to finish.
 
@@ -82,11 +86,14 @@ def check_handles(
         if handle.group != group:
             stale[index] = f"belongs to group {handle.group!r}"
             continue
+        where = f"message {handle.offset} in queue {handle.queue_id} of {handle.topic!r}"
+        if not may_be_of_epoch(epochs, handle.fence, handle.epoch):
+            expired[index] = f"has expired: {where} was leased before messages were lost"
+            continue
         known = leases.of_queue(group, queue)
         state = HandleState.STALE
         if known is not None and (queue, handle.offset) not in finished:
             state = known.judge(handle.offset, handle.fence, now_ms)
-        where = f"message {handle.offset} in queue {handle.queue_id} of {handle.topic!r}"
         if state is HandleState.VALID:
             held.append(HeldDelivery(queue, handle.offset, handle.attempt, handle.fence))
         elif state is HandleState.EXPIRED:

@@ -7,6 +7,7 @@ a group deletes its offsets, so that a later one of the same name starts without
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -58,13 +59,25 @@ class Groups:
         return group_config(self.get(name), self._work.membership.members(name))
 
     def page(
-        self, *, after: str | None, limit: int, include_system: bool
+        self,
+        *,
+        after: str | None,
+        limit: int,
+        include_system: bool,
+        sees: Callable[[str], bool] | None = None,
     ) -> tuple[list[GroupConfig], str | None]:
-        """Return up to *limit* groups behind *after*, by name, and where the next page begins."""
+        """Return up to *limit* groups behind *after*, by name, and where the next page begins.
+
+        Args:
+            after: The last name of the preceding page; None: there is none.
+            limit: The maximum number.
+            include_system: Whether reserved groups are listed, too.
+            sees: Returns whether the caller may see a group; None: it may see all.
+        """
         names = sorted(
             name
             for name in self._work.store.state.groups
-            if include_system or not is_reserved_group(name)
+            if (include_system or not is_reserved_group(name)) and (sees is None or sees(name))
         )
         first = bisect_right(names, after) if after is not None else 0
         chosen = names[first : first + limit]

@@ -25,7 +25,7 @@ from eruca_broker.processors.standings import Standing, queues_of, standing
 from eruca_broker.store.message_store import MessageStore
 
 LAGS_MAX: Final = 1_000  # of a group in a topic that are logged together; a line of text each
-LOSSES_TOLD_MAX: Final = 20  # lines of the log for one deletion
+LOSSES_LOGGED_MAX: Final = 20  # lines of the log for one deletion
 
 _log = structlog.get_logger()
 
@@ -99,10 +99,10 @@ class GroupLags:
                 await pace.step()  # the topic may be deleted after that
             for topic, (_, queue_id, queue_offset) in oldest.items():
                 count += 1
-                is_told = count <= LOSSES_TOLD_MAX
+                is_logged = count <= LOSSES_LOGGED_MAX
                 stored_at_ms = (
                     self._store.queues.stored_at_ms(topic, queue_id, queue_offset)
-                    if is_told
+                    if is_logged
                     else None
                 )
                 unread.setdefault(name, {})[topic] = Unread(lost[topic], stored_at_ms)
@@ -110,7 +110,7 @@ class GroupLags:
 
     async def tell_lost(self, unread: UnreadByTopic) -> None:
         """Log the groups that have lost messages since :meth:`unread_before` returned *unread*."""
-        told = 0
+        found = 0  # groups and topics that have lost messages
         pace = Pace()
         for name, by_topic in unread.items():
             lost: Counter[str] = Counter()
@@ -119,7 +119,7 @@ class GroupLags:
                 lost[topic] += stands.lost
             for topic, before in by_topic.items():
                 count = lost[topic] - before.lost
-                if count > 0 and told < LOSSES_TOLD_MAX:
+                if count > 0 and found < LOSSES_LOGGED_MAX:
                     _log.warning(
                         "retention has deleted messages that a group had not read",
                         group=name,
@@ -127,11 +127,11 @@ class GroupLags:
                         messages=count,
                         oldest_stored_at=_text(before.stored_at_ms),
                     )
-                told += count > 0
-        if told > LOSSES_TOLD_MAX:
+                found += count > 0
+        if found > LOSSES_LOGGED_MAX:
             _log.warning(
                 "retention has deleted messages that more groups had not read",
-                count=told - LOSSES_TOLD_MAX,
+                count=found - LOSSES_LOGGED_MAX,
             )
 
     def _standings(self, name: str) -> Iterator[tuple[str, int, Standing]]:

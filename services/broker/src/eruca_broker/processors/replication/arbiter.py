@@ -47,7 +47,7 @@ from eruca.services.http import (
     problem_error,
     target_of,
 )
-from eruca_broker.core.replication.broker_group import BrokerGroup, Member
+from eruca_broker.core.replication.broker_group import BrokerGroup, Change, Member
 
 ANSWER_SECONDS: Final = 2.0  # for an answer, beyond the time for which a read is held
 _NOT_MODIFIED: Final = 304
@@ -101,11 +101,17 @@ class KnownRow(NamedTuple):
     version: str
     row: GroupRow
     by: str  # the author of its last change
+    number: int = 0  # of the arbiter's changes
 
     @property
     def group(self) -> BrokerGroup:
         """The part that the rules are about."""
         return self.row.group
+
+    @property
+    def change(self) -> Change:
+        """Its place among all rows of the group."""
+        return Change(self.group.epoch, self.number)
 
 
 class Arbiter:
@@ -238,7 +244,7 @@ class Arbiter:
             raise TransportError(f"the arbiter's row is invalid: {response.body!r:.300}")
         group = BrokerGroup(view.epoch, master, in_sync, view.unclean)
         row = GroupRow(group, tuple(view.replicas), view.min_in_sync, view.flush_mode)
-        return KnownRow(view.version, row, view.by)
+        return KnownRow(view.version, row, view.by, view.number)
 
 
 def _put_of(row: GroupRow, *, by: str, reason: str) -> BrokerGroupPut:

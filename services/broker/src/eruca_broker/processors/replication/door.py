@@ -6,7 +6,9 @@ by the hundred thousand each second, so it decides by attributes that the superv
 
 Rules, with the numbers of the replication design:
 
-7. A standby shows only what is confirmed, and says how far that reaches.
+7. A standby shows only what is confirmed, and says how far that reaches. What it does not have may
+   be confirmed all the same, and not copied yet. So it never says that something does not exist: it
+   redirects to the master.
 10. A master without its lease answers reads alone, and marks them as perhaps stale.
 12. A replica that is not the master never does a master's work: 307 to the master, or 503.
 """
@@ -21,6 +23,7 @@ from typing import Final
 from eruca.contract.errors import (
     ErucaError,
     NotEnoughReplicasError,
+    NotFoundError,
     NotMasterError,
     NotMasterForSureError,
     NotReadyError,
@@ -35,8 +38,8 @@ RETRY_SECONDS: Final = 1.0
 _STALE: Final = ((STALE_HEADER.encode(), b"true"),)
 
 
-class Needs(Enum):
-    """The state of a broker that an operation needs."""
+class Demand(Enum):
+    """The state of a broker that an operation demands."""
 
     NOTHING = "nothing"  # it is about this very process
     CONFIRMED = "confirmed records"  # it only reads what is visible
@@ -44,59 +47,64 @@ class Needs(Enum):
     COPIES = "the master, and enough replicas in sync"
 
 
-OPERATIONS: Final[Mapping[str, Needs]] = {
+OPERATIONS: Final[Mapping[str, Demand]] = {
     # About this process.
-    "getStatus": Needs.NOTHING,
-    "pullRun": Needs.NOTHING,
-    "proveLineage": Needs.NOTHING,
-    "getReplicationStatus": Needs.NOTHING,
+    "getStatus": Demand.NOTHING,
+    "pullRun": Demand.NOTHING,
+    "proveLineage": Demand.NOTHING,
+    "getReplicationStatus": Demand.NOTHING,
     # Reads of the log and its projections.
-    "getTopic": Needs.CONFIRMED,
-    "listTopics": Needs.CONFIRMED,
-    "getQueues": Needs.CONFIRMED,
-    "getOffsetByTime": Needs.CONFIRMED,
-    "pullMessages": Needs.CONFIRMED,
-    "pullManyQueues": Needs.CONFIRMED,
-    "findMessages": Needs.CONFIRMED,
-    "getGroupOffsets": Needs.CONFIRMED,
-    "readLog": Needs.CONFIRMED,
-    "getLogRecord": Needs.CONFIRMED,
-    "listDeadLetters": Needs.CONFIRMED,
-    "getDeadLetter": Needs.CONFIRMED,
-    "listScheduled": Needs.CONFIRMED,
-    "listTransactions": Needs.CONFIRMED,
-    "getTransaction": Needs.CONFIRMED,
+    "getTopic": Demand.CONFIRMED,
+    "listTopics": Demand.CONFIRMED,
+    "getQueues": Demand.CONFIRMED,
+    "getOffsetByTime": Demand.CONFIRMED,
+    "pullMessages": Demand.CONFIRMED,
+    "pullManyQueues": Demand.CONFIRMED,
+    "findMessages": Demand.CONFIRMED,
+    "getGroupOffsets": Demand.CONFIRMED,
+    "readLog": Demand.CONFIRMED,
+    "getLogRecord": Demand.CONFIRMED,
+    "listDeadLetters": Demand.CONFIRMED,
+    "getDeadLetter": Demand.CONFIRMED,
+    "listScheduled": Demand.CONFIRMED,
+    "listTransactions": Demand.CONFIRMED,
+    "getTransaction": Demand.CONFIRMED,
     # New messages.
-    "sendMessages": Needs.COPIES,
-    "sendRecords": Needs.COPIES,
-    "beginTransaction": Needs.COPIES,
+    "sendMessages": Demand.COPIES,
+    "sendRecords": Demand.COPIES,
+    "beginTransaction": Demand.COPIES,
+    "beginTransactions": Demand.COPIES,
     # All other changes.
-    "switchMaster": Needs.MASTER,
-    "putTopic": Needs.MASTER,
-    "deleteTopic": Needs.MASTER,
-    "putGroup": Needs.MASTER,
-    "deleteGroup": Needs.MASTER,
-    "heartbeat": Needs.MASTER,
-    "leaveGroup": Needs.MASTER,
-    "lockQueues": Needs.MASTER,
-    "releaseQueues": Needs.MASTER,
-    "commitOffsets": Needs.MASTER,
-    "resetOffsets": Needs.MASTER,
-    "sendBack": Needs.MASTER,
-    "redriveDeadLetters": Needs.MASTER,
-    "receiveDeliveries": Needs.MASTER,
-    "ackDeliveries": Needs.MASTER,
-    "nackDeliveries": Needs.MASTER,
-    "extendDeliveries": Needs.MASTER,
-    "recallScheduled": Needs.MASTER,
-    "commitTransaction": Needs.MASTER,
-    "rollBackTransaction": Needs.MASTER,
-    "checkTransaction": Needs.MASTER,
-    "expireTransaction": Needs.MASTER,
+    "explainAccess": Demand.NOTHING,
+    "getAccess": Demand.NOTHING,
+    "reportAudit": Demand.MASTER,
+    "switchMaster": Demand.MASTER,
+    "putTopic": Demand.MASTER,
+    "deleteTopic": Demand.MASTER,
+    "putGroup": Demand.MASTER,
+    "deleteGroup": Demand.MASTER,
+    "heartbeat": Demand.MASTER,
+    "leaveGroup": Demand.MASTER,
+    "lockQueues": Demand.MASTER,
+    "releaseQueues": Demand.MASTER,
+    "commitOffsets": Demand.MASTER,
+    "resetOffsets": Demand.MASTER,
+    "sendBack": Demand.MASTER,
+    "redriveDeadLetters": Demand.MASTER,
+    "receiveDeliveries": Demand.MASTER,
+    "ackDeliveries": Demand.MASTER,
+    "nackDeliveries": Demand.MASTER,
+    "extendDeliveries": Demand.MASTER,
+    "recallScheduled": Demand.MASTER,
+    "commitTransaction": Demand.MASTER,
+    "rollBackTransaction": Demand.MASTER,
+    "decideTransactions": Demand.MASTER,
+    "checkTransaction": Demand.MASTER,
+    "expireTransaction": Demand.MASTER,
     # Reads of what only the master has in memory: sessions.
-    "getGroup": Needs.MASTER,
-    "listGroups": Needs.MASTER,
-    "listMembers": Needs.MASTER,
+    "getGroup": Demand.MASTER,
+    "listGroups": Demand.MASTER,
+    "listMembers": Demand.MASTER,
 }
 
 
@@ -107,7 +115,8 @@ class RoleDoor:
         role: The broker's role.
         is_closed: Whether the store is closed at present, so that nothing can be answered.
         is_leaving: Whether the master is handing over, and accepts nothing new.
-        shows_confirmed: Whether all that this replica shows is known to be confirmed.
+        shows_confirmed: Whether all that this replica shows is known to be confirmed, and reaches
+            as far as what was confirmed when it began to follow.
         master_urls: Of the known master, if that is another replica; empty: it is unknown.
         master_epoch: Its term; 0: unknown.
         lease_until: Returns the boottime until which no other replica can be master.
@@ -137,13 +146,13 @@ class RoleDoor:
             return NotReadyError(
                 "the replica truncates its log's unconfirmed end", retry_after_seconds=RETRY_SECONDS
             )
-        needs = OPERATIONS.get(operation, Needs.MASTER)
-        if needs is Needs.NOTHING:
+        demand = OPERATIONS.get(operation, Demand.MASTER)
+        if demand is Demand.NOTHING:
             return None
         if self.role is not Role.MASTER:
             is_shown = self.role is Role.STANDBY and self.shows_confirmed
-            return None if needs is Needs.CONFIRMED and is_shown else self.not_master()
-        if needs is Needs.CONFIRMED:
+            return None if demand is Demand.CONFIRMED and is_shown else self.not_master()
+        if demand is Demand.CONFIRMED:
             return None
         if self.is_leaving:
             return _not_for_sure("this master is handing over to another replica")
@@ -152,16 +161,29 @@ class RoleDoor:
                 "this master has not heard from all replicas in sync for the length of its lease, "
                 "so another one may be the master"
             )
-        if needs is Needs.COPIES and (count := self.in_sync_count()) < self.min_in_sync:
+        if demand is Demand.COPIES and (count := self.in_sync_count()) < self.min_in_sync:
             return not_enough(count, self.min_in_sync, "min_in_sync")
         return None
 
+    def failure(self, operation: str, error: ErucaError) -> ErucaError:
+        """Return *error*; instead of "not found", a replica that is not the master redirects."""
+        if OPERATIONS.get(operation) is not Demand.CONFIRMED or not isinstance(
+            error, NotFoundError
+        ):
+            return error
+        return self.doubt() or error
+
+    def doubt(self) -> ErucaError | None:
+        """Return why this replica cannot say that something does not exist; None: it can."""
+        return None if self.role is Role.MASTER else self.not_master()
+
     def headers(self, operation: str) -> Sequence[Header]:
         """Return headers that say how far, or how certain, an answer is."""
-        if OPERATIONS.get(operation) is not Needs.CONFIRMED or self.is_closed:
+        if OPERATIONS.get(operation) is not Demand.CONFIRMED or self.is_closed:
             return ()
         if self.role is Role.MASTER:
-            return () if self.has_lease else _STALE
+            # While it hands over, the arbiter may have named its successor before it knows.
+            return () if self.has_lease and not self.is_leaving else _STALE
         headers = [(CONFIRMED_HEADER.encode(), b"%d" % self.confirmed())]
         if (behind := self.behind_seconds()) is not None:
             headers.append((BEHIND_SECONDS_HEADER.encode(), b"%.3f" % behind))

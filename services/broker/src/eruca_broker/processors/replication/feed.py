@@ -5,11 +5,11 @@ replica's copy reaches, publishes what is confirmed by that, and answers with a 
 once, or as soon as bytes are written::
 
     replica                                    master
-      fetch X, quotes answer K  ─────────────►   rule 5: does it count?  Copies, MasterLease
-                                                 X < end: answer at once
+      fetch, holds X, quotes answer K  ──────►   rule 5: does it count?  Copies, MasterLease
+                                                 given < end: answer at once
                                                  else: hold; written ─► answer
-      run, confirmed, answer K+1  ◄───────────   … then publish what fetch X confirmed
-      append, flush as promised, fetch X' …
+      run, confirmed, answer K+1  ◄───────────   … then publish what X confirmed
+      append, flush as promised, fetch …
 
 So a publication costs one round trip and the replica's write. The confirmed offset travels with the
 next run. At a log's end that stays the same, a held fetch is answered without a run, a few
@@ -18,15 +18,26 @@ milliseconds after the offset has moved, so that the replica publishes it too.
 Rules, with the numbers of the replication design:
 
 5. An acknowledgement counts only if its epoch is the master's, its store has proved its lineage in
-   this epoch, and it names the end of a write that the master has made.
+   this epoch, and it names the end of a record that the master has written, not amid a group. (A
+   replica that was killed may hold the beginning of a write. One that followed another master may
+   hold the beginning of what this one has copied as one run.)
 6. Confirmed is the least offset of all members of the in-sync set that is known, and of the one
    that is being asked for. A member without a connection stops it.
 7. Nothing is published before it is confirmed.
 10. Each answer has a number. A fetch that quotes the last one proves that its replica was alive
     after that answer was sent.
 
-One feed serves one epoch. A replica has one held fetch: a later one replaces it. The replicas that
-have proved their lineage are limited in number; one that is in no in-sync set makes room.
+Fetches form a *sequence*: the first one begins it where the replica's log ends, each later one
+continues where the last run ended, whatever is acknowledged by then. So several are under way, and
+the master sends a run while the replica stores the one before. A replica has one sequence: another
+one ends it, and answers its held fetches without a run.
+
+The replica verifies each record. So the master does not, except in the first run after a proof of
+lineage: a replica that has refused a run proves itself again, and then learns whether the master's
+copy is damaged.
+
+One feed serves one epoch. The replicas that have proved their lineage are limited in number; one
+that is in no in-sync set makes room.
 
 Source: RocketMQ 5.3, ``AutoSwitchHAService``, ``AutoSwitchHAConnection``.
 """
@@ -35,8 +46,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from eruca.contract.errors import ForeignReplicaError, OverloadedError, StaleEpochError
 from eruca.contract.replication import FollowedReplica, LineageAnswer, LineageRequest
@@ -44,57 +54,14 @@ from eruca_broker.core.replication import in_sync
 from eruca_broker.core.replication.broker_group import Member
 from eruca_broker.core.replication.in_sync import Copies
 from eruca_broker.core.replication.master_lease import MasterLease
+from eruca_broker.core.replication.roles import newcomers
+from eruca_broker.processors.replication.fetches import Fetch, ProvedReplica, Run, Wake
 from eruca_broker.processors.replication.lineage import answer_lineage, check_lineage
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.clock import Clock
 
 FOLLOWERS_MAX: Final = 16  # replicas that have proved their lineage; a group has two or three
-KEEPS_UP_SECONDS: Final = 1.0  # since a replica had everything, for it to keep up
 TELL_SECONDS: Final = 0.005  # from a confirmation to a held fetch's answer, if nothing is written
-
-
-class Fetch(NamedTuple):
-    """A replica's request for a run."""
-
-    member: Member
-    epoch: int
-    from_offset: int  # the replica holds everything before it
-    answer: int  # number of the last answer that it has received; 0: none
-    wait_seconds: float
-    bytes_max: int
-
-
-class Run(NamedTuple):
-    """The answer to a fetch."""
-
-    pieces: list[memoryview]  # whole writes of the log, by segment
-    number: int  # of this answer
-    epoch: int
-    confirmed: int
-    min_offset: int
-    max_offset: int
-    now_ms: int
-
-
-@dataclass(slots=True, eq=False)
-class _Held:
-    """A held fetch; *wake* is called at most once."""
-
-    from_offset: int
-    wake: Callable[[], None]
-    expiry: asyncio.TimerHandle
-
-
-@dataclass(slots=True)
-class _Follower:
-    """A replica that has proved its lineage in this epoch. Times are the clock's boottime."""
-
-    contact_at: float  # of its last request
-    caught_up_at: float  # it had everything written then
-    end_at_contact: int  # the master's end at its last request
-    given_to: int = -1  # end of the last run that it was given
-    told: int = 0  # the confirmed offset in its last answer
-    held: _Held | None = None
 
 
 class Feed:
@@ -106,6 +73,8 @@ class Feed:
         master: The store, as the group names it.
         known: The in-sync set of this epoch.
         clock: For leases; it counts suspensions.
+        shown_offset: Log offset before which everything is known to be confirmed. A start publishes
+            the whole log, of which former masters may have left a part unconfirmed.
     """
 
     def __init__(
@@ -116,20 +85,24 @@ class Feed:
         master: Member,
         known: frozenset[Member],
         clock: Clock,
+        shown_offset: int,
     ) -> None:
         last = store.epochs().epochs[-1:]
         assert [begun.number for begun in last] == [epoch], "rule 2: the log says whose it is"
         self._epoch_begun_at = last[0].begun_at
+        self._shown_offset = min(shown_offset, last[0].begun_at)
         self._store = store
         self._clock = clock
         self._copies = Copies(epoch, master, known)
         self._lease = MasterLease()
-        self._followers: dict[Member, _Follower] = {}
+        self._followers: dict[Member, ProvedReplica] = {}
+        self._left_at: dict[Member, float] = {}  # when a replica ceased to be waited for
         self._begun_at = clock.boottime()
         self._loop = asyncio.get_running_loop()
         self._telling: asyncio.TimerHandle | None = None
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._is_over = False
+        self.on_later_epoch: Callable[[], None] = lambda: None  # a replica follows a later master
         # In the tick of the term's first append: without a hook, what is durable is confirmed.
         store.on_written = self._written
         store.on_durable = self._durable
@@ -158,6 +131,8 @@ class Feed:
 
     def answered(self, members: frozenset[Member]) -> None:
         """Wait for *members* alone: the arbiter has told this epoch's in-sync set."""
+        now = self._clock.boottime()
+        self._left_at |= dict.fromkeys(self._copies.waited_for - members, now)
         self._copies = self._copies.answered(members)
         self._durable(self._store.durable_offset)
 
@@ -170,22 +145,25 @@ class Feed:
         """Return the boottime of the last request of each replica that follows."""
         return {member: follower.contact_at for member, follower in self._followers.items()}
 
+    def caught_up_at(self) -> dict[Member, float]:
+        """Return the boottime at which each replica that follows last had everything written."""
+        return {member: follower.caught_up_at for member, follower in self._followers.items()}
+
     def behind_since(self, member: Member) -> float:
         """Return the boottime at which a member last had everything that was written by then."""
         follower = self._followers.get(member)
         return self._begun_at if follower is None else follower.caught_up_at
 
     def keeping_up(self) -> list[Member]:
-        """Return the replicas outside the set that would soon hold everything confirmed.
-
-        While messages are written one after another, a replica is always a little behind what the
-        master alone has confirmed. Once it is waited for, it no longer is. So a master that lets it
-        join waits for it first (:meth:`asking`), and asks the arbiter once it has everything
-        confirmed (:meth:`have_everything`).
-        """
-        since = self._clock.boottime() - KEEPS_UP_SECONDS
-        outside = self._followers.keys() - self._copies.waited_for
-        return sorted(member for member in outside if self._followers[member].caught_up_at >= since)
+        """Return the replicas outside the set that would soon hold everything confirmed."""
+        now = self._clock.boottime()
+        caught_up_at = {
+            member: follower.caught_up_at
+            for member, follower in self._followers.items()
+            # Without the proof the master would lose its lease by waiting for it.
+            if follower.has_caught_up and self._lease.until([member]) > now
+        }
+        return newcomers(self._copies, caught_up_at, self._left_at, now)
 
     async def have_everything(self, members: frozenset[Member], *, within_seconds: float) -> bool:
         """Wait until *members* hold everything confirmed; return whether they do by then.
@@ -193,11 +171,9 @@ class Feed:
         Raises:
             StaleEpochError: The term is over.
         """
-        confirmed = self._copies.confirmed
         try:
             async with asyncio.timeout(within_seconds):
-                for member in members:
-                    await self.acknowledged(member, confirmed)
+                await self._until(lambda: all(map(self._copies.may_join, members)))
         except TimeoutError:
             return False
         return True
@@ -226,7 +202,7 @@ class Feed:
         if self._telling is not None:
             self._telling.cancel()
         for follower in self._followers.values():
-            self._wake(follower)
+            follower.end_sequence()
         for _, future in self._waiters:
             if not future.done():
                 future.set_exception(self._over())
@@ -262,7 +238,7 @@ class Feed:
         Raises:
             StaleEpochError: It follows another epoch.
             ForeignReplicaError: Its log is not a beginning of the master's, or does not reach the
-                part that the master still has.
+                part that the master still has, or lacks what the store has acknowledged.
             OverloadedError: Too many replicas follow.
         """
         member = Member(request.replica_id, request.uid)
@@ -272,6 +248,7 @@ class Feed:
                 f"replica id {member.replica_id} is the master's own",
                 fix="give each replica of the group its own ERUCA_BROKER_REPLICA_ID",
             )
+        self._check_kept(member, request.end)
         part = check_lineage(self._store, request, epoch=self.epoch)
         if part.is_proved:
             self._admit(member)
@@ -289,39 +266,52 @@ class Feed:
                 have; nothing is noted.
         """
         self._check_term(fetch.epoch)
-        store, end = self._store, self._store.log_max_offset
+        store, end, acknowledged = self._store, self._store.log_max_offset, fetch.acknowledged
         try:
             copies = self._copies.acknowledged(
-                fetch.member,
-                epoch=fetch.epoch,
-                log_offset=fetch.from_offset,
-                written_end=end,
+                fetch.member, epoch=fetch.epoch, log_offset=acknowledged, written_end=end
             )
         except (in_sync.UnprovedReplicaError, in_sync.ImpossibleOffsetError) as error:
             raise ForeignReplicaError(str(error), fix="prove the replica's lineage") from error
         follower = self._followers[fetch.member]
-        is_known = fetch.from_offset in (end, follower.given_to)
-        if not is_known and not store.is_boundary(fetch.from_offset):
+        is_known = acknowledged == end or acknowledged in follower.given
+        if not is_known and not store.log.is_boundary(acknowledged):
             raise ForeignReplicaError(
-                f"replica {fetch.member} holds records up to {fetch.from_offset}, but no write of "
-                "the master ends there",
+                f"replica {fetch.member} holds records up to {acknowledged}, but no record of the "
+                "master ends there, or a group of records does not",
                 fix="prove the replica's lineage",
             )
+        if not fetch.sequence:
+            follower.end_sequence()
+            follower.given_to = acknowledged
+        elif fetch.sequence != follower.sequence:
+            raise ForeignReplicaError(
+                f"replica {fetch.member} has no sequence of runs that began with answer "
+                f"{fetch.sequence}",
+                fix="begin another one",
+            )
+        assert acknowledged <= end, "rule 5: nobody holds what is not written"
         self._copies = copies.advanced(store.durable_offset)
         self._lease.quoted(fetch.member, fetch.answer)
         now = self._clock.boottime()
-        if fetch.from_offset >= end:
-            follower.caught_up_at = now
-        elif fetch.from_offset >= follower.end_at_contact:
-            follower.caught_up_at = follower.contact_at
+        if acknowledged >= end:
+            follower.caught_up_at, follower.has_caught_up = now, True
+        elif acknowledged >= follower.end_at_contact:
+            follower.caught_up_at, follower.has_caught_up = follower.contact_at, True
         follower.contact_at, follower.end_at_contact = now, end
 
     def has_run(self, fetch: Fetch) -> bool:
         """Tell whether there is something to copy, or the term is over."""
-        return self._is_over or fetch.from_offset < self._store.log_max_offset
+        return self._is_over or (
+            self._followers[fetch.member].given_to < self._store.log_max_offset
+        )
 
-    def run(self, fetch: Fetch) -> Run:
+    def run(self, fetch: Fetch, *, may_have_run: bool = True) -> Run:
         """Return the answer to an acknowledged fetch.
+
+        Args:
+            fetch: The fetch.
+            may_have_run: Whether its sequence goes on; else the answer has no run.
 
         Raises:
             StaleEpochError: The term is over.
@@ -329,17 +319,30 @@ class Feed:
         """
         if self._is_over:
             raise self._over()
-        store, end = self._store, self._store.log_max_offset
-        if end - fetch.from_offset <= fetch.bytes_max:  # both are ends of writes
-            pieces = store.log_bytes(fetch.from_offset, end)
+        store, end, follower = (
+            self._store,
+            self._store.log_max_offset,
+            self._followers[fetch.member],
+        )
+        begin = follower.given_to
+        pieces: list[memoryview] = []
+        if not may_have_run or begin == end:
+            pass
+        elif end - begin <= fetch.bytes_max and not follower.is_doubtful:  # both are ends of writes
+            pieces = store.log.pieces(begin, end)
         else:
-            pieces = store.log_run(fetch.from_offset, fetch.bytes_max)
-        follower = self._followers[fetch.member]
-        follower.given_to = fetch.from_offset + sum(map(len, pieces))
+            pieces = store.log.run(begin, fetch.bytes_max, is_proved=follower.is_doubtful)
+            follower.is_doubtful = False
+        number = self._lease.answering(fetch.member, self._clock.boottime())
+        if may_have_run:
+            if pieces:
+                follower.given_to = begin + sum(map(len, pieces))
+                follower.given.append(follower.given_to)
+            follower.sequence = follower.sequence or number
         follower.told = self._published_soon
         return Run(
             pieces,
-            self._lease.answering(fetch.member, self._clock.boottime()),
+            number,
             self.epoch,
             follower.told,
             store.log_min_offset,
@@ -347,32 +350,23 @@ class Feed:
             self._clock.now_ms(),
         )
 
-    def hold(self, fetch: Fetch, wake: Callable[[], None]) -> Callable[[], None]:
+    def hold(self, fetch: Fetch, wake: Wake) -> Callable[[], None]:
         """Call *wake* once something is written, at the latest after the fetch's wait.
 
-        Return a function that stops that. An earlier held fetch of the same replica is woken now.
+        Return a function that stops that.
         """
-        follower = self._followers[fetch.member]
-        self._wake(follower)
-        expiry = self._loop.call_later(fetch.wait_seconds, self._wake, follower)
-        held = follower.held = _Held(fetch.from_offset, wake, expiry)
-
-        def release() -> None:
-            held.expiry.cancel()
-            if follower.held is held:
-                follower.held = None
-
-        return release
+        return self._followers[fetch.member].hold(wake, fetch.wait_seconds)
 
     def confirm(self) -> None:
         """Publish what is confirmed, and let the replicas know of it (rule 7)."""
+        if self._is_over:
+            return
         confirmed = self._published_soon
         if confirmed > self._store.confirmed_offset:
             self._store.confirm(confirmed)
         self._resolve_waiters()
         if self._telling is None and any(
-            follower.held is not None and follower.told < confirmed
-            for follower in self._followers.values()
+            follower.held and follower.told < confirmed for follower in self._followers.values()
         ):
             self._telling = self._loop.call_later(TELL_SECONDS, self._tell, confirmed)
 
@@ -385,16 +379,38 @@ class Feed:
         Records of earlier epochs are confirmed with the first one of this epoch, never before it.
         """
         confirmed = self._copies.confirmed
-        return confirmed if confirmed > self._epoch_begun_at else self._store.confirmed_offset
+        if confirmed > self._epoch_begun_at:
+            return confirmed
+        return min(self._shown_offset, self._store.confirmed_offset)
 
     def _check_term(self, epoch: int) -> None:
         if self._is_over:
             raise self._over()
+        if epoch > self.epoch:
+            self.on_later_epoch()
         if epoch != self.epoch:
             raise StaleEpochError(
                 f"expected epoch {self.epoch}, found {epoch}",
                 fix="read the broker group's row again, and follow its master in its epoch",
             )
+
+    def _check_kept(self, member: Member, end: int) -> None:
+        """Refuse a store that has less than it has acknowledged in this epoch (rule 1).
+
+        It was restored from a copy, which no start can tell. Once it has left the in-sync set, it
+        begins again.
+        """
+        held = dict(self._copies.held).get(member, 0)
+        if end >= held:
+            return
+        if member in self._copies.waited_for:
+            raise ForeignReplicaError(
+                f"replica {member} has acknowledged everything up to {held}, but its log ends at "
+                f"{end}: it was restored from an older copy",
+                fix="delete config/replica.json of a store that is restored",
+            )
+        self._followers.pop(member).end_sequence()
+        self._copies = self._copies.forgotten(member)
 
     def _over(self) -> StaleEpochError:
         return StaleEpochError(
@@ -409,19 +425,21 @@ class Feed:
             if not spare:
                 raise OverloadedError(f"{FOLLOWERS_MAX} replicas follow this master already")
             oldest = min(spare, key=self.silent_since)
-            self._wake(self._followers.pop(oldest))
+            self._followers.pop(oldest).end_sequence()
             self._copies = self._copies.forgotten(oldest)
         now = self._clock.boottime()
-        follower = self._followers.setdefault(member, _Follower(now, now, 0))
+        end = self._store.log_max_offset
+        follower = self._followers.setdefault(member, ProvedReplica(now, now, end))
         follower.contact_at = now
-        follower.given_to = -1
+        follower.end_sequence()
+        follower.is_doubtful = True
         self._copies = self._copies.proved(member)
 
     def _written(self, end_offset: int) -> None:
         """Answer the held fetches: the log has grown to *end_offset*."""
         for follower in self._followers.values():
-            if follower.held is not None and follower.held.from_offset < end_offset:
-                self._wake(follower)
+            while follower.held and follower.given_to < end_offset:
+                follower.wake_first()
 
     def _durable(self, durable_offset: int) -> None:
         """Publish what is confirmed now that the master's own copy is durable that far."""
@@ -432,15 +450,9 @@ class Feed:
         """Answer the held fetches of replicas that do not know of *confirmed* yet."""
         self._telling = None
         for follower in self._followers.values():
-            if follower.held is not None and follower.told < confirmed:
-                self._wake(follower)
+            if follower.held and follower.told < confirmed:
+                follower.wake_first()
         self.confirm()  # it has moved on meanwhile
-
-    def _wake(self, follower: _Follower) -> None:
-        held, follower.held = follower.held, None
-        if held is not None:
-            held.expiry.cancel()
-            held.wake()
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         if self._is_over:

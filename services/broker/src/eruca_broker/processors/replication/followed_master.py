@@ -43,6 +43,7 @@ class FollowedMaster:
         shown_offset: int,
         on_end: Callable[[], None],
     ) -> None:
+        self.master: Member | None = None  # that was followed last
         self.confirmed = shown_offset  # as the masters have told that it has followed
         self._store = store
         self._member = member
@@ -104,7 +105,7 @@ class FollowedMaster:
         await self.stop()
         if url is None:
             return
-        self._of = wanted
+        self._of, self.master = wanted, master
         follower = self._replication.follower = Follower(
             self._store,
             member=self._member,
@@ -132,3 +133,5 @@ class FollowedMaster:
         if task is not None and not task.done():
             task.cancel()
             await asyncio.wait({task})
+        # The next master's records behind the end may be others, after an unclean election.
+        self.confirmed = min(self.confirmed, self._store.log_max_offset)

@@ -1,10 +1,16 @@
 """The follower: a replica's side of one term.
 
-It proves its lineage, then pulls the master's log without pause::
+It proves its lineage, then pulls the master's log by two *pullers*, each with one fetch under way::
 
-    fetch X ──► run ──► verify, append ──► fetch X' ──► publish what is confirmed, while waiting
-      ▲                                       │
-      └── "I hold everything before X" ◄──────┘ one request is always under way
+    puller 1   fetch, holds X ──► run 1 ──► verify, append ──► fetch, holds X' ──► run 3 …
+    puller 2       fetch, holds X ──► run 2 …    (waits)  ──► verify, append ──► fetch, holds X'' …
+
+So the master sends a run while the one before is stored, and has always a fetch to answer. The
+answers' numbers tell the order of the runs.
+
+It publishes what is confirmed a few milliseconds later, or as soon as that is much: the master
+waits for the next acknowledgement, and a replica's projections for nobody. Many small runs are
+published together, which costs as much as one.
 
 :data:`eruca_broker.core.replication.following.FOLLOWING` is the table of its states. A failure is
 neither raised nor logged each time: it is the *reason* in the status, and the next attempt waits
@@ -13,7 +19,7 @@ changes nothing (:mod:`eruca_broker.core.log.copied_run`).
 
 Rules, with the numbers of the replication design:
 
-4. The first byte of each fetch's answer continues the replica's log.
+4. The first byte of each answer continues the run before, and the first run the replica's log.
 7. It publishes what the master has confirmed, and nothing else.
 9. It truncates its log only where the master has proved to have the same bytes before; and never
    below what it has shown as confirmed, unless an epoch of the master is unclean.
@@ -29,16 +35,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import msgspec
 import structlog
 
-from eruca.contract.errors import (
-    ErucaError,
-    ForeignReplicaError,
-    StaleEpochError,
-    TransportError,
-)
+from eruca.contract.errors import ErucaError, ForeignReplicaError, StaleEpochError, TransportError
 from eruca.contract.replication import (
     ANSWER_HEADER,
     CONFIRMED_HEADER,
@@ -47,37 +50,36 @@ from eruca.contract.replication import (
     RUN_SIZE_DEFAULT,
     RUN_SIZE_MAX,
     Following,
-    LineageAnswer,
-    LineageRequest,
-    LineageTail,
+    RunRequest,
 )
 from eruca.contract.wire import EPOCH_HEADER, MAX_OFFSET_HEADER, MIN_OFFSET_HEADER
-from eruca.services.cluster import parsed, send_model
-from eruca.services.http import HttpTransport, problem_error, target_of
+from eruca.services.http import JSON_HEADER, HttpTransport, problem_error, target_of
 from eruca_broker.core.log.copied_run import RefusedRunError
-from eruca_broker.core.log.recovery import walk
 from eruca_broker.core.records.times import moment
 from eruca_broker.core.replication.broker_group import Member
 from eruca_broker.core.replication.following import FOLLOWING, FollowEvent, FollowState
-from eruca_broker.core.replication.lineage import UncleanCutError, check_cut
 from eruca_broker.core.replication.master_lease import Promise
-from eruca_broker.processors.replication.lineage import digest_of, epoch_table, log_epochs
+from eruca_broker.processors.replication.proving import LineageProof
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.clock import Clock
 
 WAIT_SECONDS: Final = 1.0  # of a fetch at the log's end; less than a third of the lease
 ANSWER_SECONDS: Final = 5.0  # for the answer beyond that
+FRESH_SECONDS: Final = WAIT_SECONDS + 0.5  # since the last answer: else the master may be lost
 BACK_OFF_SECONDS: Final = 0.05  # after a failure; doubles with each consecutive one
 BACK_OFF_SECONDS_MAX: Final = 1.0  # at most, so that a master that returns is found soon
 REFUSED_SECONDS: Final = 10.0  # until the lineage is proved again: an operator may have acted
 ROOM_SECONDS: Final = 0.5  # between two looks at a disk that was full
-PROOFS_MAX: Final = 4  # questions of one proof; more only if the master's retention interferes
+PUBLISH_SECONDS: Final = 0.005  # from a confirmation to its publication here, at most
+PUBLISH_SIZE: Final = 256 * 1024  # bytes that are published sooner
+PULLERS: Final = 2  # fetches under way
 RUN_SIZE_MIN: Final = 64 * 1024  # bytes requested at least
 _FAST_SECONDS: Final = 0.25  # a large run that took less is followed by a larger one
 _SLOW_SECONDS: Final = 1.0  # … more, by a smaller one: the lease must be renewed
 
+_JSON: Final = (JSON_HEADER,)
+_ENCODE: Final = msgspec.json.Encoder().encode
 _LOG_TARGET: Final = "/v1/replication/log"
-_LINEAGE_TARGET: Final = "/v1/replication/lineage"
 _UNREACHED: Final = "the master has not been reached yet"
 
 logger = structlog.get_logger(__name__)
@@ -92,6 +94,41 @@ class _Head(NamedTuple):
     max_offset: int
     answer: int
     now_ms: int
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """A sequence of runs, and whose turn it is to append one."""
+
+    begun: asyncio.Future[None]
+    first: int = 0  # number of its first answer; 0: there is none yet
+    next: int = 0  # … of the answer whose run is appended next
+    waiting: dict[int, asyncio.Future[None]] = field(default_factory=dict)  # for their turns
+
+    def begin(self, number: int) -> None:
+        """Note the number of the first answer, before anything of it is appended."""
+        if not self.first:
+            self.first = self.next = number
+            self.begun.set_result(None)
+
+    async def turn(self, number: int) -> None:
+        """Return once the runs of all answers before *number* are appended.
+
+        Raises:
+            TransportError: No answer can have that number.
+        """
+        if not self.next <= number < self.next + PULLERS or number in self.waiting:
+            raise TransportError(f"expected answer {self.next}, found answer {number}")
+        if number != self.next:
+            self.waiting[number] = asyncio.get_running_loop().create_future()
+            await self.waiting[number]
+
+    def done(self) -> None:
+        """Let the next answer's run be appended."""
+        self.next += 1
+        waiting = self.waiting.pop(self.next, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
 
 
 class Follower:
@@ -138,7 +175,6 @@ class Follower:
             epoch=epoch,
             replica_id=member.replica_id,
             uid=member.uid,
-            wait_seconds=WAIT_SECONDS,
         )
         self._transport = transport
         self._promise = promise
@@ -147,8 +183,10 @@ class Follower:
         self._quoted = 0  # … of the last one that was quoted
         self._bytes_max = RUN_SIZE_DEFAULT
         self._failures_in_a_row = 0
+        self._publishing: asyncio.TimerHandle | None = None  # of the next publication
+        self._fault: Exception | None = None  # … of the last one
         self._contact_ms: int | None = None
-        self._caught_up_at: float | None = None  # monotonic; None: never in this epoch
+        self._caught_up_at: float | None = None  # boottime; None: never in this epoch
         self._random = random.Random()
 
     async def run(self) -> int:
@@ -185,12 +223,16 @@ class Follower:
 
     @property
     def behind_seconds(self) -> float | None:
-        """Time since it last had everything; 0 if it had at the last answer; None: never yet."""
+        """Time since it last had everything; 0: it has everything; None: it never had yet.
+
+        It has everything as long as the master answers, which it does at least each
+        ``WAIT_SECONDS``. Without an answer for longer nobody knows.
+        """
         if self._caught_up_at is None:
             return None
-        if not self.behind_bytes and self.reason is None:
-            return 0.0
-        return self._clock.monotonic() - self._caught_up_at
+        seconds = self._clock.boottime() - self._caught_up_at
+        is_fresh = not self.behind_bytes and self.reason is None and seconds <= FRESH_SECONDS
+        return 0.0 if is_fresh else seconds
 
     def status(self) -> Following:
         """Return its progress."""
@@ -208,42 +250,84 @@ class Follower:
 
     async def _follow(self) -> None:
         """Fetch, append, acknowledge; return only by an error."""
-        store, loop = self._store, asyncio.get_running_loop()
+        store, begun = self._store, asyncio.get_running_loop().create_future()
+        sequence = _Sequence(begun)
         if store.durable_offset < store.log_max_offset:  # a flush of its own term is in progress
             await store.flush()
+        self._fault = None
+        first = asyncio.FIRST_COMPLETED
+        pullers = [asyncio.create_task(self._pull(sequence), name="puller")]
+        try:
+            await asyncio.wait([*pullers, begun], return_when=first)
+            if begun.done():
+                more = (self._pull(sequence) for _ in range(PULLERS - 1))
+                pullers += [asyncio.create_task(pull, name="puller") for pull in more]
+            ended, _ = await asyncio.wait(pullers, return_when=first)
+        finally:
+            for puller in pullers:
+                puller.cancel()
+            await asyncio.gather(*pullers, return_exceptions=True)  # one may be appending
+            if self._publishing is not None:  # by another role the store may be closed
+                self._publish()
+        ended.pop().result()  # raises
+
+    async def _pull(self, sequence: _Sequence) -> None:
+        """Fetch, append in turn, acknowledge; return only by an error."""
+        store, loop = self._store, asyncio.get_running_loop()
         while True:
-            offset = store.log_max_offset
-            assert store.durable_offset == offset, "an acknowledgement would promise too much"
+            offset = store.durable_offset
+            assert sequence.first or offset == store.log_max_offset, "a sequence begins at the end"
             began = loop.time()
-            # In a task, so that it is sent before this replica publishes: the master waits for it.
-            fetch = loop.create_task(self._fetch(offset))
-            try:
-                if store.confirmed_offset < min(self.confirmed, offset):
-                    await asyncio.sleep(0)
-                    store.confirm(min(self.confirmed, offset))
-                head, run = await fetch
-            except BaseException:
-                fetch.cancel()
-                raise
-            self._note(head, end=offset + len(run))
+            self._publish_later()
+            head, run = await self._fetch(offset, sequence.first)
+            sequence.begin(head.answer)
+            await sequence.turn(head.answer)
+            if self._fault is not None:
+                raise self._fault
+            end = store.log_max_offset
+            self._note(head, end=end + len(run))
             if run:
-                await store.copy(memoryview(run), offset)
+                await store.copy(memoryview(run), end)
                 self.copied_bytes += len(run)
                 self._adapt(len(run), loop.time() - began)
             self._failures_in_a_row, self.reason = 0, None
+            sequence.done()
 
-    async def _fetch(self, offset: int) -> tuple[_Head, bytes]:
+    def _publish_later(self) -> None:
+        """Publish what the master has confirmed, after the fetch that is about to be sent."""
+        size = min(self.confirmed, self._store.log_max_offset) - self._store.confirmed_offset
+        if size >= PUBLISH_SIZE:
+            asyncio.get_running_loop().call_soon(self._publish)
+        elif size > 0 and self._publishing is None:
+            self._publishing = asyncio.get_running_loop().call_later(PUBLISH_SECONDS, self._publish)
+
+    def _publish(self) -> None:
+        """Publish what the master has confirmed."""
+        if self._publishing is not None:
+            self._publishing.cancel()
+            self._publishing = None
+        try:
+            self._store.confirm(min(self.confirmed, self._store.log_max_offset))
+        except Exception as error:  # a puller raises it
+            self._fault = error
+
+    async def _fetch(self, offset: int, sequence: int) -> tuple[_Head, bytes]:
         answer = self._answer
         if answer != self._quoted:  # one that was quoted before proves nothing new
             self._promise.fetching(self._clock.boottime())
             self._quoted = answer
-        target = f"{self._target}&from_offset={offset}&answer={answer}&bytes_max={self._bytes_max}"
+        request = RunRequest(offset, sequence, answer, WAIT_SECONDS, self._bytes_max)
         response = await self._transport.request(
-            "GET", self.url, target, timeout=WAIT_SECONDS + ANSWER_SECONDS
+            *("POST", self.url, self._target),
+            headers=_JSON,
+            body=(_ENCODE(request),),
+            timeout=WAIT_SECONDS + ANSWER_SECONDS,
         )
         if response.status != 200:
-            raise problem_error(response, f"GET {self.url}{_LOG_TARGET}")
-        return self._head_of(response.headers), response.body
+            raise problem_error(response, f"POST {self.url}{_LOG_TARGET}")
+        head = self._head_of(response.headers)
+        self._answer = max(self._answer, head.answer)
+        return head, response.body
 
     def _head_of(self, headers: Mapping[str, str]) -> _Head:
         if headers.get("content-type") != RUN_MEDIA_TYPE:
@@ -270,14 +354,13 @@ class Follower:
 
     def _note(self, head: _Head, *, end: int) -> None:
         now_ms = self._clock.now_ms()
-        self._answer = head.answer
         self.confirmed = max(self.confirmed, head.confirmed)
         self.min_offset = max(self.min_offset, head.min_offset)
         self.max_offset = head.max_offset
         self.skew_seconds = (now_ms - head.now_ms) / 1000
         self._contact_ms = now_ms
         if end >= head.max_offset:
-            self._caught_up_at = self._clock.monotonic()
+            self._caught_up_at = self._clock.boottime()
 
     def _adapt(self, size: int, seconds: float) -> None:
         """Request larger runs while they are fast, smaller ones while they are slow."""
@@ -286,8 +369,6 @@ class Follower:
         elif seconds < _FAST_SECONDS and 2 * size > self._bytes_max:
             self._bytes_max = min(self._bytes_max * 2, RUN_SIZE_MAX)
 
-    # --- Lineage ----------------------------------------------------------------------------------
-
     async def _prove(self) -> int | None:
         """Prove the lineage; return the log offset to truncate at, or None: it is proved.
 
@@ -295,89 +376,17 @@ class Follower:
             ForeignReplicaError: The logs do not have a common beginning.
             ErucaError: The master cannot be asked now.
         """
-        store, tail = self._store, None
-        if (last := store.epochs().last) > self.epoch:
-            raise ForeignReplicaError(
-                f"the master's epoch {self.epoch} is older than epoch {last} of this log: the "
-                "arbiter has lost changes",
-                fix="raise the broker group's epoch at the arbiter",
-            )
-        for _ in range(PROOFS_MAX):
-            answer = await self._ask(tail)
-            if answer.proved:
-                self.confirmed = max(self.confirmed, answer.confirmed)
-                return None
-            if store.log_min_offset == store.log_max_offset:
-                store.begin_at(answer.cut_to, segment_bytes=answer.segment_bytes)
-                continue
-            if (
-                not store.log_min_offset
-                <= answer.tail_begin
-                < answer.cut_to
-                <= (store.log_max_offset)
-            ):
-                raise TransportError(f"{self.url}: the answer's offsets are outside this log")
-            if tail is not None and (tail.begin, tail.end) == (answer.tail_begin, answer.cut_to):
-                self._check_cut(answer)
-                return answer.cut_to
-            tail = LineageTail(
-                begin=answer.tail_begin,
-                end=answer.cut_to,
-                digest=digest_of(store.log_bytes(answer.tail_begin, answer.cut_to)),
-            )
-        raise TransportError(f"{self.url}: the lineage was not proved in {PROOFS_MAX} answers")
-
-    async def _ask(self, tail: LineageTail | None) -> LineageAnswer:
-        store = self._store
-        request = LineageRequest(
-            replica_id=self._member.replica_id,
-            uid=self._member.uid,
+        proof = LineageProof(
+            self._store,
+            member=self._member,
             epoch=self.epoch,
-            log_id=store.state.log_id or None,
-            epochs=log_epochs(store.epochs()),
-            min_offset=store.log_min_offset,
-            end=store.log_max_offset,
-            segment_bytes=store.segment_bytes,
-            tail=tail,
+            url=self.url,
+            transport=self._transport,
+            shown_offset=self.confirmed,
         )
-        response = await send_model(
-            *(self._transport, "POST", self.url, _LINEAGE_TARGET, request),
-            timeout=ANSWER_SECONDS,
-        )
-        answer = parsed(LineageAnswer, response, self.url + _LINEAGE_TARGET)
-        if answer.epoch != self.epoch:
-            raise StaleEpochError(f"expected epoch {self.epoch}, found {answer.epoch}")
-        return answer
-
-    def _check_cut(self, answer: LineageAnswer) -> None:
-        """Check that the log may be truncated, and log what goes."""
-        shown, end = self.confirmed, self._store.log_max_offset
-        try:
-            check_cut(
-                answer.cut_to, visible_offset=min(shown, end), master=epoch_table(answer.epochs)
-            )
-        except UncleanCutError as error:
-            raise ForeignReplicaError(str(error)) from error
-        is_loss = answer.cut_to < min(shown, end)
-        write = logger.error if is_loss else logger.warning
-        write(
-            "confirmed records go: an operator chose a master that lacked them"
-            if is_loss
-            else "the log's unconfirmed end is truncated",
-            log_offset=answer.cut_to,
-            log_end=end,
-            records=self._record_count(answer.cut_to, end),
-            epoch=self.epoch,
-        )
-        self.confirmed = min(shown, answer.cut_to)
-
-    def _record_count(self, begin: int, end: int) -> int:
-        count = 0
-        for piece in self._store.log_bytes(begin, end):
-            for step in walk(piece, 0, begin):
-                count += 0 if step.columns is None else len(step.columns.starts)
-            begin += len(piece)
-        return count
+        cut_to = await proof.run()
+        self.confirmed = proof.confirmed
+        return cut_to
 
     # --- Failures ---------------------------------------------------------------------------------
 

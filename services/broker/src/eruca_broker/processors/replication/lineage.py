@@ -71,7 +71,7 @@ def check_lineage(store: MessageStore, replica: LineageRequest, *, epoch: int) -
     tail = replica.tail
     if tail is None or (tail.begin, tail.end) != (part.tail_begin, cut_to):
         return part  # retention has moved the beginning since the last answer
-    if tail.digest != digest_of(store.log_bytes(part.tail_begin, cut_to)):
+    if tail.digest != digest_of(store.log.pieces(part.tail_begin, cut_to)):
         raise ForeignReplicaError(
             f"the bytes from {part.tail_begin} to {cut_to} differ, though the epochs are the same"
         )

@@ -11,7 +11,7 @@ from eruca.contract.errors import ErucaError
 from eruca.contract.replication import ReplicationStatus
 from eruca.services.cluster import parsed, send_model
 from eruca.services.http import HttpTransport
-from eruca_broker.core.replication.broker_group import Member
+from eruca_broker.core.replication.broker_group import Change, Member
 from eruca_broker.core.replication.roles import Standing
 
 ANSWER_SECONDS: Final = 0.5  # a replica that is slower has no part in this election
@@ -38,10 +38,11 @@ class Peers:
                 Member(status.replica_id, status.uid),
                 status.last_epoch,
                 status.end,
-                () if status.former_uid is None else (status.former_uid,),
+                tuple(status.former_uids),
                 status.priority,
                 _skew_of(status),
                 status.damaged,
+                Change(status.known_epoch, status.known_number),
             )
             for status in answers
             if status is not None and status.replica_id is not None and status.uid is not None

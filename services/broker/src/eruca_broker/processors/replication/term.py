@@ -3,9 +3,10 @@
 Rules, with the numbers of the replication design:
 
 6. A newcomer is waited for before the arbiter is asked to name it; a member that leaves is waited
-   for until the arbiter has answered.
+   for until the arbiter has answered. One that is silent, or does not catch up, has to leave.
 10. Without its lease a master answers reads alone; if that lasts, it steps down.
-12. A later epoch in the row ends the term.
+12. A later epoch in the row ends the term. A request of a later epoch has the row read at once.
+13. If the arbiter has lost changes of this epoch, the master states its set again.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from eruca_broker.core.replication.broker_group import Member
 from eruca_broker.core.replication.roles import (
     Outcome,
     Turn,
+    handed_over,
     is_lease_lost,
+    late_members,
+    restated,
     silent_members,
 )
-from eruca_broker.processors.replication.arbiter import GroupRow, KnownRow
+from eruca_broker.processors.replication.arbiter import GroupRow, KnownRow, UnansweredError
 from eruca_broker.processors.replication.feed import Feed
 from eruca_broker.processors.replication.watched_row import WatchedRow
 from eruca_broker.store.message_store import MessageStore
@@ -51,6 +55,7 @@ class Term:
 
     def __init__(self, store: MessageStore, feed: Feed, row: WatchedRow, clock: Clock) -> None:
         self.feed = feed
+        feed.on_later_epoch = row.look_again  # rule 12
         self.is_confirmed = False  # whether the record that begins its epoch is
         self.is_handing_over = False
         self.turn: Turn | None = None  # that ends it
@@ -100,14 +105,19 @@ class Term:
             return
         copies, group, reasons = feed.copies, row.group, []
         assert copies.asked is None, "the last change was settled"
+        if self._row.is_older(row):
+            self._changing = asyncio.create_task(self._restate(), name="restated in-sync set")
+            return
         if group.in_sync != copies.known:
             feed.answered(group.in_sync)
             return
-        for member in silent_members(
-            copies, feed.heard_at(), now, listening_since=self._listening_since
-        ):
+        since = self._listening_since
+        silent = silent_members(copies, feed.heard_at(), now, listening_since=since)
+        late = late_members(copies, feed.caught_up_at(), now, listening_since=since)
+        for member in silent | late:
             group = group.without(copies.master, member)
-            reasons.append(f"replica {member} is silent")
+            what = "is silent" if member in silent else "does not catch up"
+            reasons.append(f"replica {member} {what}")
         listed = {Member(replica.replica_id, replica.uid) for replica in row.row.replicas}
         for member in feed.keeping_up() if self.is_confirmed else ():
             if member in listed:
@@ -117,6 +127,32 @@ class Term:
             reason = "; ".join(reasons)[:REASON_SIZE_MAX]
             change = self._change(row.version, replace(row.row, group=group), reason)
             self._changing = asyncio.create_task(change, name="change of the in-sync set")
+
+    async def _restate(self) -> None:
+        """State the set again, in the next epoch: the arbiter has lost changes (rule 13).
+
+        By that the term ends, and this replica takes the next one.
+        """
+        try:
+            row = await self._row.read()
+        except UnansweredError:
+            return  # the next look finds the older row again
+        latest = self._row.latest
+        if row is None or not self._row.is_older(row):
+            return
+        assert latest is not None, "it has won its term by a row"
+        copies = self.feed.copies
+        group = restated(copies.master, copies.epoch, copies.known)
+        if row.group.epoch > copies.epoch:
+            return  # another replica has taken a term
+        logger.error(
+            "the arbiter has lost changes of this term; its in-sync set is stated again",
+            epoch=copies.epoch,
+            in_sync=sorted(map(str, copies.known)),
+            lost_changes=latest.number - row.number,
+        )
+        reason = f"the arbiter had lost changes; master {copies.master} states them again"
+        await self._row.settle_term(row.version, replace(latest.row, group=group), reason)
 
     async def _change(self, expected: str, asked: GroupRow, reason: str) -> None:
         feed = self.feed
@@ -191,8 +227,10 @@ class Term:
         row, master = self._row.known, self.feed.copies.master
         if row is None or row.group.epoch != self.feed.epoch:
             return Outcome.LOST
-        group = row.group.next_term(successor)
-        if is_leaving:
-            group = replace(group, in_sync=group.in_sync - {master})
+        if self._row.is_older(row):
+            assert self._row.latest is not None
+            row = row._replace(row=self._row.latest.row)  # the set that the arbiter has forgotten
+        min_in_sync = row.row.min_in_sync
+        group = handed_over(row.group, successor, min_in_sync=min_in_sync, is_leaving=is_leaving)
         reason = f"master {master} hands over" + (", and stops" if is_leaving else "")
         return await self._row.settle_term(row.version, replace(row.row, group=group), reason)

@@ -29,6 +29,7 @@ from eruca.contract.transaction_events import (
     decode_transaction_event,
 )
 from eruca_broker.core.damage import RESTORE_FIX, damaged_record
+from eruca_broker.core.records.scheduled import is_of_topic
 from eruca_broker.core.state.transactions import LiveTransaction
 from eruca_broker.store.dispatcher import INDEX_BACKLOG_MAX
 from eruca_broker.store.message_store import MessageStore
@@ -77,7 +78,7 @@ class TransactionLog:
         recent = self._recent.get(transaction_id)
         if recent is not None:
             try:
-                event = decode_transaction_event(self._store.record(recent).body)
+                event = decode_transaction_event(self._store.log.record(recent).body)
             except RecordNotFoundError:
                 return None
             assert isinstance(event, TransactionDecided)
@@ -107,7 +108,7 @@ class TransactionLog:
         None if it was carried forward since, or can no longer be read.
         """
         try:
-            event = decode_transaction_event(self._store.record(live.offset).body)
+            event = decode_transaction_event(self._store.log.record(live.offset).body)
         except RecordNotFoundError:
             return None
         return event if isinstance(event, TransactionParked) else None
@@ -121,7 +122,10 @@ class TransactionLog:
         Raises:
             RecordNotFoundError: The event is damaged, so its size is unknown.
         """
-        record = self.record_as_it_is(event_offset)
+        raw = self._store.log.raw(event_offset, is_proved=False)
+        if is_of_topic(raw, EVENTS_TOPIC):
+            return event_offset + len(raw)
+        record = _decoded(raw, event_offset, is_proved=False)  # or raises the fault
         return event_offset + (0 if record.topic == HALF_TOPIC else record.size)
 
     def is_imported(self, live: LiveTransaction) -> bool:
@@ -141,7 +145,7 @@ class TransactionLog:
             RecordNotFoundError: The log is damaged: retention keeps the messages that are needed.
         """
         offset = self.message_offset(live.offset)
-        return self._store.raw_record(offset), offset
+        return self._store.log.raw(offset), offset
 
     def queued_at(self, live: LiveTransaction) -> int | None:
         """Return the queue offset of a damaged half message, from its queue.
@@ -172,7 +176,7 @@ class TransactionLog:
         Raises:
             RecordNotFoundError: Not even its parts can be distinguished.
         """
-        raw = self._store.raw_record(log_offset, is_proved=False)
+        raw = self._store.log.raw(log_offset, is_proved=False)
         return _decoded(raw, log_offset, is_proved=False)
 
     def sound_message_of(self, live: LiveTransaction) -> tuple[Record, int]:
@@ -187,7 +191,7 @@ class TransactionLog:
     def _events(
         self, transaction_id: str, damaged: list[DamagedRecord], *, is_latest_left_out: bool
     ) -> list[Logged]:
-        records = self._store.by_key(
+        records = self._store.log.by_key(
             EVENTS_TOPIC,
             transaction_id,
             count_max=HISTORY_MAX,

@@ -6,11 +6,11 @@ Source: RocketMQ 5.3 has no such view; only its logs say what happened to a half
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from eruca.contract.errors import RecordNotFoundError, TransactionNotFoundError
+from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.messages import as_builtins
 from eruca.contract.transaction_events import (
     TransactionBegun,
@@ -38,9 +38,18 @@ from eruca_broker.processors.transactions.decisions import (
     place_of,
 )
 from eruca_broker.processors.transactions.log import Ended, Logged, TransactionLog
+from eruca_broker.processors.transactions.writes import not_found
 from eruca_broker.store.message_store import MessageStore
 
 _BODY_ROOM: Final = 16 * 1024 * 1024  # maximum bytes of a decompressed body
+
+
+class Owner(NamedTuple):
+    """The topic and the producer group of a transaction: rights on them are rights on it."""
+
+    transaction_id: str
+    topic: str
+    producer_group: str
 
 
 class TransactionViews:
@@ -81,6 +90,21 @@ class TransactionViews:
             found.append(live)
         return TransactionList(transactions=list(map(self._live_summary, found))), None
 
+    def owner(self, transaction_id: str) -> Owner:
+        """Return the owner of a transaction, over or not; each decision asks for it.
+
+        Raises:
+            TransactionNotFoundError: There is none with this id in the log.
+            UnavailableError: A record that may be its end is damaged.
+        """
+        live = self._store.state.transactions.get(transaction_id)
+        if live is not None:
+            return Owner(transaction_id, live.topic, live.producer_group)
+        ended = self._log.ended(transaction_id)
+        if ended is None:
+            raise not_found(transaction_id)
+        return Owner(transaction_id, ended.event.topic, ended.event.producer_group)
+
     def get(self, transaction_id: str) -> TransactionDetail:
         """Return a transaction, over or not, with its message and history.
 
@@ -105,10 +129,7 @@ class TransactionViews:
                     committed=self._committed(ended),
                     history=history,
                 )
-        raise TransactionNotFoundError(
-            f"no transaction {transaction_id!r} was begun at this broker, as far as its log "
-            "remembers"
-        )
+        raise not_found(transaction_id)
 
     def _live_summary(self, live: LiveTransaction) -> TransactionSummary:
         is_parked = live.parked_at is not None
@@ -170,7 +191,7 @@ class TransactionViews:
 
     def _message(self, log_offset: int) -> dict[str, Any] | None:
         try:
-            record = self._store.record(log_offset)
+            record = self._store.log.record(log_offset)
         except RecordNotFoundError:
             return None
         shown: dict[str, Any] = as_builtins(render(record, body_room=_BODY_ROOM).message)

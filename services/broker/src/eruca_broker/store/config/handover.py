@@ -25,6 +25,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -44,7 +45,10 @@ from eruca_broker.store.config.delay_offsets import first_since, steps
 from eruca_broker.store.files.small_files import replace_files
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
+from eruca_broker.store.queues.queue_files import DamagedQueueError
+from eruca_chassis.clock import Clock
 from eruca_chassis.directories import make_directory, private, sync_directory
+from eruca_chassis.finishing import finished_in_thread
 
 TIMER_CHECKPOINT: Final = "timercheck"
 TIMER_LOG: Final = "timerlog"
@@ -72,11 +76,15 @@ class Progress(NamedTuple):
 
 
 class Handover:
-    """Writes the files for the store in *directory*, with these *queues*."""
+    """Writes the files for the store in *directory*, with these *queues* and *timers*."""
 
-    def __init__(self, directory: Path, queues: ConsumeQueues) -> None:
+    def __init__(
+        self, directory: Path, queues: ConsumeQueues, timers: PendingTimers, clock: Clock
+    ) -> None:
         self._directory = directory
         self._queues = queues
+        self._timers = timers
+        self._clock = clock
         self._first: dict[tuple[str, int], int] = {}  # no earlier message becomes pending again
         self._ends = 0  # the number of ended timers
         self._noted_ends = -1  # … in the files
@@ -85,19 +93,35 @@ class Handover:
         """Record that timers have ended: the files are outdated."""
         self._ends += 1
 
-    def progress(self, timers: PendingTimers, known_to: int) -> Progress | None:
-        """Return the progress of each queue; None if the files are up to date.
+    async def begin(self, known_to: int) -> None:
+        """Write the progress when the store opens; each checkpoint retries what fails.
 
         Args:
-            timers: All pending timers.
-            known_to: Log offset up to which they are complete.
+            known_to: Log offset up to which the timers are complete.
+        """
+        progress = await finished_in_thread(partial(self.progress, known_to))
+        if progress is not None:
+            try:
+                await self.save(progress)
+            except OSError as error:
+                _say_stale(error)
 
-        Raises:
-            DamagedQueueError, OSError: A queue cannot be read.
+    def progress(self, known_to: int) -> Progress | None:
+        """Return the progress of each queue; None if the files are up to date, or must stay stale.
+
+        Args:
+            known_to: Log offset up to which the timers are complete.
         """
         if self._ends == self._noted_ends:
             return None
-        pending = timers.rows()
+        try:
+            return self._progress(known_to)
+        except (OSError, DamagedQueueError) as error:
+            _say_stale(error)  # an unreadable queue must not prevent a checkpoint
+            return None
+
+    def _progress(self, known_to: int) -> Progress:
+        pending = self._timers.rows()
         oldest = int(pending[:, 1].min()) if len(pending) else known_to
         for topic, queue_id in self._queues:
             if topic in DELAYED_TOPICS:
@@ -109,12 +133,15 @@ class Handover:
                 )
         return Progress(pending, known_to, self._ends, dict(self._first))
 
-    def save(self, progress: Progress, now_ms: int) -> None:
+    async def save(self, progress: Progress) -> None:
         """Write the progress of each queue; the ends of timers in it must be durable.
 
         Raises:
             OSError: It could not be written. With the old files more is delivered again.
         """
+        await finished_in_thread(partial(self._save, progress, self._clock.now_ms()))
+
+    def _save(self, progress: Progress, now_ms: int) -> None:
         config = self._directory / DIRECTORY
         levels, timed = {}, None
         for (topic, queue_id), first in progress.first.items():
@@ -131,12 +158,21 @@ class Handover:
         _delete_timer_log(self._directory)
         self._noted_ends = progress.ends
 
-    def complete(self, progress: Progress, now_ms: int) -> None:
+    async def complete(self, known_to: int) -> None:
         """Write the exact pending messages of the timer topic; the store is being closed.
+
+        Args:
+            known_to: Log offset up to which the timers are complete.
 
         Raises:
             DamagedQueueError, OSError: This failed; the files of :meth:`save` remain.
         """
+        self.note_end()  # for the timer log, although the other files may be up to date
+        if (progress := self.progress(known_to)) is not None:
+            complete = partial(self._complete, progress, self._clock.now_ms())
+            await finished_in_thread(complete)
+
+    def _complete(self, progress: Progress, now_ms: int) -> None:
         pending = progress.pending
         if (first := progress.first.get((TIMER_TOPIC, 0))) is not None:
             self._complete_timed(progress, first, now_ms)
@@ -190,6 +226,10 @@ class Handover:
             int(np.count_nonzero(~np.isin(_offsets(entries), pending[:, 1])))
             for entries in steps(queue, first)
         )
+
+
+def _say_stale(error: OSError | DamagedQueueError) -> None:
+    logger.warning("RocketMQ's notes on delayed messages are stale", reason=str(error))
 
 
 def _delete_timer_log(directory: Path) -> None:

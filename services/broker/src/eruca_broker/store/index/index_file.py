@@ -99,6 +99,11 @@ class IndexFile:
         self._open_files = files
         self._saved_header: IndexHeader | None = None  # when the slots were last written
 
+    @property
+    def name(self) -> str:
+        """Its name in the directory; names sort as the files follow each other."""
+        return os.path.basename(self.path)  # noqa: PTH119 - paths are strings here
+
     @classmethod
     def create(
         cls,

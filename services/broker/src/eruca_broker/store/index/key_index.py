@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from datetime import tzinfo
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +42,9 @@ from eruca_broker.store.index.index_file import (
     IndexMark,
     KeyHashes,
 )
-from eruca_chassis.directories import make_directory, sync_directory
+from eruca_broker.store.index.proofs import DamagedFile, Proof, fault_of, prove
+from eruca_broker.store.index.unflushed import UnflushedIndex
+from eruca_chassis.directories import make_directory
 from eruca_chassis.flushing import FlushError
 
 TIMESTAMP_MAX: Final = (1 << 63) - 1  # ms
@@ -52,59 +53,6 @@ PROVED_SIZE_MAX: Final = 1 << 30  # bytes of full files that a start verifies af
 _UNSEALED_MAX: Final = 2  # full files whose 20 MB of slots may wait in memory for the next flush
 
 Int64Array = NDArray[np.int64]
-
-
-class DamagedFile(NamedTuple):
-    """An index file that was dropped when the index was opened, and the reason."""
-
-    name: str
-    reason: str
-
-
-class Proof(NamedTuple):
-    """The result of verifying a file that was full before a crash."""
-
-    name: str
-    is_sound: bool
-
-
-class UnflushedIndex:
-    """The flush work that makes all entries up to its creation durable."""
-
-    def __init__(self, directory: str | None, files: list[IndexFile]) -> None:
-        self._directory = directory
-        # A full file never changes, so any thread can write it.
-        self._files = [(file, file.header, file.room == 0) for file in files]
-
-    @property
-    def files(self) -> list[IndexFile]:
-        """The files that are not flushed yet."""
-        # A copy in one step: `sync` removes files meanwhile.
-        return [file for file, _, _ in tuple(self._files)]
-
-    @property
-    def needs_directory(self) -> bool:
-        """True if the directory is not flushed yet."""
-        return self._directory is not None
-
-    def sync(self) -> None:
-        """Flush them; may be called in another thread, and again after an error.
-
-        Raises:
-            FlushError: A flush failed, so entries may be lost.
-            OSError: A file could not be opened or written; calling again retries.
-        """
-        if self._directory is not None:
-            sync_directory(self._directory)  # else a header could be durable without its file
-            self._directory = None
-        while self._files:
-            file, header, is_full = self._files[0]  # oldest first: none follows an unfinished one
-            with suppress(FileNotFoundError):  # deleted meanwhile
-                if is_full:
-                    file.seal()
-                else:
-                    file.flush(header)
-            del self._files[0]
 
 
 class KeyIndex:
@@ -273,7 +221,7 @@ class KeyIndex:
     def has_unproved(self, begin: int, end: int) -> bool:
         """Tell whether a look-up from *begin* to *end*, in ms, needs an unverified file."""
         return any(
-            _name(file) in self.unproved and file.header.overlaps(begin, end)
+            file.name in self.unproved and file.header.overlaps(begin, end)
             for file in (self._files if self.unproved else ())
         )
 
@@ -340,7 +288,7 @@ class KeyIndex:
                 continue
             if file.room == 0 and file.slots is not None:
                 file.seal()
-            found[_name(file)] = file.compute_digest() if file.digest is None else file.digest
+            found[file.name] = file.compute_digest() if file.digest is None else file.digest
         return found
 
     def marks(self) -> dict[str, IndexMark]:
@@ -348,7 +296,7 @@ class KeyIndex:
 
         A file that is known to be damaged has no mark, so it is dropped there.
         """
-        return {_name(file): file.mark() for file in self._files if not file.is_damaged}
+        return {file.name: file.mark() for file in self._files if not file.is_damaged}
 
     def prove_next(self) -> Callable[[], Proof] | None:
         """Return a function that verifies the next file after a crash; None if all are verified.
@@ -358,9 +306,9 @@ class KeyIndex:
         if not self.unproved:
             return None
         name, digest = next(iter(self.unproved.items()))
-        found = [file for file in self._files if _name(file) == name]
+        found = [file for file in self._files if file.name == name]
         assert found, f"{name} must be verified, and is not part of the index"
-        return partial(_proof, found[0], digest)
+        return partial(prove, found[0], digest)
 
     def proved(self, proof: Proof) -> bool:
         """Apply a result of :meth:`prove_next`; tell whether records must be put again."""
@@ -393,11 +341,11 @@ class KeyIndex:
 
         The newest are verified now, up to ``PROVED_SIZE_MAX``; others stay *unproved*.
         """
-        names = [_name(file) for file in self._files]
+        names = [file.name for file in self._files]
         missing = [n for n, mark in marks.items() if mark.index_count > 1 and n not in names]
         room = PROVED_SIZE_MAX
         for file in list(reversed(self._files)):
-            name = _name(file)
+            name = file.name
             mark = marks.get(name)
             if mark is not None and file.slots is None and mark.digest is not None:
                 file.entries_crc = mark.entries_crc
@@ -405,7 +353,7 @@ class KeyIndex:
                 if room < 0 and file.header.index_count == mark.index_count:
                     self.unproved[name] = mark.digest
                     continue
-            if (fault := _fault_of(file, mark)) is not None:
+            if (fault := fault_of(file, mark)) is not None:
                 self._drop_from(name, fault)
         if missing and (first := min(missing)) <= max(names, default=""):
             self._drop_from(first, "it is missing")
@@ -416,7 +364,7 @@ class KeyIndex:
     def _drop_from(self, name: str, reason: str) -> None:
         """Drop a damaged file and all after it."""
         self.damaged.append(DamagedFile(name, reason))
-        while self._files and _name(self._files[-1]) >= name:
+        while self._files and self._files[-1].name >= name:
             self._delete(self._files.pop())
         self._is_end_complete = self._has_entries()
         self._resume_from_end()
@@ -426,7 +374,7 @@ class KeyIndex:
         """Return the newest file, or a new one, which is then added to *done*."""
         if self._files and self._files[-1].room:
             return self._files[-1]
-        after = _name(self._files[-1]) if self._files else None
+        after = self._files[-1].name if self._files else None
         name = file_name(timestamp, after, self._zone)
         file = IndexFile.create(
             f"{self._directory}/{name}",
@@ -466,7 +414,7 @@ class KeyIndex:
             pass  # nothing is lost; if it persists, a flush reports it
 
     def _delete(self, file: IndexFile) -> None:
-        self.unproved.pop(_name(file), None)
+        self.unproved.pop(file.name, None)
         file.delete()
         self._is_directory_flushed = False
 
@@ -533,7 +481,7 @@ class KeyIndex:
         try:
             file.load_slots()
         except DamagedIndexError as error:
-            self.damaged.append(DamagedFile(_name(file), str(error)))
+            self.damaged.append(DamagedFile(file.name, str(error)))
             self._delete(self._files.pop())
             self._resume_from_end()
 
@@ -545,31 +493,3 @@ class KeyIndex:
 
     def _has_entries(self) -> bool:
         return any(file.header.index_count > 1 for file in self._files[-2:])
-
-
-def _fault_of(file: IndexFile, mark: IndexMark | None) -> str | None:
-    """Return how a file differs from its mark, or None."""
-    if mark is None or mark.index_count < file.header.index_count:
-        return "no checkpoint has its entries"
-    if file.slots is None and mark.digest is not None:
-        file.digest = mark.digest
-        return None if file.compute_digest() == mark.digest else "its content has changed"
-    try:
-        if file.slots is None:  # full, and sealed since
-            file.load_slots()
-            file.is_flushed = False
-    except DamagedIndexError as error:
-        return str(error)
-    is_same = (file.header.index_count, file.entries_crc) == mark[:2]
-    return None if is_same else "its entries have changed"
-
-
-def _proof(file: IndexFile, digest: int) -> Proof:
-    try:
-        return Proof(_name(file), file.compute_digest() == digest)
-    except FileNotFoundError:
-        return Proof(_name(file), is_sound=False)
-
-
-def _name(file: IndexFile) -> str:
-    return os.path.basename(file.path)  # noqa: PTH119 - paths are strings here

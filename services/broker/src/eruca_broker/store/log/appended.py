@@ -69,13 +69,14 @@ class Appended:
     queue_offset: int  # of the first message
     log_offset: int  # of the first record
     store_timestamp: int  # ms since the epoch
-    entries: bytearray  # for its consume queue
+    entries: bytearray  # for its consume queue; empty: it is in none
     done: Done | None = None
     event: Event | None = None  # the content of a control record
     is_amid_group: bool = False  # it is published only together with the next one
     is_copied: bool = (
         False  # of a run: its caller waits until it is durable, not until it is visible
     )
+    is_foreign: bool = False  # RocketMQ wrote it, before the log's first event
     stage: Stage = Stage.ACCEPTED
 
     @property

@@ -41,6 +41,10 @@ class CorruptLogError(Exception):
     """The log is damaged in its durable part, or its files do not form a log."""
 
 
+class LostRecordsError(CorruptLogError):
+    """Durable records are damaged, and so is whatever follows them; a start may give them up."""
+
+
 class OutsideLogError(Exception):
     """A read was outside the log: the pointer that led there is wrong."""
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import structlog
@@ -42,11 +42,20 @@ from eruca_broker.store.files.checkpoint import Checkpoint, read_checkpoint, wri
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.scrub_progress import delete_progress
 
+_FIX_DAMAGE: Final = (
+    "to truncate the log at the damage and to copy the rest again, start the replica once with "
+    "ERUCA_BROKER_CUT_DAMAGE=true"
+)
+
 logger = structlog.get_logger(__name__)
 
 
 class InvalidCutError(ValueError):
     """The log has no end of a record, or of a group of records, at the offset of a cut."""
+
+
+class DamagedCutError(InvalidCutError):
+    """The log is damaged before the offset of a cut; a start may give up what follows."""
 
 
 class Cut(NamedTuple):
@@ -116,9 +125,9 @@ def _last_stored_ms(log: CommitLog, cut_to: int) -> int:
             timestamp = int(step.columns.store_timestamps.max())
             group_end = max(group_end, _group_end(step, base))
     if end != cut_to and not (is_full and cut_to == segment.end_offset):
-        raise InvalidCutError(
+        raise (DamagedCutError if fault else InvalidCutError)(
             f"the log cannot end at {cut_to}: expected the end of a record there, found one at "
-            f"{end}{f' ({fault})' if fault else ''}"
+            f"{end}{f' ({fault}); {_FIX_DAMAGE}' if fault else ''}"
         )
     if group_end > cut_to:
         raise InvalidCutError(

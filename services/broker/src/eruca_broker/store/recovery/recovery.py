@@ -38,6 +38,7 @@ import structlog
 
 from eruca.contract.errors import RecordNotFoundError
 from eruca.contract.records import DamagedRecordError
+from eruca_broker.core.log.recovery import goes_on_behind
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.core.state.timers import PendingTimers
 from eruca_broker.store.config import config_snapshots, delay_offsets, handover
@@ -54,7 +55,7 @@ from eruca_broker.store.files.checkpoint import (
 from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.identity import doubt_identity
 from eruca_broker.store.index.key_index import KeyIndex
-from eruca_broker.store.log.commit_log import CommitLog, CorruptLogError
+from eruca_broker.store.log.commit_log import CommitLog, CorruptLogError, LostRecordsError
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 from eruca_broker.store.record_groups import group_across
@@ -67,7 +68,7 @@ from eruca_broker.store.recovery.projection_recovery import (
     open_projections,
     retract,
 )
-from eruca_broker.store.settings import StoreSettings
+from eruca_broker.store.settings import FlushMode, StoreSettings
 from eruca_broker.store.state.state_fold import Folded, fold
 
 logger = structlog.get_logger(__name__)
@@ -86,6 +87,7 @@ class Recovered:
     last_store_timestamp: int
     snapshot_offset: int  # the beginning of the latest whole snapshot
     needs_snapshot: bool
+    is_imported: bool  # a part of the state is in RocketMQ's files, and in no event of the log
     shortage: OSError | None  # the shortage that left writes undone
     doubted_from: int | None  # log offset from which the log could not be written again
     cut: Cut | None = None  # the part that the settings wanted to be truncated, if there was any
@@ -160,6 +162,12 @@ def _recover(
     walked = _walked(directory, walker, start)
     if walked.end < durable:
         _give_up(directory, walked.end, durable, is_damage_cut=settings.is_damage_cut)
+    elif settings.flush_mode is FlushMode.ASYNC and _lacks_written(log, walked.end):
+        logger.warning(
+            "a record that was not flushed is damaged, and records behind it are lost with it",
+            log_offset=walked.end,
+        )
+        doubt_identity(directory)  # else it would still count as a holder of all it acknowledged
     end = _settle_end(log, queues, walked, flushed, is_orderly=is_orderly)
     doubted_from = _flush_end(directory, log, end, checkpoint)
     index.truncate(end)
@@ -212,6 +220,7 @@ def _recover(
         last_store_timestamp,
         folded.snapshot_offset,
         folded.needs_snapshot,
+        folded.is_imported,
         queues.held.error or dispatcher.shortage,
         doubted_from,
     )
@@ -327,13 +336,23 @@ def _surely_durable(log: CommitLog) -> int:
 def _give_up(directory: Path, end: int, flushed: int, *, is_damage_cut: bool) -> None:
     """Refuse a log that lacks durable records, unless their loss was accepted."""
     if not is_damage_cut:
-        raise CorruptLogError(
+        raise LostRecordsError(
             f"the log in {directory} is valid up to {end} but was durable up to {flushed}: "
             f"{flushed - end} bytes of acknowledged messages are damaged. Restore the file from a "
             "backup; to accept their loss, start once with ERUCA_BROKER_CUT_DAMAGE=true"
         )
     doubt_identity(directory)
     handover.forget(directory)
+
+
+def _lacks_written(log: CommitLog, end: int) -> bool:
+    """Tell whether records are about to go that a process had written as a whole.
+
+    In sync mode it had acknowledged none of them: it acknowledges what is flushed.
+    """
+    for segment in log.segments_between(end, end + 1):
+        return goes_on_behind(memoryview(segment.buffer)[end - segment.base_offset :])
+    return False
 
 
 def _settle_end(

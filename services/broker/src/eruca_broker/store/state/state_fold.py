@@ -53,6 +53,7 @@ class Folded(NamedTuple):
     timers: PendingTimers
     snapshot_offset: int  # log offset of the latest whole snapshot, or the log's beginning
     needs_snapshot: bool  # whether the log needs a newer one
+    is_imported: bool = False  # a part of it is in RocketMQ's files, and in no event of the log
 
 
 def fold(
@@ -100,7 +101,10 @@ def fold(
             directory, queues, reader, log.min_offset, last_store_timestamp
         )
         _import_transactions(state, queues, reader)
-        return Folded(state, _timers(rows), log.min_offset, needs_snapshot=True)
+        is_imported = first is None and log.end_offset > log.min_offset
+        return Folded(
+            state, _timers(rows), log.min_offset, needs_snapshot=True, is_imported=is_imported
+        )
     delivered = delay_offsets.load(directory, only_foreign=True, was_rocketmqs=was_rocketmqs)
     rows = timers.pending(queues, delivered, log.min_offset)
     snapshot_offset = queue.entry(first).log_offset
@@ -113,9 +117,8 @@ def fold(
     if may_be_foreign and imported_timers.has_let_go(log, known_to):
         rows = imported_timers.take_over(rows, queues, reader, last_store_timestamp)
         has_changed = True
-    return Folded(
-        state, _timers(rows), snapshot_offset, needs_snapshot=has_changed or not is_covered
-    )
+    needs_snapshot = has_changed or not is_covered
+    return Folded(state, _timers(rows), snapshot_offset, needs_snapshot, is_imported=has_changed)
 
 
 def _timers(rows: TimerRows) -> PendingTimers:

@@ -39,6 +39,7 @@ class StateSnapshots:
         queues: … and the ends of the queues.
         latest_offset: Log offset of the latest whole snapshot.
         new_log_id: The log's id from its first snapshot on; ignored if it has one.
+        is_due: Whether the log lacks a part of the state, so that it needs a snapshot now.
     """
 
     def __init__(
@@ -49,7 +50,9 @@ class StateSnapshots:
         latest_offset: int,
         *,
         new_log_id: str,
+        is_due: bool,
     ) -> None:
+        self.is_due = is_due
         self.latest_offset = latest_offset
         self._state = state
         self._timers = timers

@@ -69,6 +69,11 @@ class TimersFold:
         rows, ended = np.concatenate(parts), np.concatenate(ended_parts)
         return rows[(rows[:, 1] >= min_offset) & ~np.isin(rows[:, 1], ended)]
 
+    def at_snapshot(self, rows: TimerRows, min_offset: int) -> TimerRows:
+        """Return the latest snapshot's timers, and those of *rows* that were set since."""
+        rows = np.concatenate([self._rows, rows[rows[:, 1] >= self._since]])
+        return rows[rows[:, 1] >= min_offset]
+
     def _replace(self) -> None:
         pieces = [piece for part in self._parts for piece in part.timers]
         self._rows = np.concatenate([NO_TIMERS, *map(rows_of, pieces)])

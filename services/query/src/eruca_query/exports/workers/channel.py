@@ -40,7 +40,7 @@ class Channel:
         self._end = end
         self._hear = hear
         self._lost = lost
-        self._untold: deque[_Word] = deque()
+        self._unsent: deque[_Word] = deque()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(end, self._readable)
 
@@ -52,10 +52,10 @@ class Channel:
         """
         if self._end.fileno() < 0:
             return
-        if self._untold or not self._sent(data, lent):
-            if not self._untold:
+        if self._unsent or not self._sent(data, lent):
+            if not self._unsent:
                 self._loop.add_writer(self._end, self._writable)
-            self._untold.append(_Word(data, None if lent is None else lent.dup()))
+            self._unsent.append(_Word(data, None if lent is None else lent.dup()))
 
     def close(self) -> None:
         """Stop sending and receiving; *lost* is not called."""
@@ -64,7 +64,7 @@ class Channel:
         self._loop.remove_reader(self._end)
         self._loop.remove_writer(self._end)
         self._end.close()
-        while self._untold:
+        while self._unsent:
             self._drop()
 
     def _sent(self, data: bytes, lent: socket.socket | None) -> bool:
@@ -80,13 +80,13 @@ class Channel:
         return True
 
     def _writable(self) -> None:
-        while self._untold and self._sent(*self._untold[0]):
+        while self._unsent and self._sent(*self._unsent[0]):
             self._drop()
-        if not self._untold:
+        if not self._unsent:
             self._loop.remove_writer(self._end)
 
     def _drop(self) -> None:
-        lent = self._untold.popleft().lent
+        lent = self._unsent.popleft().lent
         if lent is not None:
             lent.close()
 

@@ -1,0 +1,1 @@
+"""Access: decide by rules who may do what, and recognise API keys. Pure."""

@@ -1,0 +1,1 @@
+"""The console: pages for the people who run and use a cluster."""

@@ -1,0 +1,1 @@
+"""Questions to the cluster, as the caller; nothing here knows a page."""

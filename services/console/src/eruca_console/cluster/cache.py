@@ -1,0 +1,72 @@
+"""Answers that one caller has got a moment ago.
+
+A page that is open in several tabs, and its live updates, ask the same questions. Concurrent equal
+questions are asked once. The cache belongs to one caller, so it needs no rights of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Any, Final, Generic, TypeVar, cast
+
+LIFE_SECONDS: Final = 1.0
+ANSWER_COUNT_MAX: Final = 512
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[T_co]):
+    """An answer, and when it was got."""
+
+    value: T_co
+    at: datetime
+
+
+@dataclass(slots=True)
+class _Entry:
+    task: asyncio.Task[Answered[Any]]
+    begun_at: float
+
+
+class AnswerCache:
+    """A bounded cache; failures are not kept.
+
+    Args:
+        now: Returns monotonic seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = monotonic) -> None:
+        self._now = now
+        self._entries: dict[Hashable, _Entry] = {}  # the oldest first
+
+    async def get(self, key: Hashable, ask: Callable[[], Awaitable[T]]) -> Answered[T]:
+        """Return the answer to the question *key*: a recent one, or that of *ask*."""
+        entry = self._entries.get(key)
+        if entry is None or self._is_old(entry):
+            self._entries.pop(key, None)
+            entry = _Entry(asyncio.ensure_future(_answer(ask)), self._now())
+            self._entries[key] = entry
+            while len(self._entries) > ANSWER_COUNT_MAX:
+                del self._entries[next(iter(self._entries))]
+        # A caller that goes away must not end the request of another one.
+        return cast("Answered[T]", await asyncio.shield(entry.task))
+
+    def clear(self) -> None:
+        """Forget everything, after an act."""
+        self._entries.clear()
+
+    def _is_old(self, entry: _Entry) -> bool:
+        if not entry.task.done():
+            return False
+        has_failed = entry.task.cancelled() or entry.task.exception() is not None
+        return has_failed or self._now() - entry.begun_at >= LIFE_SECONDS
+
+
+async def _answer(ask: Callable[[], Awaitable[T]]) -> Answered[T]:
+    return Answered(await ask(), datetime.now(UTC))

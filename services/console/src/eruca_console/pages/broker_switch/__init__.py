@@ -1,0 +1,1 @@
+"""The switch of a broker's master to another replica that is in sync."""

@@ -1,0 +1,1 @@
+"""The brokers and their replicas: roles, epochs, and who is in sync."""

@@ -1,0 +1,1 @@
+"""The dead letters of a group: look at them, choose some, redrive them."""

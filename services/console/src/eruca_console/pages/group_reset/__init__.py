@@ -1,0 +1,1 @@
+"""The reset of a group's position in a topic."""

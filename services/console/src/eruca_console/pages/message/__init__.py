@@ -1,0 +1,1 @@
+"""One message: its body, its life line, and what each group has done with it."""

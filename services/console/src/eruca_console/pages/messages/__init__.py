@@ -1,0 +1,1 @@
+"""Messages: search a topic by key, tag and time, or by id."""

@@ -1,0 +1,1 @@
+"""The overview: brokers, their faults and copies, and the groups that are behind."""

@@ -1,0 +1,100 @@
+"""The view of the overview: is the cluster well, and who is behind?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from eruca.contract.errors import ErucaError
+from eruca.contract.routes import BrokerGroup
+from eruca_console.cluster.brokers import BrokerRow, Fault, faults_of
+from eruca_console.cluster.outcomes import Outcome, outcome, outcomes
+from eruca_console.core import recipes
+from eruca_console.core.listing import check_parameters
+from eruca_console.core.texts import N_
+from eruca_console.shell.pages import Page, Shown, Visit
+
+LAG_GROUPS_MAX: Final = 100  # groups whose lag is read: each costs a request to each broker
+LAG_ROWS: Final = 8
+
+
+async def view(visit: Visit) -> Shown:
+    """Return the overview.
+
+    Raises:
+        ValidationError: There is a parameter.
+    """
+    check_parameters(visit.query, ())
+    reading = visit.reading
+    live, query, name_servers, groups, topics = await asyncio.gather(
+        outcome(reading.brokers()),
+        outcome(reading.query_status()),
+        outcome(reading.name_servers()),
+        outcome(reading.groups()),
+        outcome(reading.topics()),
+    )
+    by_name: dict[str, BrokerGroup] = {one.broker_name: one for one in live.value or ()}
+    names = sorted({*by_name, *reading.known.without(by_name)})
+    statuses = await outcomes(by_name, lambda name: reading.status(by_name[name]))
+    rows = [BrokerRow(name, by_name.get(name), statuses.get(name, Outcome())) for name in names]
+    asked = list(groups.value.value if groups.value is not None else ())[:LAG_GROUPS_MAX]
+    lags = await outcomes(asked, lambda group: reading.lag(group))
+    behind = [(group, lag) for group, lag in lags.items() if _lag_of(lag) != 0]
+    behind.sort(key=lambda one: (_lag_of(one[1]) is None, _lag_of(one[1]) or 0), reverse=True)
+    faults = [fault for row in rows for fault in faults_of(row)]
+    faults += _of_name_servers(name_servers)
+    if query.value is not None:
+        faults += [
+            Fault(name, "%(said)s", is_severe=False, values={"said": text})
+            for name, text in query.value.faults.items()
+        ]
+    values: dict[str, Any] = {
+        "live": live,
+        "rows": rows,
+        "faults": sorted(faults, key=lambda fault: not fault.is_severe),
+        "query": query,
+        "name_servers": name_servers,
+        "topics": topics,
+        "groups": groups,
+        "behind": behind[:LAG_ROWS],
+        "behind_count": len(behind),
+        "lag_groups_max": LAG_GROUPS_MAX,
+        "are_all_lags_read": groups.value is not None and len(asked) == len(groups.value.value),
+        "total_lag": _total([_lag_of(lag) for lag in lags.values()])
+        if groups.value is not None and groups.value.is_whole
+        else None,
+    }
+    namesrv = visit.namesrv_urls.split(";")[0]
+    recipe = recipes.Recipe(
+        recipes.curl(f"{namesrv}/v1/brokers", has_key=visit.has_key),
+        recipes.python(
+            visit.namesrv_urls,
+            "for name, status in client.admin.cluster_status().items():",
+            "    print(name, status.role, status.is_writable, status.disk_used_ratio)",
+        ),
+        recipes.cli("status"),
+    )
+    return Shown(N_("Overview"), values, recipe)
+
+
+def _lag_of(lag: Outcome[Any]) -> int | None:
+    found: int | None = None if lag.value is None else lag.value.value.lag
+    return found
+
+
+def _total(lags: Sequence[int | None]) -> int | None:
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if len(known) == len(lags) else None
+
+
+def _of_name_servers(name_servers: Outcome[Any]) -> list[Fault]:
+    found: dict[str, object] = {} if name_servers.value is None else name_servers.value
+    return [
+        Fault(url, "%(said)s", is_severe=False, values={"said": error.detail})
+        for url, error in found.items()
+        if isinstance(error, ErucaError) and error.status != 403
+    ]
+
+
+PAGE: Final = Page("overview", "/overview", "overview", view)

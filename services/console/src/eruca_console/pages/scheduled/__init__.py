@@ -1,0 +1,1 @@
+"""The scheduled messages, in the order of their delivery times."""

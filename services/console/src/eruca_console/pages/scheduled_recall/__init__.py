@@ -1,0 +1,1 @@
+"""The recall of a scheduled message: it is never delivered."""

@@ -1,0 +1,1 @@
+"""One topic: its queues, settings and groups."""

@@ -1,0 +1,1 @@
+"""A message that somebody sends by hand."""

@@ -1,0 +1,1 @@
+"""One transaction: its state, its checks and its message."""

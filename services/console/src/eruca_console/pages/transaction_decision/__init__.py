@@ -1,0 +1,1 @@
+"""The decision of a transaction by an operator: commit it, or roll it back."""

@@ -1,0 +1,1 @@
+"""The undecided transactions: parked ones, and those that wait for a decision."""

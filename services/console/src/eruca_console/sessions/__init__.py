@@ -1,0 +1,1 @@
+"""The callers: their sessions, cookies, and clients with their own keys."""

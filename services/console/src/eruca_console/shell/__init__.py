@@ -1,0 +1,1 @@
+"""The frame of all pages: routes, rendering, live updates, log-in, files."""

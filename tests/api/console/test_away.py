@@ -1,0 +1,75 @@
+"""A broker that is away is said to be away, and totals without its part are unknown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import eruca
+from support.consoles import visited_in
+from support.waiting import until_told
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_nothing_is_shown_as_if_the_broker_had_never_been_there(tmp_path: Path) -> None:
+    async with visited_in(tmp_path, request_timeout_seconds=30) as visited:
+        assert "There is no topic yet." in await visited.page("/topics")
+        assert "There is no group yet." in await visited.page("/groups")
+        await visited.client.admin.create_topic("orders", queue_count=1)
+        await visited.client.admin.create_topic("local", broker_name="broker-b")
+        await visited.client.admin.groups.create("billing", start="earliest")
+        async with visited.client.producer() as producer:
+            await producer.send(eruca.Message("orders", b"x"))
+        consumer = visited.client.push_consumer("billing", start="earliest")
+        consumer.on("orders")(lambda message: None)
+        async with consumer:
+            await until_told(
+                lambda: visited.page("/groups/billing"),
+                lambda text: "<dt>To consume</dt><dd>0</dd>" in text,
+            )
+        await visited.cluster.take_broker_away("broker-b")
+
+        # Answers are remembered for a second.
+        overview = await until_told(
+            lambda: visited.page("/overview"),
+            lambda text: text.count('<span class="figure">?</span>') == 3,
+        )
+        assert '<span class="badge bad">away' in overview
+        assert "It is away: no process of this name is registered." in overview
+        assert re.search(r'class="figure">1<small> / 2', overview)
+        assert '<span class="badge bad">away' in await visited.page("/brokers")
+        away = await visited.page("/brokers/broker-b")
+        assert "It is away: no process of this name is registered." in away
+        switch = await visited.http.get("/brokers/broker-b/switch")
+        assert "has no registered master" in switch.text
+
+        topics = await until_told(
+            lambda: visited.page("/topics"), lambda text: "its part is missing" in text
+        )
+        assert 'href="/topics/local"' not in topics
+        assert "broker-b does not answer, so its part is missing" in topics
+        assert "There is no topic" not in await visited.page("/topics?q=local")
+        await until_told(
+            lambda: visited.page("/groups/billing"),
+            lambda text: text.count("</dt><dd>?</dd>") == 3,  # lag, oldest, members
+        )
+        file = await visited.http.get("/topics?format=csv")
+        assert 'filename="topics-incomplete.csv"' in file.headers["content-disposition"]
+        reset = await visited.page("/groups/billing/reset?topic=orders&to=earliest")
+        assert "<dt>Messages consumed again, at most</dt><dd>?</dd>" in reset
+        assert "broker-b does not answer, so its part is missing" in reset
+        for path in ("/scheduled", "/transactions"):
+            text = await visited.page(path)
+            assert "</dt><dd>?</dd>" in text, path
+            assert "broker-b does not answer" in text, path
+        topic = await visited.page("/topics/orders")
+        assert "<dt>Messages kept</dt><dd>?</dd>" in topic
+
+        await visited.cluster.take_broker_away("broker-a")
+        empty = await until_told(
+            lambda: visited.page("/topics"), lambda text: "broker-a does not answer" in text
+        )
+        assert "There is no topic" not in empty

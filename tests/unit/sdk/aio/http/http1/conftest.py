@@ -1,0 +1,22 @@
+"""The small HTTP client on both event loops, with large bodies in place and joined."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from eruca.aio.http.http1 import Http1Transport
+
+
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"], scope="module")
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """Run every test on both event loops: their transports differ."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
+@pytest.fixture(params=[False, True], ids=["joined", "in place"])
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[Http1Transport]:
+    transport = Http1Transport(large_bodies_in_place=request.param)
+    yield transport
+    await transport.close()
