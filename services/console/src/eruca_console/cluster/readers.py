@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from eruca.contract.groups import GroupConfig
 from eruca_console.cluster.outcomes import Outcome
-from eruca_console.cluster.reading import Gathered
+from eruca_console.cluster.questions import Gathered
 
 Groups = Outcome[Gathered[Mapping[str, Mapping[str, GroupConfig]]]]
 
