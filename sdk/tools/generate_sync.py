@@ -60,12 +60,25 @@ TOLD: Final = frozenset({"AsyncTransaction"})
 # These call the program's own code, which must run in the calling thread. So their bodies are
 # copied without async, and use the sync twins. The calling thread handles signals, too.
 TAKEN_OVER: Final = frozenset({"run", "send_in_transaction"})
-# A signal handler may call these while the calling thread waits for the event loop.
-DIRECT: Final = frozenset({"stop_soon"})
+# These need no event loop; a signal handler may call the first while its thread waits for the loop.
+DIRECT: Final = frozenset({"stop_soon", "add_interceptor"})
+# The block of these is the program's own code, in the calling thread: so is what surrounds it.
+SURROUNDED: Final = frozenset({"AsyncHandling"})
 CALL: Final = "self._calls.call"  # the call of that code
 READ: Final = "read_here"  # reads lazy arguments, also in the calling thread
 # Used between parts of the SDK; its users do not need them.
-INTERNAL: Final = frozenset({"context", "leave"})
+INTERNAL: Final = frozenset(
+    {
+        "conclude_block",
+        "context",
+        "enter_block",
+        "is_acknowledged",
+        "is_rejected",
+        "leave",
+        "leave_block",
+        "open_block",
+    }
+)
 WORDS: Final = {
     "Any number of tasks": "Any number of threads",
     "Tasks that send": "Threads that send",
@@ -174,9 +187,9 @@ def _method(node: ast.FunctionDef | ast.AsyncFunctionDef, *, of: str) -> list[st
     if node.name in TAKEN_OVER:
         return [*head, *_taken_over(node), ""]
     call = f"self._twin.{node.name}"
-    if node.name in DIRECT:
-        return [*head, f"        {call}()", ""]
     arguments = _arguments(node, read=READ)
+    if node.name in DIRECT:
+        return [*head, f"        {call}({arguments})", ""]
     passed = ", ".join(filter(None, (call, arguments)))
     if returns in CLASSES:
         body = _wrapped(returns, f"self._portal.run({passed})", of=of)
@@ -200,6 +213,11 @@ def _special(node: ast.FunctionDef | ast.AsyncFunctionDef, *, of: str) -> list[s
         enter = ["        self._twin.context.check_open()"] if is_client else []
         if of in STARTED:
             enter = ["        self._portal.call(self._twin.__aenter__)"]
+        if of in SURROUNDED:
+            enter = [
+                "        self._portal.call(self._twin.open_block)",
+                "        self._twin.enter_block()",
+            ]
         return ["    def __enter__(self) -> Self:", *enter, "        return self", ""]
     if node.name == "__aiter__":
         return ["    def __iter__(self) -> Self:", "        return self", ""]
@@ -213,6 +231,13 @@ def _special(node: ast.FunctionDef | ast.AsyncFunctionDef, *, of: str) -> list[s
             "            if not self._portal.call(self._twin._fill):",
             "                raise StopIteration",
             "        return item",
+            "",
+        ]
+    if of in SURROUNDED:
+        return [
+            f"    def __exit__({_parameters(node)}) -> None:",
+            "        self._twin.leave_block(error)",
+            "        self._portal.leave(self._twin.conclude_block, error)",
             "",
         ]
     end = "finish" if is_client else "call" if of in TOLD else "leave"

@@ -23,6 +23,7 @@ PRODUCT = (
 DOMAIN_WORDS = re.compile(r"topic|broker|consumer|producer|offset|commit[ _]?log", re.IGNORECASE)
 CATCHES_ALL = {  # the outermost frames, which log with context and count
     "sdk/src/eruca/aio/http/credentials.py",  # around the program's own function
+    "sdk/src/eruca/aio/intercepting/blocks.py",  # around the program's own interceptors
     "sdk/src/eruca/aio/transactions/check_loop.py",  # around the program's own function
     "sdk/src/eruca/aio/push/calling.py",  # around the program's own functions
     "sdk/src/eruca/core/failure_text.py",  # around the __str__ of the program's own exceptions

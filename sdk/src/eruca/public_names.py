@@ -126,6 +126,11 @@ from eruca.core.credentials import TlsFiles as TlsFiles
 from eruca.core.credentials import Token as Token
 from eruca.core.filters.sql92 import Sql92Filter as Sql92Filter
 from eruca.core.filters.subscription_filter import sql as sql
+from eruca.core.interceptors import HandleCall as HandleCall
+from eruca.core.interceptors import HandleOutcome as HandleOutcome
+from eruca.core.interceptors import Interceptor as Interceptor
+from eruca.core.interceptors import ReceiveCall as ReceiveCall
+from eruca.core.interceptors import SendCall as SendCall
 from eruca.core.messages.log_block import LogBlock as LogBlock
 from eruca.core.messages.log_block import LogRecord as LogRecord
 from eruca.core.messages.message import Message as Message

@@ -98,6 +98,7 @@ SOUND: Final[dict[str, Any]] = {
     "deliveries": [],
     "delivery": NEVER,
     "client": NEVER,
+    "interceptor": eruca.Interceptor(),
 }
 # What they are called with is the program's own, whatever it is, or nothing that can be wrong.
 ANYTHING: Final = frozenset(

@@ -21,7 +21,7 @@ from eruca.aio.http.credentials import credentials_of
 from eruca.aio.producer import AsyncProducer
 from eruca.aio.pull_consumer import AsyncPullConsumer
 from eruca.contract.limits import INVISIBLE_SECONDS_DEFAULT
-from eruca.core.checked_arguments import checked_calls
+from eruca.core.checked_arguments import check_argument, checked_calls
 from eruca.core.client_settings import ClientSettings
 from eruca.core.consuming.pull_positions import OutOfRangePolicy, StartPosition
 from eruca.core.consuming.pull_settings import (
@@ -51,6 +51,7 @@ from eruca.core.consuming.push_settings import (
 from eruca.core.consuming.simple_settings import SimpleSettings
 from eruca.core.credentials import Credentials, TlsFiles
 from eruca.core.filters.subscription_filter import Filter
+from eruca.core.interceptors import Interceptor, overriding
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.producing.batching import BATCHING_DEFAULT, Batching
 from eruca.core.producing.producer_settings import (
@@ -98,6 +99,7 @@ class AsyncClient:
         ssl_context: For ``https://`` URLs, instead of files.
         hot_transport: Carries sends and pulls. Default: the SDK's own HTTP/1.1 client.
         transport: Carries all other requests. Default: likewise.
+        interceptors: Code around every send, receive and handling; the first is the outermost.
 
     Raises:
         ValidationError: A setting is invalid; the error names the setting's source.
@@ -115,6 +117,7 @@ class AsyncClient:
         ssl_context: ssl.SSLContext | None = None,
         hot_transport: HttpTransport | None = None,
         transport: HttpTransport | None = None,
+        interceptors: Iterable[Interceptor] = (),
     ) -> None:
         settings = ClientSettings.resolve(
             os.environ,
@@ -133,6 +136,11 @@ class AsyncClient:
         )
         self._admin: AsyncAdmin | None = None
         self._query: AsyncQuery | None = None
+        self._interceptors: tuple[Interceptor, ...] = ()
+        check_argument("interceptors", interceptors, Iterable)
+        for place, interceptor in enumerate(interceptors):
+            check_argument(f"interceptors[{place}]", interceptor, Interceptor)
+            self._interceptors += (interceptor,)
 
     @property
     def settings(self) -> ClientSettings:
@@ -162,6 +170,14 @@ class AsyncClient:
         if self._query is None:
             self._query = AsyncQuery(self._context)
         return self._query
+
+    def add_interceptor(self, interceptor: Interceptor) -> None:
+        """Surround the calls of everything that this client makes from now on.
+
+        Args:
+            interceptor: Becomes the innermost one.
+        """
+        self._interceptors += (interceptor,)
 
     def producer(
         self,
@@ -209,6 +225,10 @@ class AsyncClient:
             buffer_bytes_max=buffer_bytes_max,
             compression_threshold_bytes=compression_threshold_bytes,
         )
+        if interceptors := overriding(self._interceptors, "sending"):
+            from eruca.aio.intercepting.producer import InterceptedProducer
+
+            return self._context.adopt(InterceptedProducer(self._context, settings, interceptors))
         return self._context.adopt(AsyncProducer(self._context, settings))
 
     def transaction_producer(
@@ -257,6 +277,12 @@ class AsyncClient:
             send_timeout_seconds=send_timeout_seconds,
             decision_timeout_seconds=decision_timeout_seconds,
         )
+        if interceptors := overriding(self._interceptors, "sending"):
+            from eruca.aio.intercepting.transaction_producer import InterceptedTransactionProducer
+
+            return self._context.adopt(
+                InterceptedTransactionProducer(self._context, settings, interceptors)
+            )
         return self._context.adopt(AsyncTransactionProducer(self._context, settings))
 
     def pull_consumer(
@@ -307,6 +333,12 @@ class AsyncClient:
             prefetch_bytes_max=prefetch_bytes_max,
             wait_for_topics=wait_for_topics,
         )
+        if interceptors := overriding(self._interceptors, "receiving"):
+            from eruca.aio.intercepting.pull_consumer import InterceptedPullConsumer
+
+            return self._context.adopt(
+                InterceptedPullConsumer(self._context, settings, interceptors)
+            )
         return self._context.adopt(AsyncPullConsumer(self._context, settings))
 
     def push_consumer(
@@ -375,7 +407,7 @@ class AsyncClient:
             offsets=offsets,
             listeners=listeners,
         )
-        return self._context.adopt(AsyncPushConsumer(self._context, settings))
+        return self._context.adopt(AsyncPushConsumer(self._context, settings, self._interceptors))
 
     def simple_consumer(
         self,
@@ -404,6 +436,12 @@ class AsyncClient:
         settings = SimpleSettings.resolve(
             group, topics=topics, filter=filter, start=start, invisible_seconds=invisible_seconds
         )
+        if self._interceptors:
+            from eruca.aio.intercepting.simple_consumer import InterceptedSimpleConsumer
+
+            return self._context.adopt(
+                InterceptedSimpleConsumer(self._context, settings, self._interceptors)
+            )
         return self._context.adopt(AsyncSimpleConsumer(self._context, settings))
 
     def log_follower(

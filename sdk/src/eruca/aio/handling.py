@@ -68,6 +68,8 @@ class AsyncHandling:
         self._kept_until = delivery.kept_until
         self._is_lost = False
         self._is_finished = False
+        self.is_acknowledged = False
+        self.is_rejected = False
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -88,6 +90,7 @@ class AsyncHandling:
     async def ack(self) -> None:
         """Acknowledge the message before the block ends; raises as the consumer's ``ack`` does."""
         await self._finish(lambda: self._consumer.ack(self._delivery))
+        self.is_acknowledged = True
 
     async def nack(
         self,
@@ -102,9 +105,21 @@ class AsyncHandling:
                 self._delivery, delay_seconds=delay_seconds, reason=reason, error=error
             )
         )
+        self.is_rejected = True
+
+    async def open_block(self) -> None:
+        """Start to extend the lease."""
+        self._keeper = asyncio.create_task(self._keep(), name="eruca keeps a delivery")
+
+    def enter_block(self) -> None:
+        """Enter the interceptors' contexts, in the thread and task of the block."""
+
+    def leave_block(self, error: BaseException | None) -> None:
+        """Leave them, likewise; *error* is the block's."""
 
     async def __aenter__(self) -> Self:
-        self._keeper = asyncio.create_task(self._keep(), name="eruca keeps a delivery")
+        await self.open_block()
+        self.enter_block()
         return self
 
     async def __aexit__(
@@ -113,6 +128,11 @@ class AsyncHandling:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.leave_block(error)
+        await self.conclude_block(error)
+
+    async def conclude_block(self, error: BaseException | None) -> None:
+        """Acknowledge the message, or reject it if the block raised *error*."""
         if self._is_finished:
             await self._stop_keeping()
         elif error is None:

@@ -34,7 +34,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -49,6 +49,7 @@ from eruca.core.consuming.handler_table import HandlerTable
 from eruca.core.consuming.push_settings import PushSettings
 from eruca.core.filters.subscription_filter import Filter
 from eruca.core.filters.tag_expression import SUBSCRIBE_ALL
+from eruca.core.interceptors import Interceptor
 from eruca.core.messages.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -69,9 +70,15 @@ class AsyncPushConsumer:
     As a context manager it starts when the block begins and stops when it ends.
     """
 
-    def __init__(self, context: ClientContext, settings: PushSettings) -> None:
+    def __init__(
+        self,
+        context: ClientContext,
+        settings: PushSettings,
+        interceptors: Sequence[Interceptor] = (),
+    ) -> None:
         self._context = context
         self._settings = settings
+        self._interceptors = interceptors
         self._handlers = HandlerTable()
         self._client_id = settings.client_id or _new_client_id(settings)
         self._incarnation = secrets.token_hex(_INCARNATION_BYTES)
@@ -199,6 +206,7 @@ class AsyncPushConsumer:
             client_id=self._client_id,
             incarnation=self._incarnation,
             on_failure=self._fail,
+            interceptors=self._interceptors,
         )
         self._loop = asyncio.get_running_loop()
         self._starting = asyncio.create_task(self._start(running), name="eruca consumer starts")

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from eruca.aio.cluster.client_context import ClientContext
     from eruca.core.routing.route_table import PublishView
 
+    Begin = Callable[[Message], Awaitable[tuple[HalfMessage, str]]]
+
 LOCAL_THREADS_MAX: Final = 32  # local code in plain functions, at a time
 
 _logger = logging.getLogger(__name__)
@@ -312,12 +314,12 @@ class AsyncTransactionProducer:
         if timeout_seconds is not None:
             seconds = checked_seconds(timeout_seconds, "timeout_seconds")
         immunity = checked_immunity(check_immunity_seconds)
-        wanted = partial(
-            _wanted_queue, message, queue=queue, selector=selector, selector_arg=selector_arg
-        )
 
-        async def begin() -> tuple[HalfMessage, str]:
+        async def begin(message: Message) -> tuple[HalfMessage, str]:
             self._check_open()
+            wanted = partial(
+                _wanted_queue, message, queue=queue, selector=selector, selector_arg=selector_arg
+            )
             transaction_id = sender.id_of(message)
             book.begin(transaction_id)
             try:
@@ -337,7 +339,9 @@ class AsyncTransactionProducer:
             book.note_stored(transaction_id)
             return begun
 
-        return AsyncTransaction(begin, self._decisions, book, checked_on_error(on_error))
+        return AsyncTransaction(
+            lambda: self._begin(message, begin), self._decisions, book, checked_on_error(on_error)
+        )
 
     async def close(self) -> None:
         """Begin no more transactions, and answer no more checks.
@@ -372,6 +376,9 @@ class AsyncTransactionProducer:
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+    async def _begin(self, message: Message, begin: Begin) -> tuple[HalfMessage, str]:
+        return await begin(message)
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from eruca.core.consuming.push_options import Limits, Listeners, Membership, Offsets, Retries
     from eruca.core.credentials import Credentials, TlsFiles
     from eruca.core.filters.subscription_filter import Filter
+    from eruca.core.interceptors import Interceptor
     from eruca.core.messages.message_queue import MessageQueue
     from eruca.core.producing.batching import Batching
     from eruca.core.producing.transaction_settings import CheckFunction
@@ -83,6 +84,7 @@ class Client:
         ssl_context: For ``https://`` URLs, instead of files.
         hot_transport: Carries sends and pulls. Default: the SDK's own HTTP/1.1 client.
         transport: Carries all other requests. Default: likewise.
+        interceptors: Code around every send, receive and handling; the first is the outermost.
 
     Raises:
         ValidationError: A setting is invalid; the error names the setting's source.
@@ -100,6 +102,7 @@ class Client:
         ssl_context: ssl.SSLContext | None = None,
         hot_transport: HttpTransport | None = None,
         transport: HttpTransport | None = None,
+        interceptors: Iterable[Interceptor] = (),
     ) -> None:
         self._twin = AsyncClient(
             namesrv_urls,
@@ -111,6 +114,7 @@ class Client:
             ssl_context=ssl_context,
             hot_transport=hot_transport,
             transport=transport,
+            interceptors=interceptors,
         )
         self._portal = Portal()
 
@@ -132,6 +136,14 @@ class Client:
         from eruca.sync.query import Query  # as the async one, late
 
         return Query(self._portal, self._portal.run(lambda: self._twin.query))
+
+    def add_interceptor(self, interceptor: Interceptor) -> None:
+        """Surround the calls of everything that this client makes from now on.
+
+        Args:
+            interceptor: Becomes the innermost one.
+        """
+        self._twin.add_interceptor(interceptor)
 
     def producer(
         self,

@@ -55,7 +55,8 @@ class Handling:
         self._portal.call(self._twin.nack, delay_seconds=delay_seconds, reason=reason, error=error)
 
     def __enter__(self) -> Self:
-        self._portal.call(self._twin.__aenter__)
+        self._portal.call(self._twin.open_block)
+        self._twin.enter_block()
         return self
 
     def __exit__(
@@ -64,4 +65,5 @@ class Handling:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._portal.leave(self._twin.__aexit__, kind, error, traceback)
+        self._twin.leave_block(error)
+        self._portal.leave(self._twin.conclude_block, error)

@@ -19,6 +19,7 @@ from eruca.core.consuming.consume_status import ConsumeStatus, status_of
 from eruca.core.consuming.handler_table import Registration
 from eruca.core.consuming.push_settings import Listener, PushSettings
 from eruca.core.failure_text import text_of_error, text_of_value
+from eruca.core.interceptors import HandleOutcome
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.messages.received_message import ReceivedMessage
 
@@ -34,9 +35,11 @@ class Outcome(NamedTuple):
     status: ConsumeStatus
     reason: str = "failed"
     error: str | None = None
+    kind: HandleOutcome = HandleOutcome.FAILED
+    raised: BaseException | None = None
 
 
-SUCCEEDED = Outcome(ConsumeStatus.SUCCESS)
+SUCCEEDED = Outcome(ConsumeStatus.SUCCESS, kind=HandleOutcome.SUCCESS)
 
 
 class Calls:
@@ -119,7 +122,7 @@ class Calls:
     def timed_out(self) -> Outcome:
         """Return the outcome of a batch that exceeded the time limit."""
         text = f"the handler took longer than {self._seconds:g} s"
-        return Outcome(self._failed, "timed_out", text)
+        return Outcome(self._failed, "timed_out", text, HandleOutcome.TIME_OUT)
 
     def unhandled(self, message: ReceivedMessage) -> Outcome:
         """Return the outcome of a message that has no handler."""
@@ -150,7 +153,12 @@ class Calls:
             )
             _logger.error("%s: it counts as a failure", text)
             return Outcome(self._failed, "failed", text)
-        return Outcome(status, "failed", f"the handler returned {returned}")
+        kind = HandleOutcome.FAILED
+        if returned is None:
+            kind = HandleOutcome.RETURNNULL
+        elif status is ConsumeStatus.COMMIT:
+            kind = HandleOutcome.SUCCESS
+        return Outcome(status, "failed", f"the handler returned {returned}", kind)
 
     def _raised(self, error: BaseException, messages: Sequence[ReceivedMessage]) -> Outcome:
         first = messages[0]
@@ -167,7 +175,8 @@ class Calls:
             "it becomes a dead letter" if is_last else self._what_next,
             exc_info=error,
         )
-        return Outcome(self._failed, "failed", text_of_error(error))
+        text = text_of_error(error)
+        return Outcome(self._failed, "failed", text, HandleOutcome.EXCEPTION, error)
 
 
 def _what_next(settings: PushSettings) -> str:

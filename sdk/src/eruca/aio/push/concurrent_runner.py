@@ -23,10 +23,10 @@ from eruca.aio.push.calling import (
     LOOK_SECONDS_MAX,
     LOOKS_PER_LIMIT,
     SUCCEEDED,
-    Calls,
     Outcome,
 )
 from eruca.aio.push.held_queue import HeldQueue
+from eruca.aio.push.intercepted_calls import calls_of
 from eruca.aio.push.ready_batches import Batch, ReadyBatches
 from eruca.core.consuming.concurrent_result import (
     AGAIN_SECONDS,
@@ -37,6 +37,7 @@ from eruca.core.consuming.concurrent_result import (
 from eruca.core.consuming.consume_context import ConsumeContext
 from eruca.core.consuming.handler_table import HandlerTable, Registration
 from eruca.core.consuming.push_settings import PushSettings
+from eruca.core.interceptors import Interceptor
 from eruca.core.messages.received_message import ReceivedMessage
 
 STINT_SECONDS: Final = 0.005  # how long a worker continues before it yields to the event loop
@@ -68,6 +69,7 @@ class ConcurrentRunner:
         send_backs: Receives failed messages; None in broadcasting, where they are dropped.
         on_lost: Called with a queue whose session has ended.
         on_failure: Called with an internal error, which ends the consumer.
+        interceptors: Surround the handlers.
     """
 
     def __init__(
@@ -78,12 +80,13 @@ class ConcurrentRunner:
         *,
         on_lost: Callable[[HeldQueue], None],
         on_failure: Callable[[BaseException], None],
+        interceptors: Sequence[Interceptor] = (),
     ) -> None:
         self._settings = settings
         self._handlers = handlers
         self._send_backs = send_backs
         self._on_lost = on_lost
-        self._calls = Calls(settings)
+        self._calls = calls_of(settings, interceptors)
         self._loop = asyncio.get_running_loop()
         self._ready = ReadyBatches(
             time.monotonic,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -43,6 +43,7 @@ from eruca.contract.names import retry_topic
 from eruca.core.consuming.handler_table import HandlerTable
 from eruca.core.consuming.push_settings import PushSettings
 from eruca.core.filters.tag_expression import SUBSCRIBE_ALL, TAG_TYPE, Subscription
+from eruca.core.interceptors import Interceptor
 from eruca.core.messages.message_queue import MessageQueue, checked_queue
 from eruca.core.pauses import doubled
 
@@ -105,6 +106,7 @@ class RunningConsumer:
         client_id: Its name in the group.
         incarnation: Distinguishes it from other processes with the same name.
         on_failure: Called with an error that ends the consumer.
+        interceptors: Surround the handlers.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class RunningConsumer:
         client_id: str,
         incarnation: str,
         on_failure: Callable[[BaseException], None],
+        interceptors: Sequence[Interceptor] = (),
     ) -> None:
         self._context = context
         self._settings = settings
@@ -162,6 +165,7 @@ class RunningConsumer:
         )
         self._client_id = client_id
         self._on_failure = on_failure
+        self._interceptors = interceptors
         self._runner: ConcurrentRunner | OrderlyRunner | None = None
         self._reader: Reader | None = None
         self._commits: Commits | None = None
@@ -336,6 +340,7 @@ class RunningConsumer:
                 ),
                 on_lost=self._lose_one,
                 on_failure=self._on_failure,
+                interceptors=self._interceptors,
             )
         else:
             runner = ConcurrentRunner(
@@ -344,6 +349,7 @@ class RunningConsumer:
                 send_backs,
                 on_lost=self._lose_one,
                 on_failure=self._on_failure,
+                interceptors=self._interceptors,
             )
         self._runner = runner
         self._reader = Reader(

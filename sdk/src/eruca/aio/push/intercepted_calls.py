@@ -1,0 +1,70 @@
+"""The handlers of a push consumer, called inside the interceptors' contexts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from eruca.aio.intercepting.blocks import Blocks
+from eruca.aio.push.calling import Calls, Outcome
+from eruca.core.consuming.consume_context import ConsumeContext
+from eruca.core.consuming.handler_table import Registration
+from eruca.core.consuming.push_settings import PushSettings
+from eruca.core.interceptors import HandleCall, HandleOutcome, Interceptor, overriding
+from eruca.core.messages.received_message import ReceivedMessage
+
+
+def calls_of(settings: PushSettings, interceptors: Sequence[Interceptor]) -> Calls:
+    """Return the calls of a consumer's handlers, inside the contexts of its interceptors."""
+    if surrounding := overriding(interceptors, "handling"):
+        return InterceptedCalls(settings, surrounding)
+    return Calls(settings)
+
+
+class InterceptedCalls(Calls):
+    """Call the handlers of one consumer inside the interceptors' contexts."""
+
+    def __init__(self, settings: PushSettings, interceptors: Sequence[Interceptor]) -> None:
+        super().__init__(settings)
+        self._methods = [interceptor.handling for interceptor in interceptors]
+        self._group = settings.group
+
+    def call(
+        self,
+        registration: Registration,
+        messages: Sequence[ReceivedMessage],
+        context: ConsumeContext | None,
+    ) -> Outcome:
+        """Call a plain function, in a thread."""
+        call = HandleCall(messages, self._group, takes_list=self._takes_list)
+        with Blocks(self._methods, call):
+            begun_at = time.monotonic()
+            outcome = super().call(registration, messages, context)
+            _conclude(call, outcome)
+            if outcome.error is None and time.monotonic() - begun_at >= self._seconds:
+                # RocketMQ's rule: a slow success does not count, because it came too late.
+                _conclude(call, self.timed_out())
+        return outcome
+
+    async def call_async(
+        self,
+        registration: Registration,
+        messages: Sequence[ReceivedMessage],
+        context: ConsumeContext | None,
+    ) -> Outcome:
+        """Call an async function within the time limit."""
+        call = HandleCall(messages, self._group, takes_list=self._takes_list)
+        with Blocks(self._methods, call):
+            try:
+                outcome = await super().call_async(registration, messages, context)
+            except BaseException as error:
+                call.error = error  # it was cancelled, or ends the program: it has no outcome
+                raise
+            _conclude(call, outcome)
+        return outcome
+
+
+def _conclude(call: HandleCall, outcome: Outcome) -> None:
+    call.outcome = outcome.kind
+    call.error = outcome.raised
+    call.reason = None if outcome.kind is HandleOutcome.SUCCESS else outcome.error
