@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,8 +17,8 @@ from eruca import AsyncClient
 from eruca.contract.exports import ExportPlan
 from eruca.contract.queries import Missing
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.serving import Server, run
-from eruca_chassis.settings import settings_or_exit
+from eruca_chassis.command_line import run_program
+from eruca_chassis.serving import Server
 from eruca_query.exports import routes
 from eruca_query.exports.service import Exports, exports_of
 from eruca_query.settings import QuerySettings
@@ -125,8 +124,7 @@ def export_app(settings: QuerySettings, holders: Holders | None = None) -> Servi
 
 def main() -> None:
     """Serve until a signal comes, as a process of its own: ``python -m support.exports``."""
-    settings = settings_or_exit(QuerySettings, sys.argv[1:])
-    run(lambda: export_app(settings), settings, name="query")
+    run_program(QuerySettings, export_app, name=lambda _: "query")
 
 
 @asynccontextmanager

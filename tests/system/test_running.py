@@ -10,6 +10,7 @@ import httpx
 
 from eruca.contract.names import AUDIT_TOPIC, ORDERED_TOPICS_NAMESPACE
 from eruca_broker.settings import BrokerSettings
+from eruca_chassis.known_settings import CREDENTIAL_VARIABLES, known_settings
 from eruca_console.settings import ConsoleSettings
 from eruca_controller.settings import ControllerSettings
 from eruca_namesrv.settings import NamesrvSettings
@@ -23,17 +24,11 @@ from support.rules import bearer, write_rules
 
 RUNNING = (Path(__file__).parents[2] / "RUNNING.md").read_text()
 CLIENT_VARIABLES = {
-    "ERUCA_API_KEY",
-    "ERUCA_API_KEY_FILE",
     "ERUCA_NAMESRV_URLS",
     "ERUCA_NETWORK",
     "ERUCA_OFFSETS_DIR",
     "ERUCA_QUERY_URLS",
     "ERUCA_STANDBY_FROM_BYTES",
-    "ERUCA_TLS_CA_FILE",
-    "ERUCA_TLS_CERT_FILE",
-    "ERUCA_TLS_KEY_FILE",
-    "ERUCA_TOKEN_PROVIDER",
     "ERUCA_TXN_CHECKER_URLS",
 }
 PACKAGES = {
@@ -76,7 +71,8 @@ def test_every_variable_and_metric_that_running_and_the_alerts_name_is_there(
         ControllerSettings,
         ConsoleSettings,
     )
-    known = {variable for kind in kinds for variable in kind.variables().values()}
+    known = {setting.variable for kind in kinds for setting in known_settings(kind).all}
+    assert {*CREDENTIAL_VARIABLES} < known
     assert named - known - {ORDERED_TOPICS_NAMESPACE, AUDIT_TOPIC} == CLIENT_VARIABLES
 
     metrics = set(re.findall(r"\beruca_[a-z_]+\b", RUNNING + alerts.TEXT)) - PACKAGES

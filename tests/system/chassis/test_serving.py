@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager
 import asyncio, sys
 from pydantic_settings import SettingsConfigDict
 from eruca_chassis.app import ServiceApp
-from eruca_chassis.serving import run
-from eruca_chassis.settings import ServiceSettings, settings_or_exit
+from eruca_chassis.command_line import run_program
+from eruca_chassis.settings import ServiceSettings
 from eruca_chassis.start import StartError
 
 class Settings(ServiceSettings):
@@ -30,10 +30,10 @@ async def lifespan(app):
     {start}
     yield
 
-def create_app():
+def create_app(settings):
     return ServiceApp(title="T", summary="", description="", version="1", lifespan=lifespan)
 
-run(create_app, settings_or_exit(Settings, sys.argv[1:]), name="thing")
+run_program(Settings, create_app, name=lambda _: "thing")
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 import pytest
@@ -9,12 +10,10 @@ from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import SettingsConfigDict
 
 from eruca_chassis.settings import (
-    SETTINGS_EXIT_CODE,
     ServiceSettings,
     SettingsError,
     at_least,
     checked_segment,
-    settings_or_exit,
 )
 
 
@@ -134,34 +133,68 @@ def test_a_value_that_may_be_secret_is_not_repeated(monkeypatch: pytest.MonkeyPa
     assert refused.value.faults == ["SHARED_PLACE: is no place (where it is)"]
 
 
-def test_wrong_settings_end_the_process_without_a_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def secret_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "place"
+    monkeypatch.setenv("SHARED_PLACE_FILE", str(file))
+    return file
+
+
+def test_a_file_may_have_the_value_that_may_be_secret(secret_file: Path) -> None:
+    secret_file.write_text("there\n")
+
+    assert ThingSettings.load().place == "there"
+
+
+def test_a_secret_of_a_file_is_not_repeated_and_its_file_is_named(secret_file: Path) -> None:
+    secret_file.write_text("nowhere")
+
+    with pytest.raises(SettingsError) as refused:
+        ThingSettings.load()
+
+    assert refused.value.faults == ["SHARED_PLACE_FILE: is no place (where it is)"]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (None, "cannot read {}: No such file or directory"),
+        (b"", "{} is empty; write the value of SHARED_PLACE into it"),
+        (b"\xff", "{} is not a text in UTF-8"),
+    ],
+)
+def test_a_file_without_a_secret_is_refused(
+    secret_file: Path, content: bytes | None, fault: str
 ) -> None:
-    monkeypatch.setenv("TEST_THING_PORT", "x")
+    if content is not None:
+        secret_file.write_bytes(content)
 
-    with pytest.raises(SystemExit) as exited:
-        settings_or_exit(ThingSettings, [])
+    with pytest.raises(SettingsError) as refused:
+        ThingSettings.load()
 
-    assert exited.value.code == SETTINGS_EXIT_CODE
-    assert capsys.readouterr().err.startswith("TEST_THING_PORT=x: ")
+    assert refused.value.faults == ["SHARED_PLACE_FILE: " + fault.format(secret_file)]
 
 
-def test_help_lists_every_setting_and_other_arguments_are_refused(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit) as helped:
-        settings_or_exit(ThingSettings, ["--help"])
-    assert helped.value.code == 0
-    shown = capsys.readouterr().out
-    listed = [line.strip() for line in shown.splitlines() if line.startswith("  ")]
-    assert set(ThingSettings.variables().values()) <= set(listed)
-    assert {"TEST_THING_PORT", "TEST_THING_COLOUR", "SHARED_PLACE"} <= set(listed)
-    assert "TEST_THING_PLACE" not in listed
+def test_a_secret_is_set_in_one_way(secret_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret_file.write_text("there")
+    monkeypatch.setenv("SHARED_PLACE", "elsewhere")
 
-    with pytest.raises(SystemExit) as refused:
-        settings_or_exit(ThingSettings, ["--port", "1"])
-    assert refused.value.code == SETTINGS_EXIT_CODE
-    assert "--port: unknown argument; valid arguments: --help, --version" in capsys.readouterr().err
+    with pytest.raises(SettingsError) as refused:
+        ThingSettings.load()
+
+    assert refused.value.faults == ["SHARED_PLACE_FILE: not with SHARED_PLACE; unset one of them"]
+
+
+def test_a_fault_names_the_source_of_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_THING_PORT", "99999")
+    monkeypatch.setenv("TEST_THING_COLOUR", "x")
+
+    with pytest.raises(SettingsError) as refused:
+        ThingSettings.load({"TEST_THING_PORT": "thing.toml: port"})
+
+    colour, port = sorted(refused.value.faults)
+    assert colour.startswith("TEST_THING_COLOUR=x: ")
+    assert port.startswith("thing.toml: port=99999: input should be")
 
 
 def test_a_name_of_dots_alone_is_refused() -> None:

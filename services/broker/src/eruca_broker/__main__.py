@@ -1,21 +1,17 @@
-"""``python -m eruca_broker``: one broker, set by ``ERUCA_BROKER_*``, until it gets a signal."""
+"""``eruca-broker``, or ``python -m eruca_broker``: run a broker."""
 
 from __future__ import annotations
-
-import sys
 
 from eruca_chassis.program import quick_imports
 
 
 def main() -> None:
-    """Read the settings and serve."""
+    """Do what the command line requests: serve, unless it requests something else."""
     with quick_imports():
         from eruca_broker.app import create_app
         from eruca_broker.settings import BrokerSettings
-        from eruca_chassis.serving import run
-        from eruca_chassis.settings import settings_or_exit
-    settings = settings_or_exit(BrokerSettings, sys.argv[1:])
-    run(lambda: create_app(settings), settings, name=f"broker {settings.name}")
+        from eruca_chassis.command_line import run_program
+    run_program(BrokerSettings, create_app, name=lambda settings: f"broker {settings.name}")
 
 
 if __name__ == "__main__":

@@ -4,17 +4,20 @@ A service subclasses :class:`ServiceSettings` and sets its prefix; ``ERUCA_THING
 field ``port``. A field with a ``validation_alias`` uses that variable instead, which is shared with
 others. An invalid value, or an unknown variable with the prefix, stops the start with a line that
 names the variable, its value and the valid ones: a misspelt setting must not look like a default.
+
+A field with ``repr=False`` may hold a secret. No error repeats its value, and a file may hold it:
+``DATABASE_URL_FILE`` names the file with ``DATABASE_URL``.
+
+:mod:`.settings_file` reads a file of settings for what the environment lacks.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-import sys
-from collections.abc import Collection, Mapping, Sequence
-from importlib.metadata import version
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo
@@ -30,13 +33,11 @@ from eruca_chassis.logging import LogLevel, LogStyle
 from eruca_chassis.tls import ClientCertificates, TlsFiles
 from eruca_chassis.unix_sockets import mode_of, path_of
 
-SETTINGS_EXIT_CODE: Final = 2  # the exit code of a process whose settings are invalid
-_HELP: Final = ("--help", "-h")
-_VERSION: Final = "--version"
+SECRET_FILE_SUFFIX: Final = "_FILE"  # of the variable that names the file with a secret
 
 
 class SettingsError(Exception):
-    """The environment contains invalid settings; ``faults`` has one line for each."""
+    """There are invalid settings; ``faults`` has one line for each."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         super().__init__("\n".join(faults))
@@ -366,22 +367,53 @@ class ServiceSettings(BaseSettings):
         }
 
     @classmethod
-    def load(cls) -> Self:
+    def secret_files(cls) -> dict[str, str]:
+        """Return, for each variable that may hold a secret, the one that names its file."""
+        return {
+            variable: variable + SECRET_FILE_SUFFIX
+            for name, variable in cls.variables().items()
+            if not cls.model_fields[name].repr
+        }
+
+    @classmethod
+    def load(cls, sources: Mapping[str, str] | None = None) -> Self:
         """Return the settings from this process's environment.
+
+        Args:
+            sources: For variables that were not set by the environment itself: the words by which
+                faults name them, instead of the variable.
 
         Raises:
             SettingsError: A setting is invalid or unknown.
         """
+        named = dict(sources or {})
         faults = cls._unknown(os.environ)
+        secrets: dict[str, Any] = {}
+        for variable, file_variable in cls.secret_files().items():
+            try:
+                secret = _secret_of(os.environ, variable, file_variable)
+            except ValueError as error:
+                faults.append(f"{file_variable}: {error}")
+                continue
+            if secret is not None:
+                secrets[cls._argument_of(variable)] = secret
+                named[variable] = named.get(file_variable, file_variable)
         try:
-            settings = cls()
+            settings = cls(**secrets)
         except ValidationError as error:
-            raise SettingsError([*faults, *map(cls._fault, error.errors())]) from None
-        faults += settings._conflicts()
-        faults += settings.exposure_faults()
+            faults += map(cls._fault, error.errors())
+        else:
+            faults += settings._conflicts()
+            faults += settings.exposure_faults()
         if faults:
-            raise SettingsError(faults)
+            raise SettingsError([_with_source(fault, named) for fault in faults])
         return settings
+
+    @classmethod
+    def _argument_of(cls, variable: str) -> str:
+        """Return the argument of the constructor for *variable*."""
+        [name] = [name for name, known in cls.variables().items() if known == variable]
+        return str(cls.model_fields[name].validation_alias or name)
 
     def exposure_faults(self) -> list[str]:
         """Return why the service may not listen where it is to: others reach it without rules.
@@ -405,18 +437,12 @@ class ServiceSettings(BaseSettings):
     def _unknown(cls, variables: Mapping[str, str]) -> list[str]:
         prefix = cls.prefix()
         known = {name.upper(): variable for name, variable in cls.variables().items()}
-        faults = []
-        for variable in sorted(variables):
-            name = variable.removeprefix(prefix)
-            if name == variable or variable in cls.shared_variables:
-                continue
-            if variable in known.values():
-                continue
-            near = difflib.get_close_matches(name, known, n=1)
-            others = ", ".join(sorted(known.values()))
-            fix = f"did you mean {known[near[0]]}?" if near else f"valid settings: {others}"
-            faults.append(f"{variable}: unknown setting; {fix}")
-        return faults
+        valid = {*known.values(), *cls.secret_files().values(), *cls.shared_variables}
+        return [
+            f"{variable}: unknown setting; {nearest(variable.removeprefix(prefix), known)}"
+            for variable in sorted(variables)
+            if variable.startswith(prefix) and variable not in valid
+        ]
 
     @classmethod
     def _fault(cls, error: Mapping[str, object]) -> str:
@@ -435,45 +461,36 @@ class ServiceSettings(BaseSettings):
         return f"{variables[name]}{value}: {message}{about}"
 
 
-_Settings = TypeVar("_Settings", bound=ServiceSettings)
+def nearest(name: str, known: Mapping[str, str]) -> str:
+    """Return advice on an unknown *name*: the nearest known one as it is set, or all of them."""
+    near = difflib.get_close_matches(name, known, n=1)
+    others: Iterable[str] = sorted(known.values())
+    return f"did you mean {known[near[0]]}?" if near else f"valid settings: {', '.join(others)}"
 
 
-def settings_or_exit(kind: type[_Settings], arguments: Sequence[str]) -> _Settings:
-    """Return the settings; or print their faults to stderr and end the process.
+def _secret_of(variables: Mapping[str, str], variable: str, file_variable: str) -> str | None:
+    """Return the text of the file that *file_variable* names; None: it is not set.
 
-    A service takes two arguments: ``--help`` lists its settings, and ``--version`` prints the
-    distribution and its version. Neither reads a setting.
+    Raises:
+        ValueError: The file cannot be read or is empty, or *variable* is set, too.
     """
-    faults = [
-        f"{argument}: unknown argument; valid arguments: --help, --version; settings are "
-        f"environment variables, such as {kind.prefix()}PORT"
-        for argument in arguments
-        if argument not in (*_HELP, _VERSION)
-    ]
-    if not faults and arguments:
-        is_help = any(argument in _HELP for argument in arguments)
-        sys.stdout.write(settings_help(kind) if is_help else _version_line(kind))
-        raise SystemExit(0)
-    if not faults:
-        try:
-            return kind.load()
-        except SettingsError as error:
-            faults = error.faults
-    sys.stderr.write("".join(f"{fault}\n" for fault in faults))
-    raise SystemExit(SETTINGS_EXIT_CODE)
+    path = variables.get(file_variable)
+    if not path:
+        return None
+    if variables.get(variable):
+        raise ValueError(f"not with {variable}; unset one of them")
+    try:
+        text = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a text in UTF-8") from None
+    if not text:
+        raise ValueError(f"{path} is empty; write the value of {variable} into it")
+    return text
 
 
-def _version_line(kind: type[ServiceSettings]) -> str:
-    """Return the name and version of the distribution that *kind* comes from."""
-    package = kind.__module__.partition(".")[0]  # the distribution has the package's name
-    return f"{package.replace('_', '-')} {version(package)}\n"
-
-
-def settings_help(kind: type[ServiceSettings]) -> str:
-    """Return a line for each setting: its variable, meaning and default."""
-    lines = ["Settings, read from the environment:\n"]
-    for name, variable in kind.variables().items():
-        field = kind.model_fields[name]
-        default = "required" if field.is_required() else f"default {field.get_default()!s}"
-        lines.append(f"  {variable}\n      {field.description} [{default}]\n")
-    return "\n".join(lines)
+def _with_source(fault: str, named: Mapping[str, str]) -> str:
+    """Return *fault* with the words of *named* for the variable at its beginning."""
+    variable = fault.partition(":")[0].partition("=")[0]
+    return named.get(variable, variable) + fault.removeprefix(variable)

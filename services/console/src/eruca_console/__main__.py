@@ -1,21 +1,17 @@
-"""``python -m eruca_console``: a console, set by ``ERUCA_CONSOLE_*``, until a signal arrives."""
+"""``eruca-console``, or ``python -m eruca_console``: run a console."""
 
 from __future__ import annotations
-
-import sys
 
 from eruca_chassis.program import quick_imports
 
 
 def main() -> None:
-    """Read the settings and serve."""
+    """Do what the command line requests: serve, unless it requests something else."""
     with quick_imports():
-        from eruca_chassis.serving import run
-        from eruca_chassis.settings import settings_or_exit
+        from eruca_chassis.command_line import run_program
         from eruca_console.app import create_app
         from eruca_console.settings import ConsoleSettings
-    settings = settings_or_exit(ConsoleSettings, sys.argv[1:])
-    run(lambda: create_app(settings), settings, name="console")
+    run_program(ConsoleSettings, create_app, name=lambda _: "console")
 
 
 if __name__ == "__main__":

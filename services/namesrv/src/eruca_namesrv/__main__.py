@@ -1,21 +1,17 @@
-"""``python -m eruca_namesrv``: run a name server, set by ``ERUCA_NAMESRV_*``, until a signal."""
+"""``eruca-namesrv``, or ``python -m eruca_namesrv``: run a name server."""
 
 from __future__ import annotations
-
-import sys
 
 from eruca_chassis.program import quick_imports
 
 
 def main() -> None:
-    """Read the settings and serve."""
+    """Do what the command line requests: serve, unless it requests something else."""
     with quick_imports():
-        from eruca_chassis.serving import run
-        from eruca_chassis.settings import settings_or_exit
+        from eruca_chassis.command_line import run_program
         from eruca_namesrv.app import create_app
         from eruca_namesrv.settings import NamesrvSettings
-    settings = settings_or_exit(NamesrvSettings, sys.argv[1:])
-    run(lambda: create_app(settings), settings, name="namesrv")
+    run_program(NamesrvSettings, create_app, name=lambda _: "namesrv")
 
 
 if __name__ == "__main__":

@@ -1,24 +1,17 @@
-"""``python -m eruca_txn_checker``: run a transaction checker until a signal.
-
-Set by ``ERUCA_TXN_CHECKER_*`` and ``DATABASE_URL``.
-"""
+"""``eruca-txn-checker``, or ``python -m eruca_txn_checker``: run a transaction checker."""
 
 from __future__ import annotations
-
-import sys
 
 from eruca_chassis.program import quick_imports
 
 
 def main() -> None:
-    """Read the settings and serve."""
+    """Do what the command line requests: serve, unless it requests something else."""
     with quick_imports():
-        from eruca_chassis.serving import run
-        from eruca_chassis.settings import settings_or_exit
+        from eruca_chassis.command_line import run_program
         from eruca_txn_checker.app import create_app
         from eruca_txn_checker.settings import TxnCheckerSettings
-    settings = settings_or_exit(TxnCheckerSettings, sys.argv[1:])
-    run(lambda: create_app(settings), settings, name="txn-checker")
+    run_program(TxnCheckerSettings, create_app, name=lambda _: "txn-checker")
 
 
 if __name__ == "__main__":
