@@ -13,13 +13,15 @@ FOLDERS = (
     *("docs/site",),
 )
 HTTP = "sdk/src/eruca/aio/http"
+# Asks for nothing but readiness, which needs no credentials.
+HEALTHCHECK = "services/chassis/src/eruca_chassis/healthcheck.py"
 # How a client is made, or a request without one, and the only file that may.
 PLACES = {
     "Http1Transport": {f"{HTTP}/clients.py"},
     "httpx.AsyncClient": {f"{HTTP}/httpx_carrier.py"},
     "httpx.AsyncHTTPTransport": {f"{HTTP}/httpx_carrier.py"},
-    "http.client.HTTPConnection": {"spark/src/pyspark_eruca/service.py"},
-    "http.client.HTTPSConnection": {"spark/src/pyspark_eruca/service.py"},
+    "http.client.HTTPConnection": {"spark/src/pyspark_eruca/service.py", HEALTHCHECK},
+    "http.client.HTTPSConnection": {"spark/src/pyspark_eruca/service.py", HEALTHCHECK},
 }
 NOWHERE = (
     *("httpx.Client", "httpx.HTTPTransport", "httpx.get", "httpx.post", "httpx.put"),
