@@ -1,4 +1,4 @@
-"""Reading queues: the loop over a few entries and numpy over many say the same."""
+"""Reading queues: a loop, numpy and copies of what lies apart give the same answers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from eruca.contract.errors import UnavailableError
 from eruca.contract.hashing import tags_code
+from eruca.contract.wire import PullStatus
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
 from eruca_broker.core.state.events import TopicPut
 from eruca_broker.store import pull_slices
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.pull_slices import FEW_MAX
 from support.clocks import ManualClock
 from support.stores import batch, small_settings, without_log_lines
 
@@ -46,20 +48,83 @@ async def store(tmp_path: Path) -> AsyncIterator[MessageStore]:
     tags=st.sets(st.sampled_from(["red", "blue", "green"])),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-async def test_few_and_many_entries_are_read_alike(
+async def test_few_and_many_entries_and_copies_are_read_alike(
     store: MessageStore, *, offset: int, count_max: int, bytes_max: int, tags: set[str]
 ) -> None:
     codes = frozenset(map(tags_code, tags)) or None
     answers = []
     for few_max in (0, COUNT):
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(pull_slices, "FEW_MAX", few_max)
-            read = store.queues.read(
-                "orders", 0, offset, count_max=count_max, bytes_max=bytes_max, tag_codes=codes
-            )
-        answers.append((read.status, read.next_offset, read.sizes, read.size, read.slices))
+        for gathered_min in (2, COUNT):
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(pull_slices, "FEW_MAX", few_max)
+                patched.setattr(pull_slices, "GATHERED_MIN", gathered_min)
+                read = store.queues.read(
+                    "orders", 0, offset, count_max=count_max, bytes_max=bytes_max, tag_codes=codes
+                )
+            records = b"".join(read.slices)
+            assert read.copied_size in {0, len(records)}
+            answers.append((read.status, read.next_offset, read.sizes, read.size, records))
 
-    assert answers[0] == answers[1]
+    assert answers == answers[:1] * 4
+
+
+@pytest.fixture
+async def mixed(tmp_path: Path) -> AsyncIterator[MessageStore]:
+    """Two queues that take turns, in one segment: every message lies apart from its neighbours."""
+    with without_log_lines():
+        settings = small_settings(segment_bytes=1024 * 1024)
+        store = await MessageStore.open(tmp_path, settings, ManualClock())
+        await store.change(TopicPut("orders", 2, 2, "rw"))
+        for number in range(COUNT):
+            for queue_id in range(2):
+                await store.append(batch("orders", queue_id, [b"%d" % number]))
+        yield store
+        await store.close()
+
+
+@pytest.mark.parametrize("count", [FEW_MAX, COUNT], ids=["few", "many"])
+async def test_small_messages_that_lie_apart_are_answered_as_one_copy(
+    mixed: MessageStore, count: int
+) -> None:
+    read = mixed.queues.read("orders", 1, 0, count_max=count, bytes_max=1 << 20)
+
+    assert [record.body for record in read.records()] == [b"%d" % one for one in range(count)]
+    assert (len(read.slices), read.copied_size) == (1, read.size)
+
+
+async def test_large_messages_that_lie_apart_stay_in_the_log(mixed: MessageStore) -> None:
+    body = b"x" * (2 * pull_slices.GATHERED_SIZE_MAX)
+    for _ in range(pull_slices.GATHERED_MIN):
+        for queue_id in range(2):
+            await mixed.append(batch("orders", queue_id, [body]))
+
+    read = mixed.queues.read("orders", 1, COUNT, count_max=COUNT, bytes_max=1 << 30)
+
+    assert [record.body for record in read.records()] == [body] * pull_slices.GATHERED_MIN
+    assert (len(read.slices), read.copied_size) == (pull_slices.GATHERED_MIN, 0)
+
+
+@pytest.mark.parametrize("count", [FEW_MAX, COUNT], ids=["few", "many"])
+@pytest.mark.parametrize("row", [0, 5])
+async def test_copies_end_before_a_damaged_message(
+    mixed: MessageStore, tmp_path: Path, row: int, count: int
+) -> None:
+    place = mixed.queues.log_offset_of("orders", 1, row)
+    [segment] = (tmp_path / "commitlog").iterdir()
+    with segment.open("r+b") as log:
+        log.seek(place + 100)
+        [byte] = log.read(1)
+        log.seek(place + 100)
+        log.write(bytes([byte ^ 1]))
+
+    read = mixed.queues.read("orders", 1, 0, count_max=count, bytes_max=1 << 20)
+
+    if row:
+        assert (read.status, read.count) == (PullStatus.FOUND, row)
+        read = mixed.queues.read("orders", 1, row, count_max=count, bytes_max=1 << 20)
+    assert read.status is PullStatus.DAMAGED
+    assert read.damage is not None
+    assert (read.damage.queue_offset, read.damage.log_offset) == (row, place)
 
 
 async def test_where_the_key_index_cannot_be_read_nobody_is_told_that_a_key_is_unknown(
@@ -78,16 +143,20 @@ async def test_where_the_key_index_cannot_be_read_nobody_is_told_that_a_key_is_u
         found()
 
 
+@pytest.mark.parametrize("gathered_min", [2, COUNT])
 @pytest.mark.parametrize("few_max", [0, COUNT])
 @pytest.mark.parametrize("field", [(0, 8), (8, 4)], ids=["log offset", "size"])
 async def test_an_entry_that_points_outside_the_log_is_told_and_the_others_can_be_read(
     store: MessageStore,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    *,
     field: tuple[int, int],
     few_max: int,
+    gathered_min: int,
 ) -> None:
     monkeypatch.setattr(pull_slices, "FEW_MAX", few_max)
+    monkeypatch.setattr(pull_slices, "GATHERED_MIN", gathered_min)
     position, size = field
     file = min((tmp_path / "consumequeue" / "orders" / "0").iterdir())
     with file.open("r+b") as entries:

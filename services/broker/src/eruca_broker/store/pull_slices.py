@@ -1,7 +1,9 @@
 """Select a pull's entries from a queue, and the slices of the log that hold their records.
 
 Messages that one producer batch put into one queue are adjacent in the log, so neighbours are
-joined into one slice before sending. Few entries are selected in a loop, many by columns.
+joined into one slice before sending. Small messages that lie apart, as in a topic whose queues take
+turns, are copied into one slice: a slice for each would cost more than its bytes. Few entries are
+selected in a loop, many by columns.
 """
 
 from __future__ import annotations
@@ -12,22 +14,26 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from eruca.core.messages.record_columns import Int64Array
 from eruca_broker.core.consume_queue_entry import Entries
 from eruca_broker.store.log.commit_log import CommitLog
 from eruca_broker.store.property_scan import Scan
 
 FEW_MAX: Final = 16  # entries up to which a loop costs less than numpy's calls; measured
+GATHERED_MIN: Final = 8  # stretches from which copying them costs less than a slice for each
+GATHERED_SIZE_MAX: Final = 8 * 1024  # average bytes of stretches that are copied
 
 
 class PullSlices(NamedTuple):
     """The selection of a pull."""
 
     sizes: bytes  # u32 big-endian per record
-    slices: list[memoryview]  # of the log
+    slices: list[memoryview]  # of the log, or one copy
     begins: list[int]  # the log offset of each slice
     size: int  # bytes of all slices
     end: int  # entries that are processed
     work: int = 0  # the cost of a filter over properties
+    gathered_from: Int64Array | None = None  # the log offset of each record of a copy
 
     @property
     def message_count(self) -> int:
@@ -58,9 +64,16 @@ def take(
         few = _choose_few(entries, count_max, bytes_max, tag_codes)
         return _slices(log, few.rows, few.size, few.end)
     many = _choose_many(entries, count_max, bytes_max, tag_codes)
-    sizes = many.entries["size"].tobytes()  # big-endian, as on the wire
-    begins, ends = _stretches_of(many.entries, many.size) if sizes else ([], [])
-    return PullSlices(sizes, log.views(begins, ends), begins, many.size, many.end)
+    wire_sizes = many.entries["size"].tobytes()  # big-endian, as on the wire
+    if not wire_sizes:
+        return PullSlices(b"", [], [], 0, many.end)
+    starts, sizes = _columns(many.entries)
+    begins, ends = _stretches_of(starts, sizes, many.size)
+    if _are_small_and_many(len(begins), many.size):
+        copy = log.gathered(starts, sizes)
+        if copy is not None:
+            return PullSlices(wire_sizes, [copy], begins[:1], many.size, many.end, 0, starts)
+    return PullSlices(wire_sizes, log.views(begins, ends), begins, many.size, many.end)
 
 
 def take_found(log: CommitLog, found: Scan) -> PullSlices:
@@ -73,13 +86,19 @@ def _slices(
     log: CommitLog, rows: Sequence[tuple[int, int]], size: int, end: int, work: int = 0
 ) -> PullSlices:
     """Return the records at *rows*, which are log offsets and sizes."""
-    sizes = struct.pack(f">{len(rows)}I", *(size for _, size in rows))
-    begins: list[int] = []
-    slices: list[memoryview] = []
-    for begin, stretch in _stretches_of_rows(rows):
-        begins.append(begin)
-        slices.append(log.view(begin, stretch))
-    return PullSlices(sizes, slices, begins, size, end, work)
+    wire_sizes = struct.pack(f">{len(rows)}I", *(size for _, size in rows))
+    stretches = [*_stretches_of_rows(rows)]
+    if _are_small_and_many(len(stretches), size):
+        starts, sizes = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+        copy = log.gathered(starts, sizes)
+        if copy is not None:
+            return PullSlices(wire_sizes, [copy], [rows[0][0]], size, end, work, starts)
+    begins = [begin for begin, _ in stretches]
+    return PullSlices(wire_sizes, [log.view(*one) for one in stretches], begins, size, end, work)
+
+
+def _are_small_and_many(stretch_count: int, size: int) -> bool:
+    return stretch_count >= GATHERED_MIN and size <= stretch_count * GATHERED_SIZE_MAX
 
 
 def _stretches_of_rows(rows: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -95,13 +114,16 @@ def _stretches_of_rows(rows: Sequence[tuple[int, int]]) -> Iterator[tuple[int, i
     yield begin, end - begin
 
 
-def _stretches_of(entries: Entries, size: int) -> tuple[list[int], list[int]]:
-    """Return begins and ends of the runs of neighbours in *entries*, *size* bytes in total."""
-    starts, sizes = entries["log_offset"], entries["size"]
-    first, end = int(starts[0]), int(starts[-1]) + int(sizes[-1])
-    if end - first == size:  # entries do not overlap, so there are no gaps
+def _columns(entries: Entries) -> tuple[Int64Array, Int64Array]:
+    """Return the log offsets and the sizes of *entries*, each as an array of its own."""
+    return entries["log_offset"].astype(np.int64), entries["size"].astype(np.int64)
+
+
+def _stretches_of(starts: Int64Array, sizes: Int64Array, size: int) -> tuple[list[int], list[int]]:
+    """Return begins and ends of the runs of neighbours among records, *size* bytes in total."""
+    first, end = int(starts[0]), int(starts[-1] + sizes[-1])
+    if end - first == size:  # records do not overlap, so there are no gaps
         return [first], [end]
-    starts = starts.astype(np.int64)
     ends = starts + sizes
     breaks = np.flatnonzero(starts[1:] != ends[:-1])
     begins = [first, *starts[breaks + 1].tolist()]

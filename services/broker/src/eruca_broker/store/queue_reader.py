@@ -48,6 +48,7 @@ class QueueRead:
     sizes: bytes = b""  # u32 big-endian per record, as on the wire
     slices: list[memoryview] = field(default_factory=list)  # the records, in order
     size: int = 0  # bytes of all slices
+    copied_size: int = 0  # of them in memory of their own, and not in the log's mapping
     scan_work: int = 0  # the cost of a filter over properties; see store.property_scan
     damage: Damage | None = None  # of the message before ``next_offset``; it is returned alone
 
@@ -203,7 +204,8 @@ class QueueReader:
             taken.sizes,
             taken.slices,
             taken.size,
-            taken.work,
+            copied_size=0 if taken.gathered_from is None else taken.size,
+            scan_work=taken.work,
         )
 
     def offset_by_time(
@@ -295,6 +297,7 @@ class QueueReader:
             topic=topic.encode(),
             queue_id=queue_id,
             queue_offset=offset,
+            gathered_from=taken.gathered_from,
         )
 
     def _damage(

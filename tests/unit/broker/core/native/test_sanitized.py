@@ -30,6 +30,7 @@ CALLERS = (
     "tests/store/test_key_index_damage.py",
     "tests/store/test_key_index_flushes.py",
     "tests/store/test_key_index_queries.py",
+    "tests/store/test_reader.py",
 )
 LIE = """
 from eruca_broker.core.native.library import address_of, read_records

@@ -58,7 +58,8 @@ class Probe:
         return bool(self._library.can_tell())
 
     def call(self, name: str, address: int | None, *arguments: object) -> int:
-        numbers = [each if isinstance(each, int) else _address(each) for each in arguments]
+        given = [0 if each is None else each for each in arguments]
+        numbers = [each if isinstance(each, int) else _address(each) for each in given]
         found: int = self._library.call(c_void_p(address), (c_uint64 * 10)(*numbers))
         self.left_in_use[name] = bool(self._library.are_upper_halves_in_use())
         return found

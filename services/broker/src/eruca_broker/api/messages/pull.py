@@ -7,7 +7,7 @@ requests get their turn. It ends early if decompressed bodies would exceed the r
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import Annotated, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -231,7 +231,7 @@ class PullMessages(HotEndpoint):
         read: QueueRead,
     ) -> None:
         if media_type == RECORDS_MEDIA_TYPE:
-            exchange.take(self._in_flight, held_size(read.size))
+            exchange.take(self._in_flight, _held_size([read]))
             exchange.answer(_RECORDS_OK, *_block(read))
         else:
             exchange.take(self._in_flight, read.size)
@@ -321,11 +321,17 @@ class PullManyQueues(HotEndpoint):
     ) -> None:
         size = sum(section.read.size for section in sections)
         if exchange.request.meaning == RECORDS_MEDIA_TYPE:
-            exchange.take(self._in_flight, held_size(size))
+            exchange.take(self._in_flight, _held_size([read for _, read in sections]))
             exchange.answer(_RECORDS_OK, *_blocks(sections))
         else:
             exchange.take(self._in_flight, size)
             exchange.drive(_render_many(exchange, limits, queues, sections))
+
+
+def _held_size(reads: Sequence[QueueRead]) -> int:
+    """Return the bytes of memory that sending *reads* takes at a time."""
+    copied = sum(read.copied_size for read in reads)
+    return copied + held_size(sum(read.size for read in reads) - copied)
 
 
 def _block(read: QueueRead) -> list[bytes | memoryview]:

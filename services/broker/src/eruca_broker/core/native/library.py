@@ -108,7 +108,10 @@ whole_records: Final = _function(
     "whole_records", c_uint32, c_void_p, c_uint32, c_int64, c_uint32, c_void_p
 )
 prove_queued: Final = _function(
-    "prove_queued", c_uint32, c_void_p, c_uint32, c_void_p, c_void_p, c_void_p
+    "prove_queued", c_uint32, c_void_p, c_uint32, c_void_p, c_void_p, c_void_p, c_void_p
+)
+gather_records: Final = _function(
+    "gather_records", None, c_void_p, c_void_p, c_void_p, c_uint32, c_void_p
 )
 chain_keys: Final = _function(
     "chain_keys", c_uint32, c_void_p, c_uint32, c_int32, c_void_p, c_uint32, c_void_p

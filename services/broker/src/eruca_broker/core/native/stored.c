@@ -143,16 +143,30 @@ EXPORTED void prove_stored(const uint8_t *buffer, const int64_t *starts, const i
     }
 }
 
+/* Copy `count` records, which lie anywhere in a segment, into one stretch. */
+EXPORTED void gather_records(const uint8_t *segment, const int64_t *starts, const int64_t *sizes,
+                             uint32_t count, uint8_t *gathered)
+{
+    for (uint32_t row = 0; row < count; row++) {
+        memcpy(gathered, segment + starts[row], (size_t)sizes[row]);
+        gathered += sizes[row];
+    }
+}
+
 /*
  * Verify records of a queue that fill `total` bytes. `sizes` are the consume queue's, as on the
- * wire. `place` moves behind the last record that is valid and in its place. Returns the number of
- * those: if they do not fill the bytes, the next one is damaged.
+ * wire. `log_offsets` are those of gathered records; NULL: each follows the one before it. `place`
+ * moves behind the last record that is valid and in its place. Returns the number of those: if they
+ * do not fill the bytes, the next one is damaged.
  */
 EXPORTED uint32_t prove_queued(const uint8_t *record, uint32_t total, const uint8_t *sizes,
-                               struct place *place, crc32_function *crc32)
+                               const int64_t *log_offsets, struct place *place,
+                               crc32_function *crc32)
 {
     uint32_t count = 0;
     for (uint32_t left = total, size; left; left -= size, record += size, count++) {
+        if (log_offsets)
+            place->log_offset = log_offsets[count];
         size = load32(sizes + 4 * (size_t)count);
         const struct value topic = size > left ? (struct value){NULL, NULL} : topic_of(record, size);
         if (!is_sound(record, size, topic, crc32)

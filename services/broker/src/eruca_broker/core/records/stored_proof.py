@@ -34,6 +34,7 @@ from eruca_broker.core.native.library import (
     CRC32_AT,
     QueuePlace,
     address_of_array,
+    gather_records,
     prove_queued,
     prove_stored,
     whole_records,
@@ -69,6 +70,7 @@ def sound_count(
     topic: bytes,
     queue_id: int,
     queue_offset: int | None,
+    gathered_from: Int64Array | None = None,
 ) -> int:
     """Return the number of leading records of a queue that are valid and in their place.
 
@@ -78,20 +80,42 @@ def sound_count(
         topic: The queue's.
         queue_id: Its number.
         queue_offset: The first one's, if the others follow it without a gap.
+        gathered_from: The log offset of each record, if they are copies in one stretch.
     """
+    assert gathered_from is None or len(stretches) == 1, "offsets count from the first stretch"
     first = _ANY_ORDER if queue_offset is None else queue_offset
     place = QueuePlace(topic, 0, first, len(topic), queue_id)
     sizes_at = address_of_array(np.frombuffer(sizes, np.uint8), np.uint8)
+    gathered_at = None if gathered_from is None else address_of_array(gathered_from, np.int64)
     count = 0
     for log_offset, records in stretches:
         if len(records) < RECORD_SIZE_MIN:
             break
         place.log_offset = log_offset
         at = address_of_array(np.frombuffer(records, np.uint8), np.uint8)
-        count += prove_queued(*(at, len(records), sizes_at + 4 * count, byref(place), CRC32_AT))
+        count += prove_queued(
+            *(at, len(records), sizes_at + 4 * count, gathered_at, byref(place), CRC32_AT)
+        )
         if place.log_offset != log_offset + len(records):
             break
     return count
+
+
+def gathered(buffer: LogBuffer, starts: Int64Array, sizes: Int64Array) -> memoryview:
+    """Return copies of records, one after another. The caller may not change them.
+
+    Args:
+        buffer: The bytes that contain them.
+        starts: Their first bytes, counted from the start of the buffer.
+        sizes: Bytes of each; they are within the buffer.
+    """
+    copies = np.empty(int(sizes.sum()), np.uint8)
+    gather_records(
+        address_of_array(np.frombuffer(buffer, np.uint8), np.uint8),
+        *(address_of_array(starts, np.int64), address_of_array(sizes, np.int64), len(starts)),
+        address_of_array(copies, np.uint8),
+    )
+    return copies.data
 
 
 def whole_size(records: memoryview, log_offset: int, bytes_max: int) -> tuple[int, bool]:

@@ -29,6 +29,8 @@ from typing import Final
 
 from eruca.contract.names import EVENTS_TOPIC
 from eruca.contract.records import BLANK_SIZE_MIN, DamagedRecordError, decode_record, encode_blank
+from eruca.core.messages.record_columns import Int64Array
+from eruca_broker.core.records.stored_proof import gathered
 from eruca_broker.store.files.refusals import is_scarcity
 from eruca_broker.store.log.segment import NAME_DIGITS, Segment
 from eruca_chassis.directories import make_directory, sync_directory
@@ -346,6 +348,25 @@ class CommitLog:
                 base, limit = segment.base_offset, min(segment.end_offset, self.written_offset)
             views.append(buffer[start - base : end - base])
         return views
+
+    def gathered(self, starts: Int64Array, sizes: Int64Array) -> memoryview | None:
+        """Return copies of written records, one after another.
+
+        None if they do not lie in one segment, or one of them is not within the log.
+
+        Args:
+            starts: Log offset of each record.
+            sizes: Bytes of each.
+        """
+        assert len(starts) == len(sizes) > 0
+        segment = self.segment_at(int(starts.min()))
+        if segment is None:
+            return None
+        limit = min(segment.end_offset, self.written_offset)
+        # In this order: sums of what is within the log cannot overflow.
+        if int(starts.max()) > limit or int(sizes.min()) < 0 or int((starts + sizes).max()) > limit:
+            return None
+        return gathered(segment.buffer, starts - segment.base_offset, sizes)
 
     def segments_between(self, first: int, last: int) -> list[Segment]:
         """Return the segments that hold bytes from log offset *first* up to *last*."""
