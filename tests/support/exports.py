@@ -124,7 +124,7 @@ def export_app(settings: QuerySettings, holders: Holders | None = None) -> Servi
 
 def main() -> None:
     """Serve until a signal comes, as a process of its own: ``python -m support.exports``."""
-    run_program(QuerySettings, export_app, name=lambda _: "query")
+    run_program(QuerySettings, export_app, name=lambda _: "query", inspect=lambda _: ())
 
 
 @asynccontextmanager

@@ -33,7 +33,7 @@ async def lifespan(app):
 def create_app(settings):
     return ServiceApp(title="T", summary="", description="", version="1", lifespan=lifespan)
 
-run_program(Settings, create_app, name=lambda _: "thing")
+run_program(Settings, create_app, name=lambda _: "thing", inspect=lambda _: ())
 """
 
 

@@ -39,7 +39,7 @@ def never(_: ServiceSettings) -> NoReturn:
 def ended(kind: type[ServiceSettings], *arguments: str) -> object:
     """Return the exit code of a program that does not serve."""
     with pytest.raises(SystemExit) as exited:
-        run_program(kind, never, name=never, arguments=arguments)
+        run_program(kind, never, name=never, inspect=never, arguments=arguments)
     return exited.value.code
 
 

@@ -1,7 +1,8 @@
 """The command line of a service, which is the same for all of them.
 
 Without arguments the service runs until a signal, by the settings in its environment. ``--config``
-adds those of a file. ``--help`` and ``--version`` read no setting.
+adds those of a file. ``--check`` says whether it could start. ``--help`` and ``--version`` read no
+setting.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import shutil
 import sys
 import textwrap
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import metadata, version
 from pathlib import Path
-from typing import Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.known_settings import KnownSetting, known_settings
@@ -22,8 +23,11 @@ from eruca_chassis.serving import run
 from eruca_chassis.settings import ServiceSettings, SettingsError
 from eruca_chassis.settings_file import set_from_file
 
+if TYPE_CHECKING:
+    from eruca_chassis.checking import Finding
+
 SETTINGS_EXIT_CODE: Final = 2  # the exit code of a process whose settings are invalid
-_ARGUMENTS: Final = "--help, --version, --config FILE"
+_ARGUMENTS: Final = "--help, --version, --config FILE, --check"
 _MEANING_WIDTH_MIN: Final = 40  # characters; if there is no room for them, meanings have own lines
 _WIDTH: Final = 120  # characters of a line that no terminal limits
 
@@ -35,6 +39,7 @@ def run_program(
     create_app: Callable[[_Settings], ServiceApp],
     *,
     name: Callable[[_Settings], str],
+    inspect: Callable[[_Settings], Iterable[Finding]],
     arguments: Sequence[str] | None = None,
 ) -> NoReturn:
     """Do what the command line requests, and end the process.
@@ -43,6 +48,7 @@ def run_program(
         kind: The service's settings.
         create_app: Makes the service.
         name: Makes its name in logs and errors.
+        inspect: Looks at its own store for ``--check``, and writes nothing.
         arguments: Of the command line; None: this process's.
     """
     options = _options(kind, sys.argv[1:] if arguments is None else arguments)
@@ -57,7 +63,34 @@ def run_program(
         settings = kind.load(sources)
     except SettingsError as error:
         _refuse(error.faults)
+    if options.check:
+        raise SystemExit(_check(settings, create_app, inspect, len(sources), options.config))
     run(lambda: create_app(settings), settings, name=name(settings))
+
+
+def _check(
+    settings: _Settings,
+    create_app: Callable[[_Settings], ServiceApp],
+    inspect: Callable[[_Settings], Iterable[Finding]],
+    from_file: int,
+    file: Path | None,
+) -> int:
+    """Print whether the service could start with these settings; return the exit code."""
+    from eruca_chassis.checking import Finding, findings_of  # here: only --check needs it
+
+    known = {setting.variable for setting in known_settings(type(settings)).all}
+    set_here = len(known & os.environ.keys()) - from_file
+    counts = [f"{set_here} from the environment", *([f"{from_file} from {file}"] if file else [])]
+    valid = Finding("ok", "settings", f"{', '.join(counts)}; all others have their defaults")
+    faults = 0
+    for finding in (valid, *findings_of(settings, create_app, inspect)):
+        sys.stdout.write(finding.line() + "\n")
+        sys.stdout.flush()  # a database may take seconds
+        faults += finding.kind == "fault"
+    sys.stdout.write(
+        "Not ready to start: see the faults above.\n" if faults else "Ready to start.\n"
+    )
+    return SETTINGS_EXIT_CODE if faults else 0
 
 
 class _Parser(ArgumentParser):
@@ -73,6 +106,7 @@ def _options(kind: type[ServiceSettings], arguments: Sequence[str]) -> Namespace
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--version", action="store_true")
     parser.add_argument("--config", type=Path)
+    parser.add_argument("--check", action="store_true")
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         _refuse(
@@ -104,12 +138,13 @@ def help_text(kind: type[ServiceSettings], width: int) -> str:
     known = known_settings(kind)
     key = next(setting.key for setting in known.own)
     lines = [
-        f"Usage: {command} [--config FILE]",
+        f"Usage: {command} [--config FILE] [--check]",
         f"       {command} --help | --version",
         "",
         f"{metadata(command)['Summary']}.",
         "",
         "  --config FILE  read settings from a TOML file, too; the environment wins",
+        "  --check        say whether it could start, and start nothing; exit code 0 or 2",
         "  --help, -h     show this text",
         "  --version      show the version",
         "",

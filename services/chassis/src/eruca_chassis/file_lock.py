@@ -60,6 +60,25 @@ class FileLock:
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         return cls(descriptor)
 
+    @staticmethod
+    def holder_of(path: Path) -> int | None:
+        """Return the process that has locked the file at *path*, without touching it.
+
+        None: nobody has. 0: a process that the file does not name.
+        """
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+            answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request)
+            if _FLOCK.unpack(answer)[0] == fcntl.F_UNLCK:
+                return None
+            return _process_id(os.pread(descriptor, 32, 0)) or 0
+        finally:
+            os.close(descriptor)
+
     def release(self) -> None:
         """Unlock. The file stays: deleting it could break the lock of another process."""
         os.close(self._descriptor)

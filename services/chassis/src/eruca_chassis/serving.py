@@ -25,7 +25,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Generator
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 import structlog
 import uvicorn
@@ -391,7 +391,7 @@ def run(create_app: Callable[[], ServiceApp], settings: ServiceSettings, *, name
             _fail(f"{name}: cannot listen on {settings.listen}: {why}", LISTEN_EXIT_CODE)
         _fail(
             f"{name}: cannot listen on {shown_host(settings.host)}:{settings.port}: "
-            f"{_why_not(error, settings.prefix())}",
+            f"{why_not_listening(error, settings.prefix()).text}",
             LISTEN_EXIT_CODE,
         )
     try:
@@ -403,19 +403,27 @@ def run(create_app: Callable[[], ServiceApp], settings: ServiceSettings, *, name
     raise SystemExit(0)
 
 
-def _why_not(error: OSError | UnicodeError, prefix: str) -> str:
-    """Return why listening failed, and which setting to change."""
+class WhyNotListening(NamedTuple):
+    """The reason why a service cannot listen, and which setting to change."""
+
+    text: str
+    is_in_use: bool  # by another process
+
+
+def why_not_listening(error: OSError | UnicodeError, prefix: str) -> WhyNotListening:
+    """Return why listening failed, for settings with *prefix*."""
     if isinstance(error, UnicodeError):
         number, reason = None, "invalid host name"
     elif isinstance(error, socket.gaierror):
         number, reason = None, str(error.strerror)  # resolver errors have other numbers
     else:
         number, reason = error.errno, os.strerror(error.errno) if error.errno else str(error)
+    fix = f"set {prefix}HOST to an address of this machine"
     if number == errno.EADDRINUSE:
-        return f"{reason}; stop the process that listens there or set {prefix}PORT"
-    if number == errno.EACCES:
-        return f"{reason}; set {prefix}PORT to one that needs no privilege, above 1023"
-    return f"{reason}; set {prefix}HOST to an address of this machine"
+        fix = f"stop the process that listens there or set {prefix}PORT"
+    elif number == errno.EACCES:
+        fix = f"set {prefix}PORT to one that needs no privilege, above 1023"
+    return WhyNotListening(f"{reason}; {fix}", number == errno.EADDRINUSE)
 
 
 def _fail(message: str, code: int) -> NoReturn:

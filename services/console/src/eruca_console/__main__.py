@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from eruca_chassis.program import quick_imports
+
+if TYPE_CHECKING:
+    from eruca_chassis.checking import Finding
+    from eruca_console.settings import ConsoleSettings
 
 
 def main() -> None:
@@ -11,7 +18,12 @@ def main() -> None:
         from eruca_chassis.command_line import run_program
         from eruca_console.app import create_app
         from eruca_console.settings import ConsoleSettings
-    run_program(ConsoleSettings, create_app, name=lambda _: "console")
+    run_program(ConsoleSettings, create_app, name=lambda _: "console", inspect=_inspect)
+
+
+def _inspect(settings: ConsoleSettings) -> Iterable[Finding]:
+    """Return nothing: a console has no store, and finds the cluster when it is asked for it."""
+    return ()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from eruca_chassis.program import quick_imports
+
+if TYPE_CHECKING:
+    from eruca_chassis.checking import Finding
+    from eruca_controller.settings import ControllerSettings
 
 
 def main() -> None:
@@ -11,7 +18,14 @@ def main() -> None:
         from eruca_chassis.command_line import run_program
         from eruca_controller.app import create_app
         from eruca_controller.settings import ControllerSettings
-    run_program(ControllerSettings, create_app, name=lambda _: "controller")
+    run_program(ControllerSettings, create_app, name=lambda _: "controller", inspect=_inspect)
+
+
+def _inspect(settings: ControllerSettings) -> Iterable[Finding]:
+    """Look at the store, for ``--check``."""
+    from eruca_controller.inspection import findings  # here: no start needs it
+
+    return findings(settings)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ async def wired(
         if settings.store == "postgres":
             await _over_postgres(app, stack, settings, clock, rules)
         else:
-            stores = await _other_stores(stack, settings)
+            stores = await other_stores(stack, settings)
             watch, keeper = _compose(
                 app,
                 stack,
@@ -210,7 +210,7 @@ async def _over_postgres(
     await gate.start()
 
 
-async def _other_stores(stack: AsyncExitStack, settings: ControllerSettings) -> Stores:
+async def other_stores(stack: AsyncExitStack, settings: ControllerSettings) -> Stores:
     """Return the stores that are no PostgreSQL."""
     if settings.store == "file":
         return Stores(

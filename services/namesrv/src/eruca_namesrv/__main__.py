@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from eruca_chassis.program import quick_imports
+
+if TYPE_CHECKING:
+    from eruca_chassis.checking import Finding
+    from eruca_namesrv.settings import NamesrvSettings
 
 
 def main() -> None:
@@ -11,7 +18,14 @@ def main() -> None:
         from eruca_chassis.command_line import run_program
         from eruca_namesrv.app import create_app
         from eruca_namesrv.settings import NamesrvSettings
-    run_program(NamesrvSettings, create_app, name=lambda _: "namesrv")
+    run_program(NamesrvSettings, create_app, name=lambda _: "namesrv", inspect=_inspect)
+
+
+def _inspect(settings: NamesrvSettings) -> Iterable[Finding]:
+    """Look at the store, for ``--check``."""
+    from eruca_namesrv.inspection import findings  # here: no start needs it
+
+    return findings(settings)
 
 
 if __name__ == "__main__":

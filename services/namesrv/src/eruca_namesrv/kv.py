@@ -148,17 +148,27 @@ def _locked(path: Path) -> FileLock | None:
         return None  # without write access nobody can corrupt the table; _read reports the error
 
 
-def _read(path: Path) -> _Table:
+def stored_table(path: Path) -> _Table | None:
+    """Return the table in the file at *path*; None if the file is missing.
+
+    Raises:
+        InvalidKvFileError: It is not a key-value table, or is unreadable.
+    """
     try:
         return _FILE.validate_json(path.read_bytes()).get(_ROOT, {})
     except FileNotFoundError:
-        return _make(path)
+        return None
     except OSError as error:
         raise InvalidKvFileError(f"{path} cannot be read: {error.strerror}; {_FIX}") from None
     except ValidationError as error:
         raise InvalidKvFileError(
             f"{path} is not a key-value table: {error.errors()[0]['msg']}; repair it or remove it"
         ) from None
+
+
+def _read(path: Path) -> _Table:
+    table = stored_table(path)
+    return _make(path) if table is None else table
 
 
 def _make(path: Path) -> _Table:

@@ -85,12 +85,22 @@ def _lock(connection: Connection, schema: str) -> None:
     connection.execute(text("SELECT pg_advisory_lock(:key)"), key)
 
 
+def known_in(versions: Path) -> list[str]:
+    """Return the numbers of the migrations in the folder *versions*, in order."""
+    return sorted(file.stem.partition("_")[0] for file in versions.glob("*_*.py"))
+
+
+def applied_to(connection: Connection, schema: str) -> list[str]:
+    """Return the number of the last migration of *schema*, in a list; an empty one if none was."""
+    if not inspect(connection).has_table("alembic_version", schema):
+        return []
+    found = connection.scalars(text(f'SELECT version_num FROM "{schema}".alembic_version'))
+    return [*map(str, found)]
+
+
 def _is_newest(connection: Connection, schema: str, versions: Path) -> bool:
     """Return whether the last of the numbered files has been applied."""
-    if not inspect(connection).has_table("alembic_version", schema):
-        return False
-    applied = connection.scalars(text(f'SELECT version_num FROM "{schema}".alembic_version'))
-    return applied.all() == [max(file.stem.partition("_")[0] for file in versions.glob("*_*.py"))]
+    return applied_to(connection, schema) == known_in(versions)[-1:]
 
 
 def _upgrade(config: Config, connection: Connection, schema: str) -> None:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from eruca_chassis.program import quick_imports
+
+if TYPE_CHECKING:
+    from eruca_chassis.checking import Finding
+    from eruca_txn_checker.settings import TxnCheckerSettings
 
 
 def main() -> None:
@@ -11,7 +18,14 @@ def main() -> None:
         from eruca_chassis.command_line import run_program
         from eruca_txn_checker.app import create_app
         from eruca_txn_checker.settings import TxnCheckerSettings
-    run_program(TxnCheckerSettings, create_app, name=lambda _: "txn-checker")
+    run_program(TxnCheckerSettings, create_app, name=lambda _: "txn-checker", inspect=_inspect)
+
+
+def _inspect(settings: TxnCheckerSettings) -> Iterable[Finding]:
+    """Look at the store, for ``--check``."""
+    from eruca_txn_checker.inspection import findings  # here: no start needs it
+
+    return findings(settings)
 
 
 if __name__ == "__main__":

@@ -54,20 +54,12 @@ class _Stored(msgspec.Struct, frozen=True):
     known_number: int = 0
 
 
-def settle_identity(
-    directory: Path, replica_id: int | None, mode: FlushMode, mark: OpenMark | None
-) -> Identity | None:
-    """Return the identity of the store in *directory*, durable; None outside a broker group.
-
-    Args:
-        directory: The store's directory.
-        replica_id: As in the settings; None: a standalone broker.
-        mode: The flush mode from now on.
-        mark: The note of the last process; None: it has closed the store.
+def stored_identity(directory: Path, replica_id: int | None) -> Identity | None:
+    """Return the identity that the store in *directory* has; None: it has none yet, or needs none.
 
     Raises:
         WrongReplicaError: The store belongs to another replica, or to a group.
-        OSError: The identity cannot be read, or the new one cannot be written.
+        OSError: The identity cannot be read.
     """
     if replica_id is None:
         if (directory / DIRECTORY / REPLICA_NAME).exists():
@@ -85,6 +77,27 @@ def settle_identity(
             f"{replica_id}: set ERUCA_BROKER_REPLICA_ID={known.replica_id}, or give replica "
             f"{replica_id} a directory of its own by ERUCA_BROKER_STORE_DIR"
         )
+    return known
+
+
+def settle_identity(
+    directory: Path, replica_id: int | None, mode: FlushMode, mark: OpenMark | None
+) -> Identity | None:
+    """Return the identity of the store in *directory*, durable; None outside a broker group.
+
+    Args:
+        directory: The store's directory.
+        replica_id: As in the settings; None: a standalone broker.
+        mode: The flush mode from now on.
+        mark: The note of the last process; None: it has closed the store.
+
+    Raises:
+        WrongReplicaError: The store belongs to another replica, or to a group.
+        OSError: The identity cannot be read, or the new one cannot be written.
+    """
+    known = stored_identity(directory, replica_id)
+    if replica_id is None:
+        return None
     if known is None or not _has_log(directory):
         return _write(directory, Identity(replica_id, _new_uid()))
     if may_have_lost(mark, boot_id=boot_id(), is_sync=mode is FlushMode.SYNC):

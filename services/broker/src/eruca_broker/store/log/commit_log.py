@@ -51,6 +51,29 @@ class OutsideLogError(Exception):
     """A read was outside the log: the pointer that led there is wrong."""
 
 
+def checked_files(directory: Path) -> tuple[list[tuple[Path, int]], Path | None]:
+    """Return the log's files with their sizes, in order; and the last one if it is empty.
+
+    Raises:
+        CorruptLogError: The files do not follow each other, or differ in length.
+    """
+    paths = sorted(p for p in directory.iterdir() if p.name.isdigit())
+    empty = paths.pop() if paths and paths[-1].stat().st_size == 0 else None
+    files: list[tuple[Path, int]] = []
+    for path in paths:
+        size = path.stat().st_size
+        expected = files[0][1] if files else size
+        is_sound = size == expected or (size < expected and path == paths[-1])
+        follows = not files or int(path.name) == int(files[-1][0].name) + files[-1][1]
+        if len(path.name) != NAME_DIGITS or not is_sound or not follows:
+            raise CorruptLogError(
+                f"{path} ({size} bytes) does not follow the segment before it: a file of the "
+                f"log is missing, truncated or not ours; restore it from a backup"
+            )
+        files.append((path, size))
+    return files, empty
+
+
 class CommitLog:
     """The segments, the position of the next record, and the data to be written."""
 
@@ -85,20 +108,8 @@ class CommitLog:
             CorruptLogError: The files do not follow each other, or differ in length.
         """
         make_directory(directory)
-        paths = sorted(p for p in directory.iterdir() if p.name.isdigit())
-        empty = paths.pop() if paths and paths[-1].stat().st_size == 0 else None
-        segments: list[Segment] = []
-        for path in paths:
-            size = path.stat().st_size
-            expected = segments[0].size if segments else size
-            is_sound = size == expected or (size < expected and path == paths[-1])
-            follows = not segments or int(path.name) == segments[-1].end_offset
-            if len(path.name) != NAME_DIGITS or not is_sound or not follows:
-                raise CorruptLogError(
-                    f"{path} ({size} bytes) does not follow the segment before it: a file of the "
-                    f"log is missing, truncated or not ours; restore it from a backup"
-                )
-            segments.append(Segment.open(path))
+        files, empty = checked_files(directory)
+        segments = [Segment.open(path) for path, _ in files]
         if segments:
             own_size = segments[0].size
             is_cut = len(segments) == 1 and not stopped_cleanly and _is_ours(segments[0])
