@@ -10,10 +10,11 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from eruca.aio.local_calls import ends_caller
+from eruca.aio.push.held_queue import HeldQueue
 from eruca.core.consuming.consume_context import ConsumeContext
 from eruca.core.consuming.consume_status import ConsumeStatus, status_of
 from eruca.core.consuming.handler_table import Registration
@@ -93,21 +94,72 @@ class Calls:
                 *self._arguments(registration, messages, context)
             )
         except asyncio.CancelledError as error:
-            if task not in self._expired and task.cancelling() > requests:
-                raise
-            outcome = self._raised(error, messages) if task not in self._expired else None
+            outcome = self._cancelled(error, task, requests, messages)
         except Exception as error:  # the outermost frame of a handler
             outcome = self._raised(error, messages)
         else:
             outcome = self._returned(returned)
         finally:
             del self._deadlines[task]
-        if task in self._expired:
-            self._expired.remove(task)
-            task.uncancel()
-            return self.timed_out()
-        assert outcome is not None
-        return outcome
+        return self.timed_out() if self._took_too_long(task) else outcome
+
+    async def call_each(
+        self,
+        registration: Registration,
+        messages: Iterator[ReceivedMessage],
+        held: HeldQueue,
+        *,
+        ends_at: float,
+        on_finished: Callable[[HeldQueue], None],
+    ) -> tuple[ReceivedMessage, Outcome] | None:
+        """Call an async function with one message after the other, each within the time limit.
+
+        Return the first message that did not succeed, and its outcome; None after the last message,
+        at the end of the stint, or if no further message may begin. For a handler that does not
+        wait, it takes a tenth of the time of :meth:`call_async`: nothing is made for a message but
+        the handler's coroutine.
+
+        Args:
+            registration: The handler's; it takes one message, and no context.
+            messages: Taken one by one; others may take from it while the handler waits.
+            held: Their queue; messages that succeeded are added to its finished ones.
+            ends_at: End of the stint, by the monotonic clock: no message begins later.
+            on_finished: Called before the first message is added to the finished ones.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        clock, seconds, none_is_failure = time.monotonic, self._seconds, self._none_is_failure
+        deadlines, expired, finished = self._deadlines, self._expired, held.finished
+        function = registration.function
+        try:
+            while (now := clock()) < ends_at and not held.is_draining and not held.is_dropped:
+                message = next(messages, None)
+                if message is None:
+                    break
+                self.begun_at = now
+                deadlines[task] = now + seconds
+                requests = task.cancelling()
+                try:
+                    returned = await function(message)
+                except asyncio.CancelledError as error:
+                    outcome = self._cancelled(error, task, requests, (message,))
+                except Exception as error:  # the outermost frame of a handler
+                    outcome = self._raised(error, (message,))
+                else:
+                    if returned is None and not none_is_failure:
+                        outcome = SUCCEEDED
+                    else:
+                        outcome = self._returned(returned)
+                if expired and self._took_too_long(task):
+                    outcome = self.timed_out()
+                if outcome is not SUCCEEDED:
+                    return message, outcome
+                if not finished:
+                    on_finished(held)
+                finished.append(message)
+        finally:
+            deadlines.pop(task, None)
+        return None
 
     async def watch(self) -> None:
         """Cancel async handlers that exceed the time limit; runs for ever."""
@@ -118,6 +170,14 @@ class Calls:
                 if deadline <= now and task not in self._expired:
                     self._expired.add(task)
                     task.cancel()
+
+    def _took_too_long(self, task: asyncio.Task[Any]) -> bool:
+        """Tell whether the task's handler was cancelled for its time; forget that it was."""
+        if task not in self._expired:
+            return False
+        self._expired.remove(task)
+        task.uncancel()
+        return True
 
     def timed_out(self) -> Outcome:
         """Return the outcome of a batch that exceeded the time limit."""
@@ -159,6 +219,27 @@ class Calls:
         elif status is ConsumeStatus.COMMIT:
             kind = HandleOutcome.SUCCESS
         return Outcome(status, "failed", f"the handler returned {returned}", kind)
+
+    def _cancelled(
+        self,
+        error: asyncio.CancelledError,
+        task: asyncio.Task[Any],
+        requests: int,
+        messages: Sequence[ReceivedMessage],
+    ) -> Outcome:
+        """Return the outcome of a cancelled handler; raise *error* if its task is cancelled.
+
+        Args:
+            error: Raised by the handler.
+            task: The handler's.
+            requests: Cancellations of the task before the handler began.
+            messages: The handler's.
+        """
+        if task in self._expired:
+            return self.timed_out()
+        if task.cancelling() > requests:
+            raise error
+        return self._raised(error, messages)  # of something that the handler waited for
 
     def _raised(self, error: BaseException, messages: Sequence[ReceivedMessage]) -> Outcome:
         first = messages[0]

@@ -1,6 +1,8 @@
 """Hand out messages without order: many at a time, first come, first served.
 
-The number of workers equals the concurrency. A worker awaits an async handler itself. A plain
+The number of workers equals the concurrency. A worker awaits async handlers itself, one message
+after the other, and settles those that succeeded together: at the end of its stint, or as soon as a
+handler waits. All workers share the event loop's turn: none begins a handler after its end. A plain
 function runs in a thread, which continues with the next batches for a while. So quick handlers pay
 for one thread switch per many batches, and no batch is stuck behind a busy thread. The thread
 reports each result as it comes. The event loop collects the reported results together.
@@ -16,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from typing import Final, Protocol
 
 from eruca.aio.push.background import Background
@@ -27,7 +30,7 @@ from eruca.aio.push.calling import (
 )
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.aio.push.intercepted_calls import calls_of
-from eruca.aio.push.ready_batches import Batch, ReadyBatches
+from eruca.aio.push.ready_batches import Batch, ReadyBatches, Run
 from eruca.core.consuming.concurrent_result import (
     AGAIN_SECONDS,
     acknowledged_count,
@@ -35,12 +38,12 @@ from eruca.core.consuming.concurrent_result import (
     to_send_back,
 )
 from eruca.core.consuming.consume_context import ConsumeContext
-from eruca.core.consuming.handler_table import HandlerTable, Registration
+from eruca.core.consuming.handler_table import HandlerTable
 from eruca.core.consuming.push_settings import PushSettings
 from eruca.core.interceptors import Interceptor
 from eruca.core.messages.received_message import ReceivedMessage
 
-STINT_SECONDS: Final = 0.005  # how long a worker continues before it yields to the event loop
+STINT_SECONDS: Final = 0.005  # how long workers continue before they yield to the event loop
 THREAD_STINT_SECONDS: Final = 1.0  # how long a thread continues; a process that ends waits for it
 
 _logger = logging.getLogger(__name__)
@@ -95,7 +98,8 @@ class ConcurrentRunner:
         )
         self._threads: ThreadPoolExecutor | None = None
         self._resting: deque[asyncio.Future[None]] = deque()  # idle workers
-        self._paused: dict[HeldQueue, list[Batch]] = {}
+        self._ends_at: float | None = None  # of the event loop's turn, once a worker has one
+        self._paused: dict[HeldQueue, list[Run]] = {}
         self._done: deque[tuple[Batch, Outcome]] = deque()  # results from threads
         self._is_collecting = False  # the event loop has been scheduled to read them
         self._is_closed = False
@@ -115,12 +119,11 @@ class ConcurrentRunner:
 
     def put(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
         """Hand out *messages* in batches as soon as a handler is free."""
-        batches = self._batches(held, messages)
+        runs = self._runs(held, messages)
         if held.is_paused:
-            self._paused.setdefault(held, []).extend(batches)
+            self._paused.setdefault(held, []).extend(runs)
             return
-        self._ready.put(batches)
-        self._wake(len(batches))
+        self._hand_out(runs)
 
     def restart(self, held: HeldQueue) -> None:
         """Drop the queue's messages; running batches do not count."""
@@ -133,9 +136,7 @@ class ConcurrentRunner:
 
     def resume(self, held: HeldQueue) -> None:
         """Hand out a paused queue again."""
-        batches = self._paused.pop(held, [])
-        self._ready.put(batches)
-        self._wake(len(batches))
+        self._hand_out(self._paused.pop(held, []))
 
     async def drain(self, held: HeldQueue) -> None:
         """Begin no further batch of a queue; return when none is running."""
@@ -154,56 +155,41 @@ class ConcurrentRunner:
         """Cancel async handlers; threads continue on their own."""
         # a handler may ignore its cancellation, and its worker must end nevertheless
         self._is_closed = True
+        self._ready.close()
         await self._tasks.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    # --- batches ----------------------------------------------------------------------------------
+    # --- runs -------------------------------------------------------------------------------------
 
-    def _batches(self, held: HeldQueue, messages: list[ReceivedMessage]) -> list[Batch]:
+    def _runs(self, held: HeldQueue, messages: list[ReceivedMessage]) -> list[Run]:
         find, count_max = self._handlers.find, self._settings.batch_count_max
         only = self._handlers.only_one_of(held.queue.topic)
-        if only is not None:  # there is only one kind of batch
-            return [
-                self._batch(held, messages[start : start + count_max], only)
-                for start in range(0, len(messages), count_max)
-            ]
-        batches: list[Batch] = []
-        together: list[ReceivedMessage] = []
-        whose: Registration | None = None
-        for message in messages:
-            registration = find(message)
-            if together and (registration is not whose or len(together) >= count_max):
-                batches.append(self._batch(held, together, whose))
-                together = []
-            together.append(message)
-            whose = registration
-        if together:
-            batches.append(self._batch(held, together, whose))
-        return batches
+        if only is not None:
+            return [Run(held, messages, only, count_max)]
+        return [
+            Run(held, tuple(its), registration, count_max)
+            for registration, its in groupby(messages, find)
+        ]
 
-    def _batch(
-        self,
-        held: HeldQueue,
-        messages: list[ReceivedMessage],
-        registration: Registration | None,
-    ) -> Batch:
-        context = None
-        if registration is not None and registration.takes_context:
-            context = ConsumeContext(held.queue, held.is_lost)
-        return Batch(held, messages, registration, context)
+    def _hand_out(self, runs: Sequence[Run]) -> None:
+        self._ready.put(runs)
+        self._wake(sum(run.batch_count for run in runs))
 
     # --- workers ----------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        rest_at = time.monotonic() + STINT_SECONDS
         while not self._is_closed:
-            batch = self._ready.take()
+            ends_at = self._turn_ends_at()
+            if time.monotonic() >= ends_at:
+                await asyncio.sleep(0)  # handlers that never wait would block the loop
+                continue
+            batch = self._ready.begin_next()
             if batch is None:
                 await self._rest()
-                rest_at = time.monotonic() + STINT_SECONDS
-                continue
-            if batch.registration is None:
+            elif isinstance(batch, Run):
+                await self._work_through(batch, ends_at)
+            elif batch.registration is None:
                 self._finish(batch, self._calls.unhandled(batch.messages[0]))
             elif batch.registration.is_async:
                 try:
@@ -214,20 +200,56 @@ class ConcurrentRunner:
                     batch.held.end()  # nobody waits for it; its messages are handled again
                     raise
                 self._finish(batch, outcome)
-                if time.monotonic() >= rest_at:
-                    await asyncio.sleep(0)  # a handler that never waits would block the loop
-                    rest_at = time.monotonic() + STINT_SECONDS
             else:
                 if self._threads is None:
                     self._threads = ThreadPoolExecutor(
                         self._settings.concurrency, thread_name_prefix="eruca-handler"
                     )
                 try:
-                    run = self._loop.run_in_executor(self._threads, self._run_in_thread, batch)
+                    running = self._loop.run_in_executor(self._threads, self._run_in_thread, batch)
                 except RuntimeError:  # the process ends, and its threads accept nothing more
                     batch.held.end()
                     raise
-                await run
+                await running
+
+    async def _work_through(self, run: Run, ends_at: float) -> None:
+        """Handle messages of a run until the turn ends, or one does not succeed."""
+        held, registration = run.held, run.registration
+        assert registration is not None
+        if held.session is not None:
+            ends_at = min(ends_at, held.session.expires_at)
+        try:
+            failed = await self._calls.call_each(
+                registration,
+                run.left,
+                held,
+                ends_at=ends_at,
+                on_finished=self._settle_soon,
+            )
+        except BaseException:  # as above; the messages before are finished
+            held.settle()
+            held.end()
+            raise
+        held.settle()
+        if failed is None:
+            held.end()
+        else:
+            message, outcome = failed
+            self._conclude(Batch(held, [message], registration), outcome)
+
+    def _settle_soon(self, held: HeldQueue) -> None:
+        # A handler may wait long, and must not hold back the commit of those before it.
+        self._loop.call_soon(held.settle)
+
+    def _turn_ends_at(self) -> float:
+        """Return until when handlers may begin before the event loop turns to something else."""
+        if self._ends_at is None:
+            self._ends_at = time.monotonic() + STINT_SECONDS
+            self._loop.call_soon(self._end_turn)
+        return self._ends_at
+
+    def _end_turn(self) -> None:
+        self._ends_at = None
 
     def _run_in_thread(self, first: Batch) -> None:
         """Run plain functions in this thread for a while, as long as there are batches."""
@@ -241,7 +263,7 @@ class ConcurrentRunner:
                 self._is_collecting = True
                 self._loop.call_soon_threadsafe(self._collect)
             is_over = time.monotonic() >= ends_at
-            batch = None if is_over else self._ready.take(in_thread=True)
+            batch = None if is_over else self._ready.take_in_thread()
 
     def _collect(self) -> None:
         # This order matters: the thread reports everything it adds from now on.

@@ -69,6 +69,7 @@ class HeldQueue(QueueFlow):
         "begun_count",
         "committed",
         "ended_count",
+        "finished",
         "idle",
         "is_begun",
         "is_draining",
@@ -106,6 +107,8 @@ class HeldQueue(QueueFlow):
         self.is_dropped = False  # lost or released: results do not count any more
         self.begun_count = 0  # batches; written under the lock for taking one
         self.ended_count = 0  # batches; written by the event loop
+        # handled successfully, and not yet removed from the process queue; the event loop's
+        self.finished: list[ReceivedMessage] = []
         self.idle = asyncio.Event()  # set while draining, when no batch is running
 
     def gate(self, now: float) -> Gate:
@@ -189,6 +192,14 @@ class HeldQueue(QueueFlow):
         """Read from the beginning; drop the messages of the former topic."""
         super().start_over()
         self.follow()
+
+    def settle(self) -> None:
+        """Remove the finished messages from the process queue."""
+        finished = self.finished
+        if finished:
+            if not self.is_dropped:
+                self.freed(self.process.remove(finished))
+            finished.clear()
 
     def freed(self, size: int) -> None:
         """Record that messages of so many bytes have left the process queue."""

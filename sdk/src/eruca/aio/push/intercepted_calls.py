@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from eruca.aio.intercepting.blocks import Blocks
-from eruca.aio.push.calling import Calls, Outcome
+from eruca.aio.push.calling import SUCCEEDED, Calls, Outcome
+from eruca.aio.push.held_queue import HeldQueue
 from eruca.core.consuming.consume_context import ConsumeContext
 from eruca.core.consuming.handler_table import Registration
 from eruca.core.consuming.push_settings import PushSettings
@@ -62,6 +63,28 @@ class InterceptedCalls(Calls):
                 raise
             _conclude(call, outcome)
         return outcome
+
+    async def call_each(
+        self,
+        registration: Registration,
+        messages: Iterator[ReceivedMessage],
+        held: HeldQueue,
+        *,
+        ends_at: float,
+        on_finished: Callable[[HeldQueue], None],
+    ) -> tuple[ReceivedMessage, Outcome] | None:
+        """Call an async function with one message after the other, each in contexts of its own."""
+        while time.monotonic() < ends_at and not held.is_draining and not held.is_dropped:
+            message = next(messages, None)
+            if message is None:
+                break
+            outcome = await self.call_async(registration, [message], None)
+            if outcome is not SUCCEEDED:
+                return message, outcome
+            if not held.finished:
+                on_finished(held)
+            held.finished.append(message)
+        return None
 
 
 def _conclude(call: HandleCall, outcome: Outcome) -> None:

@@ -1,15 +1,24 @@
-"""Batches that wait for a handler, first come, first served.
+"""Messages that wait for a handler, first come, first served.
 
-Tasks of the event loop and threads of plain functions take batches, so a lock protects them. Taking
-a batch and counting it as running are one step. So when a queue is drained, each of its batches is
+They wait in *runs*: consecutive messages of one queue for one handler. Tasks of the event loop and
+threads of plain functions take batches from the first run, so a lock protects the runs. Taking a
+batch and counting it as running are one step. So when a queue is drained, each of its messages is
 either here and can be withdrawn, or counted and awaited.
+
+Messages of a *simple* run, each handled alone by an async handler without a context, are not taken
+one by one. A worker begins a *stint*, which counts once, and takes messages from the run's iterator
+while the stint lasts. If its handler waits for something, the next worker begins a stint with the
+same iterator. Only the event loop does that, so it needs no lock for each message. A withdrawal
+exhausts the iterator, so the stints end.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from operator import length_hint
 
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.core.consuming.consume_context import ConsumeContext
@@ -28,12 +37,13 @@ class Batch:
         held: HeldQueue,
         messages: list[ReceivedMessage],
         registration: Registration | None,
-        context: ConsumeContext | None,
     ) -> None:
         self.held = held
         self.messages = messages
         self.registration = registration
-        self.context = context
+        self.context: ConsumeContext | None = None
+        if registration is not None and registration.takes_context:
+            self.context = ConsumeContext(held.queue, held.is_lost)
         self.deadline = 0.0  # of a plain function's batch, once it has begun
         # exceeded the time limit; its handler's later result does not count
         self.is_expired = False
@@ -44,8 +54,58 @@ class Batch:
         return self.registration is None or self.registration.is_async
 
 
+class Run:
+    """Consecutive messages of one queue for one handler.
+
+    Args:
+        held: The queue.
+        messages: Its messages.
+        registration: Their handler; None if there is none any longer.
+        count_max: Messages in a batch.
+    """
+
+    __slots__ = ("count_max", "held", "is_async", "is_simple", "left", "registration")
+
+    def __init__(
+        self,
+        held: HeldQueue,
+        messages: Sequence[ReceivedMessage],
+        registration: Registration | None,
+        count_max: int,
+    ) -> None:
+        self.held = held
+        self.registration = registration
+        self.count_max = count_max
+        self.left = iter(messages)  # those that no handler has taken
+        self.is_async = registration is None or registration.is_async
+        self.is_simple = (
+            count_max == 1
+            and registration is not None
+            and registration.is_async
+            and not registration.takes_context
+        )
+
+    def __len__(self) -> int:
+        return length_hint(self.left)
+
+    @property
+    def batch_count(self) -> int:
+        """The number of batches that its messages make."""
+        return -(-len(self) // self.count_max)
+
+    def take(self) -> Batch:
+        """Take the next batch; there must be one."""
+        messages = list(islice(self.left, self.count_max))
+        assert messages, "nothing is left"
+        return Batch(self.held, messages, self.registration)
+
+    def withdrawn(self) -> Run:
+        """Take all that is left; return it as another run."""
+        return Run(self.held, list(self.left), self.registration, self.count_max)
+
+
 class ReadyBatches:
-    """The waiting batches of all queues.
+    """The waiting messages of all queues.
 
     Args:
         clock: Monotonic.
@@ -64,38 +124,38 @@ class ReadyBatches:
         self._seconds = seconds
         self._on_overdue = on_overdue
         self._lock = threading.Lock()
-        self._ready: deque[Batch] = deque()
+        self._ready: deque[Run] = deque()
         self._begun: set[Batch] = set()
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return sum(run.batch_count for run in self._ready)
 
-    def put(self, batches: Iterable[Batch]) -> None:
-        """Add *batches* after the others."""
+    def put(self, runs: Iterable[Run]) -> None:
+        """Add *runs* after the others."""
         with self._lock:
-            self._ready.extend(batches)
+            self._ready.extend(runs)
 
-    def take(self, *, in_thread: bool = False) -> Batch | None:
-        """Take the next batch that may begin; in a thread, only a plain function's."""
+    def begin_next(self) -> Run | Batch | None:
+        """Begin a stint of the first run that may begin, or its next batch if it is not simple.
+
+        Call it on the event loop, and :meth:`HeldQueue.end` when the stint or the batch has ended.
+        """
+        now = self._clock()
         with self._lock:
-            ready = self._ready
-            while ready:
-                if in_thread and ready[0].is_async:
-                    return None
-                batch = ready.popleft()
-                now = self._clock()
-                gate = batch.held.gate(now)
-                if gate is Gate.OPEN:
-                    batch.held.begin()
-                    if not batch.is_async:
-                        batch.deadline = now + self._seconds
-                        self._begun.add(batch)
-                    return batch
-                if gate is Gate.WAIT:
-                    # Its session has ended: the queue and all its batches are lost.
-                    batch.held.is_dropped = True
-                    self._on_overdue(batch.held)
-            return None
+            run = self._first(now)
+            if run is None:
+                return None
+            if run.is_simple:
+                run.held.begin()
+                return run
+            return self._take(run, now)
+
+    def take_in_thread(self) -> Batch | None:
+        """Take the next batch that may begin, if it is a plain function's."""
+        now = self._clock()
+        with self._lock:
+            run = self._first(now)
+            return None if run is None or run.is_async else self._take(run, now)
 
     def settle(self, batch: Batch) -> bool:
         """Record that a batch has ended; return whether its result counts."""
@@ -117,10 +177,43 @@ class ReadyBatches:
                 self._begun.discard(batch)
             return overdue
 
-    def withdraw(self, held: HeldQueue) -> list[Batch]:
-        """Remove a queue's batches."""
+    def withdraw(self, held: HeldQueue) -> list[Run]:
+        """Remove a queue's messages; no stint takes them any more."""
         with self._lock:
-            withdrawn = [batch for batch in self._ready if batch.held is held]
-            if withdrawn:
-                self._ready = deque(batch for batch in self._ready if batch.held is not held)
-            return withdrawn
+            its = [run for run in self._ready if run.held is held]
+            if its:
+                self._ready = deque(run for run in self._ready if run.held is not held)
+            return [run.withdrawn() for run in its if run]
+
+    def close(self) -> None:
+        """Remove all messages, so that all stints end."""
+        with self._lock:
+            for run in self._ready:
+                run.withdrawn()
+            self._ready.clear()
+
+    def _take(self, run: Run, now: float) -> Batch:
+        batch = run.take()
+        run.held.begin()
+        if not run.is_async:
+            batch.deadline = now + self._seconds
+            self._begun.add(batch)
+        return batch
+
+    def _first(self, now: float) -> Run | None:
+        """Return the first run that may begin; drop those that must not."""
+        ready = self._ready
+        while ready:
+            run = ready[0]
+            if not run:
+                ready.popleft()
+                continue
+            gate = run.held.gate(now)
+            if gate is Gate.OPEN:
+                return run
+            ready.popleft().withdrawn()
+            if gate is Gate.WAIT:
+                # Its session has ended: the queue and all its messages are lost.
+                run.held.is_dropped = True
+                self._on_overdue(run.held)
+        return None
