@@ -38,5 +38,6 @@ CLIENT_VARIABLES: Final = frozenset(
 
 def unknown_settings(module: str, variables: Mapping[str, str]) -> list[str]:
     """Return those of *variables* that a service of *module* would not read, or would refuse."""
-    known = {*SETTINGS[module].variables().values(), *CLIENT_VARIABLES}
+    settings = SETTINGS[module]
+    known = {*settings.variables().values(), *settings.secret_files().values(), *CLIENT_VARIABLES}
     return sorted(name for name in variables if name not in known)

@@ -2,7 +2,8 @@
 
 They are made once, in ``tls/`` of the data directory, and kept: clients that trust the authority go
 on to trust it after a restart. The services' certificate is renewed when it is near its end. It is
-for names and addresses of this machine, so a local cluster needs no name server of its own.
+for names and addresses of this machine, so a local cluster needs no name server of its own, and
+for further names if they are given.
 
 The authority's key stays in that directory. A reader of it can pretend to be the cluster, so these
 certificates are for one machine. For a network use an authority of your own (RUNNING.md).
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -50,8 +51,13 @@ class Certificates:
         return settings
 
 
-def made_certificates(data_dir: Path) -> Certificates:
-    """Return the certificates of the cluster in *data_dir*; make those that are missing or old."""
+def made_certificates(data_dir: Path, names: Collection[str] = ()) -> Certificates:
+    """Return the certificates of the cluster in *data_dir*; make those that are missing or old.
+
+    Args:
+        data_dir: The cluster's directory.
+        names: Further names and addresses of the services.
+    """
     folder = data_dir / DIRECTORY
     folder.mkdir(0o700, parents=True, exist_ok=True)
     files = Certificates(folder / "ca.pem", folder / "cluster.pem", folder / "cluster.key")
@@ -62,20 +68,23 @@ def made_certificates(data_dir: Path) -> Certificates:
         _write(ca_key_file, _pem_of_key(key))
         _write(files.ca_file, _pem(authority))
         files.cert_file.unlink(missing_ok=True)
-    if not _is_fresh(files, now):
+    if not _is_fresh(files, now, names):
         authority = x509.load_pem_x509_certificate(files.ca_file.read_bytes())
         loaded = serialization.load_pem_private_key(ca_key_file.read_bytes(), password=None)
         assert isinstance(loaded, ec.EllipticCurvePrivateKey), "we wrote it"
-        key, certificate = _new_certificate(authority, loaded, now)
+        key, certificate = _new_certificate(authority, loaded, now, names)
         _write(files.key_file, _pem_of_key(key))
         _write(files.cert_file, _pem(certificate))
     return files
 
 
-def _is_fresh(files: Certificates, now: dt.datetime) -> bool:
+def _is_fresh(files: Certificates, now: dt.datetime, names: Collection[str]) -> bool:
     if not (files.cert_file.exists() and files.key_file.exists()):
         return False
     certificate = x509.load_pem_x509_certificate(files.cert_file.read_bytes())
+    known = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    if not {*map(_name, names)} <= {*known}:
+        return False
     return certificate.not_valid_after_utc - now > dt.timedelta(days=_RENEWED_DAYS)
 
 
@@ -88,11 +97,14 @@ def _new_authority(now: dt.datetime) -> tuple[ec.EllipticCurvePrivateKey, x509.C
 
 
 def _new_certificate(
-    authority: x509.Certificate, authority_key: ec.EllipticCurvePrivateKey, now: dt.datetime
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+    now: dt.datetime,
+    more_names: Collection[str],
 ) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     key = ec.generate_private_key(ec.SECP256R1())
     # Of several names of this machine each is listed once.
-    names = dict.fromkeys((*_LOOPBACK, socket.gethostname(), socket.getfqdn()))
+    names = dict.fromkeys((*_LOOPBACK, socket.gethostname(), socket.getfqdn(), *more_names))
     certificate = (
         _builder(_common_name("localhost"), authority.subject, key, now, CERTIFICATE_DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
