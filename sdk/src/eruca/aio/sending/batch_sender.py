@@ -22,7 +22,7 @@ import os
 import random
 import time
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -170,9 +170,7 @@ class BatchSender:
         if encoded is None or course.encoded_for != (queue.queue_id, host.is_v6):
             encoded = course.encoded = await self._encode(batch, queue, store_host_v6=host.is_v6)
             course.encoded_for = (queue.queue_id, host.is_v6)
-        target = f"/v1/topics/{path_segment(queue.topic)}/queues/{queue.queue_id}/records"
-        if self._copies is not None:
-            target = target_of(target, copies=self._copies)
+        target = _records_target(queue.topic, queue.queue_id, self._copies)
         headers = self._headers(_RECORDS_HEADERS, batch)
         request = _Request(url, target, headers, encoded.body, self._decoder)
         receipt = await self._post(course, queue, request)
@@ -343,6 +341,12 @@ class _Course:
         if (queue := self.batch.queue or self.kept_queue) is not None:
             return {queue.broker_name}
         return set() if self.view is None else {queue.broker_name for queue in self.view.queues}
+
+
+@lru_cache(maxsize=1_024)
+def _records_target(topic: str, queue_id: int, copies: int | None) -> str:
+    path = f"/v1/topics/{path_segment(topic)}/queues/{queue_id}/records"
+    return target_of(path, copies=copies)
 
 
 def _check_count(queue: MessageQueue, stored_count: int, batch: PendingBatch) -> None:

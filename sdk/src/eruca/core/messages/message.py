@@ -55,6 +55,7 @@ _PLAIN_ROOM: Final = _RECORD_ROOM + V1_TOPIC_SIZE_MAX + 2 * PLAIN_TEXT_SIZE_MAX 
 _UNIQ_KEY_NAME: Final = f"{UNIQ_KEY}{NAME_SEPARATOR}"
 BEFORE_ID: Final = f"{PROPERTY_SEPARATOR}{_UNIQ_KEY_NAME}"  # between a key and the unique id
 _JSON_MARK: Final = f"{BODY_FORMAT}{NAME_SEPARATOR}{JSON_FORMAT}{PROPERTY_SEPARATOR}"
+_SEVERAL: Final = (list, tuple)
 _KNOWN_MAX: Final = 4_096  # topics, and tags, that are remembered as valid
 
 # Valid in plain messages; entries are only added, so threads may share them.
@@ -167,6 +168,8 @@ class Message(_Details, frozen=True, gc=False, eq=False):
         ):
             if keys == ():
                 return True
+            if keys.__class__ in _SEVERAL and len(keys) == 1:
+                (keys,) = keys
             if (
                 isinstance(keys, str)
                 and 0 < len(keys) <= PLAIN_TEXT_SIZE_MAX

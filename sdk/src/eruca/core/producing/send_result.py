@@ -11,8 +11,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import accumulate, chain, repeat
-from typing import TypeAlias, overload
+from typing import Final, TypeAlias, overload
 
 from msgspec import Struct
 
@@ -20,6 +21,8 @@ from eruca.contract.message_ids import decode_offset_id, encode_offset_id
 from eruca.contract.messages import BatchReceipt, SendReceipt
 from eruca.contract.records import IPV4_HOST_SIZE, IPV6_HOST_SIZE, Host
 from eruca.core.messages.message_queue import MessageQueue
+
+_host_of: Final = lru_cache(maxsize=256)(Host.from_text)  # receipts name few brokers
 
 
 class SendResult(Struct, frozen=True, gc=False):
@@ -64,7 +67,7 @@ class StoredBatch(Struct, frozen=True, gc=False):
         is_plain = not self.replayed and receipt.copies == 1
         sizes = struct.unpack(f">{receipt.count}I", self.sizes)
         # Another replica may have stored the batch: after a redirect, or when it was sent before.
-        stored_at = self.asked if receipt.store_host is None else Host.from_text(receipt.store_host)
+        stored_at = self.asked if receipt.store_host is None else _host_of(receipt.store_host)
         # The stored record may have larger addresses than the one that was sent.
         larger = receipt.born_host_is_ipv6 + stored_at.is_v6 - self.asked.is_v6
         if larger:
