@@ -109,6 +109,8 @@ from eruca.core.allocation import ByConfig as ByConfig
 from eruca.core.allocation import ByMachineRoom as ByMachineRoom
 from eruca.core.allocation import ConsistentHash as ConsistentHash
 from eruca.core.allocation import MachineRoomNearby as MachineRoomNearby
+from eruca.core.call_statistics import CallStatistics as CallStatistics
+from eruca.core.call_statistics import CallWindow as CallWindow
 from eruca.core.client_settings import ClientSettings as ClientSettings
 from eruca.core.consuming.consume_context import ConsumeContext as ConsumeContext
 from eruca.core.consuming.consume_status import ConsumeStatus as ConsumeStatus

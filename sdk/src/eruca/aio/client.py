@@ -21,6 +21,7 @@ from eruca.aio.http.credentials import credentials_of
 from eruca.aio.producer import AsyncProducer
 from eruca.aio.pull_consumer import AsyncPullConsumer
 from eruca.contract.limits import INVISIBLE_SECONDS_DEFAULT
+from eruca.core.call_statistics import CallStatistics
 from eruca.core.checked_arguments import check_argument, checked_calls
 from eruca.core.client_settings import ClientSettings
 from eruca.core.consuming.pull_positions import OutOfRangePolicy, StartPosition
@@ -178,6 +179,14 @@ class AsyncClient:
             interceptor: Becomes the innermost one.
         """
         self._interceptors += (interceptor,)
+
+    def stats(self) -> tuple[CallStatistics, ...]:
+        """Return the rates, times and failures of this client's sends, pulls and handlers.
+
+        There is one entry for each operation, topic and group: of the last minute, of the last hour
+        and since the start. Above 1 000 of them, further topics are counted together.
+        """
+        return self._context.statistics.all()
 
     def producer(
         self,

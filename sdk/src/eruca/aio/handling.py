@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from eruca.contract.errors import ErucaError, ExpiredHandleError, StaleHandleError
+from eruca.core.call_statistics import Sums
 from eruca.core.checked_arguments import checked_calls
 from eruca.core.failure_text import text_of_error
 
@@ -62,12 +63,19 @@ class Finisher(Protocol):
 class AsyncHandling:
     """One delivery being handled; made by :meth:`eruca.AsyncSimpleConsumer.handling`."""
 
-    def __init__(self, consumer: Finisher, delivery: Delivery) -> None:
+    def __init__(
+        self,
+        consumer: Finisher,
+        delivery: Delivery,
+        account: Callable[[Delivery, Sums], None],
+    ) -> None:
         self._consumer = consumer
         self._delivery = delivery
+        self._account = account  # adds the handling to the statistics
         self._kept_until = delivery.kept_until
         self._is_lost = False
         self._is_finished = False
+        self._begun_at = 0.0
         self.is_acknowledged = False
         self.is_rejected = False
         self._keeper: asyncio.Task[None] | None = None
@@ -109,6 +117,7 @@ class AsyncHandling:
 
     async def open_block(self) -> None:
         """Start to extend the lease."""
+        self._begun_at = time.monotonic()
         self._keeper = asyncio.create_task(self._keep(), name="eruca keeps a delivery")
 
     def enter_block(self) -> None:
@@ -133,6 +142,10 @@ class AsyncHandling:
 
     async def conclude_block(self, error: BaseException | None) -> None:
         """Acknowledge the message, or reject it if the block raised *error*."""
+        if error is None or isinstance(error, Exception):  # else the program ends
+            failed = error is not None or self.is_rejected
+            seconds = time.monotonic() - self._begun_at
+            self._account(self._delivery, Sums(1, 1, int(failed), seconds))
         if self._is_finished:
             await self._stop_keeping()
         elif error is None:

@@ -434,6 +434,8 @@ class AsyncProducer:
                 compression_threshold_bytes=self._settings.compression_threshold_bytes,
                 is_idempotent=self._settings.idempotent,
                 copies=self._settings.copies,
+                group=self._settings.group,
+                statistics=self._context.statistics,
             )
         return self._sender
 

@@ -41,6 +41,7 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.limits import DELIVERY_COUNT_MAX, HANDLE_COUNT_MAX
+from eruca.core.call_statistics import Sums
 from eruca.core.checked_arguments import check_argument, checked_calls
 from eruca.core.checked_numbers import check_count, check_wait
 from eruca.core.consuming.receiving import Failures, ReceiveRounds
@@ -228,7 +229,10 @@ class AsyncSimpleConsumer:
 
         If the block succeeds, the message is acknowledged. If it raises, the message is rejected.
         """
-        return AsyncHandling(self, delivery)
+        return AsyncHandling(self, delivery, self._account)
+
+    def _account(self, delivery: Delivery, sums: Sums) -> None:
+        self._context.statistics.add("handle", delivery.message.topic, self.group, sums)
 
     async def close(self) -> None:
         """Stop receiving. Unacknowledged messages are redelivered when their leases expire."""
@@ -353,8 +357,17 @@ class AsyncSimpleConsumer:
             start=self._settings.start,
         )
         url = await self._url(target.topic, target.broker_name)
-        answer = await self._api.receive(url, request)
+        statistics = self._context.statistics
+        begun_at = time.monotonic()
+        try:
+            answer = await self._api.receive(url, request)
+        except ErucaError:
+            failure = Sums(call_count=1, failed_count=1)
+            statistics.add("pull", target.topic, self.group, failure)
+            raise
         now = time.monotonic()
+        if count := len(answer.deliveries):
+            statistics.add_call("pull", target.topic, self.group, count, begun_at)
         try:
             return [
                 delivery_of(wire, target.broker_name, invisible_seconds, now=now)

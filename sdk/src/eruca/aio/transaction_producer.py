@@ -396,6 +396,7 @@ class AsyncTransactionProducer:
             settings.group,
             attempts_max=settings.retries_max + 1,
             faults=self._faults,
+            statistics=context.statistics,
         )
         self._decisions = Decisions(
             api, context.routes, settings.group, timeout=settings.decision_timeout_seconds

@@ -237,6 +237,32 @@ class LockToken(Request):
     token: Token
 
 
+class MemberHandling(Request):
+    """What a member's handlers did in about the last minute, by its own account."""
+
+    covered_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        description="length of the period; shorter than a minute for a new member"
+    )
+    message_count: Annotated[int, Field(ge=0, le=OFFSET_MAX)] = Field(
+        description="messages whose handling ended, failed ones included"
+    )
+    failed_count: Annotated[int, Field(ge=0, le=OFFSET_MAX)] = 0
+    call_count: Annotated[int, Field(ge=0, le=OFFSET_MAX)] = Field(
+        description="calls of handlers, each with one message or a batch"
+    )
+    busy_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        description="time in handlers, of all threads and tasks together"
+    )
+    longest_running_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        default=0.0, description="how long the oldest call has been running; 0: none is running"
+    )
+
+    @property
+    def mean_seconds(self) -> float | None:
+        """Mean time of a call; None without calls."""
+        return self.busy_seconds / self.call_count if self.call_count else None
+
+
 class Heartbeat(Request):
     """Join a group, or renew the member's session."""
 
@@ -278,6 +304,9 @@ class Heartbeat(Request):
     locks: Annotated[list[LockToken], Field(max_length=LOCK_COUNT_MAX, fail_fast=True)] = Field(
         default=[], description="locks that the member believes it holds on this broker"
     )
+    handling: MemberHandling | None = Field(
+        default=None, description="what its handlers did lately; null: it does not tell"
+    )
 
 
 class QueueRef(Answer):
@@ -318,6 +347,10 @@ class Member(Answer):
     last_seen_at: Instant
     session_seconds: float
     locks: list[QueueRef]
+    handling: MemberHandling | None = Field(
+        default=None,
+        description="what its handlers did, as of its last heartbeat; null: it does not tell",
+    )
 
 
 class MemberList(Answer):

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from eruca.aio.http.transport import HttpTransport
+    from eruca.core.call_statistics import CallStatistics
     from eruca.core.client_settings import ClientSettings
     from eruca.core.consuming.pull_positions import OutOfRangePolicy, StartPosition
     from eruca.core.consuming.push_options import Limits, Listeners, Membership, Offsets, Retries
@@ -144,6 +145,14 @@ class Client:
             interceptor: Becomes the innermost one.
         """
         self._twin.add_interceptor(interceptor)
+
+    def stats(self) -> tuple[CallStatistics, ...]:
+        """Return the rates, times and failures of this client's sends, pulls and handlers.
+
+        There is one entry for each operation, topic and group: of the last minute, of the last hour
+        and since the start. Above 1 000 of them, further topics are counted together.
+        """
+        return self._portal.run(self._twin.stats)
 
     def producer(
         self,

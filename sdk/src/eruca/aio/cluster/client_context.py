@@ -14,6 +14,7 @@ Concurrency rule: the client's.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from eruca.aio.cluster.following import FollowingTransport
@@ -23,6 +24,7 @@ from eruca.aio.http.clients import http1_transport
 from eruca.aio.http.credentials import Credentials
 from eruca.aio.http.transport import HttpTransport
 from eruca.contract.errors import ClosedError
+from eruca.core.call_statistics import ClientStatistics
 from eruca.core.client_settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class ClientContext:
         transport: Carries all other requests; None: likewise.
 
     Attributes:
+        statistics: The client's calls: sends, pulls and handlers.
         masters_book: The masters that replicas have named in redirects.
         hot_transport: Carries frequent requests with an immediate answer: sends.
         held_transport: Carries requests that a server may hold: those of consumers to brokers, and
@@ -73,6 +76,7 @@ class ClientContext:
     ) -> None:
         self.settings = settings
         self.credentials = credentials
+        self.statistics = ClientStatistics(time.monotonic)
         if hot_transport is not None:
             hot = held = authorized(hot_transport, credentials)
         else:

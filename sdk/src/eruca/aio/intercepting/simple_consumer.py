@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eruca.aio.handling import AsyncHandling
 from eruca.aio.intercepting.blocks import Blocks
 from eruca.aio.simple_consumer import AsyncSimpleConsumer
+from eruca.core.call_statistics import Sums
 from eruca.core.consuming.delivery import Delivery
 from eruca.core.interceptors import (
     HandleCall,
@@ -52,14 +53,18 @@ class InterceptedSimpleConsumer(AsyncSimpleConsumer):
         handling = super().handling(delivery)
         if not self._handling:
             return handling
-        return _InterceptedHandling(self, handling.delivery, self._handling)
+        return _InterceptedHandling(self, handling.delivery, self._account, self._handling)
 
 
 class _InterceptedHandling(AsyncHandling):
     def __init__(
-        self, consumer: InterceptedSimpleConsumer, delivery: Delivery, methods: Sequence[Any]
+        self,
+        consumer: InterceptedSimpleConsumer,
+        delivery: Delivery,
+        account: Callable[[Delivery, Sums], None],
+        methods: Sequence[Any],
     ) -> None:
-        super().__init__(consumer, delivery)
+        super().__init__(consumer, delivery, account)
         self._methods = methods
         self._call = HandleCall((delivery.message,), consumer.group)
         self._blocks: Blocks | None = None

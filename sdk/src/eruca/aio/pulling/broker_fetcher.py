@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +42,7 @@ from eruca.contract.wire import (
     PullStatus,
     decode_multi_pull,
 )
+from eruca.core.call_statistics import Sums, topic_counts
 from eruca.core.consuming.pull_flow import QueueFlow
 from eruca.core.consuming.pull_positions import offset_after_miss
 from eruca.core.consuming.pull_settings import PullSettings
@@ -182,6 +184,11 @@ class BrokerFetcher:
         for flow in self._requests.pop(task):
             flow.is_pulling = False
         error = None if task.cancelled() else task.exception()
+        if error is not None:
+            for topic in {queue.topic for queue in self._flows}:
+                self._context.statistics.add(
+                    "pull", topic, self._settings.group, Sums(call_count=1, failed_count=1)
+                )
         if isinstance(error, ErucaError):
             self._note_failure(error)
         elif error is not None:
@@ -219,6 +226,7 @@ class BrokerFetcher:
         if (standby := self._standby(flows)) is not None:
             await self._pull_from_standby(standby, flows, epochs)
             return
+        begun_at = time.monotonic()
         # After a failure, a request must return at once to show that the broker works again.
         answer = await self._ask(url, flows, HOLD_SECONDS if self.failure is None else 0.0)
         if answer.status != 200:
@@ -231,6 +239,7 @@ class BrokerFetcher:
         sections = _sections(url, answer, len(flows))
         for index, pulled in sections:
             self._take_in(flows[index], answer.body, pulled, epochs[index])
+        self._account(begun_at, _counts(flows, sections))
         self.failure, self.failure_count, self.raised_count = None, 0, 0
         self._outages.answered(self.broker_name)
         for flow in flows:
@@ -242,6 +251,7 @@ class BrokerFetcher:
         self, url: str, flows: Sequence[QueueFlow], epochs: Sequence[int]
     ) -> None:
         """Pull what the standby at *url* has; leave it if that is nothing."""
+        begun_at = time.monotonic()
         try:
             answer = await self._ask(url, flows, 0.0)  # there is much to read
             if answer.status != 200:
@@ -253,10 +263,18 @@ class BrokerFetcher:
         found = [one for one in sections if one[1].status not in _OUT_OF_RANGE]
         for index, pulled in found:
             self._take_in(flows[index], answer.body, pulled, epochs[index])
+        self._account(begun_at, _counts(flows, found))
         if found:
             self._on_news()
         if not found or len(found) < len(sections):  # it is behind, or has deleted more
             self._master_until = asyncio.get_running_loop().time() + MASTER_SECONDS
+
+    def _account(self, begun_at: float, counts: Mapping[str, int]) -> None:
+        for topic, count in counts.items():
+            if count:  # the time of an empty answer is that of waiting for messages
+                self._context.statistics.add_call(
+                    "pull", topic, self._settings.group, count, begun_at
+                )
 
     async def _ask(self, url: str, flows: Sequence[QueueFlow], hold_seconds: float) -> HttpResponse:
         """Return the answer to a pull of *flows*."""
@@ -404,6 +422,13 @@ def _sections(url: str, answer: HttpResponse, count: int) -> list[tuple[int, Pul
     if any(index >= count for index, _ in sections):
         raise TransportError(f"{url}: the answer to a pull contains queues that were not requested")
     return sections
+
+
+def _counts(
+    flows: Sequence[QueueFlow], sections: Sequence[tuple[int, PulledRecords]]
+) -> dict[str, int]:
+    """Return the number of pulled messages by topic."""
+    return topic_counts((flows[at].queue.topic, len(pulled.sizes)) for at, pulled in sections)
 
 
 def _tag_check(subscription: Subscription) -> Callable[[ReceivedMessage], bool]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from eruca.aio.local_calls import ends_caller
 from eruca.aio.push.held_queue import HeldQueue
+from eruca.core.call_statistics import CallWindow, ClientStatistics, Series, Tally
 from eruca.core.consuming.consume_context import ConsumeContext
 from eruca.core.consuming.consume_status import ConsumeStatus, status_of
 from eruca.core.consuming.handler_table import Registration
@@ -46,7 +48,14 @@ SUCCEEDED = Outcome(ConsumeStatus.SUCCESS, kind=HandleOutcome.SUCCESS)
 class Calls:
     """Call the handlers of one consumer."""
 
-    def __init__(self, settings: PushSettings) -> None:
+    def __init__(self, settings: PushSettings, statistics: ClientStatistics | None = None) -> None:
+        self._group = settings.group
+        self._statistics = statistics or ClientStatistics(time.monotonic)
+        self._statistics.adopt(self)
+        self._own = Series(time.monotonic())  # of all topics, of this consumer alone
+        self._tallies: dict[str, Tally] = {}  # by topic
+        self._move_lock = threading.Lock()
+        self._begun: dict[int, float] = {}  # of running plain functions, by thread
         self._is_orderly = settings.ordered
         self._what_next = _what_next(settings)
         self._retries_max = settings.retries.retries_max if settings.is_clustering else None
@@ -66,6 +75,8 @@ class Calls:
         context: ConsumeContext | None,
     ) -> Outcome:
         """Call a plain function, in a thread."""
+        thread = threading.get_ident()
+        self._begun[thread] = begun_at = time.monotonic()
         try:
             returned = registration.function(*self._arguments(registration, messages, context))
         except BaseException as error:
@@ -73,8 +84,12 @@ class Calls:
             # sys.exit ends only a thread; raised here, it would end the event loop. So would a
             # KeyboardInterrupt: no thread gets one from the terminal, but a process pool forwards
             # one from its processes.
-            return self._raised(error, messages)
-        return self._returned(returned)
+            outcome = self._raised(error, messages)
+        else:
+            outcome = self._returned(returned)
+        del self._begun[thread]
+        self._account(messages, outcome, begun_at)
+        return outcome
 
     async def call_async(
         self,
@@ -101,7 +116,10 @@ class Calls:
             outcome = self._returned(returned)
         finally:
             del self._deadlines[task]
-        return self.timed_out() if self._took_too_long(task) else outcome
+        if self._took_too_long(task):
+            outcome = self.timed_out()
+        self._account(messages, outcome, now)
+        return outcome
 
     async def call_each(
         self,
@@ -131,6 +149,9 @@ class Calls:
         clock, seconds, none_is_failure = time.monotonic, self._seconds, self._none_is_failure
         deadlines, expired, finished = self._deadlines, self._expired, held.finished
         function = registration.function
+        stint_at = clock()
+        call_count = failed_count = 0
+        last: ReceivedMessage | None = None
         try:
             while (now := clock()) < ends_at and not held.is_draining and not held.is_dropped:
                 message = next(messages, None)
@@ -152,19 +173,48 @@ class Calls:
                         outcome = self._returned(returned)
                 if expired and self._took_too_long(task):
                     outcome = self.timed_out()
+                call_count += 1
+                last = message
                 if outcome is not SUCCEEDED:
+                    failed_count = outcome.kind is not HandleOutcome.SUCCESS
                     return message, outcome
                 if not finished:
                     on_finished(held)
                 finished.append(message)
         finally:
             deadlines.pop(task, None)
+            if last is not None:  # all have its topic: they have one handler
+                seconds = clock() - stint_at
+                self._tally(last.topic).add(call_count, call_count, failed_count, seconds)
         return None
 
+    def move_tallies(self) -> None:
+        """Move the tallies into the statistics."""
+        with self._move_lock:
+            now = time.monotonic()
+            for topic, tally in tuple(self._tallies.items()):
+                sums = tally.take()
+                if sums.call_count:
+                    self._statistics.add("handle", topic, self._group, sums)
+                    self._own.add(sums, now)
+
+    def last_minute(self) -> CallWindow:
+        """Return the calls of this consumer in the last minute."""
+        self.move_tallies()
+        with self._move_lock:
+            return self._own.last_minute(time.monotonic())
+
+    def longest_seconds(self) -> float:
+        """Return for how long the oldest running call has been running; 0 if none is."""
+        begun = [*self._begun.copy().values()]
+        begun += [deadline - self._seconds for deadline in self._deadlines.copy().values()]
+        return max(time.monotonic() - min(begun), 0.0) if begun else 0.0
+
     async def watch(self) -> None:
-        """Cancel async handlers that exceed the time limit; runs for ever."""
+        """Cancel async handlers that exceed the time limit, and move tallies; runs for ever."""
         while True:
             await asyncio.sleep(min(self._seconds / LOOKS_PER_LIMIT, LOOK_SECONDS_MAX))
+            self.move_tallies()
             now = time.monotonic()
             for task, deadline in self._deadlines.items():
                 if deadline <= now and task not in self._expired:
@@ -178,6 +228,17 @@ class Calls:
         self._expired.remove(task)
         task.uncancel()
         return True
+
+    def _account(
+        self, messages: Sequence[ReceivedMessage], outcome: Outcome, begun_at: float
+    ) -> None:
+        count = len(messages)
+        failed_count = 0 if outcome.kind is HandleOutcome.SUCCESS else count
+        self._tally(messages[0].topic).add(1, count, failed_count, time.monotonic() - begun_at)
+
+    def _tally(self, topic: str) -> Tally:
+        tally = self._tallies.get(topic)
+        return self._tallies.setdefault(topic, Tally()) if tally is None else tally
 
     def timed_out(self) -> Outcome:
         """Return the outcome of a batch that exceeded the time limit."""

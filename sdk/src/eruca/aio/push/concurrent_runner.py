@@ -26,10 +26,10 @@ from eruca.aio.push.calling import (
     LOOK_SECONDS_MAX,
     LOOKS_PER_LIMIT,
     SUCCEEDED,
+    Calls,
     Outcome,
 )
 from eruca.aio.push.held_queue import HeldQueue
-from eruca.aio.push.intercepted_calls import calls_of
 from eruca.aio.push.ready_batches import Batch, ReadyBatches, Run
 from eruca.core.consuming.concurrent_result import (
     AGAIN_SECONDS,
@@ -40,7 +40,6 @@ from eruca.core.consuming.concurrent_result import (
 from eruca.core.consuming.consume_context import ConsumeContext
 from eruca.core.consuming.handler_table import HandlerTable
 from eruca.core.consuming.push_settings import PushSettings
-from eruca.core.interceptors import Interceptor
 from eruca.core.messages.received_message import ReceivedMessage
 
 STINT_SECONDS: Final = 0.005  # how long workers continue before they yield to the event loop
@@ -72,7 +71,7 @@ class ConcurrentRunner:
         send_backs: Receives failed messages; None in broadcasting, where they are dropped.
         on_lost: Called with a queue whose session has ended.
         on_failure: Called with an internal error, which ends the consumer.
-        interceptors: Surround the handlers.
+        calls: Calls the handlers; default: without interceptors.
     """
 
     def __init__(
@@ -83,13 +82,13 @@ class ConcurrentRunner:
         *,
         on_lost: Callable[[HeldQueue], None],
         on_failure: Callable[[BaseException], None],
-        interceptors: Sequence[Interceptor] = (),
+        calls: Calls | None = None,
     ) -> None:
         self._settings = settings
         self._handlers = handlers
         self._send_backs = send_backs
         self._on_lost = on_lost
-        self._calls = calls_of(settings, interceptors)
+        self._calls = calls or Calls(settings)
         self._loop = asyncio.get_running_loop()
         self._ready = ReadyBatches(
             time.monotonic,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from eruca.aio.intercepting.blocks import Blocks
 from eruca.aio.push.calling import SUCCEEDED, Calls, Outcome
 from eruca.aio.push.held_queue import HeldQueue
+from eruca.core.call_statistics import ClientStatistics
 from eruca.core.consuming.consume_context import ConsumeContext
 from eruca.core.consuming.handler_table import Registration
 from eruca.core.consuming.push_settings import PushSettings
@@ -15,20 +16,26 @@ from eruca.core.interceptors import HandleCall, HandleOutcome, Interceptor, over
 from eruca.core.messages.received_message import ReceivedMessage
 
 
-def calls_of(settings: PushSettings, interceptors: Sequence[Interceptor]) -> Calls:
+def calls_of(
+    settings: PushSettings, interceptors: Sequence[Interceptor], statistics: ClientStatistics
+) -> Calls:
     """Return the calls of a consumer's handlers, inside the contexts of its interceptors."""
     if surrounding := overriding(interceptors, "handling"):
-        return InterceptedCalls(settings, surrounding)
-    return Calls(settings)
+        return InterceptedCalls(settings, statistics, surrounding)
+    return Calls(settings, statistics)
 
 
 class InterceptedCalls(Calls):
     """Call the handlers of one consumer inside the interceptors' contexts."""
 
-    def __init__(self, settings: PushSettings, interceptors: Sequence[Interceptor]) -> None:
-        super().__init__(settings)
+    def __init__(
+        self,
+        settings: PushSettings,
+        statistics: ClientStatistics,
+        interceptors: Sequence[Interceptor],
+    ) -> None:
+        super().__init__(settings, statistics)
         self._methods = [interceptor.handling for interceptor in interceptors]
-        self._group = settings.group
 
     def call(
         self,

@@ -37,7 +37,7 @@ from eruca.aio.http.transport import ConnectTimeoutError, NotConnectedError
 from eruca.aio.push.background import Background
 from eruca.aio.push.standby import Renewal
 from eruca.contract.errors import ErucaError, RefusedError, RequestError
-from eruca.contract.groups import Heartbeat, LockToken, MemberAnswer
+from eruca.contract.groups import Heartbeat, LockToken, MemberAnswer, MemberHandling
 from eruca.contract.limits import LOCK_COUNT_MAX
 from eruca.core.consuming.session import BEATS_PER_SESSION, Session
 from eruca.core.messages.message_queue import MessageQueue
@@ -64,6 +64,7 @@ class Membership:
         on_over: Called with a broker whose session has ended.
         on_refused: Called with an error that a retry does not fix.
         tasks: Runs background tasks.
+        handling: Returns what the member's handlers did lately; None: heartbeats do not tell.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Membership:
         on_over: Callable[[str], None],
         on_refused: Callable[[ErucaError], None],
         tasks: Background,
+        handling: Callable[[], MemberHandling] | None = None,
     ) -> None:
         self._api = api
         self._url_of = url_of
@@ -88,6 +90,7 @@ class Membership:
         self._on_over = on_over
         self._on_refused = on_refused
         self._tasks = tasks
+        self._handling = handling
         self._sessions: dict[str, Session] = {}
         self._beating: dict[str, asyncio.Task[MemberAnswer]] = {}  # heartbeats under way
         self._unanswered: set[str] = set()  # brokers that may have received a heartbeat
@@ -230,7 +233,11 @@ class Membership:
             for queue, token in locks.items()
         ]
         heartbeat = self._heartbeat.model_copy(
-            update={"locks": tokens, "topics_since": dict(self._topics_since)}
+            update={
+                "locks": tokens,
+                "topics_since": dict(self._topics_since),
+                "handling": None if self._handling is None else self._handling(),
+            }
         )
         renewal = Renewal(name, session, self._url_of(name), heartbeat, locks)
         sent_at = time.monotonic()

@@ -23,9 +23,8 @@ from contextlib import suppress
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from eruca.aio.push.background import Background
-from eruca.aio.push.calling import SUCCEEDED, Outcome
+from eruca.aio.push.calling import SUCCEEDED, Calls, Outcome
 from eruca.aio.push.held_queue import HeldQueue
-from eruca.aio.push.intercepted_calls import calls_of
 from eruca.aio.push.retry_limit import RetryLimit
 from eruca.core.consuming.consume_context import ConsumeContext
 from eruca.core.consuming.consume_status import ConsumeStatus
@@ -44,7 +43,6 @@ from eruca.core.consuming.orderly_result import (
     suspend_seconds,
 )
 from eruca.core.consuming.push_settings import PushSettings
-from eruca.core.interceptors import Interceptor
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.messages.received_message import ReceivedMessage
 
@@ -106,7 +104,7 @@ class OrderlyRunner:
         retry_limit: Returns the number of retries after which a message is a dead letter.
         on_lost: Called with a queue whose session has ended.
         on_failure: Called with an internal error, which ends the consumer.
-        interceptors: Surround the handlers.
+        calls: Calls the handlers; default: without interceptors.
     """
 
     def __init__(
@@ -118,14 +116,14 @@ class OrderlyRunner:
         retry_limit: RetryLimit,
         on_lost: Callable[[HeldQueue], None],
         on_failure: Callable[[BaseException], None],
-        interceptors: Sequence[Interceptor] = (),
+        calls: Calls | None = None,
     ) -> None:
         self._settings = settings
         self._handlers = handlers
         self._send_backs = send_backs
         self._retry_limit = retry_limit
         self._on_lost = on_lost
-        self._calls = calls_of(settings, interceptors)
+        self._calls = calls or Calls(settings)
         self._loop = asyncio.get_running_loop()
         self._places = asyncio.Semaphore(settings.concurrency)
         self._threads: ThreadPoolExecutor | None = None

@@ -20,6 +20,7 @@ from eruca.aio.push.broadcaster import Broadcaster
 from eruca.aio.push.commits import BrokerOffsets, Commits
 from eruca.aio.push.concurrent_runner import ConcurrentRunner
 from eruca.aio.push.held_queue import HeldQueue
+from eruca.aio.push.intercepted_calls import calls_of
 from eruca.aio.push.membership import Membership
 from eruca.aio.push.offset_file import OffsetFile, offsets_directory
 from eruca.aio.push.orderly_runner import OrderlyRunner
@@ -37,7 +38,7 @@ from eruca.contract.errors import (
     UnavailableError,
     ValidationError,
 )
-from eruca.contract.groups import Heartbeat
+from eruca.contract.groups import Heartbeat, MemberHandling
 from eruca.contract.groups import Subscription as SubscriptionModel
 from eruca.contract.names import retry_topic
 from eruca.core.consuming.handler_table import HandlerTable
@@ -141,6 +142,7 @@ class RunningConsumer:
             incarnation=incarnation,
             timeout=context.settings.timeout_seconds,
         )
+        self._calls = calls_of(settings, interceptors, context.statistics)
         self._membership = Membership(
             self._api,
             self._urls.url_of,
@@ -151,6 +153,7 @@ class RunningConsumer:
             on_over=self._lose_broker,
             on_refused=on_failure,
             tasks=self._background,
+            handling=self._handling,
         )
         self._standby = Standby(
             self._api,
@@ -165,7 +168,6 @@ class RunningConsumer:
         )
         self._client_id = client_id
         self._on_failure = on_failure
-        self._interceptors = interceptors
         self._runner: ConcurrentRunner | OrderlyRunner | None = None
         self._reader: Reader | None = None
         self._commits: Commits | None = None
@@ -340,7 +342,7 @@ class RunningConsumer:
                 ),
                 on_lost=self._lose_one,
                 on_failure=self._on_failure,
-                interceptors=self._interceptors,
+                calls=self._calls,
             )
         else:
             runner = ConcurrentRunner(
@@ -349,7 +351,7 @@ class RunningConsumer:
                 send_backs,
                 on_lost=self._lose_one,
                 on_failure=self._on_failure,
-                interceptors=self._interceptors,
+                calls=self._calls,
             )
         self._runner = runner
         self._reader = Reader(
@@ -413,6 +415,17 @@ class RunningConsumer:
             held = self._held.get(queue)
             if held is not None and held.token == token:
                 held.is_draining = True
+
+    def _handling(self) -> MemberHandling:
+        window = self._calls.last_minute()
+        return MemberHandling(
+            covered_seconds=window.covered_seconds,
+            message_count=window.message_count,
+            failed_count=window.failed_count,
+            call_count=window.call_count,
+            busy_seconds=window.busy_seconds,
+            longest_running_seconds=self._calls.longest_seconds(),
+        )
 
     def _begun_at(self) -> float:
         return 0.0 if self._runner is None else self._runner.begun_at

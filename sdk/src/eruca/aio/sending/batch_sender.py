@@ -57,6 +57,7 @@ from eruca.contract.errors import (
 from eruca.contract.messages import BatchReceipt, SendReceipts
 from eruca.contract.records import NO_HOST, Host
 from eruca.contract.wire import RECORDS_MEDIA_TYPE
+from eruca.core.call_statistics import ClientStatistics
 from eruca.core.messages.idempotency_keys import HEADER, REPLAYED_HEADER, encode_key
 from eruca.core.messages.json_messages import json_batch
 from eruca.core.messages.message import Message, any_delayed
@@ -90,6 +91,8 @@ class BatchSender:
         compression_threshold_bytes: Compress bodies of this size or larger; None: never.
         is_idempotent: Whether batches carry idempotency keys.
         copies: Least number of replicas in sync.
+        group: The producer group, for the statistics.
+        statistics: The client's.
     """
 
     def __init__(
@@ -102,12 +105,16 @@ class BatchSender:
         compression_threshold_bytes: int | None,
         is_idempotent: bool = False,
         copies: int = 1,
+        group: str | None,
+        statistics: ClientStatistics,
     ) -> None:
         self._transport = transport
         self._attempts = Attempts(routes, faults)
         self._attempts_max = attempts_max
         self._compression_threshold = compression_threshold_bytes
         self._is_idempotent = is_idempotent
+        self._group = group
+        self._statistics = statistics
         self._copies = copies if copies > 1 else None  # None: not in the request
         self._unique_ids: UniqueIds | None = None
         self._decoder = msgspec.json.Decoder(BatchReceipt)
@@ -119,19 +126,29 @@ class BatchSender:
             batch.drop_cancelled()
         if not batch.messages or (batch.whole is not None and batch.whole.done()):
             return
+        begun_at = time.monotonic()
         try:
             stored = await self._send_whole(batch)
         except _CONTENT_ERRORS as error:
             if batch.whole is not None or len(batch.messages) == 1:
                 batch.fail(error)
+                self._account(batch, begun_at, failed=True)
                 return
             middle = len(batch.messages) // 2
             for part in (batch.part(0, middle), batch.part(middle, len(batch.messages))):
                 await self.send(part)  # one after the other, because they may be ordered
         except ErucaError as error:
             batch.fail(error)
+            self._account(batch, begun_at, failed=True)
         else:
             batch.succeed(stored)
+            self._account(batch, begun_at)
+
+    def _account(self, batch: PendingBatch, begun_at: float, *, failed: bool = False) -> None:
+        messages = batch.messages
+        self._statistics.add_call(
+            "send", messages[0].topic, self._group, len(messages), begun_at, failed=failed
+        )
 
     async def _send_whole(self, batch: PendingBatch) -> Stored:
         """Store *batch*, with as many attempts as necessary; return its place."""

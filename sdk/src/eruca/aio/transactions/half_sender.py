@@ -42,6 +42,7 @@ from eruca.aio.sending.attempts import (
 from eruca.aio.transactions.gatherer import Gatherer
 from eruca.contract.errors import ErucaError, SendFailedError
 from eruca.contract.transactions import NewTransaction
+from eruca.core.call_statistics import ClientStatistics
 from eruca.core.messages.json_messages import new_message
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.messages.unique_ids import UniqueIds
@@ -68,6 +69,7 @@ class HalfSender:
         group: The producer group.
         attempts_max: Maximum number of attempts at brokers that have not stored the half message.
         faults: The producer's fault table; None while latency fault tolerance is off.
+        statistics: The client's.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class HalfSender:
         *,
         attempts_max: int,
         faults: FaultTable | None,
+        statistics: ClientStatistics,
     ) -> None:
         self._gatherer: Gatherer[bytes, TransactionReceipt] = Gatherer(
             lambda url, body, timeout: api.begin(url, body, timeout=timeout),
@@ -85,6 +88,7 @@ class HalfSender:
         )
         self._routes = routes
         self._group = group
+        self._statistics = statistics
         self._attempts = Attempts(routes, faults)
         self._attempts_max = attempts_max
         self._unique_ids = UniqueIds(local_address(), random.getrandbits(32))
@@ -115,6 +119,7 @@ class HalfSender:
             SendFailedError: Every attempt failed; a broker may have stored the half message.
             ErucaError: As for sending.
         """
+        sent_at = time.monotonic()
         course = _Course(message, transaction_id, queue_of, check_immunity_seconds, timeout)
         while True:
             course.attempt += 1
@@ -122,8 +127,13 @@ class HalfSender:
                 receipt = await self._attempt(course)
             except ErucaError as error:
                 course.failures.append((course.broker_name or "no broker", error))
-                await self._prepare_next(course, error)
+                try:
+                    await self._prepare_next(course, error)
+                except ErucaError:
+                    self._account(course, sent_at, failed=True)
+                    raise
             else:
+                self._account(course, sent_at)
                 queue = MessageQueue(receipt.topic, receipt.broker_name, receipt.queue_id)
                 begun_at = datetime.fromisoformat(receipt.begun_at)
                 half = HalfMessage(
@@ -135,6 +145,9 @@ class HalfSender:
                     receipt.durability,
                 )
                 return half, course.url
+
+    def _account(self, course: _Course, begun_at: float, *, failed: bool = False) -> None:
+        self._statistics.add_call("send", course.topic, self._group, 1, begun_at, failed=failed)
 
     async def _attempt(self, course: _Course) -> TransactionReceipt:
         if course.is_bound:

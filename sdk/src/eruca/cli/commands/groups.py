@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from eruca.contract.errors import ErucaError
-    from eruca.contract.groups import GroupConfig, MemberList, QueueReset
+    from eruca.contract.groups import GroupConfig, MemberHandling, MemberList, QueueReset
     from eruca.core.messages.message_queue import MessageQueue
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
@@ -41,6 +41,7 @@ TopicOption = Annotated[str | None, typer.Option("--topic", "-t", help="Only thi
 
 _WATCH_SECONDS: Final = 2.0
 _CONFIG_HEADINGS: Final = ("start", "max retries", "ordered", "enabled", "subscriptions")
+_HANDLING: Final = ("handled/s", "mean ms", "failed", "running s")
 _OFFSET_PREFIX: Final = "offset:"
 
 
@@ -174,6 +175,8 @@ async def show(session: Session, *, group: GroupArgument) -> int:
 
     Exit code 1 if a broker does not answer; the data of the others is shown.
     """
+    from eruca.core.consuming.slow_members import latest_members, slow_members
+
     unanswered: dict[str, ErucaError] = {}
     async with session.client() as client:
         admin = client.admin.groups
@@ -184,12 +187,14 @@ async def show(session: Session, *, group: GroupArgument) -> int:
         if away := await silent_brokers.away(client):
             unanswered |= away
             behind = partial(behind)
+    slow = slow_members(latest_members(members.values()))
     if session.is_json:
         session.show_json(
             {
                 "group": group,
                 "brokers": configs,
                 "members": members,
+                "slow_members": slow,
                 "lag": behind.lag,
                 "queues": queue_documents(behind),
                 "unanswered": silent_brokers.documents(unanswered),
@@ -208,9 +213,11 @@ async def show(session: Session, *, group: GroupArgument) -> int:
     )
     session.show_text("")
     session.show_table(
-        ["member", "model", "from", "joined", "last seen", "queues by broker"],
+        [*("member", "model", "from", "joined", "last seen"), *_HANDLING, "queues by broker"],
         _member_rows(members),
     )
+    for client_id in slow:
+        session.show_text(f"{client_id} is slow: its handlers take far longer than the others'")
     session.show_text("")
     session.show_table(LAG_HEADINGS, lag_rows(behind, datetime.now(UTC)))
     return silent_brokers.said(session, unanswered)
@@ -358,9 +365,9 @@ def _moves(planned: Mapping[MessageQueue, QueueReset]) -> str:
 def _member_rows(members: Mapping[str, MemberList]) -> Iterable[Sequence[object]]:
     """Return a row for each member, merged over all brokers."""
     from eruca.cli.shown_messages import time_text
+    from eruca.core.consuming.slow_members import latest_members
 
-    seen = {member.client_id: member for found in members.values() for member in found.members}
-    for client_id, member in sorted(seen.items()):
+    for client_id, member in latest_members(members.values()).items():
         queues = [
             f"{broker_name}/{lock.topic}/{lock.queue_id}"
             for broker_name, found in sorted(members.items())
@@ -374,8 +381,24 @@ def _member_rows(members: Mapping[str, MemberList]) -> Iterable[Sequence[object]
             member.address,
             time_text(member.joined_at),
             time_text(member.last_seen_at),
+            *_handling_cells(member.handling),
             " ".join(queues) or None,
         )
+
+
+def _handling_cells(handling: MemberHandling | None) -> Sequence[object]:
+    """Return what a member's handlers did, below ``_HANDLING``; nothing known is None."""
+    if handling is None:
+        return (None, None, None, None)
+    rate = handling.message_count / max(handling.covered_seconds, 1.0)
+    mean = handling.mean_seconds
+    running = handling.longest_running_seconds
+    return (
+        f"{rate:.3g}",
+        None if mean is None else f"{mean * 1_000:.3g}",
+        handling.failed_count,
+        f"{running:.3g}" if running else None,
+    )
 
 
 def _show_configs(session: Session, configs: Mapping[str, GroupConfig]) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eruca.contract.groups import MemberList
+from eruca.contract.groups import MemberHandling, MemberList
+from eruca.core.consuming.slow_members import latest_members, slow_members
 from eruca.core.messages.message_queue import MessageQueue
 
 
@@ -22,12 +23,16 @@ class MatrixRow:
         address: The source of its heartbeats.
         queues: Those that it reads.
         absent_from: Brokers that know the group but not this member.
+        handling: What its handlers did lately; None: it does not tell.
+        is_slow: Whether they take a multiple of the other members' time.
     """
 
     client_id: str
     address: str
     queues: frozenset[MessageQueue]
     absent_from: Sequence[str]
+    handling: MemberHandling | None = None
+    is_slow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,8 @@ def group_matrix(members: Mapping[str, MemberList], queues: Sequence[MessageQueu
             known_at.setdefault(member.client_id, set()).add(broker_name)
             held = reading.setdefault(member.client_id, set())
             held |= {MessageQueue(lock.topic, broker_name, lock.queue_id) for lock in member.locks}
+    latest = latest_members(members.values())
+    slow = slow_members(latest)
     columns = sorted({*queues, *(queue for held in reading.values() for queue in held)})
     rows = [
         MatrixRow(
@@ -68,6 +75,8 @@ def group_matrix(members: Mapping[str, MemberList], queues: Sequence[MessageQueu
             addresses[client_id],
             frozenset(held),
             sorted(members.keys() - known_at[client_id]),
+            latest[client_id].handling,
+            client_id in slow,
         )
         for client_id, held in sorted(reading.items())
     ]

@@ -25,11 +25,20 @@ GROUP: Final[dict[str, Any]] = {
 }
 NEW_GROUP: Final = GROUP | {"subscription_version": 0, "subscriptions": [], "members": 0}
 GROUP_LIST: Final = {"groups": [GROUP], "next_cursor": "YmlsbGluZw"}
+_HANDLING: Final = {
+    "covered_seconds": 57.5,
+    "message_count": 12_400,
+    "failed_count": 3,
+    "call_count": 12_400,
+    "busy_seconds": 41.25,
+    "longest_running_seconds": 0.5,
+}
 HEARTBEAT: Final = {
     "incarnation": _INCARNATION,
     "subscriptions": [_SUBSCRIPTION],
     "session_seconds": 30,
     "locks": [{"topic": "flights", "queue_id": 0, "token": 8_201_544}],
+    "handling": _HANDLING,
 }
 MEMBER_ANSWER: Final = {
     "group": "billing",
@@ -58,6 +67,7 @@ MEMBER_LIST: Final = {
             "last_seen_at": "2026-11-21T08:03:20.118Z",
             "session_seconds": 30,
             "locks": [{"topic": "flights", "queue_id": 0}],
+            "handling": _HANDLING,
         }
     ],
 }

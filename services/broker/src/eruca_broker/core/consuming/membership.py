@@ -32,6 +32,7 @@ from typing import Final
 
 from eruca.contract.errors import ClientIdInUseError, SubscriptionConflictError
 from eruca.contract.errors.shown import shown
+from eruca.contract.groups import MemberHandling
 from eruca_broker.core.state.group_events import Subscribed
 from eruca_broker.core.state.group_state import Group, LockOwner
 from eruca_chassis.machines import Machine
@@ -91,6 +92,8 @@ class Beat:
     is_static: bool = False
     replaces_version: int | None = None
     address: str = ""
+    # changes with each heartbeat, and no decision depends on it
+    handling: MemberHandling | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -361,4 +361,5 @@ def _beat(client_id: str, heartbeat: Heartbeat, address: str) -> Beat:
         heartbeat.is_static,
         heartbeat.replaces_subscription_version,
         address,
+        heartbeat.handling,
     )

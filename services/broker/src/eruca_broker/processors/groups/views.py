@@ -109,6 +109,7 @@ def _member(
         joined_at=moment(session.joined_at_ms),
         last_seen_at=moment(session.seen_at_ms),
         session_seconds=session.session_seconds,
+        handling=beat.handling,
         locks=locks,
     )
 
