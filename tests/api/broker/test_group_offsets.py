@@ -51,6 +51,18 @@ async def test_lag_and_age_count_from_the_position_or_the_start(
     assert of_group["oldest_unconsumed_at"] == queues[0]["earliest_stored_at"]
 
 
+async def test_commits_count_the_messages_that_they_move_past(
+    member: TestMember, client: httpx.AsyncClient
+) -> None:
+    for offset in (1, 3, 2):
+        await member.commit((0, offset))
+
+    metrics = (await client.get("http://localhost/metrics")).text
+
+    sample = 'eruca_broker_group_committed_messages_total{group="g",topic="orders"}'
+    assert f"{sample} 2.0" in metrics
+
+
 async def test_what_is_unknown_is_null_and_what_is_consumed_has_no_age(
     member: TestMember, client: httpx.AsyncClient
 ) -> None:

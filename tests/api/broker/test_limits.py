@@ -314,6 +314,8 @@ async def test_status_and_metrics_tell_what_is_going_on(
     assert {projection["behind_bytes"] for projection in status["projections"]} >= {0}
     assert "eruca_broker_messages_in_total 3.0" in metrics
     assert "eruca_broker_messages_out_total 2.0" in metrics
+    assert 'eruca_broker_topic_messages_in_total{topic="orders"} 3.0' in metrics
+    assert 'eruca_broker_topic_messages_out_total{topic="orders"} 2.0' in metrics
     assert 'eruca_broker_append_seconds_bucket{le="+Inf"} 3.0' in metrics
     assert f"eruca_broker_log_max_offset {float(status['log']['max_offset'])}" in metrics
     assert 'eruca_broker_projection_behind_bytes{projection="consume_queues"} 0.0' in metrics

@@ -24,6 +24,7 @@ from eruca_broker.processors.dead_letters import DeadLetters
 from eruca_broker.processors.deliveries.deliveries import Deliveries
 from eruca_broker.processors.groups.lags import GroupLags
 from eruca_broker.processors.groups.members import Members
+from eruca_broker.processors.groups.offsets import PositionsOfGroups
 from eruca_broker.processors.groups.queue_locks import QueueLocks
 from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.held_requests import HeldRequests
@@ -172,9 +173,13 @@ class ReplicationMetrics(Collector):
 class TrafficMetrics(Collector):
     """Stored and pulled messages."""
 
-    def __init__(self, sender: Sender, puller: Puller) -> None:
+    def __init__(
+        self, store: MessageStore, sender: Sender, puller: Puller, positions: PositionsOfGroups
+    ) -> None:
+        self._store = store
         self._sender = sender
         self._puller = puller
+        self._positions = positions
 
     def collect(self) -> Iterator[Metric]:
         """Yield the samples."""
@@ -183,6 +188,7 @@ class TrafficMetrics(Collector):
         yield _counter("eruca_broker_bytes_in", "Bytes of records stored", sent.bytes)
         yield _counter("eruca_broker_messages_out", "Messages pulled", pulled.messages)
         yield _counter("eruca_broker_bytes_out", "Bytes of records pulled", pulled.bytes)
+        yield from self._by_topic()
         yield _counter("eruca_broker_pulls_held", "Pulls that were held", pulled.held)
         latency = HistogramMetricFamily(
             "eruca_broker_append_seconds", "Time from an append to its durability"
@@ -194,6 +200,39 @@ class TrafficMetrics(Collector):
             sent.append_seconds,
         )
         yield latency
+
+    def _by_topic(self) -> Iterator[Metric]:
+        """Yield the traffic of each topic and group; further ones are ``(others)``."""
+        topics, groups = self._store.state.topics, self._store.state.groups
+        for direction, what, flows in (
+            ("in", "stored", self._sender.counts.by_topic),
+            ("out", "pulled", self._puller.counts.by_topic),
+        ):
+            messages = CounterMetricFamily(
+                f"eruca_broker_topic_messages_{direction}",
+                f"Messages of a topic {what}",
+                labels=["topic"],
+            )
+            size = CounterMetricFamily(
+                f"eruca_broker_topic_bytes_{direction}",
+                f"Bytes of records of a topic {what}",
+                labels=["topic"],
+            )
+            for topic, flow in flows.items(topics.__contains__):
+                messages.add_metric([topic], flow.messages)
+                size.add_metric([topic], flow.bytes)
+            yield messages
+            yield size
+        consumed = CounterMetricFamily(
+            "eruca_broker_group_committed_messages",
+            "Messages of a topic that a group's commits moved its positions past",
+            labels=["group", "topic"],
+        )
+        for labels, flow in self._positions.consumed.items(
+            lambda key: key[0] in groups and key[1] in topics
+        ):
+            consumed.add_metric(labels, flow.messages)
+        yield consumed
 
 
 class LaterMetrics(Collector):

@@ -20,6 +20,7 @@ from eruca_broker.core.consuming.held_pulls import Examined, Position
 from eruca_broker.core.consuming.message_filter import MessageFilter
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.processors.topics import Topics
+from eruca_broker.processors.traffic import by_topic
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.property_scan import SCAN_WORK_MAX
 from eruca_broker.store.queue_reader import QueueRead
@@ -28,11 +29,12 @@ from eruca_broker.store.queue_reader import QueueRead
 class PullCounts:
     """Counters of pulls since the start."""
 
-    __slots__ = ("bytes", "held", "messages", "requests")
+    __slots__ = ("by_topic", "bytes", "held", "messages", "requests")
 
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0  # of records
+        self.by_topic = by_topic()
         self.requests = 0
         self.held = 0  # requests that were held
 
@@ -81,7 +83,7 @@ class Puller:
         read = self._read(queue, limits.count_max, limits.bytes_max)
         if read.status is PullStatus.NO_NEW_MESSAGE and self._may_wait(limits):
             return None
-        self._count(read)
+        self._count(queue.topic, read)
         self.counts.requests += 1
         return read
 
@@ -93,7 +95,7 @@ class Puller:
         """
         moved = queue._replace(offset=position.offset)
         read = self._read(moved, limits.count_max, limits.bytes_max)
-        self._count(read)
+        self._count(queue.topic, read)
         self.counts.requests += 1
         return read
 
@@ -203,15 +205,18 @@ class Puller:
             count -= read.count
             size -= read.size
             work = max(work - read.scan_work, 0)
-            self._count(read)
+            self._count(queues[index].topic, read)
             sections.append(Section(index, read))
         if faults and not sections:  # else the answer shows them at the end of the wait
             raise _unreadable(faults)
         return sections
 
-    def _count(self, read: QueueRead) -> None:
-        self.counts.messages += read.count
-        self.counts.bytes += read.size
+    def _count(self, topic: str, read: QueueRead) -> None:
+        counts = self.counts
+        counts.messages += read.count
+        counts.bytes += read.size
+        if read.count:
+            counts.by_topic.add(topic, read.count, read.size)
 
 
 def examine(store: MessageStore, position: Position) -> Examined:

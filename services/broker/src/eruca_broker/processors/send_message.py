@@ -31,6 +31,7 @@ from eruca_broker.core.state.state import Topic
 from eruca_broker.processors.replication.copies import GroupCopies
 from eruca_broker.processors.scheduled import Later, Scheduled, StoredLater
 from eruca_broker.processors.topics import Topics
+from eruca_broker.processors.traffic import by_topic
 from eruca_broker.store.files.refusals import renewed
 from eruca_broker.store.log.appended import Appended
 from eruca_broker.store.message_store import MessageStore
@@ -58,11 +59,12 @@ class Draft(NamedTuple):
 class SendCounts:
     """Counters of sends since the start: updated per request, never per message."""
 
-    __slots__ = ("append_buckets", "append_seconds", "bytes", "messages", "requests")
+    __slots__ = ("append_buckets", "append_seconds", "by_topic", "bytes", "messages", "requests")
 
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0  # of records
+        self.by_topic = by_topic()
         self.requests = 0
         self.append_seconds = 0.0  # sum of the times from the append to its answer
         self.append_buckets = [0] * (len(APPEND_BUCKETS) + 1)
@@ -341,6 +343,7 @@ class Sender:
         for batch in batches:
             counts.messages += batch.count
             counts.bytes += batch.size
+            counts.by_topic.add(batch.topic, batch.count, batch.size)
         counts.append_seconds += seconds
         counts.append_buckets[bisect_left(APPEND_BUCKETS, seconds)] += 1
 

@@ -12,7 +12,8 @@ unread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -41,6 +42,7 @@ from eruca_broker.processors.groups.views import start_position
 from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.standings import queues_of, standing, unread_count
 from eruca_broker.processors.topics import Topics
+from eruca_broker.processors.traffic import by_group
 
 
 class PositionsOfGroups:
@@ -52,6 +54,7 @@ class PositionsOfGroups:
         self._topics = topics
         self._groups = groups
         self._locks = locks
+        self.consumed = by_group()
 
     def of_group(self, name: str, topic: str | None) -> GroupOffsets:
         """Return a group's positions: in every queue of *topic*, or in all queues that it has any.
@@ -116,6 +119,9 @@ class PositionsOfGroups:
                     pointer="/body/offsets",
                 )
                 check_ends(self._store, commits.offsets, pointer="/body/offsets")
+            known = self._groups.get(name).offsets
+            queues = [(commit.topic, commit.queue_id) for commit in commits.offsets]
+            before = {queue: known[queue] for queue in queues if queue in known}
             await self._work.changes.record(
                 events.OffsetsCommitted(
                     name,
@@ -125,9 +131,20 @@ class PositionsOfGroups:
                     ],
                 )
             )
+            self._count(name, before, commits.offsets)
             if commits.client_id is None:  # else members read them, and nothing is handed out
-                queues = [(commit.topic, commit.queue_id) for commit in commits.offsets]
                 self._work.watchers.wake(name, queues)
+
+    def _count(
+        self, name: str, before: Mapping[Queue, int], commits: Sequence[OffsetCommit]
+    ) -> None:
+        moved: Counter[str] = Counter()
+        for commit in commits:
+            known = before.get((commit.topic, commit.queue_id))
+            if known is not None and commit.offset > known:
+                moved[commit.topic] += commit.offset - known
+        for topic, count in moved.items():
+            self.consumed.add((name, topic), count)
 
     async def reset(self, name: str, reset: OffsetReset) -> ResetAnswer:
         """Set a group's offset in a topic; members that read it now must lock it again.
