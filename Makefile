@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 LINT := tests/contract/lint
 
-.PHONY: help up demo test chaos check lint types unit docs floors bench interop clients lint-openapi
+.PHONY: help up demo test chaos check lint types unit docs dist floors bench interop clients lint-openapi
 
 help:
 	@echo "make demo     real data through a local cluster and back; ends by itself"
@@ -27,6 +27,7 @@ help:
 	@echo "make up       a local cluster until Ctrl-C; options by ARGS='--brokers 2 --data DIR'"
 	@echo "make check    format, lint, types, imports, unit tests: before each commit"
 	@echo "make docs     the documentation as a site, which opens without a network: build/site"
+	@echo "make dist     wheels and sdists of all, their parts and licences: build/dist"
 	@echo "make floors   the SDK's unit tests at its lowest dependencies, and on other Pythons here"
 	@echo "make bench    speed, as ratios to raw limits measured in the same run"
 	@echo "make interop  against Apache RocketMQ itself; needs Maven"
@@ -71,6 +72,9 @@ unit: lint
 docs: $(VENV)/.synced
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
 	@echo build/site/index.html
+
+dist: $(VENV)/.synced
+	@$(BIN)/python deploy/tools/dist.py $(ARGS)
 
 floors: $(VENV)/.synced
 	@$(BIN)/python sdk/tools/floors.py $(ARGS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
@@ -55,6 +57,23 @@ def test_each_distribution_is_classified_and_typed(member: Path, installed: Dist
     packages = [path.parent for path in (member / "src").glob("*/__init__.py")]
     assert packages
     assert all((package / "py.typed").exists() for package in packages)
+
+
+def test_the_version_of_each_distribution_is_the_workspace_s() -> None:
+    """If not: ``python deploy/tools/version.py``, then ``uv lock``."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "deploy/tools/version.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
+    workspace = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for member in MEMBERS:
+        required = distribution(name_of(member)).requires or []
+        own = [line for line in required if line.startswith("eruca")]
+        assert all(line.partition(";")[0].strip().endswith(f"=={workspace}") for line in own)
 
 
 def test_each_command_and_its_distribution_have_one_version() -> None:

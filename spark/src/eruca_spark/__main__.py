@@ -1,8 +1,24 @@
-"""``python -m eruca_spark``, and the script for ``spark-submit``."""
+"""``eruca-spark``, ``python -m eruca_spark``, and the script for ``spark-submit``."""
 
 from __future__ import annotations
 
-from eruca_spark.main import run
+from importlib.util import find_spec
+from typing import Final
+
+NO_SPARK: Final = (
+    "eruca-spark needs Spark, which is not installed; install eruca-spark[pyspark], or run it by "
+    f"the spark-submit of your own: spark-submit {__file__}"
+)
+
+
+def run() -> None:
+    """Run the command line; or say how to get Spark, which some installations bring themselves."""
+    if find_spec("pyspark") is None:
+        raise SystemExit(NO_SPARK)
+    from eruca_spark.main import run as run_command  # here: it imports Spark
+
+    run_command()
+
 
 if __name__ == "__main__":
     run()
