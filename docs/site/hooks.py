@@ -40,6 +40,7 @@ PAGES: Final = (
     "testing/README.md",
     "services/query/EXPORTS.md",
     "services/*/src/*/DESIGN.md",
+    "sdk/src/*/*/*/DESIGN.md",
     "tests/SCENARIOS.md",
     "tests/chaos/README.md",
 )

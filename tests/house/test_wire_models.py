@@ -36,6 +36,7 @@ COMPOSED: Final = {
 REASONS: Final = {
     "sdk/src/eruca/aio/http/transport.py": "an answer of any server, as the transport hands it on",
     "sdk/src/eruca/aio/push/offset_file.py": "a file: local offsets",
+    "sdk/src/eruca/cli/backups/": "objects of a backup repository: manifests, and what they name",
     "sdk/src/eruca/cli/commands/query.py": "arguments of a function",
     "sdk/src/eruca/cli/exporting/parts.py": "a file: the state of an export",
     "sdk/src/eruca/core/consuming/delivery.py": "what a program receives, made of an answer",

@@ -14,6 +14,7 @@ from eruca.cli.command import ApiKeyFileOption, CaFileOption, NamesrvOption, Out
 from eruca.cli.commands import (
     audit,
     auth,
+    backup,
     broker,
     cluster,
     consuming,
@@ -59,6 +60,7 @@ for module in (
     query,
     life_lines,
     export,
+    backup,
     auth,
     audit,
     doctor,

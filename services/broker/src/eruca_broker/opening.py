@@ -19,6 +19,7 @@ from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.clock import Clock
 from eruca_chassis.start import StartError
 
+UNFINISHED_RESTORE: Final = "commitlog.unfinished"  # what `eruca restore` is writing
 _QUEUE_FILES_MAX: Final = 1_024  # of consume queues that are open at a time
 
 
@@ -62,6 +63,11 @@ async def open_store(
         is_damage_cut=settings.cut_damage or gives_up_damage,
         cut_to=cut_to,
     )
+    if (settings.store_dir / UNFINISHED_RESTORE).exists():  # a new log would take its place
+        raise StartError(
+            f"{settings.store_dir} has {UNFINISHED_RESTORE}: a restore has not finished; run "
+            "eruca restore again, or delete it to begin with an empty store"
+        )
     try:
         return await MessageStore.open(settings.store_dir, store_settings, clock)
     except (LostRecordsError, DamagedCutError) as error:

@@ -1,0 +1,1 @@
+"""Backups of a broker's log, and restored stores: DESIGN.md says what they consist of."""

@@ -1,0 +1,109 @@
+"""A repository in a folder: each object is a file.
+
+A file is written beside its place, flushed and renamed, or linked if no other may have its name. So
+an existing file is whole, after a power failure, too. A killed run leaves ``*.unfinished`` files,
+which the next backup deletes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from eruca.cli.backups.repositories import PathTakenError
+
+UNFINISHED: Final = ".unfinished"
+_DIRECTORY_MODE: Final = 0o750
+_FILE_MODE: Final = 0o640
+
+
+class FolderRepository:
+    """The files below a folder, which is made when it is first written to."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __str__(self) -> str:
+        return str(self._folder)
+
+    async def put(self, path: str, data: bytes) -> None:
+        """Write a file; see :class:`.Repository`."""
+        await asyncio.to_thread(self._put, self._folder / path, data, is_new=False)
+
+    async def create(self, path: str, data: bytes) -> None:
+        """Write a file that is new; see :class:`.Repository`."""
+        await asyncio.to_thread(self._put, self._folder / path, data, is_new=True)
+
+    async def get(self, path: str) -> bytes:
+        """Return a file's bytes; see :class:`.Repository`."""
+        return await asyncio.to_thread((self._folder / path).read_bytes)
+
+    async def get_range(self, path: str, begin: int, end: int) -> bytes:
+        """Return some of a file's bytes; see :class:`.Repository`."""
+        return await asyncio.to_thread(_read, self._folder / path, begin, end)
+
+    async def sizes(self, folder: str) -> dict[str, int]:
+        """Return the sizes of all files below *folder*; see :class:`.Repository`."""
+        return await asyncio.to_thread(self._sizes, folder)
+
+    async def delete(self, paths: list[str]) -> None:
+        """Delete files; see :class:`.Repository`."""
+        for path in paths:
+            with suppress(FileNotFoundError):
+                await asyncio.to_thread((self._folder / path).unlink)
+
+    def _put(self, path: Path, data: bytes, *, is_new: bool) -> None:
+        _make(path.parent)
+        unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if is_new:
+                os.link(unfinished, path)
+            else:
+                unfinished.replace(path)
+        except FileExistsError:
+            raise PathTakenError(str(path)) from None
+        finally:
+            with suppress(FileNotFoundError):
+                unfinished.unlink()
+        sync(path.parent)
+
+    def _sizes(self, folder: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for path in (self._folder / folder).rglob("*"):
+            with suppress(FileNotFoundError):  # another run has just deleted it
+                if path.is_file():
+                    found[path.relative_to(self._folder).as_posix()] = path.stat().st_size
+        return found
+
+
+def sync(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _make(directory: Path) -> None:
+    """Make a directory and those above it, durably."""
+    if directory.is_dir():
+        return
+    _make(directory.parent)
+    directory.mkdir(_DIRECTORY_MODE, exist_ok=True)
+    sync(directory.parent)
+
+
+def _read(path: Path, begin: int, end: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(begin)
+        return file.read(end - begin)
