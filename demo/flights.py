@@ -1,6 +1,7 @@
 """``python -m demo.flights``: a year of flights through a cluster and back, every number checked.
 
-It starts a cluster of two brokers, with data outside the repository, and stops it again.
+It starts a cluster of two brokers, with data outside the repository, and stops it again. With
+``--keep`` the cluster runs on until Ctrl-C, so that its console can be looked at.
 
 Exit codes: 0 if all numbers agree, 1 if they do not or something failed, 130 after Ctrl-C.
 """
@@ -20,7 +21,7 @@ from typing import Final
 from rich.console import Console
 
 import eruca
-from demo import boarding, crew, failover, journey, lake, lives, report, tickets
+from demo import boarding, crew, failover, journey, lake, lives, report, sights, tickets
 from demo.bars import Bars
 from demo.dataset import FLIGHT_COUNT, DatasetError, find_data_file, read_flights
 from demo.ledger import Ledger
@@ -75,7 +76,7 @@ async def _run(console: Console, limit: int | None, kept: Path | None) -> int:
     count = min(limit or FLIGHT_COUNT, FLIGHT_COUNT)
     console.print(
         "starting a name server, two brokers with two replicas each, a controller, a transaction"
-        " checker and a query service …"
+        " checker, a query service and a console …"
     )
     async with (
         LocalCluster(
@@ -83,23 +84,40 @@ async def _run(console: Console, limit: int | None, kept: Path | None) -> int:
             replicas=failover.REPLICAS,
             txn_checkers=1,
             queries=1,
+            consoles=1,
             data_dir=kept,
             settings=SETTINGS,
         ) as cluster,
         eruca.AsyncClient(cluster.namesrv_urls, timeout_seconds=ANSWER_SECONDS) as client,
     ):
         console.print(f"running: {', '.join(service.url for service in cluster.plan.services)}")
-        faults = await _fly(console, client, cluster.namesrv_urls[0], path, count)
+        faults, pages = await _fly(console, client, cluster.namesrv_urls[0], path, count)
         faults += await _fill_lake(console, cluster.query_urls[0], path, count, kept)
         faults += await _survive(console, client, cluster, path)
-    report.show_verdict(console, faults, time.perf_counter() - started_at)
+        report.show_verdict(console, faults, time.perf_counter() - started_at)
+        report.show_sights(console, cluster.console_urls[0], pages, is_running=kept is not None)
+        if kept is not None:
+            await _until_stopped(console)
     return 1 if faults else 0
+
+
+async def _until_stopped(console: Console) -> None:
+    """Wait for Ctrl-C or SIGTERM, which then are no failure."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    console.print("The cluster runs until Ctrl-C.")
+    await stop.wait()
 
 
 async def _fly(
     console: Console, client: eruca.AsyncClient, namesrv_url: str, path: Path, count: int
-) -> list[str]:
-    """Send, pull, share, find and time the flights, sell tickets; return the discrepancies."""
+) -> tuple[list[str], dict[str, str]]:
+    """Send, pull, share, find and time the flights, and sell tickets.
+
+    Return the discrepancies, and the console's pages of what was done.
+    """
     for topic in (journey.TOPIC, journey.LIVE_TOPIC, tickets.TOPIC, boarding.TOPIC):
         await client.admin.create_topic(topic, queue_count=journey.QUEUES_PER_BROKER)
     ledger = Ledger()
@@ -138,7 +156,7 @@ async def _fly(
     report.show_lives(console, known)
     report.show_speed(console, sent, pulled, live, ledger)
     stored = sum(offsets.max_offset - offsets.min_offset for offsets in ranges.values())
-    return [
+    faults = [
         *([] if sent.messages == count else [f"{count} in the file, {sent.messages} stored"]),
         *([] if stored == count else [f"{count} sent, the queues hold {stored}"]),
         *ledger.faults(),
@@ -149,6 +167,7 @@ async def _fly(
         *known.faults(ledger.flights_by_number[flight.number]),
         *([] if live.messages == live_count else [f"one by one: {live.messages} of {live_count}"]),
     ]
+    return faults, sights.pages(result.message_id, sales.asked_about())
 
 
 async def _survive(
@@ -194,7 +213,9 @@ def _parser() -> argparse.ArgumentParser:
         "--limit", type=_count, metavar="N", help=f"only the first N of the {FLIGHT_COUNT} flights"
     )
     parser.add_argument(
-        "--keep", action="store_true", help="keep the cluster's data, and print its path"
+        "--keep",
+        action="store_true",
+        help="keep the cluster running until Ctrl-C, and its data after that; print where both are",
     )
     return parser
 

@@ -181,6 +181,19 @@ def show_speed(
     _show(console, table)
 
 
+def show_sights(console: Console, url: str, pages: Mapping[str, str], *, is_running: bool) -> None:
+    """Show the console's *url* and its *pages*; or, if it stops now, how to have them."""
+    if not is_running:
+        console.print(
+            "To look at all this in the console, keep the cluster running: make demo ARGS=--keep",
+            highlight=False,
+        )
+        return
+    console.print(f"Look at it in the console, {url}")
+    for what, path in pages.items():
+        console.print(f"  {url}{path}  {what}", soft_wrap=True)
+
+
 def show_verdict(console: Console, faults: list[str], seconds: float) -> None:
     """Show whether everything agrees."""
     console.print()

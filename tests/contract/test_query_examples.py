@@ -133,6 +133,11 @@ async def _(stage: Stage) -> Changes:
     return ANYTIME
 
 
+@SCENES.add("getMessageCounts", 200)
+async def _(stage: Stage) -> Changes:
+    return ANYTIME
+
+
 @SCENES.add("forgetBroker", 204)
 async def _(stage: Stage) -> None:
     """With a broker that was read once, and is not there any more."""

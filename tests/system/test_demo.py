@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -43,11 +45,14 @@ def demo(*arguments: str, temporary: Path) -> subprocess.Popen[str]:
     )
 
 
-def until_shown(text: str, process: subprocess.Popen[str]) -> None:
-    """Read what the demo shows, up to the line with *text*."""
+def until_shown(text: str, process: subprocess.Popen[str]) -> list[str]:
+    """Return the lines that the demo shows, up to the one with *text*."""
     assert process.stdout is not None
+    lines: list[str] = []
     while text not in (line := process.stdout.readline()):
         assert line, f"it ended before: {process.communicate()}"
+        lines.append(line.rstrip("\n"))
+    return lines
 
 
 def test_the_demo_agrees_with_the_file_and_leaves_nothing(temporary: Path) -> None:
@@ -65,13 +70,20 @@ def test_the_demo_agrees_with_the_file_and_leaves_nothing(temporary: Path) -> No
     assert list(temporary.iterdir()) == []
 
 
-def test_kept_data_is_where_it_says_though_the_demo_was_stopped(temporary: Path) -> None:
+def test_a_kept_cluster_runs_with_what_it_did_in_its_console_until_it_is_stopped(
+    temporary: Path,
+) -> None:
     with demo("--limit=10", "--keep", temporary=temporary) as process:
-        until_shown("messages exported", process)
+        lines = until_shown("runs until Ctrl-C", process)
+        links = re.findall(r"^  (http://127\.0\.0\.1:\d+/\S*)", "\n".join(lines), re.MULTILINE)
+        answers = [httpx.get(link, trust_env=False, timeout=WITHIN_SECONDS) for link in links]
         process.send_signal(signal.SIGTERM)
         shown, _ = process.communicate(timeout=WITHIN_SECONDS)
 
-    assert process.returncode == 130
+    assert process.returncode == 0, shown
+    assert len(links) >= 5
+    assert [answer.status_code for answer in answers] == [httpx.codes.OK] * len(links)
+    assert "flights" in answers[1].text
     [kept] = temporary.iterdir()
     assert f"kept in {kept}" in shown.replace("\n", "")
     names = {path.name for path in kept.iterdir() if not path.name.startswith(".")}
@@ -90,7 +102,7 @@ def test_the_demo_can_be_stopped_at_any_time(temporary: Path, number: signal.Sig
     assert (process.returncode, errors) == (130, "")
     assert "stopped" in shown
     assert list(temporary.iterdir()) == []
-    assert len(children) == 8
+    assert len(children) == 9
     assert not any(child.is_running() for child in children)
 
 

@@ -18,13 +18,19 @@ class Urls(NamedTuple):
     namesrv: str
     query: str
     txn_checker: str
+    console: str
 
 
 @pytest.fixture(scope="module")
 def urls() -> Iterator[Urls]:
-    with RunningCluster(txn_checkers=1, queries=1) as cluster:
+    with RunningCluster(txn_checkers=1, queries=1, consoles=1) as cluster:
         [namesrv] = cluster.namesrv_urls
-        yield Urls(namesrv, cluster.query_urls[0], cluster.txn_checker_urls[0])
+        yield Urls(
+            namesrv,
+            cluster.query_urls[0],
+            cluster.txn_checker_urls[0],
+            cluster.console_urls[0],
+        )
 
 
 @pytest.fixture
@@ -65,6 +71,28 @@ def test_a_service_of_another_kind_is_not_taken_for_it(eruca: Eruca, urls: Urls)
     done = eruca("doctor", code=1)
 
     assert "the answer is not a query service's" in " ".join(done.stdout.split())
+
+
+def test_a_named_console_is_told_and_none_is_no_fault(eruca: Eruca, urls: Urls) -> None:
+    assert findings(eruca.json("doctor"), "console")["named"]["verdict"] == "ok"
+    eruca.environment |= {"ERUCA_CONSOLE_URLS": urls.console}
+
+    report = eruca.json("doctor")
+
+    found = findings(report, urls.console)
+    assert report["healthy"]
+    assert found["identity"]["detail"] == "console"
+    assert found["log-in"]["verdict"] == "ok"
+
+
+def test_a_console_that_is_away_or_is_none_is_a_fault(eruca: Eruca, urls: Urls) -> None:
+    eruca.environment |= {"ERUCA_CONSOLE_URLS": f"{urls.query};http://127.0.0.1:1"}
+
+    done = eruca("doctor", code=1)
+
+    shown = " ".join(done.stdout.split())
+    assert "the answer is not a console's" in shown
+    assert "console: cannot connect" in shown
 
 
 def test_a_registered_broker_that_does_not_answer_is_named() -> None:

@@ -86,6 +86,8 @@ from eruca.contract.groups import MemberList as MemberList
 from eruca.contract.groups import QueueReset as QueueReset
 from eruca.contract.messages import LogRecordView as LogRecordView
 from eruca.contract.messages import PulledMessage as PulledMessage
+from eruca.contract.queries import MessageCount as MessageCount
+from eruca.contract.queries import MessageCounts as MessageCounts
 from eruca.contract.queries import MessageFound as MessageFound
 from eruca.contract.queries import MessagePage as MessagePage
 from eruca.contract.queries import QueryStatus as QueryStatus

@@ -137,6 +137,11 @@ class RunningCluster:
         """Return the query services' URLs."""
         return self._cluster.query_urls
 
+    @property
+    def console_urls(self) -> list[str]:
+        """Return the consoles' URLs."""
+        return self._cluster.console_urls
+
     def pid(self, name: str) -> int | None:
         """Return a service's process id, or None while it does not run."""
         return self._cluster.pid(name)

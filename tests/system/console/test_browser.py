@@ -36,7 +36,11 @@ PATHS: Final = (
     "/groups/billing",
     "/messages",
     "/groups/billing/reset?topic=orders&to=earliest",
+    "/topics/orders/volume",
     "/topics/orders/send",
+    "/topic-settings",
+    "/topic-settings?topic=orders&permission=r&step=preview",
+    "/group-settings?group=billing&consume_enabled=no&step=preview",
     "/scheduled",
     f"/scheduled/{HANDLE}",
     "/transactions",
@@ -44,6 +48,8 @@ PATHS: Final = (
     "/transactions/broker-a/order-17/decision?outcome=commit",
     "/audit",
     "/access?principal=user:ann&right=produce&resource=topic:orders",
+    "/rules",
+    "/keys",
     "/nowhere",
 )
 NARROW: Final = 360  # CSS pixels
@@ -63,7 +69,7 @@ async def cluster() -> AsyncIterator[LocalCluster]:
         LocalCluster(queries=1, consoles=1, settings=settings) as cluster,
         eruca.AsyncClient(cluster.namesrv_urls) as client,
     ):
-        for topic in ("orders", "returns"):
+        for topic in ("orders", "returns", "stock"):
             await client.admin.create_topic(topic, queue_count=2)
         await client.admin.groups.create("billing", start="earliest")
         await client.admin.groups.create("idle", start="earliest")
@@ -180,6 +186,61 @@ async def test_a_list_is_walked_and_a_row_opened_by_the_keyboard(
     await page.wait_for(f"location.pathname === '/groups' && {ready}")
     await page.press("?")
     assert await page.wait_for("document.getElementById('keys').open")
+    assert_quiet(page, cluster)
+
+
+async def test_a_time_is_chosen_by_mouse_and_by_keyboard_and_its_messages_are_shown(
+    cluster: LocalCluster, page: Page
+) -> None:
+    await page.open(url(cluster, "/topics/orders/volume"))
+    await page.wait_for("document.querySelector('.edge:not([hidden])')")
+    whole = await page.evaluate("document.getElementById('since').value")
+
+    box = await page.evaluate(
+        "(() => { const box = document.querySelector('.histogram').getBoundingClientRect();"
+        " return [box.left, box.top + box.height / 2, box.width]; })()"
+    )
+    left, middle, width = box
+    for kind, x in (("Pressed", 0.5), ("Moved", 0.99), ("Released", 0.99)):
+        await page.command(
+            "Input.dispatchMouseEvent",
+            type=f"mouse{kind}",
+            x=left + width * x,
+            y=middle,
+            button="left",
+            buttons=1,
+            clickCount=1,
+        )
+    await page.wait_for(f"document.getElementById('since').value > {whole!r}")
+    half = await page.evaluate("document.getElementById('edge-from').value")
+    assert half == "30"
+    assert "1 messages" in await page.text("[data-chosen]")
+
+    await page.evaluate("document.getElementById('edge-from').focus(); 0")
+    arrow = {"key": "ArrowRight", "code": "ArrowRight", "windowsVirtualKeyCode": 39}
+    for kind in ("rawKeyDown", "keyUp"):
+        await page.command("Input.dispatchKeyEvent", type=kind, **arrow)
+    await page.wait_for("document.getElementById('edge-from').value === '31'")
+    await page.evaluate("document.querySelector('.brush button[name=topic]').focus(); 0")
+    await page.press("Enter")
+
+    await page.wait_for("location.pathname === '/messages' && document.readyState === 'complete'")
+    assert "topic=orders" in await page.evaluate("location.search")
+    assert await page.wait_for("document.querySelectorAll('tr[data-row]').length === 1")
+    assert_quiet(page, cluster)
+
+
+async def test_the_volume_of_an_open_page_follows_the_topic(
+    cluster: LocalCluster, page: Page
+) -> None:
+    await page.open(url(cluster, "/topics/stock/volume"))
+    assert await page.text(".facts dd") == "0"
+
+    async with eruca.AsyncClient(cluster.namesrv_urls) as client, client.producer() as producer:
+        await producer.send(eruca.Message("stock", b"x", keys="late"))
+
+    await page.wait_for("document.querySelectorAll('tr[data-row]').length === 1")
+    await page.wait_for("document.querySelector('.facts dd').textContent === '1'")
     assert_quiet(page, cluster)
 
 

@@ -21,9 +21,13 @@ pytestmark = pytest.mark.anyio
 
 ANN: Final = "user:ann"  # the operator
 SHOP: Final = "user:shop"  # may see orders only
+CLERK: Final = "user:clerk"  # refused once: only the first ten refusals of a minute are recorded
 GONE: Final = "user:gone"  # whose key is revoked by a test
 SERVICES: Final = "service:all"
-RULES: Final = ({"allow": ["consume"], "on": ["topic:orders", "group:shop"], "to": [SHOP]},)
+RULES: Final = (
+    {"allow": ["consume"], "on": ["topic:orders", "group:shop"], "to": [SHOP]},
+    {"allow": ["consume"], "on": ["topic:orders"], "to": [CLERK]},
+)
 ROLES: Final = {"administrator": [ANN, SERVICES, GONE], "broker": [SERVICES]}
 COOKIE: Final = re.compile(r"eruca-console-\d+=[\w-]{43}; Path=/; HttpOnly; SameSite=Strict")
 
@@ -175,9 +179,10 @@ async def test_everybody_may_ask_what_they_may_do(closed: Closed) -> None:
 
 async def test_an_act_is_the_callers_own(closed: Closed) -> None:
     form = {"body": "x", "tag": "by-hand"}
-    async with browser(closed) as ann, browser(closed) as shop:
+    async with browser(closed) as ann, browser(closed) as shop, browser(closed) as clerk:
         await log_in(ann, key_of(ANN))
         await log_in(shop, key_of(SHOP))
+        await log_in(clerk, key_of(CLERK))
         for topic in ("salaries", "orders"):  # it may consume orders, and send nothing
             token = await token_of(shop, "/topics")
             answer = await shop.post(f"/topics/{topic}/send", data={"csrf": token, **form})
@@ -190,7 +195,7 @@ async def test_an_act_is_the_callers_own(closed: Closed) -> None:
         assert sent.status_code == httpx.codes.OK, sent.text
         # A switch needs the right to administer; there is no replica, so the broker refuses it.
         switch = {"to": "1", "typed": "broker-a"}
-        for client, caller, status in ((shop, SHOP, 403), (ann, ANN, 409)):
+        for client, caller, status in ((clerk, CLERK, 403), (ann, ANN, 409)):
             token = await token_of(client, "/topics")
             answer = await client.post("/brokers/broker-a/switch", data={"csrf": token, **switch})
             assert answer.status_code == status, answer.text
@@ -199,6 +204,32 @@ async def test_an_act_is_the_callers_own(closed: Closed) -> None:
                     "/audit", params={"principal": caller, "format": "csv"}
                 ),
                 lambda answer: "switchMaster" in answer.text,
+            )
+            assert file.status_code == httpx.codes.OK
+
+
+async def test_settings_are_changed_with_the_callers_own_rights_and_recorded(
+    closed: Closed,
+) -> None:
+    topic = {"topic": "orders", "write_queue_count": "2", "read_queue_count": "2"}
+    group = {"group": "shop", "retries_max": "20"}
+    async with browser(closed) as ann, browser(closed) as shop:
+        await log_in(ann, key_of(ANN))
+        await log_in(shop, key_of(SHOP))
+        for path, form in (("/topic-settings", topic), ("/group-settings", group)):
+            token = await token_of(shop, "/topics")
+            answer = await shop.post(path, data={"csrf": token, **form})
+            assert "administer" in answer.text
+            assert '<span class="badge good">set</span>' not in answer.text
+            assert (await shop.post(path, data=form)).status_code == httpx.codes.FORBIDDEN
+
+            done = await ann.post(path, data={"csrf": await token_of(ann, "/topics"), **form})
+            assert '<span class="badge good">set</span>' in done.text, done.text
+
+        for name in ("putTopic", "putGroup"):
+            file = await until_told(
+                lambda: ann.get("/audit", params={"principal": ANN, "format": "csv"}),
+                lambda answer, name=name: name in answer.text,  # type: ignore[misc]
             )
             assert file.status_code == httpx.codes.OK
 

@@ -17,6 +17,7 @@ from eruca.aio.cluster.requests import parsed, utc_text
 from eruca.aio.http.transport import path_segment, target_of
 from eruca.contract.limits import LIST_LIMIT_DEFAULT
 from eruca.contract.queries import (
+    MessageCounts,
     MessageFound,
     MessagePage,
     QueryStatus,
@@ -109,6 +110,32 @@ class AsyncQuery:
             cursor=cursor,
         )
         return await self._ask(MessagePage, "GET", target)
+
+    async def counts(
+        self,
+        topic: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        buckets: int = 60,
+    ) -> MessageCounts:
+        """Return how many messages were stored in each stretch of time, oldest first.
+
+        Args:
+            topic: The topic.
+            since: Beginning of the first stretch. Default: an hour before *until*.
+            until: End of the last one. Default: now.
+            buckets: Maximum number of stretches, from 1 to 500.
+        """
+        check_topic(topic)
+        target = target_of(
+            "/v1/message-counts",
+            topic=topic,
+            since=None if since is None else utc_text(since),
+            until=None if until is None else utc_text(until),
+            buckets=buckets,
+        )
+        return await self._ask(MessageCounts, "GET", target)
 
     async def status(self) -> QueryStatus:
         """Return how far the query services have read each broker's log."""

@@ -197,6 +197,24 @@ class MessagePage(Answer):
     incomplete: list[Missing]
 
 
+class MessageCount(Answer):
+    """The number of messages stored in one stretch of time."""
+
+    start: Instant
+    count: int | None = Field(description="null: not counted, because that would take too long")
+
+
+class MessageCounts(Answer):
+    """Numbers of a topic's messages by the time of their storing, oldest first."""
+
+    since: Instant
+    until: Instant
+    width_ms: int = Field(description="length of each stretch; the last one may end at `until`")
+    counts: list[MessageCount]
+    read_model: list[ReadModelPosition]
+    incomplete: list[Missing]
+
+
 class LifeEvent(Answer):
     """An event in a message's life."""
 

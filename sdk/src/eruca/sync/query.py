@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from eruca.contract.queries import MessageFound, MessagePage, QueryStatus, Timeline
+    from eruca.contract.queries import (
+        MessageCounts,
+        MessageFound,
+        MessagePage,
+        QueryStatus,
+        Timeline,
+    )
 
 
 class Query:
@@ -84,6 +90,26 @@ class Query:
             bodies=bodies,
             limit=limit,
             cursor=cursor,
+        )
+
+    def counts(
+        self,
+        topic: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        buckets: int = 60,
+    ) -> MessageCounts:
+        """Return how many messages were stored in each stretch of time, oldest first.
+
+        Args:
+            topic: The topic.
+            since: Beginning of the first stretch. Default: an hour before *until*.
+            until: End of the last one. Default: now.
+            buckets: Maximum number of stretches, from 1 to 500.
+        """
+        return self._portal.call(
+            self._twin.counts, topic, since=since, until=until, buckets=buckets
         )
 
     def status(self) -> QueryStatus:

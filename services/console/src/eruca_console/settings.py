@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
@@ -35,6 +35,7 @@ class ConsoleSettings(ServiceSettings):
     """The settings of a console."""
 
     model_config = SettingsConfigDict(env_prefix="ERUCA_CONSOLE_")
+    shared_variables: ClassVar[frozenset[str]] = frozenset({"ERUCA_CONSOLE_URLS"})  # the clients'
 
     port: int = Field(default=10941, ge=0, le=65_535, description="port to listen on; 0: any free")
     advertised_url: Annotated[str, AfterValidator(_checked_without_slash)] | None = Field(

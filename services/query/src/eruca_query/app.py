@@ -15,7 +15,7 @@ from eruca_access.settings import gate_of
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from eruca_chassis.explorer.routes import Explored, ExploredServices
-from eruca_query.api import messages, status
+from eruca_query.api import message_counts, messages, status
 from eruca_query.explorer.listing import list_services
 from eruca_query.exports import routes as exports
 from eruca_query.settings import QuerySettings
@@ -57,7 +57,13 @@ def create_app(settings: QuerySettings, clock: Clock | None = None) -> ServiceAp
         description=_DESCRIPTION,
         version=version("eruca-query"),
         tags=_TAGS,
-        routers=[messages.router, exports.router, status.router, explaining_router(gate)],
+        routers=[
+            messages.router,
+            message_counts.router,
+            exports.router,
+            status.router,
+            explaining_router(gate),
+        ],
         lifespan=partial(wired, settings=settings, clock=clock or SystemClock()),
         guard=settings.guard(),
         gate=gate,

@@ -30,6 +30,7 @@ from eruca_query.projection.upkeep import PERIOD_SECONDS as UPKEEP_SECONDS
 from eruca_query.projection.upkeep import Upkeep
 from eruca_query.searching.broker_directory import BrokerDirectory
 from eruca_query.searching.broker_logs import BrokerLogs
+from eruca_query.searching.message_counts import MessageCounter
 from eruca_query.searching.message_pages import MessagePages
 from eruca_query.searching.message_search import MessageSearch
 from eruca_query.searching.timelines import Timelines
@@ -83,6 +84,7 @@ async def wired(app: ServiceApp, *, settings: QuerySettings, clock: Clock) -> As
         )
         search = parts.add(MessageSearch(database, numbers, logs))
         parts.add(MessagePages(database, numbers, logs))
+        parts.add(MessageCounter(database, numbers, logs, clock))
         parts.add(Timelines(database, numbers, logs, search, clock))
         holders = TopicHolders(database, numbers)
         exports = exports_of(app, client, settings, holders.missing)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from eruca.aio.cluster.requests import parsed, send_model
@@ -61,7 +62,12 @@ class Instances:
         return [*self._urls]
 
     async def request(
-        self, method: str, target: str, body: BaseModel | None = None
+        self,
+        method: str,
+        target: str,
+        body: BaseModel | None = None,
+        *,
+        headers: Sequence[tuple[str, str]] = (),
     ) -> tuple[HttpResponse, str]:
         """Return the first answer of an instance, and its URL; raise a refusal."""
         failed: dict[str, ErucaError] = {}
@@ -74,7 +80,13 @@ class Instances:
             url = urls[0]
             try:
                 answer = await send_model(
-                    self._context.transport, method, url, target, body, timeout=self._timeout
+                    self._context.transport,
+                    method,
+                    url,
+                    target,
+                    body,
+                    timeout=self._timeout,
+                    headers=headers,
                 )
             except (TransportError, TimeoutExpiredError, NotReadyError) as error:
                 failed[url] = error

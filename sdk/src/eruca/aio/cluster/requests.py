@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -41,6 +41,7 @@ async def send_model(
     body: BaseModel | None = None,
     *,
     timeout: float,
+    headers: Sequence[tuple[str, str]] = (),
     exclude_none: bool = False,
 ) -> HttpResponse:
     """Send a request whose body, if any, is a model, and return its answer; raise a refusal."""
@@ -57,7 +58,7 @@ async def send_model(
         method,
         url,
         target,
-        headers=() if body is None else (JSON_HEADER,),
+        headers=headers if body is None else (*headers, JSON_HEADER),
         body=(text.encode(),) if text else (),
         timeout=timeout,
     )

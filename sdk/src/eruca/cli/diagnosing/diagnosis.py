@@ -2,9 +2,9 @@
 
 The steps are: settings, name servers, the brokers that they know, each broker's address for
 clients, each broker's status, and a message to each broker and back. Then come the broker groups,
-as the controllers and the replicas report them, the services that follow the brokers' logs, and the
-rules of all services. All steps use plain HTTP, without the SDK's routes and retries. So a finding
-is about its own step only.
+as the controllers and the replicas report them, the services that follow the brokers' logs, the
+consoles, and the rules of all services. All steps use plain HTTP, without the SDK's routes and
+retries. So a finding is about its own step only.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import httpx
 from eruca.aio.http.clients import httpx_client
 from eruca.aio.http.credentials import Credentials
 from eruca.cli.diagnosing import findings as judge
+from eruca.cli.diagnosing.consoles import examined_consoles
 from eruca.cli.diagnosing.findings import Finding, Verdict
 from eruca.cli.diagnosing.follower_findings import Following, judged
 from eruca.cli.diagnosing.probes import TIMEOUT_SECONDS, Probe, ask
@@ -94,6 +95,8 @@ async def examine(
         for service in (QUERY_SERVICE, TXN_CHECKER) if known else ():
             async for finding in _followers(client, service, [*known], groups.keys(), reached):
                 yield finding
+        async for finding in examined_consoles(client, reached):
+            yield finding
         async for finding in _rules(client, reached):
             yield finding
 

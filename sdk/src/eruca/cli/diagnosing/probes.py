@@ -39,6 +39,18 @@ class Probe:
         except ValidationError:
             return None
 
+    def member(self, *names: str) -> object:
+        """Return the member of a JSON answer below *names*; None if there is none."""
+        if self.fault is not None or self.answer is None:
+            return None
+        try:
+            found: object = self.answer.json()
+        except ValueError:
+            return None
+        for name in names:
+            found = found.get(name) if isinstance(found, dict) else None
+        return found
+
     @property
     def code(self) -> str | None:
         """Return the error code in Eruca's form; None if there is none."""

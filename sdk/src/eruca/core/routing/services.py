@@ -26,7 +26,7 @@ class Service:
     what: str  # for errors
     module: str  # the module that starts one
     variable: str  # the environment variable with their URLs, separated by ";"
-    namespace: str  # the namespace in which they register
+    namespace: str  # the namespace in which they register; empty: they do not
     such_as: str  # a URL, for errors
 
     @property
@@ -82,4 +82,11 @@ CONTROLLER: Final = Service(
     "ERUCA_CONTROLLER_URLS",
     CONTROLLERS_NAMESPACE,
     "http://127.0.0.1:9878",
+)
+CONSOLE: Final = Service(
+    "console",
+    "eruca_console",
+    "ERUCA_CONSOLE_URLS",
+    "",  # it has no credentials of its own to register with
+    "http://127.0.0.1:10941",
 )

@@ -45,10 +45,22 @@ class AnswerCache:
         self._now = now
         self._entries: dict[Hashable, _Entry] = {}  # the oldest first
 
-    async def get(self, key: Hashable, ask: Callable[[], Awaitable[T]]) -> Answered[T]:
-        """Return the answer to the question *key*: a recent one, or that of *ask*."""
+    async def get(
+        self,
+        key: Hashable,
+        ask: Callable[[], Awaitable[T]],
+        *,
+        life_seconds: float = LIFE_SECONDS,
+    ) -> Answered[T]:
+        """Return the answer to the question *key*: a recent one, or that of *ask*.
+
+        Args:
+            key: Equal for equal questions.
+            ask: Asks the cluster.
+            life_seconds: The age from which an answer is not recent.
+        """
         entry = self._entries.get(key)
-        if entry is None or self._is_old(entry):
+        if entry is None or self._is_old(entry, life_seconds):
             self._entries.pop(key, None)
             entry = _Entry(asyncio.ensure_future(_answer(ask)), self._now())
             self._entries[key] = entry
@@ -61,11 +73,11 @@ class AnswerCache:
         """Forget everything, after an act."""
         self._entries.clear()
 
-    def _is_old(self, entry: _Entry) -> bool:
+    def _is_old(self, entry: _Entry, life_seconds: float) -> bool:
         if not entry.task.done():
             return False
         has_failed = entry.task.cancelled() or entry.task.exception() is not None
-        return has_failed or self._now() - entry.begun_at >= LIFE_SECONDS
+        return has_failed or self._now() - entry.begun_at >= life_seconds
 
 
 async def _answer(ask: Callable[[], Awaitable[T]]) -> Answered[T]:

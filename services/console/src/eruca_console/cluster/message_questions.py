@@ -8,11 +8,12 @@ from typing import Final
 
 from eruca import HeldScheduled
 from eruca.contract.errors import ErucaError
-from eruca.contract.queries import MessageFound, MessagePage, Timeline
+from eruca.contract.queries import MessageCounts, MessageFound, MessagePage, Timeline
 from eruca_console.cluster.cache import Answered
 from eruca_console.cluster.questions import Gathered, Questions
 
 UNFINISHED_COUNT_MAX: Final = 10  # each costs a request
+COUNTS_LIFE_SECONDS: Final = 5.0  # counting costs more than finding; its page has its time
 
 
 class MessageQuestions(Questions):
@@ -50,6 +51,16 @@ class MessageQuestions(Questions):
             lambda: self.client.query.find(
                 topic, key=key, tag=tag, since=since, until=until, limit=limit, cursor=cursor
             ),
+        )
+
+    async def counts(
+        self, topic: str, since: datetime, until: datetime, columns: int
+    ) -> Answered[MessageCounts]:
+        """Return how many of a topic's messages were stored when; raises as ``query.counts``."""
+        return await self.cache.get(
+            ("counts", topic, since, until, columns),
+            lambda: self.client.query.counts(topic, since=since, until=until, buckets=columns),
+            life_seconds=COUNTS_LIFE_SECONDS,
         )
 
     async def query_url(self) -> str:

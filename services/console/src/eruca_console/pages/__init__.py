@@ -12,14 +12,19 @@ from eruca_console.pages.brokers.view import PAGE as BROKERS
 from eruca_console.pages.dead_letters.view import PAGE as DEAD_LETTERS
 from eruca_console.pages.group.view import PAGE as GROUP
 from eruca_console.pages.group_reset.view import PAGE as GROUP_RESET
+from eruca_console.pages.group_settings.view import PAGE as GROUP_SETTINGS
 from eruca_console.pages.groups.view import PAGE as GROUPS
+from eruca_console.pages.keys.view import PAGE as KEYS
 from eruca_console.pages.message.view import PAGE as MESSAGE
 from eruca_console.pages.messages.view import PAGE as MESSAGES
 from eruca_console.pages.overview.view import PAGE as OVERVIEW
+from eruca_console.pages.rules.view import PAGE as RULES
 from eruca_console.pages.scheduled.view import PAGE as SCHEDULED
 from eruca_console.pages.scheduled_recall.view import PAGE as SCHEDULED_RECALL
 from eruca_console.pages.topic.view import PAGE as TOPIC
 from eruca_console.pages.topic_send.view import PAGE as TOPIC_SEND
+from eruca_console.pages.topic_settings.view import PAGE as TOPIC_SETTINGS
+from eruca_console.pages.topic_volume.view import PAGE as TOPIC_VOLUME
 from eruca_console.pages.topics.view import PAGE as TOPICS
 from eruca_console.pages.transaction.view import PAGE as TRANSACTION
 from eruca_console.pages.transaction_decision.view import PAGE as TRANSACTION_DECISION
@@ -34,9 +39,12 @@ PAGES: Final[tuple[Page, ...]] = (
     TOPICS,
     TOPIC,
     TOPIC_SEND,
+    TOPIC_VOLUME,
+    TOPIC_SETTINGS,
     GROUPS,
     GROUP,
     GROUP_RESET,
+    GROUP_SETTINGS,
     DEAD_LETTERS,
     MESSAGES,
     MESSAGE,
@@ -47,5 +55,7 @@ PAGES: Final[tuple[Page, ...]] = (
     TRANSACTION_DECISION,
     AUDIT,
     ACCESS,
+    RULES,
+    KEYS,
 )
 """All pages."""

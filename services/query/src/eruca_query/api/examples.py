@@ -64,6 +64,17 @@ MESSAGE_PAGE: Final = {
         }
     ],
 }
+MESSAGE_COUNTS: Final = {
+    "since": "2026-11-21T08:00:00.000Z",
+    "until": "2026-11-21T08:02:00.000Z",
+    "width_ms": 60_000,
+    "counts": [
+        {"start": "2026-11-21T08:00:00.000Z", "count": 1041},
+        {"start": "2026-11-21T08:01:00.000Z", "count": 0},
+    ],
+    "read_model": _READ_MODEL,
+    "incomplete": [],
+}
 TIMELINE: Final = {
     "message_id": _ID,
     "places": [_STORED],

@@ -26,6 +26,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, BYTEA
 from eruca.contract.properties import KEY_SEPARATOR
 from eruca_query.core.key_hashes import key_hash
 from eruca_query.core.page_queries import PageQuery
+from eruca_query.core.time_buckets import TimeBuckets
 from eruca_query.core.time_windows import Window
 from eruca_query.core.unique_ids import stored_id
 from eruca_query.projection.tables import NO_ID, messages
@@ -87,6 +88,37 @@ def any_of_topic(window: Window, *, topic_no: int, from_offset: int) -> Select[t
             its.log_offset >= from_offset,
         )
     )
+
+
+def counts(
+    window: Window, *, topic_no: int, buckets: TimeBuckets, ends: Mapping[int, int]
+) -> Select[Any]:
+    """Return a statement for numbers of messages: broker, bucket, count.
+
+    Args:
+        window: The chunks, and the stretch of time.
+        topic_no: The topic's number.
+        buckets: The stretches of time that are counted.
+        ends: By broker number, the log offset at which the topic was deleted.
+    """
+    its = messages.c
+    begin, width = literal(buckets.from_ms, BigInteger), literal(buckets.width_ms, BigInteger)
+    bucket = ((its.stored_ms - begin) // width).label("bucket")
+    statement: Select[Any] = (
+        select(its.broker_no, bucket, func.count())
+        .where(
+            its.chunk.in_(window.chunks),
+            its.topic_no == topic_no,
+            its.stored_ms.between(
+                max(window.from_ms, buckets.from_ms), min(window.to_ms, buckets.to_ms)
+            ),
+            its.key_no == 0,
+        )
+        .group_by(its.broker_no, text("bucket"))
+    )
+    for broker_no, end in ends.items():
+        statement = statement.where(or_(its.broker_no != broker_no, its.log_offset >= end))
+    return statement
 
 
 def chunks_max(query: PageQuery, ends: Mapping[int, int]) -> int:

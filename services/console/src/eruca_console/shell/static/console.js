@@ -21,7 +21,8 @@
       // Somebody who selects text or is in a form of the block must not lose it.
       const selection = document.getSelection();
       const isSelecting = selection && !selection.isCollapsed && live.contains(selection.anchorNode);
-      if (isSelecting || live.querySelector(":focus:is(input, select, textarea)")) return;
+      const isChoosing = live.querySelector(":focus:is(input, select, textarea), [data-held]");
+      if (isSelecting || isChoosing) return;
       await htmx.swap({ sourceElement: live, target: live, text: event.data, swap: "innerMorph" });
     });
     source.addEventListener("failed", () => say("off"));

@@ -1,0 +1,1 @@
+"""The settings of a group: create one, change them, or pause it."""

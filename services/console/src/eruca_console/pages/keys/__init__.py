@@ -1,0 +1,1 @@
+"""The API keys at the controllers: made, rotated and revoked."""

@@ -1,0 +1,1 @@
+"""The rules at the controllers, version by version."""

@@ -1,0 +1,1 @@
+"""The volume of a topic over time, and its newest messages."""

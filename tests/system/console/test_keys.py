@@ -1,0 +1,223 @@
+"""Rules and keys at a controller: by version, with authors; a new key is shown once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Final, NamedTuple
+
+import httpx
+import pytest
+
+from eruca_deploy.ports import free_ports
+from support.command_line import Eruca
+from support.forked import started_by_fork
+from support.waiting import until_told, wait_until
+
+pytestmark = pytest.mark.anyio
+
+ANN: Final = "user:ann"
+KEY: Final = re.compile(r"eruca_[a-z0-9]+_[\w-]{43}")
+
+
+class Controlled(NamedTuple):
+    """A console whose rules are a controller's."""
+
+    console: str
+    administrator_key: str
+
+
+@pytest.fixture(scope="module")
+def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controlled]:
+    directory = tmp_path_factory.mktemp("controlled")
+    Eruca("http://127.0.0.1:1")("auth", "init", str(directory / "auth"), f"--administrator={ANN}")
+    [port] = free_ports("127.0.0.1", 1)
+    url = f"http://127.0.0.1:{port}"
+    controller = {
+        "ERUCA_AUTH": "controller",
+        "ERUCA_AUTH_FILE": str(directory / "auth" / "rules.toml"),
+        "ERUCA_CONTROLLER_STORE": "file",
+        "ERUCA_CONTROLLER_FILE": str(directory / "groups.json"),
+        "ERUCA_CONTROLLER_POLICY_FILE": str(directory / "policy.json"),
+        "ERUCA_CONTROLLER_PORT": str(port),
+    }
+    console = {
+        "ERUCA_AUTH": "controller",
+        "ERUCA_CONTROLLER_URLS": url,
+        "ERUCA_API_KEY_FILE": str(directory / "auth" / "console.key"),
+        "ERUCA_CONSOLE_PORT": "0",
+        "ERUCA_CONSOLE_NAMESRV_URLS": "http://127.0.0.1:1",
+        "ERUCA_CONSOLE_POLICY_FILE": str(directory / "console-policy.json"),
+    }
+    with started_by_fork("eruca_controller", controller) as first:
+        first.wait_until_listening()
+        wait_until(lambda: httpx.get(f"{url}/readyz").status_code == httpx.codes.OK)
+        with started_by_fork("eruca_console", console) as second:
+            second.wait_until_listening()
+            wait_until(lambda: httpx.get(f"{second.url}/readyz").status_code == httpx.codes.OK)
+            key = (directory / "auth" / "administrator.key").read_text().strip()
+            yield Controlled(second.url, key)
+
+
+@pytest.fixture
+async def ann(controlled: Controlled) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(
+        base_url=controlled.console, headers={"accept": "text/html"}, trust_env=False
+    ) as client:
+        await log_in(client, controlled.administrator_key)
+        yield client
+
+
+async def log_in(client: httpx.AsyncClient, key: str) -> httpx.Response:
+    token = field(await client.get("/login"), "csrf")
+    return await client.post("/login", data={"csrf": token, "key": key, "next": "/keys"})
+
+
+def field(page: httpx.Response, name: str) -> str:
+    found = re.search(rf'name="{name}" value="([^"]*)"', page.text)
+    assert found is not None, page.text
+    return found[1]
+
+
+async def act(client: httpx.AsyncClient, path: str, **fields: str) -> httpx.Response:
+    page = await client.get(path)
+    form = {"csrf": field(page, "csrf"), "version": field(page, "version"), **fields}
+    return await client.post("/keys", data=form)
+
+
+async def made(client: httpx.AsyncClient, principal: str) -> str:
+    done = await act(client, "/keys", step="new", principal=principal, days="30")
+    assert done.status_code == httpx.codes.OK, done.text
+    assert done.headers["cache-control"] == "no-store"
+    found = KEY.search(done.text)
+    assert found is not None
+    return found[0]
+
+
+async def may_log_in(controlled: Controlled, key: str) -> bool:
+    async with httpx.AsyncClient(base_url=controlled.console, trust_env=False) as client:
+        return (await log_in(client, key)).status_code == httpx.codes.SEE_OTHER
+
+
+async def test_a_new_key_is_shown_once_and_is_valid(
+    controlled: Controlled, ann: httpx.AsyncClient
+) -> None:
+    key = await made(ann, "user:checkout")
+
+    listed = await ann.get("/keys?q=checkout")
+    assert key.split("_")[1] in listed.text
+    assert key not in listed.text
+    assert KEY.search((await ann.get("/rules")).text) is None
+    await until_told(lambda: may_log_in(controlled, key))
+    file = await ann.get("/keys?format=csv")
+    assert "user:checkout" in file.text
+    assert KEY.search(file.text) is None
+
+
+async def test_a_form_that_is_sent_twice_makes_no_second_key(ann: httpx.AsyncClient) -> None:
+    page = await ann.get("/keys")
+    form = {name: field(page, name) for name in ("csrf", "version")}
+    form |= {"step": "new", "principal": "user:twice"}
+
+    first = await ann.post("/keys", data=form)
+    second = await ann.post("/keys", data=form)
+
+    assert first.status_code == httpx.codes.OK
+    assert second.status_code == httpx.codes.CONFLICT
+    assert "nothing was done" in second.text
+    listed = await ann.get("/keys?q=twice&format=csv")
+    assert listed.text.count("user:twice") == 1
+
+
+async def test_a_rotated_key_has_a_successor_and_an_end(
+    controlled: Controlled, ann: httpx.AsyncClient
+) -> None:
+    old = await made(ann, "user:rotated")
+
+    key_id = old.split("_")[1]
+    done = await act(ann, f"/keys?act=rotate&key={key_id}", step="rotate", key=key_id)
+
+    assert done.status_code == httpx.codes.OK, done.text
+    found = KEY.search(done.text)
+    assert found is not None
+    for key in (old, found[0]):
+        await until_told(lambda key=key: may_log_in(controlled, key))  # type: ignore[misc]
+    rows = (await ann.get("/keys?q=rotated&format=csv")).text.splitlines()[1:]
+    assert len(rows) == 2
+    assert all(row.split(",")[3] for row in rows[:1])
+
+
+async def test_a_revoked_key_is_refused_once_its_id_was_typed(
+    controlled: Controlled, ann: httpx.AsyncClient
+) -> None:
+    key = await made(ann, "user:leaver")
+    key_id = key.split("_")[1]
+    await until_told(lambda: may_log_in(controlled, key))
+    path = f"/keys?act=revoke&key={key_id}"
+
+    refused = await act(ann, path, step="revoke", key=key_id, typed="another")
+    assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+    done = await act(ann, path, step="revoke", key=key_id, typed=key_id)
+
+    assert done.status_code == httpx.codes.OK, done.text
+    await until_told(lambda: may_log_in(controlled, key), lambda may: not may)
+
+
+async def test_the_history_says_who_changed_what_and_why(ann: httpx.AsyncClient) -> None:
+    key = await made(ann, "user:noted")
+
+    page = await ann.get("/rules")
+
+    assert page.status_code == httpx.codes.OK
+    assert f"key {key.split('_')[1]} of user:noted" in page.text
+    assert ANN in page.text
+    assert re.search(r"What version \d+ changed", page.text)
+    assert '<span class="badge good">valid</span>' in page.text
+    first = await ann.get("/rules?number=1")
+    assert "What version 1 changed" in first.text
+    file = await ann.get("/rules?format=csv")
+    assert file.text.startswith("number,version,changed_at,by,reason,rules,keys")
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"step": "new", "principal": "nobody"}, "principal"),
+        ({"step": "new", "principal": "user:x", "days": "0"}, "days"),
+        ({"step": "new", "principal": "user:x", "days": "forever"}, "days"),
+        ({"step": "melt"}, "step"),
+        ({"step": "revoke", "key": "none", "typed": "none"}, "no key none"),
+    ],
+)
+async def test_what_is_invalid_is_named_and_changes_nothing(
+    ann: httpx.AsyncClient, fields: dict[str, str], named: str
+) -> None:
+    before = field(await ann.get("/keys"), "version")
+
+    refused = await act(ann, "/keys", **fields)
+
+    assert refused.status_code in (httpx.codes.UNPROCESSABLE_ENTITY, httpx.codes.NOT_FOUND)
+    assert named in refused.text
+    assert "sha256" not in refused.text
+    assert field(await ann.get("/keys"), "version") == before
+
+
+async def test_somebody_without_the_right_changes_no_key(
+    controlled: Controlled, ann: httpx.AsyncClient
+) -> None:
+    key = await made(ann, "user:guest")
+    await until_told(lambda: may_log_in(controlled, key))
+    version = field(await ann.get("/keys"), "version")
+    async with httpx.AsyncClient(
+        base_url=controlled.console, headers={"accept": "text/html"}, trust_env=False
+    ) as guest:
+        await log_in(guest, key)
+        for path in ("/keys", "/rules"):
+            page = await guest.get(path)
+            assert "grant query on cluster to user:guest" in page.text
+            assert "You may not see this." in page.text
+        token = field(await guest.get("/topic-settings"), "csrf")
+        form = {"csrf": token, "version": version, "step": "new", "principal": "user:guest"}
+        refused = await guest.post("/keys", data=form)
+        assert refused.status_code == httpx.codes.FORBIDDEN
+    assert field(await ann.get("/keys"), "version") == version
