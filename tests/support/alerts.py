@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import promql_parser
+from support.promql import OF_EVERY_TARGET, labels_of, metrics_of
 
-TEXT: Final = (Path(__file__).parents[2] / "deploy" / "prometheus" / "eruca-alerts.yml").read_text()
-_OF_EVERY_TARGET: Final = {"job", "instance"}  # labels that Prometheus adds
+FOLDER: Final = Path(__file__).parents[2] / "deploy" / "prometheus"
+TEXT: Final = (FOLDER / "eruca-alerts.yml").read_text()
+RECORDED: Final = re.findall(
+    r"- record: (\S+)\n +expr: (.*)$", (FOLDER / "eruca-recording.yml").read_text(), re.MULTILINE
+)
+"""The names of the recording rules, and their expressions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,34 +28,13 @@ class Rule:
     @property
     def metrics(self) -> set[str]:
         """The metrics of Eruca's that it looks at."""
-        return {
-            selector.name
-            for selector in self._selectors()
-            if selector.name is not None and selector.name.startswith("eruca_")
-        }
+        return metrics_of(self.expression)
 
     @property
     def labels(self) -> set[str]:
         """The labels that must be those of its metrics."""
-        matched = {
-            matcher.name for selector in self._selectors() for matcher in selector.matchers.matchers
-        }
-        listed = re.findall(r"\b(?:by|on) \(([^)]*)\)", self.expression)
-        grouped = {label.strip() for labels in listed for label in labels.split(",")}
         shown = set(re.findall(r"\$labels\.(\w+)", self.text))
-        return (matched | grouped | shown) - _OF_EVERY_TARGET
-
-    def _selectors(self) -> list[promql_parser.VectorSelector]:
-        found: list[promql_parser.VectorSelector] = []
-
-        def visit(expression: promql_parser.Expr) -> None:
-            if isinstance(expression, promql_parser.VectorSelector):
-                found.append(expression)
-            elif isinstance(expression, promql_parser.MatrixSelector):
-                found.append(expression.vector_selector)
-
-        promql_parser.walk(promql_parser.parse(self.expression), visit)
-        return found
+        return labels_of(self.expression) | shown - OF_EVERY_TARGET
 
 
 def _rules() -> list[Rule]:
