@@ -238,7 +238,7 @@ class LockToken(Request):
 
 
 class MemberHandling(Request):
-    """What a member's handlers did in about the last minute, by its own account."""
+    """The handlers of a member in about the last minute, by its own account."""
 
     covered_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         description="length of the period; shorter than a minute for a new member"

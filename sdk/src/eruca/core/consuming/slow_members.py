@@ -1,4 +1,4 @@
-"""Which member of a group is slow: by what the members tell of their handlers.
+"""Find the slow members of a group, by what they tell of their handlers.
 
 A member is slow if its handlers take a multiple of the others' time, or if one has been running for
 a multiple of it. A member alone is compared with nobody, and so is never slow.
