@@ -124,7 +124,10 @@ class Container:
             )
         os.close(tell)
         self._status = os.fdopen(told)  # bwrap writes the end into it, too, so it stays open
-        self._first: int = json.loads(self._status.readline() or "{}").get("child-pid", 0)
+        self._first = int(json.loads(self._status.readline() or "{}").get("child-pid", 0))
+        if not self._first:
+            self.__exit__(None, None, None)
+            raise AssertionError(f"bwrap did not start it: {self.log.read_text()}")
 
     def __enter__(self) -> Self:
         """Return it."""
