@@ -15,13 +15,13 @@ import pytest
 
 from eruca_deploy.keys import ROLES
 from eruca_deploy.plan import MODULES
+from support import custom_resources
 from support.containerfile import stages
 from support.documents import ROOT
 from support.helm_chart import KEPT, SETS, digest_line, helm, kept, of_kind, pods, rendered
 from support.settings_of_services import SETTINGS, unknown_settings
 
 KUBERNETES: Final = ("1.31.0", "1.37.0")  # the oldest that the chart takes, and the newest known
-OWN_KINDS: Final = {"Certificate", "ServiceMonitor"}  # of cert-manager and of an operator
 MANIFESTS: Final = {name: kept(name) for name in SETS}
 STAGES: Final = stages(ROOT / "deploy" / "images" / "Containerfile")
 CONFIGURED: Final = [
@@ -91,9 +91,11 @@ def test_values_that_cannot_be_are_refused(option: str, fault: str) -> None:
 @each_set
 def test_kubernetes_allows_every_manifest(name: str) -> None:
     for manifest in MANIFESTS[name]:
-        if manifest["kind"] not in OWN_KINDS:
-            for version in KUBERNETES:
-                kubernetes_validate.validate(manifest, version, strict=True)
+        if manifest["kind"] in custom_resources.KINDS:
+            assert custom_resources.faults_of(manifest) == []
+            continue
+        for version in KUBERNETES:
+            kubernetes_validate.validate(manifest, version, strict=True)
 
 
 def test_a_manifest_that_is_not_allowed_would_be_found() -> None:
@@ -102,6 +104,9 @@ def test_a_manifest_that_is_not_allowed_would_be_found() -> None:
 
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(service, KUBERNETES[0], strict=True)
+    [monitor, *_] = of_kind(kept("secure"), "ServiceMonitor")
+    monitor["spec"]["endpoints"][0]["tlsConfigs"] = {}
+    assert "tlsConfigs" in custom_resources.faults_of(monitor)[0]
 
 
 @each_set
