@@ -236,10 +236,13 @@ def test_every_url_names_a_pod_that_there_is(name: str) -> None:
         for pod, _ in pods(s)
         for port in container_of(s)["ports"]
     }
-    services = {service["metadata"]["name"] for service in of_kind(manifests, "Service")}
+    services = {s["metadata"]["name"]: s["spec"] for s in of_kind(manifests, "Service")}
+    named = {*urls_in(manifests)}
 
-    assert {host.split(".")[1] for host in there} == services
-    assert {*urls_in(manifests)} <= there
+    assert {host.split(".")[1] for host in there} == {*services}
+    assert named <= there
+    for host in named:  # only such a Service gives its pods names
+        assert services[host.split(".")[1]]["clusterIP"] == "None"
 
 
 def urls_in(manifests: list[dict[str, Any]]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from support.documents import ROOT
 from support.processes import START_SECONDS
 
 HOME: Final = "/var/lib/eruca"
-BUILD_SECONDS: Final = 240
+BUILD_SECONDS: Final = 600  # for each step; twenty suffice on a machine at rest
 _FILES_OF_ETC: Final = (
     *("hosts", "resolv.conf", "nsswitch.conf", "ld.so.cache", "localtime"),
     *("ssl", "ca-certificates", "alternatives"),
