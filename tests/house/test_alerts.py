@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import promql_parser
 import pytest
 
 from support.alerts import RULES, Rule
+
+RUNBOOK = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text()
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
@@ -35,3 +38,16 @@ def test_an_alert_compares(rule: Rule) -> None:
 def test_an_alert_says_what_is_so_and_what_to_do(rule: Rule) -> None:
     for part in ("severity: ", "summary: ", "action: "):
         assert part in rule.text
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_an_alert_has_a_section_of_the_runbook_that_says_the_same(rule: Rule) -> None:
+    [section] = re.findall(rf"^## {rule.name}\n(.*?)(?=^## |\Z)", RUNBOOK, re.M | re.S)
+    [action] = re.findall(r'action: "(.*)"', rule.text)
+
+    assert f'runbook_url: "/docs/runbook.html#{rule.name.lower()}"' in rule.text
+    assert action in " ".join(section.split())
+
+
+def test_the_runbook_has_no_section_of_another_alert() -> None:
+    assert set(re.findall(r"^## (\w+)$", RUNBOOK, re.M)) == {rule.name for rule in RULES}
