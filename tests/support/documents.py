@@ -15,7 +15,7 @@ README: Final = ROOT / "README.md"
 GUIDE: Final = ROOT / "docs" / "guide"
 CHINESE: Final = ROOT / "docs" / "zh"
 RUN: Final = frozenset({"python", "sh"})
-SHOWN: Final = frozenset({"console"})
+SHOWN: Final = frozenset({"console", "toml"})  # toml: test_systemd.py starts services by them
 _BLOCK: Final = re.compile(r"^```(\S*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

@@ -52,6 +52,7 @@ from eruca_chassis.process import (
     keep_freed_memory,
     raise_file_limit,
 )
+from eruca_chassis.service_manager import notify_started, notify_stopping
 from eruca_chassis.settings import ServiceSettings
 from eruca_chassis.start import StartError
 from eruca_chassis.tls import LOOK_SECONDS, ServerTls
@@ -165,7 +166,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Announce that the service listens: connections and signals are already handled."""
         freeze_start_up_objects()
-        self._say_listening()
+        notify_started(f"listening on {self._say_listening()}")
 
     async def recheck(self) -> None:
         """Read changed rules; then end requests that wait and are no longer allowed."""
@@ -195,6 +196,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Say farewell, release held requests, then let requests end."""
+        notify_stopping()
         await self._begin_stop()
         await super().shutdown(sockets)
 
@@ -205,13 +207,15 @@ class Server(uvicorn.Server):
             yield
             self._captured_signals.clear()
 
-    def _say_listening(self) -> None:
+    def _say_listening(self) -> str:
+        """Log where the service listens; return its first URL."""
         scheme = "http" if self.tls is None else "https"
         urls = [url_of(address, scheme) for address in self.service.addresses]
         urls = urls or [self._listen or ""]
         also = {"also": urls[1:]} if urls[1:] else {}
         access = "anybody" if self.service.gate is None else "by rules"
         _log.info("listening", url=urls[0], **also, access=access, pid=os.getpid())
+        return urls[0]
 
     async def _begin_stop(self) -> None:
         _log.info("stopping")
