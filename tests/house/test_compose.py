@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -222,3 +224,11 @@ def test_prometheus_reads_every_service() -> None:
             {"credentials_file": "/credentials/api.key"},
             {"ca_file": "/credentials/ca.pem"},
         )
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs Prometheus' promtool")
+def test_prometheus_takes_its_configuration() -> None:
+    command = ["promtool", "check", "config", "--syntax-only", str(FOLDER / "prometheus.yml")]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert checked.returncode == 0, checked.stderr
