@@ -49,8 +49,13 @@ class GroupOfProcesses:
         process = started_by_fork("eruca_broker", self.settings_of(replica_id, **settings))
         self.replicas[replica_id] = process
         process.wait_until_listening()
-        self._ports[replica_id] = process.url.rpartition(":")[2]
+        self.adopt(replica_id, process)
         return process
+
+    def adopt(self, replica_id: int, process: ServiceProcess) -> None:
+        """Take over a replica's process, which listens."""
+        self.replicas[replica_id] = process
+        self._ports[replica_id] = process.url.rpartition(":")[2]
 
     def settings_of(self, replica_id: int, **settings: str) -> dict[str, str]:
         """Return the environment of a replica's process."""
