@@ -30,6 +30,7 @@ PAGES: Final = (
     "*.md",
     "docs/guide/*.md",
     "docs/reference/**/*.md",
+    "docs/runbook.md",
     "docs/zh/**/*.md",
     "bench/README.md",
     "clients/README.md",

@@ -45,7 +45,7 @@ def test_an_alert_has_a_section_of_the_runbook_that_says_the_same(rule: Rule) ->
     [section] = re.findall(rf"^## {rule.name}\n(.*?)(?=^## |\Z)", RUNBOOK, re.M | re.S)
     [action] = re.findall(r'action: "(.*)"', rule.text)
 
-    assert f'runbook_url: "/docs/runbook.html#{rule.name.lower()}"' in rule.text
+    assert f'runbook_url: "/runbook.html#{rule.name.lower()}"' in rule.text
     assert action in " ".join(section.split())
 
 
