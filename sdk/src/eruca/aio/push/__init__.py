@@ -19,6 +19,7 @@ held_queue     one queue with a lock: its pulled and unfinished messages
 calling        calls a handler and interprets its result
 concurrent_runner, orderly_runner    choose the next batch, and process its result
 ready_batches  the messages that wait for a handler of the concurrent runner
+orderly_stint  messages in order, one after the other, committed together
 send_backs     sends messages to the retry topic
 commits        commits offsets at the brokers
 broadcaster, offset_file    broadcasting: every queue, and offsets in a local file

@@ -25,6 +25,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from eruca.aio.push.background import Background
 from eruca.aio.push.calling import SUCCEEDED, Calls, Outcome
 from eruca.aio.push.held_queue import HeldQueue
+from eruca.aio.push.orderly_stint import is_simple, work_through
 from eruca.aio.push.retry_limit import RetryLimit
 from eruca.core.consuming.consume_context import ConsumeContext
 from eruca.core.consuming.consume_status import ConsumeStatus
@@ -228,18 +229,35 @@ class OrderlyRunner:
                 if now - yielded_at >= STINT_SECONDS:
                     await asyncio.sleep(0)  # handlers that never wait would block the loop
                     yielded_at = time.monotonic()
-                queue = lane.queue
-                batches = self._next(held, queue, now)
-                if not batches:
-                    return
                 held.begin()
                 try:
-                    if not await self._handle(lane, queue, batches):
-                        return
+                    goes_on = await self._handle_next(lane, now, yielded_at + STINT_SECONDS)
                 finally:
                     held.end()
+                if not goes_on:
+                    return
         finally:
             lane.is_busy = False
+
+    async def _handle_next(self, lane: _Lane, now: float, ends_at: float) -> bool:
+        """Handle the next messages, if any; return whether the queue continues."""
+        held, queue = lane.held, lane.queue
+        handler = self._handlers.only_one_of(held.queue.topic)
+        if (
+            handler is None
+            or not isinstance(queue, OrderedQueue)
+            or not is_simple(self._settings, handler)
+        ):
+            batches = self._next(held, queue, now)
+            return bool(batches) and await self._handle(lane, queue, batches)
+        if queue.ready_at() is None:
+            return False
+        failed = await work_through(self._calls, held, queue, handler, ends_at=ends_at)
+        if failed is None or held.is_dropped:
+            return not held.is_dropped
+        message, outcome = failed
+        batch = _Batch([message], handler, ConsumeContext(held.queue, held.is_lost))
+        return await self._conclude(lane, queue, batch, outcome)
 
     def _next(self, held: HeldQueue, queue: _Queue, now: float) -> list[_Batch]:
         """Take the next batch; for a thread, several."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -11,18 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eruca.aio.pulling.broker_fetcher import Prefetch
 from eruca.aio.push.calling import Outcome
 from eruca.aio.push.concurrent_runner import ConcurrentRunner
 from eruca.aio.push.held_queue import HeldQueue
-from eruca.contract.records import Record, encode_record
 from eruca.core.consuming.consume_context import ConsumeContext
 from eruca.core.consuming.consume_status import ConsumeStatus
-from eruca.core.consuming.flow_control import FlowLimits
-from eruca.core.consuming.handler_shape import handler_shape
-from eruca.core.consuming.handler_table import HandlerTable
-from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.messages.received_message import ReceivedMessage
+from support.fed_runners import Feeder, table_of
 from support.push import push_settings
 from support.waiting import until
 
@@ -36,7 +31,6 @@ def anyio_backend() -> str:
 
 COUNT: Final = 12  # messages of a queue
 QUEUES: Final = 2
-RECORD: Final = encode_record(Record(topic="orders", body=b"an order"))
 
 Handler = Callable[[ReceivedMessage], Awaitable[ConsumeStatus | None]]
 
@@ -61,68 +55,27 @@ class SendBacks:
         return [m for m in messages if m.queue_offset in self._refused]
 
 
-class Rig:
-    """A runner, and held queues whose messages it gets."""
+class Rig(Feeder):
+    """A concurrent runner with one handler."""
 
     def __init__(self, handler: Handler, send_backs: SendBacks, **given: Any) -> None:  # noqa: ANN401
-        table = HandlerTable()
-        table.add(
-            "orders",
-            handler,
-            expression=None,
-            filter_type="tag",
-            **handler_shape(handler)._asdict(),
-        )
         self.failures: list[BaseException] = []
-        self.commits: dict[HeldQueue, list[int]] = {}
         self.runner = ConcurrentRunner(
             push_settings(**given),
-            table,
+            table_of(handler),
             send_backs,
             on_lost=lambda _: None,
             on_failure=self.failures.append,
         )
-
-    def hold(self, number: int = 0) -> HeldQueue:
-        """Return a queue of the consumer."""
-        held = HeldQueue(
-            MessageQueue("orders", "a", number),
-            model="broadcasting",
-            limits=FlowLimits(1_000, 10**8, 2_000),
-            prefetch=Prefetch(1_000, 10**6),
-            intake=self,
-            offset=0,
-        )
-        self.commits[held] = []
-        return held
-
-    def fill(self, held: HeldQueue, count: int) -> None:
-        """Have *count* more messages pulled."""
-        first = held.process.next_offset
-        made = [
-            ReceivedMessage(held.queue, first + i, RECORD, 0, len(RECORD)) for i in range(count)
-        ]
-        held.put(made, first + count, held.epoch)
-
-    def put(self, held: HeldQueue, messages: list[ReceivedMessage]) -> None:
-        """Hand messages to the runner, as the reader does."""
-        self.runner.put(held, messages)
-
-    def restart(self, held: HeldQueue) -> None:
-        """Restart a queue, as the reader does."""
-        self.runner.restart(held)
-
-    def progressed(self, held: HeldQueue) -> None:
-        """Note what could be committed."""
-        self.commits[held].append(held.process.commit_offset)
-
-    def skipped(self, held: HeldQueue, message: ReceivedMessage) -> bool:
-        """Expect no damage."""
-        raise AssertionError(message)
+        super().__init__(self.runner)
 
 
 @asynccontextmanager
-async def running(handler: Handler, send_backs: SendBacks | None = None, **given: Any):  # type: ignore[no-untyped-def]  # noqa: ANN201, ANN401
+async def running(
+    handler: Handler,
+    send_backs: SendBacks | None = None,
+    **given: Any,  # noqa: ANN401
+) -> AsyncIterator[Rig]:
     """Run a rig; nothing unexpected may have ended one of its tasks."""
     rig = Rig(handler, send_backs or SendBacks(), **given)
     try:
