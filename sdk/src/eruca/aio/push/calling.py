@@ -11,7 +11,8 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from eruca.aio.local_calls import ends_caller
@@ -28,6 +29,7 @@ from eruca.core.messages.received_message import ReceivedMessage
 
 LOOKS_PER_LIMIT: Final = 10  # checks for slow handlers within one time limit
 LOOK_SECONDS_MAX: Final = 1.0
+SETTLE_COUNT: Final = 32  # messages that are settled together, at most
 
 _logger = logging.getLogger(__name__)
 
@@ -124,11 +126,11 @@ class Calls:
     async def call_each(
         self,
         registration: Registration,
-        messages: Iterator[ReceivedMessage],
+        messages: deque[ReceivedMessage],
         held: HeldQueue,
         *,
         ends_at: float,
-        on_finished: Callable[[HeldQueue], None],
+        settle: Callable[[], None],
     ) -> tuple[ReceivedMessage, Outcome] | None:
         """Call an async function with one message after the other, each within the time limit.
 
@@ -139,24 +141,28 @@ class Calls:
 
         Args:
             registration: The handler's; it takes one message, and no context.
-            messages: Taken one by one; others may take from it while the handler waits.
+            messages: Taken from the left; others may take them while the handler waits.
             held: Their queue; messages that succeeded are added to its finished ones.
             ends_at: End of the stint, by the monotonic clock: no message begins later.
-            on_finished: Called before the first message is added to the finished ones.
+            settle: Settles the finished messages. It is called now and then, and soon after the
+                first one: a handler may wait long, and must not hold back the commit of those
+                before it. The caller settles the last ones.
         """
         task = asyncio.current_task()
         assert task is not None
         clock, seconds, none_is_failure = time.monotonic, self._seconds, self._none_is_failure
         deadlines, expired, finished = self._deadlines, self._expired, held.finished
-        function = registration.function
+        function, loop = registration.function, task.get_loop()
         stint_at = clock()
         call_count = failed_count = 0
         last: ReceivedMessage | None = None
         try:
-            while (now := clock()) < ends_at and not held.is_draining and not held.is_dropped:
-                message = next(messages, None)
-                if message is None:
-                    break
+            while (
+                messages
+                and (now := clock()) < ends_at
+                and not (held.is_draining or held.is_dropped or held.is_paused)
+            ):
+                message = messages.popleft()
                 self.begun_at = now
                 deadlines[task] = now + seconds
                 requests = task.cancelling()
@@ -179,8 +185,10 @@ class Calls:
                     failed_count = outcome.kind is not HandleOutcome.SUCCESS
                     return message, outcome
                 if not finished:
-                    on_finished(held)
+                    loop.call_soon(settle)
                 finished.append(message)
+                if len(finished) >= SETTLE_COUNT:
+                    settle()
         finally:
             deadlines.pop(task, None)
             if last is not None:  # all have its topic: they have one handler

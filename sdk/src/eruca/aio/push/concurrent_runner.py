@@ -167,8 +167,7 @@ class ConcurrentRunner:
         if only is not None:
             return [Run(held, messages, only, count_max)]
         return [
-            Run(held, tuple(its), registration, count_max)
-            for registration, its in groupby(messages, find)
+            Run(held, its, registration, count_max) for registration, its in groupby(messages, find)
         ]
 
     def _hand_out(self, runs: Sequence[Run]) -> None:
@@ -223,7 +222,7 @@ class ConcurrentRunner:
                 run.left,
                 held,
                 ends_at=ends_at,
-                on_finished=self._settle_soon,
+                settle=held.settle,
             )
         except BaseException:  # as above; the messages before are finished
             held.settle()
@@ -235,10 +234,6 @@ class ConcurrentRunner:
         else:
             message, outcome = failed
             self._conclude(Batch(held, [message], registration), outcome)
-
-    def _settle_soon(self, held: HeldQueue) -> None:
-        # A handler may wait long, and must not hold back the commit of those before it.
-        self._loop.call_soon(held.settle)
 
     def _turn_ends_at(self) -> float:
         """Return until when handlers may begin before the event loop turns to something else."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 
 from eruca.aio.intercepting.blocks import Blocks
 from eruca.aio.push.calling import SUCCEEDED, Calls, Outcome
@@ -74,23 +75,22 @@ class InterceptedCalls(Calls):
     async def call_each(
         self,
         registration: Registration,
-        messages: Iterator[ReceivedMessage],
+        messages: deque[ReceivedMessage],
         held: HeldQueue,
         *,
         ends_at: float,
-        on_finished: Callable[[HeldQueue], None],
+        settle: Callable[[], None],
     ) -> tuple[ReceivedMessage, Outcome] | None:
         """Call an async function with one message after the other, each in contexts of its own."""
-        while time.monotonic() < ends_at and not held.is_draining and not held.is_dropped:
-            message = next(messages, None)
-            if message is None:
+        while messages and time.monotonic() < ends_at:
+            if held.is_draining or held.is_dropped or held.is_paused:
                 break
+            message = messages.popleft()
             outcome = await self.call_async(registration, [message], None)
             if outcome is not SUCCEEDED:
                 return message, outcome
-            if not held.finished:
-                on_finished(held)
             held.finished.append(message)
+            settle()
         return None
 
 

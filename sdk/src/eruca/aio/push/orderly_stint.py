@@ -7,9 +7,8 @@ are committed at the end of the stint, or as soon as a handler waits.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Iterator
+from collections import deque
 from functools import partial
 from typing import Final
 
@@ -52,36 +51,17 @@ async def work_through(
         handler: Theirs.
         ends_at: No message begins later, by the monotonic clock.
     """
-    left = iter(queue.take(STINT_COUNT, time.monotonic()))
+    left = deque(queue.take(STINT_COUNT, time.monotonic()))
     settle = partial(_settle, held, queue)
-    loop = asyncio.get_running_loop()
-
-    def settle_soon(_: HeldQueue) -> None:
-        # A handler may wait long, and must not hold back the commit of those before it.
-        loop.call_soon(settle)
-
     if held.session is not None:
         ends_at = min(ends_at, held.session.expires_at)
     try:
-        failed = await calls.call_each(
-            handler,
-            _while_not_paused(held, left),
-            held,
-            ends_at=ends_at,
-            on_finished=settle_soon,
-        )
+        failed = await calls.call_each(handler, left, held, ends_at=ends_at, settle=settle)
     finally:
         settle()
     if not held.is_dropped:
         queue.put_back(list(left))
     return failed
-
-
-def _while_not_paused(
-    held: HeldQueue, messages: Iterator[ReceivedMessage]
-) -> Iterator[ReceivedMessage]:
-    while not held.is_paused and (message := next(messages, None)) is not None:
-        yield message
 
 
 def _settle(held: HeldQueue, queue: OrderedQueue[ReceivedMessage]) -> None:

@@ -6,19 +6,20 @@ batch and counting it as running are one step. So when a queue is drained, each 
 either here and can be withdrawn, or counted and awaited.
 
 Messages of a *simple* run, each handled alone by an async handler without a context, are not taken
-one by one. A worker begins a *stint*, which counts once, and takes messages from the run's iterator
-while the stint lasts. If its handler waits for something, the next worker begins a stint with the
-same iterator. Only the event loop does that, so it needs no lock for each message. A withdrawal
-exhausts the iterator, so the stints end.
+one by one. A worker begins a *stint*, which counts once, and takes messages from the run while the
+stint lasts. If its handler waits for something, the next worker begins a stint of the same run.
+Only the event loop does that, so it needs no lock for each message. A withdrawal empties the run,
+so the stints end.
+
+A run refers only to the messages that no handler has taken. The others, with their decoded bodies,
+can be released while they are in the processor's caches.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
-from operator import length_hint
+from collections.abc import Callable, Iterable
 
 from eruca.aio.push.held_queue import HeldQueue
 from eruca.core.consuming.consume_context import ConsumeContext
@@ -69,14 +70,14 @@ class Run:
     def __init__(
         self,
         held: HeldQueue,
-        messages: Sequence[ReceivedMessage],
+        messages: Iterable[ReceivedMessage],
         registration: Registration | None,
         count_max: int,
     ) -> None:
         self.held = held
         self.registration = registration
         self.count_max = count_max
-        self.left = iter(messages)  # those that no handler has taken
+        self.left = deque(messages)  # those that no handler has taken
         self.is_async = registration is None or registration.is_async
         self.is_simple = (
             count_max == 1
@@ -86,7 +87,7 @@ class Run:
         )
 
     def __len__(self) -> int:
-        return length_hint(self.left)
+        return len(self.left)
 
     @property
     def batch_count(self) -> int:
@@ -95,13 +96,19 @@ class Run:
 
     def take(self) -> Batch:
         """Take the next batch; there must be one."""
-        messages = list(islice(self.left, self.count_max))
-        assert messages, "nothing is left"
+        left = self.left
+        assert left, "nothing is left"
+        if self.count_max == 1:
+            messages = [left.popleft()]
+        else:
+            messages = [left.popleft() for _ in range(min(self.count_max, len(left)))]
         return Batch(self.held, messages, self.registration)
 
     def withdrawn(self) -> Run:
         """Take all that is left; return it as another run."""
-        return Run(self.held, list(self.left), self.registration, self.count_max)
+        rest = Run(self.held, self.left, self.registration, self.count_max)
+        self.left.clear()
+        return rest
 
 
 class ReadyBatches:
@@ -205,7 +212,7 @@ class ReadyBatches:
         ready = self._ready
         while ready:
             run = ready[0]
-            if not run:
+            if not run.left:
                 ready.popleft()
                 continue
             gate = run.held.gate(now)
