@@ -32,6 +32,7 @@ NOWHERE = (
 # say who it is.
 WITHOUT_CREDENTIALS = {
     "services/access/src/eruca_access/tokens.py",
+    "services/console/src/eruca_console/sessions/code_flow.py",
     "services/controller/src/eruca_controller/wiring.py",
     "services/txn-checker/src/eruca_txn_checker/checking/webhook_call.py",
 }

@@ -22,7 +22,16 @@ PUBLIC: Final = {
 PAGES: Final = {
     "console": {page.name for page in CONSOLE_PAGES}
     | {f"{page.name}_act" for page in CONSOLE_PAGES if page.act is not None}
-    | {"login", "begin_session", "end_session", "keep_preferences", "static_file", "unknown_page"}
+    | {
+        "login",
+        "begin_session",
+        "end_session",
+        "begin_at_issuer",
+        "end_at_issuer",
+        "keep_preferences",
+        "static_file",
+        "unknown_page",
+    }
 }
 
 

@@ -68,8 +68,24 @@ class TokenIssuer:
 
             def do_GET(self) -> None:
                 issuer.fetches.append(self.path)
+                if (location := issuer.location(self.path)) is not None:
+                    self.send_response(302)
+                    self.send_header("location", location)
+                    self.send_header("content-length", "0")
+                    self.end_headers()
+                    return
                 body = issuer.answers.get(self.path) or issuer.answer(self.path)
                 self.send_response(200 if body else 404)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_POST(self) -> None:
+                issuer.fetches.append(self.path)
+                form = self.rfile.read(int(self.headers["content-length"])).decode()
+                status, body = issuer.posted(self.path, form)
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -88,6 +104,14 @@ class TokenIssuer:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
+
+    def location(self, path: str) -> str | None:
+        """Return where a path leads a browser; None: it leads nowhere."""
+        return None
+
+    def posted(self, path: str, form: str) -> tuple[int, bytes]:
+        """Return the answer to a form."""
+        return 404, b"{}"
 
     def answer(self, path: str) -> bytes:
         match path:

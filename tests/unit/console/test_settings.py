@@ -35,3 +35,22 @@ def test_a_proxys_https_makes_its_cookies_secure(
     advertised: str | None, *, is_secure: bool
 ) -> None:
     assert ConsoleSettings(advertised_url=advertised).is_secure is is_secure
+
+
+@pytest.mark.parametrize(
+    ("variables", "fault"),
+    [
+        ({"ISSUER": "https://id.example"}, "set both"),
+        ({"CLIENT_ID": "console"}, "set both"),
+        ({"ISSUER": "https://id.example", "CLIENT_ID": "console"}, "without rules"),
+        ({"SCOPES": "profile"}, "OIDC_SCOPES"),
+    ],
+)
+def test_a_log_in_at_an_issuer_is_set_as_a_whole(
+    variables: dict[str, str], fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"ERUCA_CONSOLE_OIDC_{name}", value)
+
+    with pytest.raises(SettingsError, match=fault):
+        ConsoleSettings.load()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
+from eruca.contract.issuers import IssuerUrl
 from eruca.contract.urls import checked_url
 from eruca.core.client_settings import NAMESRV_URLS_DEFAULT, NETWORK_DEFAULT
 from eruca_chassis.settings import ServiceSettings, checked_urls, split_urls
+from eruca_console.core.code_client import CodeClient
 
 _OWN_CREDENTIALS: Final = (
     "ERUCA_API_KEY",
@@ -66,6 +69,23 @@ class ConsoleSettings(ServiceSettings):
     session_hours_max: float = Field(
         default=12, gt=0, le=10_000, description="hours after which a session ends in any case"
     )
+    oidc_issuer: IssuerUrl | None = Field(
+        default=None,
+        description="URL of an issuer (OpenID Connect) at which people log in; the rules name it, "
+        "too",
+    )
+    oidc_client_id: str | None = Field(
+        default=None, min_length=1, max_length=255, description="the console's name there"
+    )
+    oidc_client_secret_file: Path | None = Field(
+        default=None, description="file with the console's secret there, if it has one"
+    )
+    oidc_scopes: str = Field(
+        default="openid",
+        pattern=r"(^|.* )openid($| .*)",
+        description="scopes to request, separated by blanks; `openid offline_access` if the issuer "
+        "gives refresh tokens only for that",
+    )
     streams_max: int = Field(
         default=200, ge=0, le=10_000, description="pages that are kept up to date at the same time"
     )
@@ -81,8 +101,23 @@ class ConsoleSettings(ServiceSettings):
         """True if browsers reach the console over HTTPS, its own or a proxy's."""
         return self.scheme == "https" or (self.advertised_url or "").startswith("https://")
 
+    def code_client(self) -> CodeClient | None:
+        """Return the console as an issuer's client; None: people log in with keys only."""
+        if self.oidc_issuer is None or self.oidc_client_id is None:
+            return None
+        return CodeClient(
+            self.oidc_issuer,
+            self.oidc_client_id,
+            None if self.oidc_client_secret_file is None else str(self.oidc_client_secret_file),
+            self.oidc_scopes,
+        )
+
     def _conflicts(self) -> list[str]:
         faults = super()._conflicts()
+        if (self.oidc_issuer is None) != (self.oidc_client_id is None):
+            faults.append("ERUCA_CONSOLE_OIDC_ISSUER and ERUCA_CONSOLE_OIDC_CLIENT_ID: set both")
+        if self.oidc_issuer is not None and not self.has_rules:
+            faults.append("ERUCA_CONSOLE_OIDC_ISSUER: without rules there is no log-in")
         if not self.has_rules:
             # Callers without a session would call with these, and have the console's rights.
             faults += [

@@ -40,7 +40,7 @@ async def wired(app: ServiceApp, *, settings: ConsoleSettings) -> AsyncIterator[
         app.stop_hooks.append(streams.stop)
         port = app.addresses[0][1] if app.addresses else settings.port
         cookie = SessionCookie(settings.is_secure, port)
-        parts.add(Desk(callers, cookie, streams, ";".join(name_servers)))
+        parts.add(Desk(callers, cookie, streams, ";".join(name_servers), settings.advertised_url))
         app.open_routes()
         stack.enter_context(app.telling(ConsoleMetrics(callers, streams)))
         app.readiness.ready()

@@ -13,15 +13,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final
 
-from eruca import ApiKey, AsyncClient
-from eruca.contract.errors import UnauthenticatedError
+from eruca import ApiKey, AsyncClient, BearerTokens, Token
+from eruca.contract.errors import ErucaError, UnauthenticatedError
+from eruca.core.credentials import refresh_after_seconds
 from eruca_chassis.gate import Gate
 from eruca_console.cluster.brokers import KnownBrokers
 from eruca_console.cluster.reading import Reading
+from eruca_console.sessions.code_flow import CodeFlow, IssuedTokens
 from eruca_console.settings import ConsoleSettings
 
 _TOKEN_SIZE: Final = 32  # bytes
@@ -43,6 +45,7 @@ class Caller:
     csrf_token: str
     session_id: str | None = None
     _secret: str = field(default="", repr=False)
+    _keeper: asyncio.Task[None] | None = field(default=None, repr=False)
     _began_at: float = 0.0
     _used_at: float = 0.0
 
@@ -72,6 +75,8 @@ class Callers:
         self._sessions: dict[str, Caller] = {}  # the one that was used last is the last
         self._known = KnownBrokers()
         self._closing: set[asyncio.Task[None]] = set()
+        client = settings.code_client()
+        self.code_flow = None if client is None else CodeFlow(client)
         guest = Reading(self._client(None), self._known)
         self._guest = Caller(None, guest, secrets.token_urlsafe(_TOKEN_SIZE))
 
@@ -116,15 +121,22 @@ class Callers:
             or not self._is_known(caller)
         )
 
-    async def begin(self, secret: str) -> Caller:
+    async def begin(self, secret: str, tokens: IssuedTokens | None = None) -> Caller:
         """Return the caller of a new session with an API key or a token.
+
+        Args:
+            secret: The key or the token.
+            tokens: The issuer's, which are renewed while the session lasts; None: somebody has
+                typed the secret.
 
         Raises:
             ValidationError: It has characters that no key has.
             UnauthenticatedError: The key is not valid.
             ErucaError: The cluster does not answer.
         """
-        client = self._client(ApiKey(secret))
+        client = self._client(
+            ApiKey(secret) if tokens is None else BearerTokens(lambda: Token(caller._secret))
+        )
         now = self._now()
         caller = Caller(
             _beginning(secret),
@@ -150,13 +162,33 @@ class Callers:
             self.end(next(iter(self._sessions.values())))
         assert caller.session_id is not None
         self._sessions[caller.session_id] = caller
+        if tokens is not None and tokens.refresh_token is not None and self.code_flow is not None:
+            caller._keeper = asyncio.create_task(self._keep(caller, tokens, self.code_flow))
         return caller
+
+    async def _keep(self, caller: Caller, tokens: IssuedTokens, flow: CodeFlow) -> None:
+        """Renew the token of a session before it expires, until the issuer refuses."""
+        while tokens.refresh_token is not None:
+            await asyncio.sleep(refresh_after_seconds(tokens.life_seconds))
+            try:
+                tokens = await flow.renewed(tokens)
+            except UnauthenticatedError:
+                return  # the session ends with the token that it has
+            except ErucaError:
+                # The issuer does not answer: ask again, with less time left.
+                tokens = replace(tokens, life_seconds=max(tokens.life_seconds / 4, 1.0))
+                continue
+            caller._secret = tokens.access_token
+            if not self._is_known(caller):
+                return  # it has another person's token, or none that is valid here
 
     def end(self, caller: Caller) -> None:
         """End a session; its client is closed beside."""
         assert caller.session_id is not None
         if self._sessions.pop(caller.session_id, None) is None:
             return
+        if caller._keeper is not None:
+            caller._keeper.cancel()
         task = asyncio.ensure_future(caller.reading.client.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -167,7 +199,7 @@ class Callers:
             self.end(caller)
         await asyncio.gather(*self._closing, self._guest.reading.client.close())
 
-    def _client(self, key: ApiKey | None) -> AsyncClient:
+    def _client(self, key: ApiKey | BearerTokens | None) -> AsyncClient:
         return AsyncClient(
             self._name_servers,
             network=self._settings.network,
@@ -186,10 +218,10 @@ class Callers:
         if self._gate is None:
             return True
         try:
-            self._gate.authenticate(_headers(caller._secret))
+            name = self._gate.authenticate(_headers(caller._secret))[0].name
         except UnauthenticatedError:
             return False
-        return True
+        return name == caller.name
 
 
 def _headers(secret: str) -> dict[bytes, bytes]:

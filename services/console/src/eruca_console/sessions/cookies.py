@@ -42,6 +42,21 @@ class SessionCookie:
         """Its name."""
         return "__Host-eruca-console" if self.is_secure else f"eruca-console-{self.port}"
 
+    @property
+    def login_name(self) -> str:
+        """The name of the cookie that binds a log-in at an issuer to this browser."""
+        return f"{self.name}-login"
+
+    def login_set_to(self, state: str) -> str:
+        """Return the header's value for the time of a log-in; the issuer sends the browser back."""
+        return (
+            f"{self.login_name}={state}; Path=/; HttpOnly; SameSite=Lax; Max-Age=600{self._secure}"
+        )
+
+    def login_removed(self) -> str:
+        """Return the header's value that removes it."""
+        return f"{self.login_name}=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0{self._secure}"
+
     def set_to(self, value: str) -> str:
         """Return the header's value that sets it, until the browser is closed."""
         return f"{self.name}={value}; Path=/; HttpOnly; SameSite=Strict{self._secure}"

@@ -54,6 +54,7 @@ class Desk:
         cookie: The session's cookie.
         streams: Live updates.
         namesrv_urls: The name servers, for texts to copy.
+        advertised_url: The URL that browsers use; None: the one of the request.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class Desk:
         cookie: SessionCookie,
         streams: live.LiveStreams,
         namesrv_urls: str,
+        advertised_url: str | None = None,
     ) -> None:
+        self._advertised_url = advertised_url
         self.callers = callers
         self.cookie = cookie
         self._streams = streams
@@ -72,6 +75,11 @@ class Desk:
         """Return who sends a request."""
         cookies = cookies_of(request.headers)
         return self.callers.of(cookies.get(self.cookie.name))
+
+    def own_url(self, request: Request) -> str:
+        """Return the URL of this console, as the browser reaches it."""
+        scheme = "https" if self.cookie.is_secure else "http"
+        return self._advertised_url or f"{scheme}://{request.headers.get('host', '')}"
 
     async def answer(self, page: Page, request: Request) -> Response:
         """Answer a request for *page*."""

@@ -15,20 +15,17 @@ from fastapi.responses import FileResponse, RedirectResponse, Response
 
 from eruca.contract.errors import (
     ErucaError,
-    ForbiddenError,
     NotFoundError,
-    UnauthenticatedError,
-    ValidationError,
 )
 from eruca_chassis.needs import PUBLIC
 from eruca_chassis.parts import Part
 from eruca_chassis.router import Router
-from eruca_console.core.texts import N_
 from eruca_console.sessions.cookies import LANGUAGE, THEME
 from eruca_console.shell import headers
-from eruca_console.shell.desk import LOGIN_PATH, Desk
+from eruca_console.shell.desk import Desk
 from eruca_console.shell.forms import form_of, local_path
 from eruca_console.shell.languages import LANGUAGES
+from eruca_console.shell.login import add_login
 from eruca_console.shell.pages import Page
 from eruca_console.shell.rendering import STATIC, THEMES
 
@@ -56,44 +53,7 @@ def console_router(pages: Sequence[Page]) -> Router:
                 page.path, _acting(page), methods=["POST"], name=name, response_model=None
             )
 
-    @router.get(LOGIN_PATH, needs=PUBLIC)
-    async def login(request: Request, desk: Part[Desk]) -> Response:
-        return _login_page(desk, request, local_path(request.query_params.get("next", "")))
-
-    @router.post(LOGIN_PATH, needs=PUBLIC)
-    async def begin_session(request: Request, desk: Part[Desk]) -> Response:
-        guest = desk.callers.guest
-        try:
-            fields = await form_of(request, desk.caller_of(request))
-            target = local_path(fields.get("next", [""])[0])
-            if not desk.cookie.may_carry_keys(request.headers.get("host", "")):
-                raise ForbiddenError(
-                    "a key over plain HTTP can be read by everybody on the way",
-                    fix="open the console by https://, or on the machine that it runs on",
-                )
-            try:
-                caller = await desk.callers.begin(fields.get("key", [""])[0].strip())
-            except (UnauthenticatedError, ValidationError) as error:
-                return _login_page(desk, request, target, error)
-        except ErucaError as error:
-            return desk.error(request, guest, error)
-        assert caller.session_id is not None
-        answer = RedirectResponse(target, status_code=_SEE_OTHER, headers=headers.PAGE)
-        answer.headers.append("set-cookie", desk.cookie.set_to(caller.session_id))
-        return answer
-
-    @router.post("/logout", needs=PUBLIC)
-    async def end_session(request: Request, desk: Part[Desk]) -> Response:
-        caller = desk.caller_of(request)
-        try:
-            await form_of(request, caller)
-        except ErucaError as error:
-            return desk.error(request, caller, error)
-        if caller.session_id is not None:
-            desk.callers.end(caller)
-        answer = RedirectResponse(LOGIN_PATH, status_code=_SEE_OTHER, headers=headers.PAGE)
-        answer.headers.append("set-cookie", desk.cookie.removed())
-        return answer
+    add_login(router)
 
     @router.post("/preferences", needs=PUBLIC)
     async def keep_preferences(request: Request, desk: Part[Desk]) -> Response:
@@ -143,16 +103,3 @@ def _acting(page: Page) -> Callable[..., Awaitable[Response]]:
 
 def _whole_file(path: Path) -> Response:
     return FileResponse(path, media_type=_MEDIA_TYPES[path.suffix], headers=headers.FILE)
-
-
-def _login_page(
-    desk: Desk, request: Request, target: str, error: ErucaError | None = None
-) -> Response:
-    caller = desk.caller_of(request)
-    values = {
-        **desk.plain_values(request, caller, N_("Log in")),
-        "target": target,
-        "error": error,
-        "may_log_in": desk.cookie.may_carry_keys(request.headers.get("host", "")),
-    }
-    return desk.page(request, "login.html", values, status=200 if error is None else error.status)
