@@ -2,6 +2,7 @@
 
 One rule says what of it is run. A fenced block in ``python`` or ``sh`` is run by the tests, as it
 stands. A block in ``console`` shows what a terminal would, and illustrates: nothing runs it.
+One in ``toml`` is a file of settings, which ``test_systemd.py`` starts services by.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ README: Final = ROOT / "README.md"
 GUIDE: Final = ROOT / "docs" / "guide"
 CHINESE: Final = ROOT / "docs" / "zh"
 RUN: Final = frozenset({"python", "sh"})
-SHOWN: Final = frozenset({"console", "toml"})  # toml: test_systemd.py starts services by them
+SHOWN: Final = frozenset({"console", "toml"})
 _BLOCK: Final = re.compile(r"^```(\S*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
