@@ -354,7 +354,8 @@ async def test_a_service_starts_and_serves_keys_while_the_issuer_is_away(
     async with service_with(tmp_path, issuer, READS) as service:
         assert (await service.client.get(TARGET, headers=bearer(OWNER))).status_code == 200
         answer = await service.ask(issuer.token())  # nobody can say that it is not valid
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] in {"1", "2"}  # until the keys are asked for again
         assert answer.json()["detail"] == "the keys of the token's issuer are not known yet"
 
         issuer.start()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from typing import Any
 
 import pytest
+
+from support.clean_root import why_not
 
 _START = """
 import gc, json, sys
@@ -66,3 +69,23 @@ def _started(service: str, settings: str) -> dict[str, Any]:
     assert ended.stderr == "", "a service logs JSON, and nothing else"
     found: dict[str, Any] = json.loads(ended.stdout)
     return found
+
+
+def test_the_first_process_of_a_container_can_be_stopped_while_it_starts() -> None:
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    program = (
+        "import os, signal\n"
+        "from eruca_chassis.program import quick_imports\n"
+        "assert os.getpid() == 1\n"
+        "with quick_imports():\n"
+        "    os.kill(1, signal.SIGTERM)\n"
+        "    print('it was ignored')\n"
+    )
+    root = ("bwrap", "--unshare-pid", "--as-pid-1", "--dev-bind", "/", "/", "--proc", "/proc")
+
+    ended = subprocess.run(
+        [*root, sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+    assert (ended.returncode, ended.stdout) == (128 + signal.SIGTERM, ""), ended.stderr

@@ -9,16 +9,19 @@ A program imports this module first, and everything else in the block of :func:`
 - Packages that libraries import only because they are installed are hidden: structlog and httpx
   would load rich for a terminal, Mako a highlighter, uvicorn the watcher of a developer's files.
 - NumPy's library for linear algebra, which no service calls, starts no threads.
+- Process 1 of a container can be stopped: the kernel drops signals for which it has no handler.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 
 GC_THRESHOLDS: Final = (20_000, 20, 20)  # objects, then collections of the younger generation
@@ -29,6 +32,8 @@ _HIDDEN: Final = ("rich", "pygments", "better_exceptions", "watchfiles")
 def quick_imports() -> Iterator[None]:
     """Import a service in the block; afterwards the process is ready to run it."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, _end)
     gc.disable()
     try:
         for package in _HIDDEN:
@@ -39,6 +44,10 @@ def quick_imports() -> Iterator[None]:
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         gc.enable()
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)  # as a shell reports a signal: nothing has begun yet
 
 
 def _defer_models() -> None:
