@@ -66,6 +66,26 @@ def test_a_store_goes_to_this_version_and_back(tmp_path: Path) -> None:
             assert bodies(client) == sent
 
 
+def test_a_consumer_is_upgraded_before_its_broker(tmp_path: Path, name_server: str) -> None:
+    settings = {
+        "ERUCA_BROKER_PORT": "0",
+        "ERUCA_BROKER_NAMESRV_URLS": name_server,
+        "ERUCA_BROKER_HEARTBEAT_SECONDS": "0.5",
+        "ERUCA_BROKER_STORE_DIR": str(tmp_path / "store"),
+    }
+    handled: list[str] = []
+    with started_at(GROUP_BEFORE, "eruca_broker", settings) as process:
+        with httpx.Client(base_url=process.url) as http:
+            wait_until(lambda: http.get("/readyz").is_success)
+            send(http, "a", "b")
+        with eruca.Client(name_server) as client:
+            consumer = client.push_consumer("billing", start="earliest", wait_for_topics=True)
+            consumer.subscribe("orders", handler=lambda message: handled.append(message.text()))
+            with consumer:
+                wait_until(lambda: sorted(handled) == ["a", "b"])
+        assert process.stop() == 0
+
+
 class Load:
     """A producer that sends all the time; each message is acknowledged or is a failure."""
 

@@ -82,7 +82,11 @@ class GroupApi:
 
     async def beat(self, url: str, heartbeat: Heartbeat, *, timeout: float) -> MemberAnswer:
         """Join the group, or renew the session."""
-        answer = await self._send("PUT", url, self._member_path, heartbeat, timeout=timeout)
+        answer = await send_model(
+            *(self._transport, "PUT", url, self._member_path, heartbeat),
+            timeout=timeout,
+            exclude_none=True,  # an earlier version refuses a field that it does not know
+        )
         return parsed(MemberAnswer, answer, url + self._member_path)
 
     async def leave(self, url: str) -> None:

@@ -19,6 +19,9 @@ that has left would join again and receive queues that nobody reads.
 A group's coordinators know when the group first met each topic. Brokers that meet the topic later
 start where the coordinator did. So joining visits the brokers in the order of their names,
 coordinators first. Each heartbeat passes on the times from the earlier answers.
+
+A broker of an earlier version refuses a heartbeat with a field that it does not know. The field
+``handling`` only informs, so it is left out for such a broker, and the session is kept.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ from eruca.core.messages.message_queue import MessageQueue
 AGAIN_SECONDS: Final = 1.0  # after an unanswered heartbeat
 LATE_SECONDS: Final = 1.0  # timer delay above which a warning is logged
 LEAVE_SECONDS: Final = 3.0  # for a broker's answer to leaving
+UNTOLD_SECONDS: Final = 600.0  # until a broker that refused `handling` may have been upgraded
 
+_HANDLING: Final = "/body/handling"  # JSON pointer in a refusal
 _NOT_JOINED: Final = (RequestError, RefusedError, NotConnectedError, ConnectTimeoutError)
 
 _logger = logging.getLogger(__name__)
@@ -100,6 +105,8 @@ class Membership:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._topics_since: dict[str, datetime] = {}
         self._disabled: set[str] = set()
+        # brokers that refused `handling`, and until when heartbeats to them omit it
+        self._untold_until: dict[str, float] = {}
         self._outages = Outages(
             _logger,
             failed="broker %s did not answer a heartbeat; retrying: %s",
@@ -226,7 +233,9 @@ class Membership:
             await self._beat_naming(name, locks)
         self._on_beat()
 
-    async def _beat_naming(self, name: str, locks: Mapping[MessageQueue, int]) -> None:
+    async def _beat_naming(
+        self, name: str, locks: Mapping[MessageQueue, int], *, tells: bool = True
+    ) -> None:
         session = self.session(name)
         tokens = [
             LockToken(topic=queue.topic, queue_id=queue.queue_id, token=token)
@@ -236,12 +245,22 @@ class Membership:
             update={
                 "locks": tokens,
                 "topics_since": dict(self._topics_since),
-                "handling": None if self._handling is None else self._handling(),
+                "handling": self._handling_for(name) if tells else None,
             }
         )
         renewal = Renewal(name, session, self._url_of(name), heartbeat, locks)
         sent_at = time.monotonic()
-        answer = await self._answer(name, renewal)
+        try:
+            answer = await self._answer(name, renewal)
+        except RequestError as error:
+            if heartbeat.handling is None or not _is_about_handling(error):
+                raise
+            _logger.info(
+                "broker %s is of an earlier version: heartbeats do not tell it of handlers", name
+            )
+            self._untold_until[name] = sent_at + UNTOLD_SECONDS
+            await self._beat_naming(name, locks, tells=False)
+            return
         self._end_if_over(name)  # a late answer does not restore a session that we had to end
         session.renew(sent_at, answer.session_seconds)
         self._outages.answered(name)
@@ -252,6 +271,11 @@ class Membership:
         (self._disabled.discard if answer.consume_enabled else self._disabled.add)(name)
         if lost := renewal.lost(answer):
             self._on_locks_gone(lost)
+
+    def _handling_for(self, name: str) -> MemberHandling | None:
+        if self._handling is None or time.monotonic() < self._untold_until.get(name, 0.0):
+            return None
+        return self._handling()
 
     async def _answer(self, name: str, renewal: Renewal) -> MemberAnswer:
         """Send a heartbeat; cancelling the caller does not cancel it."""
@@ -309,6 +333,7 @@ class Membership:
         self._renewals.pop(name, None)
         self._hurry.pop(name, None)
         self._disabled.discard(name)
+        self._untold_until.pop(name, None)
         self._outages.forget(name)
 
     async def _leave(self, name: str) -> None:
@@ -319,6 +344,10 @@ class Membership:
                 await self._api.leave(self._url_of(name))
         except (ErucaError, TimeoutError) as error:
             _logger.info("could not tell broker %s that this member leaves: %s", name, error)
+
+
+def _is_about_handling(error: RequestError) -> bool:
+    return any(entry.get("pointer", "").startswith(_HANDLING) for entry in error.errors)
 
 
 def _parts(locks: Mapping[MessageQueue, int]) -> Iterator[dict[MessageQueue, int]]:

@@ -11,6 +11,7 @@ import pytest
 
 from eruca.aio.cluster.group_api import GroupApi
 from eruca.aio.http.transport import HttpResponse, NotConnectedError
+from eruca.aio.push import membership
 from eruca.aio.push.background import Background
 from eruca.aio.push.membership import Membership
 from eruca.contract.errors import (
@@ -19,8 +20,9 @@ from eruca.contract.errors import (
     SubscriptionConflictError,
     TimeoutExpiredError,
     TransportError,
+    ValidationError,
 )
-from eruca.contract.groups import Heartbeat, Subscription
+from eruca.contract.groups import Heartbeat, MemberHandling, Subscription
 from eruca.contract.limits import LOCK_COUNT_MAX
 from eruca.core.messages.message_queue import MessageQueue
 from support.scripted_transport import Request, ScriptedTransport, json_answer, problem_answer
@@ -43,6 +45,7 @@ class Brokers:
         self.errors: dict[str, ErucaError] = {}
         self.silent: set[str] = set()
         self.strangers: set[str] = set()  # something else has got these addresses
+        self.earlier: set[str] = set()  # brokers from before the field `handling`
         self.may_answer = asyncio.Event()  # heartbeats take until then to be dealt with
         self.may_answer.set()
         self.members: set[str] = set()  # the brokers where we are a member
@@ -62,6 +65,8 @@ class Brokers:
             if isinstance(error, TransportError):
                 raise error
             return problem_answer(error)
+        if name in self.earlier and "handling" in msgspec.json.decode(request.body):
+            return problem_answer(ValidationError.at("/body/handling", "unknown field"))
         await self.may_answer.wait()
         self.members.add(name)
         lost, self.lost_locks = self.lost_locks, []
@@ -105,6 +110,9 @@ class Member:
             on_over=self.over.append,
             on_refused=self.refused.append,
             tasks=self.background,
+            handling=lambda: MemberHandling(
+                covered_seconds=1, message_count=0, call_count=0, busy_seconds=0
+            ),
         )
 
 
@@ -136,6 +144,41 @@ async def test_joining_passes_on_what_the_brokers_before_it_told(
     ]
     assert member.membership.is_alive("a")
     assert member.membership.is_alive("b")
+
+
+async def test_a_broker_that_refuses_statistics_of_handlers_gets_heartbeats_without_them(
+    brokers: Brokers, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers.earlier = {"a"}
+    brokers.session_seconds = 0.3
+    await member.membership.join(["a", "b"])
+    assert member.membership.is_alive("a")
+
+    await until(lambda: len(told_to(brokers, "a")) >= 4 and len(told_to(brokers, "b")) >= 2)
+
+    assert told_to(brokers, "a")[:4] == [True, False, False, False]
+    assert all(told_to(brokers, "b"))
+    assert member.over == member.refused == []
+
+
+async def test_a_broker_that_refused_statistics_of_handlers_is_told_once_it_is_upgraded(
+    brokers: Brokers, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "UNTOLD_SECONDS", 0.0)
+    brokers.earlier = {"a"}
+    brokers.session_seconds = 0.3
+    await member.membership.join(["a"])
+    assert told_to(brokers, "a")[:2] == [True, False]
+
+    brokers.earlier.clear()
+
+    await until(lambda: told_to(brokers, "a")[-2:] == [True, True])
+    assert member.over == member.refused == []
+
+
+def told_to(brokers: Brokers, name: str) -> list[bool]:
+    """Return whether each heartbeat to a broker told of handlers."""
+    return ["handling" in beat for at, beat in brokers.beats if at == name]
 
 
 async def test_a_broker_that_does_not_answer_is_tried_again_in_the_background(
