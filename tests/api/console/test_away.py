@@ -5,13 +5,38 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import httpx
 import pytest
 
 import eruca
 from support.consoles import visited_in
+from support.registered_brokers import register
 from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
+
+
+async def test_the_settings_of_a_live_broker_that_does_not_answer_are_unknown(
+    tmp_path: Path,
+) -> None:
+    async with visited_in(tmp_path) as visited:
+        await visited.client.admin.create_topic("orders", queue_count=1)
+        [name_server] = visited.cluster.namesrv_urls
+        async with httpx.AsyncClient(base_url=name_server, trust_env=False) as registrar:
+            await register(registrar, "broker-c", host="127.0.0.1:1")
+
+        preview = await until_told(
+            lambda: visited.page("/topic-settings?topic=orders&permission=r&step=preview"),
+            lambda text: "broker-c does not answer" in text,
+        )
+
+        assert re.search(r"As of [\d:]+ UTC, from broker-a, broker-b\.", preview)
+        assert re.search(
+            r">broker-c</th>\s*<td>Permission</td>\s*<td>\?</td>\s*<td>read only</td>", preview
+        )
+        assert preview.count("takes something away") == 2
+        assert "unknown" in preview
+        assert 'name="typed"' in preview
 
 
 async def test_nothing_is_shown_as_if_the_broker_had_never_been_there(tmp_path: Path) -> None:
@@ -64,6 +89,14 @@ async def test_nothing_is_shown_as_if_the_broker_had_never_been_there(tmp_path: 
         reset = await visited.page("/groups/billing/reset?topic=orders&to=earliest")
         assert "<dt>Messages consumed again, at most</dt><dd>?</dd>" in reset
         assert "broker-b does not answer, so its part is missing" in reset
+        for path, title in (
+            ("/topic-settings?topic=local&write_queue_count=3", "Change a topic"),
+            ("/group-settings?group=billing&retries_max=3", "Change a group"),
+        ):
+            preview = await visited.page(f"{path}&step=preview")
+            assert title in preview, path  # broker-b may have it
+            assert "broker-b does not answer, so its part is missing" in preview, path
+            assert re.search(r"As of [\d:]+ UTC, from broker-a\.", preview), path
         for path in ("/scheduled", "/transactions"):
             text = await visited.page(path)
             assert "</dt><dd>?</dd>" in text, path

@@ -80,15 +80,71 @@ async def test_what_takes_something_away_needs_the_name_typed(visited: Visited) 
 
 
 async def test_a_broker_that_refuses_has_its_reason_beside_it(visited: Visited) -> None:
-    await visited.client.admin.create_topic("narrow", queue_count=2)
+    await visited.client.admin.create_topic("narrow", read_queue_count=4, write_queue_count=2)
+    shown = await visited.page("/topic-settings?topic=narrow&write_queue_count=9&step=preview")
+    assert shown.count('<span class="badge bad">would be refused</span>') == 2
+    assert "expected at most 4 queues to write to" in shown
+    assert "would be set" not in shown
+    assert '<form class="stack act"' not in shown
 
     done = await visited.act("/topic-settings", topic="narrow", write_queue_count="9")
 
     assert done.status_code == httpx.codes.OK, done.text
     assert done.text.count('<span class="badge bad">refused</span>') == 2
-    assert "read_queue_count" in done.text
+    assert "expected at most 4 queues to write to" in done.text
     configs = await visited.client.admin.topic("narrow")
     assert {one.write_queue_count for one in configs.values()} == {2}
+
+
+async def test_only_the_broker_that_would_refuse_is_said_to(visited: Visited) -> None:
+    admin = visited.client.admin
+    for name, count in (("broker-a", 8), ("broker-b", 4)):
+        await admin.create_topic(
+            "uneven", read_queue_count=count, write_queue_count=2, broker_name=name
+        )
+    fields = {"topic": "uneven", "write_queue_count": "6"}
+
+    shown = await visited.page(
+        "/topic-settings?topic=uneven&write_queue_count=6&permission=rw&step=preview"
+    )
+    done = await visited.act("/topic-settings", **fields)
+
+    assert (shown.count("would be refused"), shown.count("would be set")) == (1, 1)
+    assert '<form class="stack act"' in shown
+    configs = await admin.topic("uneven")
+    assert {name: one.write_queue_count for name, one in configs.items()} == {
+        "broker-a": 6,
+        "broker-b": 2,
+    }
+    assert done.text.count('<span class="badge bad">refused</span>') == 1
+
+
+async def test_a_new_topic_with_more_queues_to_write_than_to_read_would_be_refused(
+    visited: Visited,
+) -> None:
+    path = "/topic-settings?topic=odd&write_queue_count=3&read_queue_count=2&step=preview"
+    shown = await visited.page(path)
+
+    assert "would be refused" in shown
+    assert "would be set" not in shown
+
+
+async def test_the_removal_of_queues_is_asked_about_only_if_queues_are_removed(
+    visited: Visited,
+) -> None:
+    await visited.client.admin.create_topic("wide", read_queue_count=4, write_queue_count=2)
+
+    path = "/topic-settings?topic=wide&step=preview"
+    assert 'name="force"' not in await visited.page(f"{path}&permission=r")
+    assert 'name="force"' in await visited.page(f"{path}&read_queue_count=3")
+
+
+async def test_a_time_is_shown_as_on_other_pages(visited: Visited) -> None:
+    path = "/group-settings?group=timed&start=time&start_at=2026-11-21T08:00:00"
+    assert "2026-11-21 08:00:00 UTC" in await visited.page(f"{path}&step=preview")
+    new = await visited.page("/group-settings?group=timed")
+    assert "as it is" not in new
+    assert "the default" in new
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,7 @@ async def test_the_history_says_who_changed_what_and_why(ann: httpx.AsyncClient)
         ({"step": "new", "principal": "nobody"}, "principal"),
         ({"step": "new", "principal": "user:x", "days": "0"}, "days"),
         ({"step": "new", "principal": "user:x", "days": "forever"}, "days"),
+        ({"step": "new", "principal": "user:x", "days": "00000199999999"}, "days"),
         ({"step": "melt"}, "step"),
         ({"step": "revoke", "key": "none", "typed": "none"}, "no key none"),
     ],

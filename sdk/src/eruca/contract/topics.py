@@ -12,6 +12,7 @@ from pydantic import (
     field_validator,
 )
 
+from eruca.contract.errors import ValidationError
 from eruca.contract.fields import (
     OFFSET_MAX,
     Answer,
@@ -88,6 +89,19 @@ class TopicSettings(Request):
         else:
             return self
         return self.model_copy(update=fitting)
+
+    def check_counts(self) -> None:
+        """Raise ValidationError if there are more queues to write than to read.
+
+        The settings are whole: what is not given has been filled in.
+        """
+        if self.write_queue_count > self.read_queue_count:
+            raise ValidationError.at(
+                "/body/write_queue_count",
+                f"expected at most {self.read_queue_count} queues to write to, because that many "
+                f"can be read, found {self.write_queue_count}",
+                fix="raise read_queue_count, or lower write_queue_count",
+            )
 
     @field_validator("order_config")
     @classmethod

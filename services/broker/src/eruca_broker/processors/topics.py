@@ -151,7 +151,7 @@ class Topics:
         async with self._changing:
             known = self._store.state.topics.get(name)
             settings = _with_what_is_not_named(settings, known)
-            _check_counts(settings)
+            settings.check_counts()
             if known is not None and not is_forced:
                 self._refuse_hiding(known, settings.read_queue_count)
             wanted = TopicPut(
@@ -374,16 +374,6 @@ def _with_what_is_not_named(settings: TopicSettings, known: Topic | None) -> Top
         held = {name: getattr(known, name) for name in _KEPT if name not in named}
         return settings.model_copy(update=held)
     return settings.with_fitting_counts()
-
-
-def _check_counts(settings: TopicSettings) -> None:
-    if settings.write_queue_count > settings.read_queue_count:
-        raise ValidationError.at(
-            "/body/write_queue_count",
-            f"expected at most {settings.read_queue_count} queues to write to, because that many "
-            f"can be read, found {settings.write_queue_count}",
-            fix="raise read_queue_count, or lower write_queue_count",
-        )
 
 
 def topic_config(topic: Topic) -> TopicConfig:

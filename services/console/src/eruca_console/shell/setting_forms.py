@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, TypeVar
 
 from eruca.contract.errors import ErucaError, UnauthenticatedError, ValidationError
@@ -30,16 +31,28 @@ class Held:
         brokers: The live brokers.
         settings: Those of each that has the thing.
         silent: Brokers that have not said what they hold, each with its error.
+        at: When they said it; None: they were not asked, or have nothing.
     """
 
     brokers: Sequence[str]
     settings: Mapping[str, Settings]
     silent: Mapping[str, ErucaError]
+    at: datetime | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """True if no broker has the thing; a broker that is silent may have it."""
+        return not self.settings and not self.silent
 
     @property
     def unknown(self) -> list[str]:
         """The live brokers that have not said what they hold."""
         return [name for name in self.brokers if name in self.silent]
+
+    @property
+    def answered(self) -> list[str]:
+        """The live brokers that have said what they hold, or that they hold nothing."""
+        return [name for name in self.brokers if name not in self.silent]
 
     def chosen(self, broker_name: str) -> list[str]:
         """Return the brokers to change: all live ones, or the one that is named.
@@ -78,7 +91,7 @@ async def held_of(
     answer.check()
     assert answer.value is not None
     settings = {name: settings_of(one) for name, one in answer.value.value.items()}
-    return Held(brokers, settings, answer.value.silent)
+    return Held(brokers, settings, answer.value.silent, answer.at)
 
 
 async def applied(

@@ -184,7 +184,7 @@ def _takes_away(setting: str, before: Any, after: Any) -> bool:  # noqa: ANN401 
 
 
 def _title(held: Held) -> str:
-    return N_("Change a group") if held.settings else N_("Create a group")
+    return N_("Create a group") if held.is_new else N_("Change a group")
 
 
 def _frame(wish: Wish, held: Held) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def _expiry(fields: Fields, now: datetime) -> datetime | None:
     text = text_of(fields, "days")
     if not text:
         return None
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= DAYS_MAX):
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= DAYS_MAX):
         raise ValidationError(
             f"days: expected a number from 1 to {DAYS_MAX}, or nothing, found {text[:20]!r}"
         )

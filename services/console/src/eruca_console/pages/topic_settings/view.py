@@ -6,7 +6,7 @@ outcome of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -91,6 +91,27 @@ class Wish:
         }
         return changes_of(wanted, held.settings, held.unknown, takes_away=_takes_away)
 
+    def refusals(self, changes: Sequence[Change], held: Held) -> dict[str, ValidationError]:
+        """Return the error with which brokers would refuse, by broker; the others are left out.
+
+        A broker that has not said what it holds, or may refuse for what it has stored, is left out.
+        """
+        found: dict[str, ValidationError] = {}
+        for name in {change.broker_name for change in changes}:
+            if name in held.settings:
+                named = self.settings.model_fields_set
+                kept = {key: held.settings[name][key] for key in FIELDS if key not in named}
+                whole = self.settings.model_copy(update=kept)
+            elif name in held.unknown and not {*FIELDS[:2]} <= self.settings.model_fields_set:
+                continue
+            else:
+                whole = self.settings.with_fitting_counts()
+            try:
+                whole.check_counts()
+            except ValidationError as error:
+                found[name] = error
+        return found
+
 
 async def view(visit: Visit) -> Shown:
     """Return the form and, if it says something, what would change.
@@ -107,7 +128,9 @@ async def view(visit: Visit) -> Shown:
         **_frame(wish, held),
         "step": "preview" if is_asked else "form",
         "changes": changes,
+        "refusals": wish.refusals(changes, held),
         "needs_typing": needs_typing(changes),
+        "removes_queues": _removes_queues(changes),
         "now_held": {name: same_everywhere(held.settings.values(), name) for name in FIELDS},
     }
     return Shown(_title(held), values, _recipe(visit, wish))
@@ -139,6 +162,7 @@ async def act(visit: Visit, fields: Fields) -> Shown:
         **_frame(wish, held),
         "step": "done",
         "changes": changes,
+        "refusals": {},
         "outcomes": outcomes,
     }
     return Shown(_title(held), values, _recipe(visit, wish))
@@ -162,8 +186,15 @@ def _takes_away(setting: str, before: Any, after: Any) -> bool:  # noqa: ANN401 
     return True  # keys move to other queues if the order begins or ends
 
 
+def _removes_queues(changes: Sequence[Change]) -> bool:
+    return any(
+        change.setting == "read_queue_count" and (change.takes_away or not change.is_known)
+        for change in changes
+    )
+
+
 def _title(held: Held) -> str:
-    return N_("Change a topic") if held.settings else N_("Create a topic")
+    return N_("Create a topic") if held.is_new else N_("Change a topic")
 
 
 def _frame(wish: Wish, held: Held) -> dict[str, Any]:
