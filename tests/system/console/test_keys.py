@@ -142,9 +142,9 @@ async def test_a_rotated_key_has_a_successor_and_an_end(
     assert found is not None
     for key in (old, found[0]):
         await until_told(lambda key=key: may_log_in(controlled, key))  # type: ignore[misc]
-    rows = (await ann.get("/keys?q=rotated&format=csv")).text.splitlines()[1:]
-    assert len(rows) == 2
-    assert all(row.split(",")[3] for row in rows[:1])
+    lines = (await ann.get("/keys?q=rotated&format=csv")).text.splitlines()[1:]
+    rows = [line.split(",") for line in lines]
+    assert {row[0]: bool(row[3]) for row in rows} == {key_id: True, found[0].split("_")[1]: False}
 
 
 async def test_a_revoked_key_is_refused_once_its_id_was_typed(
@@ -161,6 +161,16 @@ async def test_a_revoked_key_is_refused_once_its_id_was_typed(
 
     assert done.status_code == httpx.codes.OK, done.text
     await until_told(lambda: may_log_in(controlled, key), lambda may: not may)
+
+
+async def test_a_page_in_chinese_has_no_english_words_of_ours(ann: httpx.AsyncClient) -> None:
+    ann.headers["accept-language"] = "zh"
+    page = await ann.get("/rules?number=1")
+
+    assert '<span class="badge good">允许</span>' in page.text
+    assert ">allowed<" not in page.text
+    assert ">refused<" not in page.text
+    assert "永不过期" in (await ann.get("/keys")).text
 
 
 async def test_the_history_says_who_changed_what_and_why(ann: httpx.AsyncClient) -> None:
