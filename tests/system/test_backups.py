@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -190,6 +191,28 @@ def test_what_is_wrong_with_a_backup_is_said(
         ).stderr
     )
     assert eruca("restore", GROUP, repository, "--to=x", "--until=noon", code=2)
+    in_file = eruca("restore", GROUP, repository, f"--to={piece}", code=1)
+    assert "is not a directory" in in_file.stderr
+
+
+def test_an_invalid_manifest_hides_no_other_backup(
+    tmp_path: Path, name_server: str, eruca: Eruca, repository: str
+) -> None:
+    with serving(name_server, tmp_path / "store") as client:
+        send(client, 1, "small")
+        eruca("backup", "create", GROUP, repository)
+        eruca("backup", "create", GROUP, repository)
+    first = tmp_path / "backups" / GROUP / "backups" / "00000001.json"
+    first.write_bytes(first.read_bytes()[:-9])
+
+    listed = eruca("backup", "list", GROUP, repository, "--output=json", code=1)
+    verified = eruca("backup", "verify", GROUP, repository, code=1)
+
+    assert [one["number"] for one in json.loads(listed.stdout)] == [2]
+    assert "00000001.json is invalid" in listed.stderr
+    assert "backup 1: 1 fault" in verified.stdout
+    assert "backup 2: ok" in verified.stdout
+    eruca("restore", GROUP, repository, f"--to={tmp_path / 'restored'}")
 
 
 def test_a_standby_serves_the_backup_and_a_restored_store_is_a_new_member(

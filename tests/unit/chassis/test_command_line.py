@@ -89,6 +89,7 @@ def test_help_and_version_read_no_setting(
     [
         (["--port", "1"], "--port: unknown argument; valid arguments: --help, --version, "),
         (["--conf", "x"], "--conf: unknown argument; "),
+        (["--database-url=postgresql://me:secret@host/x"], "--database-url: unknown argument; "),
         (["--config"], "argument --config: expected one argument; valid arguments: --help, "),
     ],
 )

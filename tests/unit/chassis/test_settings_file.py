@@ -120,6 +120,9 @@ def test_the_settings_are_loaded_with_the_file_s_name_in_their_faults(
         ('colour = "\\u0000"', "colour: expected a text, "),
         ("port = {a = 1}", "port: expected a text, "),
         ("port = ", "invalid TOML: "),
+        ("port = " + "9" * 5000, "invalid TOML: a number has too many digits"),
+        ("port = 0x" + "f" * 5000, "port: expected a text, "),
+        ("port = " + "[" * 5000 + "]" * 5000, "invalid TOML: arrays or tables are nested too "),
     ],
 )
 def test_a_mistake_is_named_with_its_fix(file: Path, text: str, fault: str) -> None:

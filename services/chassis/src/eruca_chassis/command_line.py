@@ -113,7 +113,9 @@ def _options(kind: type[ServiceSettings], arguments: Sequence[str]) -> Namespace
             [
                 f"{argument}: unknown argument; valid arguments: {_ARGUMENTS}; settings are "
                 f"environment variables, such as {kind.prefix()}PORT"
-                for argument in unknown
+                for argument, _, _ in (
+                    one.partition("=") for one in unknown
+                )  # a value may be secret
             ]
         )
     return options

@@ -77,6 +77,11 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise SettingsError([f"{path}: expected TOML, which is UTF-8"]) from None
     except tomllib.TOMLDecodeError as error:
         raise SettingsError([f"{path}: invalid TOML: {error}"]) from None
+    except RecursionError:
+        fault = "arrays or tables are nested too deeply"
+        raise SettingsError([f"{path}: invalid TOML: {fault}"]) from None
+    except ValueError:  # tomllib lets int's own error through
+        raise SettingsError([f"{path}: invalid TOML: a number has too many digits"]) from None
 
 
 def _entries(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -104,7 +109,10 @@ def _text_of(value: object) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
-        return str(value)
+        try:
+            return str(value)
+        except ValueError:  # it has more digits than Python converts, written in another base
+            return None
     if isinstance(value, str):
         return None if "\0" in value else value
     if isinstance(value, list):

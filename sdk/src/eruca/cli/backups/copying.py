@@ -284,7 +284,10 @@ async def read_manifest(repository: Repository, number: int) -> Manifest:
     if not data:
         raise FileNotFoundError(f"backup {number} was deleted")
     try:
-        return decoded(data)
+        manifest = decoded(data)
+        if manifest.number != number:
+            raise InvalidManifestError(f"expected backup {number}, found {manifest.number}")
+        return manifest
     except InvalidManifestError as error:
         raise ConflictError(
             f"the manifest {repository}/{name_of(number)} is invalid: {error}",

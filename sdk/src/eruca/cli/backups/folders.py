@@ -2,7 +2,7 @@
 
 A file is written beside its place, flushed and renamed, or linked if no other may have its name. So
 an existing file is whole, after a power failure, too. A killed run leaves ``*.unfinished`` files,
-which the next backup deletes.
+which the next backup with ``--keep`` deletes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -61,7 +62,7 @@ class FolderRepository:
         unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
         try:
-            with os.fdopen(descriptor, "wb") as file:
+            with named_errors(path), os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -78,11 +79,23 @@ class FolderRepository:
 
     def _sizes(self, folder: str) -> dict[str, int]:
         found: dict[str, int] = {}
-        for path in (self._folder / folder).rglob("*"):
-            with suppress(FileNotFoundError):  # another run has just deleted it
-                if path.is_file():
-                    found[path.relative_to(self._folder).as_posix()] = path.stat().st_size
+        for directory, _, names in os.walk(self._folder / folder, onerror=_refuse):
+            for path in (Path(directory, name) for name in names):
+                with suppress(FileNotFoundError):  # another run has just deleted it
+                    if path.is_file():
+                        found[path.relative_to(self._folder).as_posix()] = path.stat().st_size
         return found
+
+
+@contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Name the file in errors of its descriptor: a full disk should be known by its path."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def sync(directory: Path) -> None:
@@ -101,6 +114,12 @@ def _make(directory: Path) -> None:
     _make(directory.parent)
     directory.mkdir(_DIRECTORY_MODE, exist_ok=True)
     sync(directory.parent)
+
+
+def _refuse(error: OSError) -> None:
+    """Raise why a folder cannot be listed: it may have backups, unless it is missing."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _read(path: Path, begin: int, end: int) -> bytes:

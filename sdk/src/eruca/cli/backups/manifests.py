@@ -18,6 +18,7 @@ from eruca.cli.backups.pieces import Piece, is_chain
 FORMAT: Final = 1  # of manifests, and of the names of pieces
 LOG_FOLDER: Final = "log"
 BACKUPS_FOLDER: Final = "backups"
+STORED_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999
 _NAME: Final = re.compile(rf"{BACKUPS_FOLDER}/([0-9]{{8}})\.json")
 
 
@@ -99,6 +100,9 @@ def faults(manifest: Manifest) -> str | None:
     """Return why the pieces are not the log that a manifest describes; None: they are."""
     begin = manifest.pieces[0].begin if manifest.pieces else manifest.end_offset
     end = manifest.pieces[-1].end if manifest.pieces else manifest.end_offset
+    for piece in manifest.pieces:
+        if Piece.of_name(piece.name, piece.size) != piece or piece.stored_ms > STORED_MS_MAX:
+            return f"the piece at log offset {piece.begin} has an invalid value"
     if not is_chain(manifest.pieces):
         return "its pieces do not follow each other"
     if (begin, end) != (manifest.min_offset, manifest.end_offset):
@@ -106,6 +110,10 @@ def faults(manifest: Manifest) -> str | None:
             f"expected log offsets {manifest.min_offset} to {manifest.end_offset}, found pieces "
             f"from {begin} to {end}"
         )
+    filled = [piece.end for piece in manifest.pieces if piece.fills_segment]
+    last = manifest.end_offset - (filled[-1] if filled else manifest.min_offset)
+    if manifest.segment_bytes < max(last, 1):
+        return f"expected segments of at least {last} bytes, found {manifest.segment_bytes}"
     return None
 
 

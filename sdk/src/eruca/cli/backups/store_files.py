@@ -17,10 +17,11 @@ import os
 import shutil
 import struct
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from eruca.cli.backups.folders import sync
+from eruca.cli.backups.folders import named_errors, sync
 from eruca.contract.errors import ConflictError
 from eruca.contract.records import encode_blank
 
@@ -34,6 +35,7 @@ _CHECKSUM: Final = struct.Struct(">q")
 _LEFT: Final = frozenset((UNFINISHED_NAME, LOCK_NAME, CHECKPOINT_NAME))  # by a killed restore
 _DIRECTORY_MODE: Final = 0o750
 _FILE_MODE: Final = 0o640
+_FIX: Final = "restore into an empty directory, and let the broker use it then"
 _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, process id
 
 
@@ -49,14 +51,17 @@ class RestoredStore:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        directory.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
-        found = sorted(path.name for path in directory.iterdir() if path.name not in _LEFT)
-        if found:
-            raise ConflictError(
-                f"{directory} is not empty: it has {found[0]}",
-                fix="restore into an empty directory, and let the broker use it then",
-            )
+        try:
+            directory.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
+        except FileExistsError:
+            raise ConflictError(f"{directory} is not a directory", fix=_FIX) from None
+        _check_empty(directory)
         self._lock = _locked(directory)
+        try:
+            _check_empty(directory)  # another restore may have completed meanwhile
+        except ConflictError:
+            os.close(self._lock)
+            raise
         self._log = directory / UNFINISHED_NAME
         self._base: int | None = None  # log offset of the segment that is being written
         self._file: BinaryIO | None = None
@@ -68,9 +73,10 @@ class RestoredStore:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-        if self._log.exists():  # it is not complete
+        if self._file is not None:  # it is not complete, and its last bytes are wanted no more
+            with suppress(OSError):
+                self._file.close()
+        if self._log.exists():
             shutil.rmtree(self._log)
             (self.directory / CHECKPOINT_NAME).unlink(missing_ok=True)
         os.close(self._lock)
@@ -84,8 +90,9 @@ class RestoredStore:
                 os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _FILE_MODE), "r+b"
             )
         assert self._base is not None
-        self._file.seek(log_offset - self._base)
-        self._file.write(data)
+        with named_errors(self._log):
+            self._file.seek(log_offset - self._base)
+            self._file.write(data)
 
     def fill(self, log_offset: int, end: int) -> None:
         """End the segment at *end*, by a blank record at *log_offset*."""
@@ -102,7 +109,8 @@ class RestoredStore:
         """
         if self._file is not None:
             assert self._base is not None
-            os.posix_fallocate(self._file.fileno(), 0, segment_bytes)  # or appends would fail later
+            with named_errors(self._log):  # or appends would fail later
+                os.posix_fallocate(self._file.fileno(), 0, segment_bytes)
             self._finish(self._base + segment_bytes)
         sync(self._log)
         fields = _CHECKPOINT.pack(stored_ms, 0, 0, 0, end_offset)
@@ -121,11 +129,18 @@ class RestoredStore:
         """Close the segment, durably, with the length up to *end*."""
         assert self._file is not None
         assert self._base is not None
-        self._file.flush()
-        self._file.truncate(end - self._base)
-        os.fsync(self._file.fileno())
-        self._file.close()
+        with named_errors(self._log):
+            self._file.flush()
+            self._file.truncate(end - self._base)
+            os.fsync(self._file.fileno())
+            self._file.close()
         self._file = None
+
+
+def _check_empty(directory: Path) -> None:
+    found = sorted(path.name for path in directory.iterdir() if path.name not in _LEFT)
+    if found:
+        raise ConflictError(f"{directory} is not empty: it has {found[0]}", fix=_FIX)
 
 
 def _locked(directory: Path) -> int:

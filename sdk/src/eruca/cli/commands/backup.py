@@ -110,16 +110,19 @@ async def create(
 
 async def list_backups(
     session: Session, *, broker: BrokerArgument, repository: RepositoryOption
-) -> None:
-    """List a broker's backups, the latest one last."""
-    from eruca.cli.backups.copying import live_numbers, numbers, read_manifest
+) -> int:
+    """List a broker's backups, the latest one last; exit with 1 if one's manifest is invalid."""
+    from eruca.cli.backups.copying import live_numbers, numbers
     from eruca.cli.backups.places import open_repository
 
     opened = open_repository(repository, broker)
-    found = [await read_manifest(opened, number) for number in live_numbers(await numbers(opened))]
+    found, invalid = await _manifests(opened, live_numbers(await numbers(opened)))
+    for fault in invalid.values():
+        session.say(f"error: {fault}")
+    code = EXIT_FAILED if invalid else 0
     if session.is_json:
         session.show_json([_document(opened, manifest) for manifest in found])
-        return
+        return code
     rows = [
         (
             manifest.number,
@@ -132,7 +135,9 @@ async def list_backups(
         )
         for manifest in found
     ]
-    session.show_table(_HEADINGS, rows, none=f"{opened} has no backup")
+    none = f"{opened} has no {'other ' if invalid else ''}backup"
+    session.show_table(_HEADINGS, rows, none=none)
+    return code
 
 
 async def verify(
@@ -165,14 +170,17 @@ async def verify(
             raise _nothing(opened)
     else:
         wanted = [number]
-    manifests = [await _manifest(opened, one) for one in wanted]
-    results: dict[int, list[str]] = {}
+    manifests, invalid = await _manifests(opened, wanted)
+    if not manifests and not invalid:
+        raise _nothing(opened, number)
+    results = {one: [fault] for one, fault in invalid.items()}
     with progress_bar(DownloadColumn(binary_units=True)) as progress:
         task = progress.add_task(broker, total=sum(manifest.size for manifest in manifests))
         for manifest in manifests:
             results[manifest.number] = await faults_of(
                 opened, manifest, reads=not quick, told=lambda size: progress.advance(task, size)
             )
+    results = dict(sorted(results.items()))
     if session.is_json:
         session.show_json(
             [{"number": number, "faults": faults} for number, faults in results.items()]
@@ -251,21 +259,41 @@ async def restore(
     )
 
 
-async def _manifest(repository: Repository, number: int) -> Manifest:
+async def _manifests(
+    repository: Repository, numbers: list[int]
+) -> tuple[list[Manifest], dict[int, str]]:
+    """Return the manifests of backups, and by number why one is invalid; without deleted ones."""
     from eruca.cli.backups.copying import read_manifest
     from eruca.contract.errors import ConflictError
+
+    manifests: list[Manifest] = []
+    invalid: dict[int, str] = {}
+    for number in numbers:
+        try:
+            manifests.append(await read_manifest(repository, number))
+        except ConflictError as error:
+            invalid[number] = error.detail
+        except FileNotFoundError:
+            continue
+    return manifests, invalid
+
+
+async def _manifest(repository: Repository, number: int) -> Manifest:
+    from eruca.cli.backups.copying import read_manifest
 
     try:
         return await read_manifest(repository, number)
     except FileNotFoundError:
-        raise ConflictError(
-            f"{repository} has no backup {number}", fix="eruca backup list shows those it has"
-        ) from None
+        raise _nothing(repository, number) from None
 
 
-def _nothing(repository: Repository) -> Exception:
+def _nothing(repository: Repository, number: int | None = None) -> Exception:
     from eruca.contract.errors import ConflictError
 
+    if number is not None:
+        return ConflictError(
+            f"{repository} has no backup {number}", fix="eruca backup list shows those it has"
+        )
     return ConflictError(f"{repository} has no backup", fix="check --repository and the name")
 
 

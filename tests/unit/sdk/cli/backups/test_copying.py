@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from eruca.cli.backups.copying import Made, back_up, live_numbers, numbers, read_manifest
-from eruca.cli.backups.manifests import LOG_FOLDER, Manifest, path_of
+from eruca.cli.backups.manifests import LOG_FOLDER, Manifest, name_of, path_of
 from eruca.cli.backups.pieces import Piece
 from eruca.cli.backups.restoring import faults_of
 from eruca.contract.errors import ConflictError, MessageDamagedError
@@ -273,6 +278,36 @@ def test_a_repository_of_another_broker_is_refused(
 
     with pytest.raises(ConflictError, match="backups of broker-a, not of broker-b"):
         backed_up(repository, log)
+
+
+def _with_piece(manifest: Manifest, **changes: Any) -> Manifest:  # noqa: ANN401
+    first, *rest = manifest.pieces
+    return replace(manifest, pieces=[replace(first, **changes), *rest])
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda its: replace(its, number=7), "expected backup 1, found 7"),
+        (lambda its: replace(its, segment_bytes=1), "expected segments of at least "),
+        (lambda its: replace(its, segment_bytes=0), "expected segments of at least "),
+        (lambda its: replace(its, pieces=its.pieces[1:]), "expected log offsets 0 to "),
+        (lambda its: _with_piece(its, sha256="../x"), "at log offset 0 has an invalid value"),
+        (lambda its: _with_piece(its, stored_ms=-1), "at log offset 0 has an invalid value"),
+        (lambda its: _with_piece(its, stored_ms=10**15 - 1), "at log offset 0 has an invalid "),
+    ],
+)
+def test_an_edited_manifest_is_refused(
+    log: ModelLog,
+    repository: ModelRepository,
+    change: Callable[[Manifest], Manifest],
+    fault: str,
+) -> None:
+    manifest = backed_up(repository, log).manifest
+    repository.objects[name_of(1)] = msgspec.json.encode(change(manifest))
+
+    with pytest.raises(ConflictError, match=fault):
+        finished(read_manifest(repository, 1))
 
 
 def test_a_piece_s_name_says_all_of_it() -> None:

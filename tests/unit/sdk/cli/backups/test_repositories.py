@@ -12,6 +12,7 @@ from eruca.cli.backups.object_stores import ObjectRepository
 from eruca.cli.backups.places import folder_of, open_repository
 from eruca.cli.backups.repositories import PathTakenError, Repository
 from eruca.contract.errors import TransportError, ValidationError
+from support.limits import file_size_limit
 
 pytestmark = pytest.mark.anyio
 
@@ -102,12 +103,23 @@ async def test_a_repeated_request_whose_answer_was_lost_is_its_own() -> None:
 
 def test_a_url_names_an_object_store(tmp_path: Path) -> None:
     assert str(open_repository("s3://bucket/prefix", "broker-a")) == "s3://bucket/prefix/broker-a"
+    assert str(open_repository("S3://bucket/prefix", "broker-a")) == "S3://bucket/prefix/broker-a"
     assert str(open_repository(str(tmp_path), "broker-a")) == str(tmp_path / "broker-a")
 
 
-def test_a_url_of_no_known_store_is_refused() -> None:
-    with pytest.raises(ValidationError, match="ftp://host/backups"):
-        open_repository("ftp://host/backups", "broker-a")
+@pytest.mark.parametrize(
+    ("place", "fault"),
+    [
+        ("ftp://host/backups", "ftp://host/backups"),
+        ("", "--repository is empty"),
+        ("s3:/bucket", "expected s3://"),
+        ("memory:///backups", "it would be lost with this process"),
+        ("FILE:///backups", "a folder is named by its path"),
+    ],
+)
+def test_a_place_that_keeps_no_backup_is_refused(place: str, fault: str) -> None:
+    with pytest.raises(ValidationError, match=fault):
+        open_repository(place, "broker-a")
 
 
 def test_brokers_have_different_folders() -> None:
@@ -125,6 +137,19 @@ async def test_a_folder_that_cannot_be_written_is_an_os_error(tmp_path: Path) ->
 
     with pytest.raises(OSError, match="broker-a"):
         await FolderRepository(tmp_path / "broker-a").put("log/1", b"1")
+
+
+async def test_a_folder_that_cannot_be_listed_is_an_os_error_and_not_empty(tmp_path: Path) -> None:
+    (tmp_path / "backups").symlink_to("backups")
+
+    with pytest.raises(OSError, match="backups"):
+        await FolderRepository(tmp_path).sizes("backups")
+
+
+async def test_a_full_disk_is_named_by_its_path(tmp_path: Path) -> None:
+    with file_size_limit(100), pytest.raises(OSError, match=r"File too large.*broker-a/log/1"):
+        await FolderRepository(tmp_path / "broker-a").put("log/1", bytes(200))
+    assert list((tmp_path / "broker-a" / "log").iterdir()) == []
 
 
 async def test_object_stores_raise_one_error(tmp_path: Path) -> None:
