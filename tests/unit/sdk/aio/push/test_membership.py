@@ -158,7 +158,7 @@ async def test_a_broker_that_refuses_statistics_of_handlers_gets_heartbeats_with
 
     assert told_to(brokers, "a")[:4] == [True, False, False, False]
     assert all(told_to(brokers, "b"))
-    assert member.over == member.refused == []
+    assert (member.over, member.refused) == ([], [])
 
 
 async def test_a_broker_that_refused_statistics_of_handlers_is_told_once_it_is_upgraded(
@@ -173,7 +173,7 @@ async def test_a_broker_that_refused_statistics_of_handlers_is_told_once_it_is_u
     brokers.earlier.clear()
 
     await until(lambda: told_to(brokers, "a")[-2:] == [True, True])
-    assert member.over == member.refused == []
+    assert (member.over, member.refused) == ([], [])
 
 
 def told_to(brokers: Brokers, name: str) -> list[bool]:
