@@ -90,7 +90,9 @@ class Calls:
         else:
             outcome = self._returned(returned)
         del self._begun[thread]
-        self._account(messages, outcome, begun_at)
+        is_late = not self._is_orderly and time.monotonic() - begun_at >= self._seconds
+        # The messages of a late batch are handled again: a success does not count any more.
+        self._account(messages, self.timed_out() if is_late else outcome, begun_at)
         return outcome
 
     async def call_async(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -53,6 +54,26 @@ async def test_what_ends_processes_is_a_failure_of_a_plain_handler_and_ends_no_e
     outcome = calling.result()
     assert outcome.status is ConsumeStatus.RECONSUME_LATER
     assert outcome.error == told
+
+
+@pytest.mark.parametrize(("ordered", "failed_count"), [(False, 1), (True, 0)])
+def test_a_plain_handler_that_exceeds_the_limit_has_failed_unless_its_queue_waits_for_it(
+    *, ordered: bool, failed_count: int
+) -> None:
+    settings = push_settings(consume_timeout_seconds=0.01, ordered=ordered)
+
+    def exceed(_: ReceivedMessage) -> None:
+        begun_at = time.monotonic()
+        while time.monotonic() - begun_at < settings.consume_timeout_seconds:
+            pass
+
+    calls = Calls(settings)
+    calls.call(
+        Registration(exceed, Subscription("*"), False, takes_context=False), [poison()], None
+    )
+
+    window = calls.last_minute()
+    assert (window.message_count, window.failed_count) == (1, failed_count)
 
 
 async def test_a_cancelled_wait_in_a_handler_is_its_failure_after_a_failed_task_group() -> None:
