@@ -55,17 +55,17 @@ def test_a_schema_is_compared_with_the_migrations(alchemy_url: str, two_versions
 
 
 def test_a_schema_of_a_newer_version_is_a_fault(alchemy_url: str) -> None:
-    upgrade(alchemy_url, "newer", EXAMPLE)
+    upgrade(alchemy_url, "of_newer_version", EXAMPLE)
 
     def set_version(connection: Connection) -> None:
-        connection.execute(text("UPDATE newer.alembic_version SET version_num = '0009'"))
+        connection.execute(text("UPDATE of_newer_version.alembic_version SET version_num = '0009'"))
 
     engine = create_engine(alchemy_url)
     with engine.begin() as connection:
         set_version(connection)
     engine.dispose()
 
-    finding = found(alchemy_url, "newer")
+    finding = found(alchemy_url, "of_newer_version")
 
     assert finding.kind == "fault"
     assert "was made by a newer version of this service, at 0009" in finding.text

@@ -26,17 +26,12 @@ from typing import Final, Self
 import psutil
 
 from eruca.contract.broker_groups import BrokerGroupView
-from eruca.contract.names import (
-    CHECKERS_NAMESPACE,
-    CONTROLLERS_NAMESPACE,
-    QUERY_SERVICES_NAMESPACE,
-)
+from eruca.contract.names import CHECKERS_NAMESPACE, QUERY_SERVICES_NAMESPACE
 from eruca.services.http import HttpTransport, credentials_of, http1_transport
 from eruca_deploy.certificates import made_certificates
 from eruca_deploy.data_lock import lock_data
 from eruca_deploy.keys import ClusterKeys, made_keys
 from eruca_deploy.plan import (
-    CONTROLLER_MODULE,
     MODULES,
     POSTGRES_DIRECTORY,
     QUERY_MODULE,
@@ -54,8 +49,8 @@ from eruca_deploy.ports import check_ports, free_ports
 from eruca_deploy.readiness import (
     NoAnswerError,
     broker_group,
-    lacks_announcement,
     lacks_brokers,
+    lacks_controllers,
     lacks_readiness,
     lacks_work,
 )
@@ -446,24 +441,22 @@ class LocalCluster:
 
     async def _until_at_work(self, plan: ClusterPlan) -> None:
         namespaces = {
-            CONTROLLER_MODULE: CONTROLLERS_NAMESPACE,
             TXN_CHECKER_MODULE: CHECKERS_NAMESPACE,
             QUERY_MODULE: QUERY_SERVICES_NAMESPACE,
         }
-        brokers = {*plan.broker_names}
         async with _transport(self._environment) as transport:
             for service in (*plan.txn_checkers, *plan.queries):
-                follows = partial(lacks_work, transport, service.url, brokers=brokers)
-                await self._until_none(service, follows)
-            for service in (*plan.controllers, *plan.txn_checkers, *plan.queries):
-                is_found = partial(
-                    lacks_announcement,
+                lack = partial(
+                    lacks_work,
                     transport,
                     service.url,
+                    brokers={*plan.broker_names},
                     namespace=namespaces[service.module],
                     namesrv_urls=self.namesrv_urls,
                 )
-                await self._until_none(service, is_found)
+                await self._until_none(service, lack)
+            for service in plan.namesrvs if plan.controllers else ():
+                await self._until_none(service, partial(lacks_controllers, transport, service.url))
 
     async def _until_none(
         self, service: Service, lack: Callable[[], Awaitable[str | None]]

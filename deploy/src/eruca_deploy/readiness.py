@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 from eruca.contract.broker_groups import BrokerGroupView
 from eruca.contract.errors import ErucaError
 from eruca.contract.fields import MASTER_ID
+from eruca.contract.names import CONTROLLERS_NAMESPACE
 from eruca.services.http import HttpTransport, problem_error
 
 ANSWER_SECONDS: Final = 2.0  # for one request
@@ -60,8 +61,18 @@ async def lacks_work(
     url: str,
     *,
     brokers: set[str],
+    namespace: str,
+    namesrv_urls: Sequence[str],
 ) -> str | None:
-    """Return which logs of *brokers* no instance of the service at *url* follows."""
+    """Return why a service cannot be found, or which logs no instance follows.
+
+    Args:
+        transport: Sends the requests.
+        url: The service's URL.
+        brokers: The brokers whose logs must be followed.
+        namespace: Namespace of the key-value table in which the service is announced.
+        namesrv_urls: Name servers that must all know it.
+    """
     try:
         status = await _answer(transport, url, "/v1/status")
         followed = {
@@ -69,30 +80,22 @@ async def lacks_work(
         }
         if unfollowed := brokers - followed:
             return f"says that no instance follows {', '.join(sorted(unfollowed))}"
-    except NoAnswerError as error:
-        return str(error)
-    return None
-
-
-async def lacks_announcement(
-    transport: HttpTransport, url: str, *, namespace: str, namesrv_urls: Sequence[str]
-) -> str | None:
-    """Return why clients cannot find the service at *url*.
-
-    Args:
-        transport: Sends the requests.
-        url: The service's URL.
-        namespace: Namespace of the key-value table in which the service is announced.
-        namesrv_urls: Name servers that must all know it.
-    """
-    try:
         for namesrv_url in namesrv_urls:
             table = await _answer(transport, namesrv_url, f"/v1/kv/{namespace}")
-            if url not in table["entries"].values():
+            if status["name"] not in table["entries"]:
                 return f"is not known to {namesrv_url}"
     except NoAnswerError as error:
         return str(error)
     return None
+
+
+async def lacks_controllers(transport: HttpTransport, namesrv_url: str) -> str | None:
+    """Return that a name server knows no controller; one is enough for clients."""
+    try:
+        table = await _answer(transport, namesrv_url, f"/v1/kv/{CONTROLLERS_NAMESPACE}")
+    except NoAnswerError as error:
+        return str(error)
+    return None if table["entries"] else "knows no controller"
 
 
 async def broker_group(
