@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-SDK: Final = "./sdk[arrow,cli,fast,otel,prometheus]"
+SDK: Final = "./sdk[arrow,backup,cli,fast,otel,prometheus]"
 UV: Final = Path(sys.executable).with_name("uv")
 TOOLS: Final = (
     "anyio",
