@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eruca_deploy.plan import MODULES
+from eruca_deploy.private_files import replace_file
 
 DIRECTORY: Final = "tls"
 AUTHORITY_DAYS: Final = 3650
@@ -65,16 +66,16 @@ def made_certificates(data_dir: Path, names: Collection[str] = ()) -> Certificat
     now = dt.datetime.now(dt.UTC)
     if not (files.ca_file.exists() and ca_key_file.exists()):
         key, authority = _new_authority(now)
-        _write(ca_key_file, _pem_of_key(key))
-        _write(files.ca_file, _pem(authority))
+        replace_file(ca_key_file, _pem_of_key(key))
+        replace_file(files.ca_file, _pem(authority))
         files.cert_file.unlink(missing_ok=True)
     if not _is_fresh(files, now, names):
         authority = x509.load_pem_x509_certificate(files.ca_file.read_bytes())
         loaded = serialization.load_pem_private_key(ca_key_file.read_bytes(), password=None)
         assert isinstance(loaded, ec.EllipticCurvePrivateKey), "we wrote it"
         key, certificate = _new_certificate(authority, loaded, now, names)
-        _write(files.key_file, _pem_of_key(key))
-        _write(files.cert_file, _pem(certificate))
+        replace_file(files.key_file, _pem_of_key(key))
+        replace_file(files.cert_file, _pem(certificate))
     return files
 
 
@@ -180,11 +181,3 @@ def _pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace a file at once; only its user may read it."""
-    new = path.with_suffix(f"{path.suffix}.new")
-    new.touch(0o600)
-    new.write_bytes(content)
-    new.replace(path)

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import os
 import secrets
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -34,6 +33,7 @@ from eruca.core.access.first_policy import ADMINISTRATOR, SERVICE_ROLES, made_ke
 from eruca.core.access.policy_text import with_key
 from eruca_deploy.certificates import Certificates, made_certificates
 from eruca_deploy.keys import ClusterKeys, made_keys
+from eruca_deploy.private_files import replace_file
 
 PROMETHEUS: Final = "prometheus"
 DATABASE_HOST: Final = "postgres"
@@ -92,13 +92,13 @@ def _made_metrics_key(keys: ClusterKeys) -> None:
     text = keys.rules_file.read_text()
     if _METRICS_RULE not in text:
         text += _METRICS_RULE
-    _write(keys.rules_file, with_key(text, stored), mode=0o600)
-    _write(keys.key_file(PROMETHEUS), f"{key}\n", mode=0o600)  # last: with it, all is there
+    replace_file(keys.rules_file, with_key(text, stored))
+    replace_file(keys.key_file(PROMETHEUS), f"{key}\n")  # last: with it, all is there
 
 
 def _made_secret(path: Path) -> str:
     if not path.exists():
-        _write(path, secrets.token_urlsafe(24), mode=0o600)
+        replace_file(path, secrets.token_urlsafe(24))
     return path.read_text()
 
 
@@ -106,18 +106,7 @@ def _write_all(folder: Path, files: Mapping[str, str], *, mode: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(mode | (mode & 0o444) >> 2)  # who may read the files may enter
     for name, text in files.items():
-        _write(folder / name, text, mode=mode)
-
-
-def _write(path: Path, text: str, *, mode: int) -> None:
-    """Replace a file at once."""
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
-    new.chmod(mode)
-    new.replace(path)
+        replace_file(folder / name, text, mode=mode)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import datetime as dt
 import getpass
-import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from eruca_deploy.plan import (
     QUERY_MODULE,
     TXN_CHECKER_MODULE,
 )
+from eruca_deploy.private_files import replace_file
 
 DIRECTORY: Final = "auth"
 _HOSTS: Final = ("localhost", "127.0.0.1", "::1")  # to which curl sends the key
@@ -93,31 +93,21 @@ def made_keys(data_dir: Path, ca_file: Path) -> ClusterKeys:
     if not keys.rules_file.exists():
         made = first_policy(principals[ADMINISTRATOR], secrets.token_bytes, created_at=now)
         for role, key in {**made.service_keys, ADMINISTRATOR: made.administrator_key}.items():
-            _write(keys.key_file(role), f"{key}\n")
-        _write(keys.rules_file, made.text)  # last: with it, all keys are there
+            replace_file(keys.key_file(role), f"{key}\n")
+        replace_file(keys.rules_file, made.text)  # last: with it, all keys are there
     for role, principal in principals.items():
         if not keys.key_file(role).exists():
             key, stored = made_key(principal, secrets.token_bytes, created_at=now)
-            _write(keys.rules_file, with_key(keys.rules_file.read_text(), stored))
-            _write(keys.key_file(role), f"{key}\n")
+            replace_file(keys.rules_file, with_key(keys.rules_file.read_text(), stored))
+            replace_file(keys.key_file(role), f"{key}\n")
     secret = keys.administrator_file.read_text().strip()
-    _write(
+    replace_file(
         keys.directory / "netrc",
         "".join(f"machine {host} login key password {secret}\n" for host in _HOSTS),
     )
-    _write(
+    replace_file(
         keys.directory / ".curlrc",
         f'netrc-optional\nnetrc-file = "{keys.directory / "netrc"}"\n'
         f'cacert = "{ca_file}"\nproto-default = "https"\n',
     )
     return keys
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file at once; only its user may read it."""
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
-    new.replace(path)
