@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from eruca.cli.backups.repositories import PathTakenError
+from eruca.cli.durable_files import make_durable
 
 UNFINISHED: Final = ".unfinished"
 _DIRECTORY_MODE: Final = 0o750
@@ -75,7 +76,7 @@ class FolderRepository:
         finally:
             with suppress(FileNotFoundError):
                 unfinished.unlink()
-        sync(path.parent)
+        make_durable(path.parent)
 
     def _sizes(self, folder: str) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -98,22 +99,13 @@ def named_errors(path: Path) -> Iterator[None]:
         raise
 
 
-def sync(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _make(directory: Path) -> None:
     """Make a directory and those above it, durably."""
     if directory.is_dir():
         return
     _make(directory.parent)
     directory.mkdir(_DIRECTORY_MODE, exist_ok=True)
-    sync(directory.parent)
+    make_durable(directory.parent)
 
 
 def _refuse(error: OSError) -> None:

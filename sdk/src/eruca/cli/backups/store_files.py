@@ -21,7 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from eruca.cli.backups.folders import named_errors, sync
+from eruca.cli.backups.folders import named_errors
+from eruca.cli.durable_files import make_durable
 from eruca.contract.errors import ConflictError
 from eruca.contract.records import encode_blank
 
@@ -112,7 +113,7 @@ class RestoredStore:
             with named_errors(self._log):  # or appends would fail later
                 os.posix_fallocate(self._file.fileno(), 0, segment_bytes)
             self._finish(self._base + segment_bytes)
-        sync(self._log)
+        make_durable(self._log)
         fields = _CHECKPOINT.pack(stored_ms, 0, 0, 0, end_offset)
         content = fields + _CHECKSUM.pack(zlib.crc32(fields))
         path = self.directory / CHECKPOINT_NAME
@@ -121,9 +122,9 @@ class RestoredStore:
             file.write(content.ljust(CHECKPOINT_SIZE, b"\0"))
             file.flush()
             os.fsync(file.fileno())
-        sync(self.directory)
+        make_durable(self.directory)
         self._log.rename(self.directory / LOG_NAME)
-        sync(self.directory)
+        make_durable(self.directory)
 
     def _finish(self, end: int) -> None:
         """Close the segment, durably, with the length up to *end*."""

@@ -6,13 +6,13 @@ file is written beside its place, made durable and renamed. So an existing file 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from eruca.cli.durable_files import make_durable
 from eruca.cli.installation import INSTALLATION
 from eruca.contract.errors import ConflictError, ValidationError
 from eruca.contract.exports import ARROW_MEDIA_TYPE, NDJSON_MEDIA_TYPE
@@ -124,15 +124,6 @@ def write_file(
     finally:
         with suppress(FileNotFoundError):
             unfinished.unlink()
-
-
-def make_durable(path: Path) -> None:
-    """Flush a file's data to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _pieces(file: Any) -> Iterator[bytes]:  # noqa: ANN401 - a file opened for reading bytes

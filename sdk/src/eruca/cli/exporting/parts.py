@@ -19,7 +19,7 @@ from typing import BinaryIO, Final, Self
 
 import msgspec
 
-from eruca.cli.exporting.files import make_durable
+from eruca.cli.durable_files import make_durable
 from eruca.contract.errors import ConflictError
 from eruca.contract.exports import DamagedRows, ExportPartition, ExportPlan
 
