@@ -14,8 +14,9 @@ from typing import Final, TypeVar
 from eruca.contract.errors import ErucaError, UnauthenticatedError, ValidationError
 from eruca_console.cluster.outcomes import Outcome
 from eruca_console.cluster.questions import Gathered
-from eruca_console.core.setting_changes import Settings
-from eruca_console.shell.pages import Visit
+from eruca_console.core.setting_changes import Change, Settings, needs_typing
+from eruca_console.shell.forms import check_typed
+from eruca_console.shell.pages import Fields, Visit
 
 T = TypeVar("T")
 
@@ -72,20 +73,22 @@ class Held:
 
 async def held_of(
     visit: Visit,
-    answer: Outcome[Gathered[Mapping[str, T]]],
+    answer: Outcome[Gathered[Mapping[str, T]]] | None,
     settings_of: Callable[[T], Settings],
 ) -> Held:
     """Return the settings that brokers hold, of a thing that need not exist yet.
 
     Args:
         visit: Of the caller.
-        answer: The brokers' answer to the question for it.
+        answer: The brokers' answer to the question for it; None: it has no name yet.
         settings_of: Returns the settings of one broker's part.
 
     Raises:
         ErucaError: The caller may not see them, or no broker answers.
     """
     brokers = [group.broker_name for group in (await visit.reading.brokers()).value]
+    if answer is None:
+        return Held(brokers, {}, {})
     if answer.is_missing:
         return Held(brokers, {}, await visit.reading.absent())
     answer.check()
@@ -95,14 +98,30 @@ async def held_of(
 
 
 async def applied(
-    names: Sequence[str], put: Callable[[str], Awaitable[object]]
+    visit: Visit,
+    fields: Fields,
+    name_typed: str,
+    changes: Sequence[Change],
+    put: Callable[[str], Awaitable[object]],
 ) -> dict[str, ErucaError | None]:
     """Change one broker after the other; return the error of each, or None if it has changed.
 
     One that fails hides nothing of the others. A broker whose answer is lost may have changed.
+
+    Args:
+        visit: Of the caller.
+        fields: The form's.
+        name_typed: The name to confirm by typing it, if the changes take something away.
+        changes: What somebody has seen, and wants.
+        put: Changes the broker of this name.
+
+    Raises:
+        ValidationError: The name was not typed; nothing was done.
     """
+    if needs_typing(changes):
+        check_typed(fields, name_typed)
     found: dict[str, ErucaError | None] = {}
-    for name in names:
+    for name in sorted({change.broker_name for change in changes}):
         try:
             await put(name)
         except UnauthenticatedError:
@@ -111,6 +130,7 @@ async def applied(
             found[name] = error
         else:
             found[name] = None
+    visit.reading.cache.clear()
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from eruca.contract.errors import ErucaError, ValidationError
+from eruca.contract.errors import ValidationError
 from eruca.contract.groups import GroupSettings
 from eruca.core.checked_names import check_own_group
 from eruca.services.cluster import checked_request
@@ -20,7 +20,7 @@ from eruca_console.core.listing import check_parameters
 from eruca_console.core.setting_changes import Change, changes_of, needs_typing, same_everywhere
 from eruca_console.core.texts import N_
 from eruca_console.core.times import typed_time
-from eruca_console.shell.forms import check_typed, text_of
+from eruca_console.shell.forms import text_of
 from eruca_console.shell.pages import Fields, Page, Shown, Visit
 from eruca_console.shell.setting_forms import NO, YES, Held, applied, flag, held_of, number
 
@@ -145,17 +145,12 @@ async def act(visit: Visit, fields: Fields) -> Shown:
         raise ValidationError("group: expected a name, found nothing", fix="give a group's name")
     held = await _held(visit, wish.group)
     changes = wish.changes(held)
-    if needs_typing(changes):
-        check_typed(fields, wish.group)
     groups = visit.reading.client.admin.groups
 
     async def put(name: str) -> object:
         return await groups.create(wish.group, broker_name=name, **wish.named)
 
-    outcomes: dict[str, ErucaError | None] = await applied(
-        sorted({change.broker_name for change in changes}), put
-    )
-    visit.reading.cache.clear()
+    outcomes = await applied(visit, fields, wish.group, changes, put)
     values: dict[str, Any] = {
         **_frame(wish, held),
         "step": "done",
@@ -166,11 +161,9 @@ async def act(visit: Visit, fields: Fields) -> Shown:
 
 
 async def _held(visit: Visit, group: str) -> Held:
-    if not group:
-        return Held([one.broker_name for one in (await visit.reading.brokers()).value], {}, {})
     return await held_of(
         visit,
-        await outcome(visit.reading.group(group)),
+        await outcome(visit.reading.group(group)) if group else None,
         lambda one: {name: getattr(one, name) for name in SETTINGS},
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from eruca.contract.errors import ErucaError, ValidationError
+from eruca.contract.errors import ValidationError
 from eruca.contract.topics import TopicSettings
 from eruca.core.checked_names import check_topic
 from eruca.services.cluster import checked_request
@@ -19,7 +19,7 @@ from eruca_console.core import recipes
 from eruca_console.core.listing import check_parameters
 from eruca_console.core.setting_changes import Change, changes_of, needs_typing, same_everywhere
 from eruca_console.core.texts import N_
-from eruca_console.shell.forms import check_typed, text_of
+from eruca_console.shell.forms import text_of
 from eruca_console.shell.pages import Fields, Page, Shown, Visit
 from eruca_console.shell.setting_forms import NO, YES, Held, applied, flag, held_of, number
 
@@ -147,17 +147,12 @@ async def act(visit: Visit, fields: Fields) -> Shown:
         raise ValidationError("topic: expected a name, found nothing", fix="give a topic's name")
     held = await _held(visit, wish.topic)
     changes = wish.changes(held)
-    if needs_typing(changes):
-        check_typed(fields, wish.topic)
     admin = visit.reading.client.admin
 
     async def put(name: str) -> object:
         return await admin.change_topic(wish.topic, {name: wish.settings}, force=wish.is_forced)
 
-    outcomes: dict[str, ErucaError | None] = await applied(
-        sorted({change.broker_name for change in changes}), put
-    )
-    visit.reading.cache.clear()
+    outcomes = await applied(visit, fields, wish.topic, changes, put)
     values: dict[str, Any] = {
         **_frame(wish, held),
         "step": "done",
@@ -169,11 +164,9 @@ async def act(visit: Visit, fields: Fields) -> Shown:
 
 
 async def _held(visit: Visit, topic: str) -> Held:
-    if not topic:
-        return Held([one.broker_name for one in (await visit.reading.brokers()).value], {}, {})
     return await held_of(
         visit,
-        await outcome(visit.reading.topic(topic)),
+        await outcome(visit.reading.topic(topic)) if topic else None,
         lambda one: one.model_dump(include={*FIELDS}),
     )
 
