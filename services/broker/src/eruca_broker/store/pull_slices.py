@@ -67,9 +67,9 @@ def take(
     wire_sizes = many.entries["size"].tobytes()  # big-endian, as on the wire
     if not wire_sizes:
         return PullSlices(b"", [], [], 0, many.end)
-    starts, sizes = _columns(many.entries)
-    begins, ends = _stretches_of(starts, sizes, many.size)
+    begins, ends = _stretches_of(many.entries, many.size)
     if _are_small_and_many(len(begins), many.size):
+        starts, sizes = (many.entries[name].astype(np.int64) for name in ("log_offset", "size"))
         copy = log.gathered(starts, sizes)
         if copy is not None:
             return PullSlices(wire_sizes, [copy], begins[:1], many.size, many.end, 0, starts)
@@ -114,16 +114,13 @@ def _stretches_of_rows(rows: Sequence[tuple[int, int]]) -> Iterator[tuple[int, i
     yield begin, end - begin
 
 
-def _columns(entries: Entries) -> tuple[Int64Array, Int64Array]:
-    """Return the log offsets and the sizes of *entries*, each as an array of its own."""
-    return entries["log_offset"].astype(np.int64), entries["size"].astype(np.int64)
-
-
-def _stretches_of(starts: Int64Array, sizes: Int64Array, size: int) -> tuple[list[int], list[int]]:
-    """Return begins and ends of the runs of neighbours among records, *size* bytes in total."""
-    first, end = int(starts[0]), int(starts[-1] + sizes[-1])
-    if end - first == size:  # records do not overlap, so there are no gaps
+def _stretches_of(entries: Entries, size: int) -> tuple[list[int], list[int]]:
+    """Return begins and ends of the runs of neighbours in *entries*, *size* bytes in total."""
+    starts, sizes = entries["log_offset"], entries["size"]
+    first, end = int(starts[0]), int(starts[-1]) + int(sizes[-1])
+    if end - first == size:  # entries do not overlap, so there are no gaps
         return [first], [end]
+    starts = starts.astype(np.int64)
     ends = starts + sizes
     breaks = np.flatnonzero(starts[1:] != ends[:-1])
     begins = [first, *starts[breaks + 1].tolist()]
