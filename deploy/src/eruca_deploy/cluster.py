@@ -235,8 +235,8 @@ class LocalCluster:
     async def start(self) -> None:
         """Start every service; return when clients can use all of them.
 
-        Then each is ready and every broker is registered. Controllers, checkers and query services
-        can be found, and the latter two follow every broker's log. Replicas that need long to
+        Then each is ready and every broker is registered. Checkers and query services can be found,
+        and follow every broker's log; of controllers, one can be found. Replicas that need long to
         catch up are not waited for.
 
         Raises:
