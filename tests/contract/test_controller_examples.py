@@ -51,10 +51,10 @@ async def created(client: httpx.AsyncClient) -> str:
     return answer.headers["etag"]
 
 
-async def stored(client: httpx.AsyncClient) -> str:
-    """Store the example's policy; return its tag."""
+async def stored(client: httpx.AsyncClient, *, above: int = 0) -> str:
+    """Store the example's policy with a number greater than *above*; return its tag."""
     policy = SCENES.examples["putPolicy"].body
-    answer = await client.put("/v1/policy", json=policy, headers=CREATE)
+    answer = await client.put(f"/v1/policy?above={above}", json=policy, headers=CREATE)
     assert answer.status_code == 201, answer.text
     return answer.headers["etag"]
 
@@ -94,6 +94,11 @@ async def _(client: httpx.AsyncClient) -> Changes:
 @SCENES.add("getPolicyHistory", 200)
 async def _(client: httpx.AsyncClient) -> None:
     await stored(client)
+
+
+@SCENES.add("getPolicyVersion", 200)
+async def _(client: httpx.AsyncClient) -> None:
+    await stored(client, above=11)
 
 
 @SCENES.add("putPolicy", 201)

@@ -87,6 +87,20 @@ async def test_the_first_policy_is_stored_once(closed_settings: dict[str, Any]) 
         assert again.json()["by"] == ANN
 
 
+async def test_each_version_can_be_read_by_its_number(closed_settings: dict[str, Any]) -> None:
+    async with closed(closed_settings) as client:
+        first = (await client.get(POLICY)).json()
+        put = await client.put(
+            f"{POLICY}?above=6", json=change(SHOP_RULE), headers=if_match(first["version"])
+        )
+        assert (await client.get(f"{POLICY}/versions/1")).json() == first
+        assert (await client.get(f"{POLICY}/versions/7")).json() == put.json()
+        for number, status in ((2, 404), (8, 404), (0, 422), (2**63 - 1, 422)):
+            assert (await client.get(f"{POLICY}/versions/{number}")).status_code == status
+        reader = await client.get(f"{POLICY}/versions/1", headers=bearer(READER))
+        assert reader.status_code == 200  # who may read the policy
+
+
 async def test_a_change_needs_the_version_and_is_in_the_history(
     closed_settings: dict[str, Any],
 ) -> None:

@@ -158,3 +158,26 @@ def test_the_copy_of_a_service_brings_rules_and_keys_back(eruca: Eruca, tmp_path
 
 def test_the_schema_is_that_of_the_file(eruca: Eruca) -> None:
     assert "properties" in eruca("auth", "schema").stdout
+
+
+def test_two_versions_are_compared_and_one_is_brought_back(eruca: Eruca, tmp_path: Path) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_text(RULES)
+    eruca("auth", "apply", str(file), "--yes")
+    made = eruca.json("auth", "key", "new", "user:shop")
+
+    compared = eruca("auth", "diff", "1", "2", code=1).stdout
+    assert compared.startswith("--- version 1-")
+    assert "+ grant produce on topic:orders* to user:shop" in compared
+    assert "  user:shop gains produce on topic:orders*" in compared
+    assert eruca("auth", "diff", "2", "2").exit_code == 0
+    assert eruca.json("auth", "diff", "3")["lines"] == []
+    assert "no version 99" in eruca("auth", "diff", "1", "99", code=1).output
+
+    tried = eruca("auth", "restore", "1", "--dry-run").output
+    assert "user:shop loses produce on topic:orders*" in tried
+    assert "give --yes" in eruca("auth", "restore", "1", code=2).output.replace("\n", " ")
+    assert eruca.json("auth", "restore", "1", "--yes")["number"] == 4
+    assert "topic:orders*" not in eruca("auth", "show").stdout
+    assert made["id"] in {key["id"] for key in eruca.json("auth", "key", "list")}
+    assert eruca.json("auth", "history")[0]["reason"] == "the rules of version 1 again"

@@ -49,6 +49,9 @@ PATHS: Final = (
     "/audit",
     "/access?principal=user:ann&right=produce&resource=topic:orders",
     "/rules",
+    "/rules/now",
+    "/rules/change?kind=rule",
+    "/rules/compare?from=1&to=2",
     "/keys",
     "/nowhere",
 )

@@ -4,79 +4,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import httpx
 import pytest
 
-from eruca_deploy.ports import free_ports
-from support.command_line import Eruca
-from support.forked import started_by_fork
-from support.waiting import until_told, wait_until
+from support.controlled_consoles import (
+    ANN,
+    Controlled,
+    browsing_as,
+    controlled_console,
+    field,
+    log_in,
+)
+from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
 
-ANN: Final = "user:ann"
 KEY: Final = re.compile(r"eruca_[a-z0-9]+_[\w-]{43}")
-
-
-class Controlled(NamedTuple):
-    """A console whose rules are a controller's."""
-
-    console: str
-    administrator_key: str
 
 
 @pytest.fixture(scope="module")
 def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controlled]:
-    directory = tmp_path_factory.mktemp("controlled")
-    Eruca("http://127.0.0.1:1")("auth", "init", str(directory / "auth"), f"--administrator={ANN}")
-    [port] = free_ports("127.0.0.1", 1)
-    url = f"http://127.0.0.1:{port}"
-    controller = {
-        "ERUCA_AUTH": "controller",
-        "ERUCA_AUTH_FILE": str(directory / "auth" / "rules.toml"),
-        "ERUCA_CONTROLLER_STORE": "file",
-        "ERUCA_CONTROLLER_FILE": str(directory / "groups.json"),
-        "ERUCA_CONTROLLER_POLICY_FILE": str(directory / "policy.json"),
-        "ERUCA_CONTROLLER_PORT": str(port),
-    }
-    console = {
-        "ERUCA_AUTH": "controller",
-        "ERUCA_CONTROLLER_URLS": url,
-        "ERUCA_API_KEY_FILE": str(directory / "auth" / "console.key"),
-        "ERUCA_CONSOLE_PORT": "0",
-        "ERUCA_CONSOLE_NAMESRV_URLS": "http://127.0.0.1:1",
-        "ERUCA_CONSOLE_POLICY_FILE": str(directory / "console-policy.json"),
-    }
-    with started_by_fork("eruca_controller", controller) as first:
-        first.wait_until_listening()
-        wait_until(lambda: httpx.get(f"{url}/readyz").status_code == httpx.codes.OK)
-        with started_by_fork("eruca_console", console) as second:
-            second.wait_until_listening()
-            wait_until(lambda: httpx.get(f"{second.url}/readyz").status_code == httpx.codes.OK)
-            key = (directory / "auth" / "administrator.key").read_text().strip()
-            yield Controlled(second.url, key)
+    with controlled_console(tmp_path_factory.mktemp("controlled")) as controlled:
+        yield controlled
 
 
 @pytest.fixture
 async def ann(controlled: Controlled) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(
-        base_url=controlled.console, headers={"accept": "text/html"}, trust_env=False
-    ) as client:
-        await log_in(client, controlled.administrator_key)
+    async with browsing_as(controlled, controlled.administrator_key) as client:
         yield client
-
-
-async def log_in(client: httpx.AsyncClient, key: str) -> httpx.Response:
-    token = field(await client.get("/login"), "csrf")
-    return await client.post("/login", data={"csrf": token, "key": key, "next": "/keys"})
-
-
-def field(page: httpx.Response, name: str) -> str:
-    found = re.search(rf'name="{name}" value="([^"]*)"', page.text)
-    assert found is not None, page.text
-    return found[1]
 
 
 async def act(client: httpx.AsyncClient, path: str, **fields: str) -> httpx.Response:
@@ -217,7 +174,12 @@ async def test_somebody_without_the_right_changes_no_key(
     controlled: Controlled, ann: httpx.AsyncClient
 ) -> None:
     key = await made(ann, "user:guest")
-    await until_told(lambda: may_log_in(controlled, key))
+
+    async def sees_a_page() -> bool:  # the console knows the key, and the controller's gate, too
+        async with browsing_as(controlled, key) as guest:
+            return (await guest.get("/rules")).status_code == httpx.codes.OK
+
+    await until_told(sees_a_page)
     version = field(await ann.get("/keys"), "version")
     async with httpx.AsyncClient(
         base_url=controlled.console, headers={"accept": "text/html"}, trust_env=False

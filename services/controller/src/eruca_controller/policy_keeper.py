@@ -223,6 +223,21 @@ class PolicyKeeper:
         """
         return await self._usable().history(before=before, count_max=count_max)
 
+    async def version(self, number: int) -> PolicyRow:
+        """Return the version of this number.
+
+        Raises:
+            NotFoundError: There is none; numbers may have gaps after a restored store.
+            ConflictError: This controller keeps no policy.
+            ArbiterUnavailableError: The store is out of reach.
+        """
+        rows = await self._usable().history(before=number + 1, count_max=1)
+        if not rows or rows[0].number != number:
+            raise NotFoundError(
+                f"the policy has no version {number}", fix="list the versions of the history"
+            )
+        return rows[0]
+
     def _usable(self) -> PolicyStore:
         if not self._is_closed:
             raise ConflictError(

@@ -101,6 +101,16 @@ class ControllerPolicy:
         except NotFoundError:
             return None
 
+    async def version(self, number: int) -> PolicyView:
+        """Return the version of this number.
+
+        Raises:
+            NotFoundError: There is no such version.
+        """
+        from eruca.contract.policies import PolicyView
+
+        return await self._controllers.answered(PolicyView, "GET", f"/v1/policy/versions/{number}")
+
     async def read(self) -> PolicyDocument:
         """Return the policy; an empty one if there is none yet."""
         from eruca.contract.access import PolicyDocument

@@ -14,15 +14,12 @@ import typer
 from eruca.cli.access.places import (
     ControllerOption,
     FileOption,
-    controllers_of,
     key_of,
     place_of,
-    read_file,
     write_private,
 )
-from eruca.cli.access.shown_changes import question_before, show_differences
-from eruca.cli.asking import YesOption, confirmed
 from eruca.cli.command import EXIT_FAILED, command
+from eruca.cli.commands.auth_versions import register_versions
 from eruca.cli.session import Session
 
 if TYPE_CHECKING:
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
     from eruca.contract.access import StoredKey
 
 _DAY_SECONDS: Final = 86_400
-_CHANGES_DEFAULT: Final = 20
 
 
 def register(app: typer.Typer) -> None:
@@ -40,10 +36,9 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Who may do what: API keys and rules.")
     command(group, "init")(init)
     command(group, "check")(check)
-    command(group, "apply")(apply)
     command(group, "show")(show)
     command(group, "explain")(explain)
-    command(group, "history")(history)
+    register_versions(group)
     command(group, "schema")(schema)
     keys = typer.Typer(no_args_is_help=True, help="Make, list, rotate and revoke API keys.")
     command(keys, "new")(new)
@@ -259,117 +254,19 @@ async def check(
     return 0
 
 
-async def apply(
-    session: Session,
-    file: Annotated[Path, typer.Argument(help="The file of rules.")],
-    *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say who would gain and lose what; change nothing.")
-    ] = False,
-    keys: Annotated[
-        bool,
-        typer.Option("--keys", help="Replace the API keys, too, by those in the file."),
-    ] = False,
-    reason: Annotated[
-        str | None, typer.Option("--reason", help="The reason, for the history.")
-    ] = None,
-    above: Annotated[
-        int,
-        typer.Option(
-            "--above",
-            metavar="NUMBER",
-            help="After the controllers' store was restored from an older copy: the number of the "
-            "rules that services have.",
-            min=0,
-        ),
-    ] = 0,
-    yes: YesOption = False,
-    controller: ControllerOption = None,
-) -> int:
-    """Replace the roles and rules at the controllers by those in a file, and say what changes.
-
-    It asks before it takes anything away from anybody. API keys stay as they are at the
-    controllers. Otherwise a key that was revoked there would be valid again because the file still
-    has it. Exit code 1 if the change is refused.
-    """
-    document = read_file(file)
-    why = reason or f"rules of {file.name}"
-    async with controllers_of(session, controller) as policy:
-        view = await policy.view()
-        if view is not None and not keys:
-            document = document.model_copy(update={"keys": view.policy.keys})
-        if view is not None and view.policy == document and not above:
-            session.say(f"nothing changes: version {view.version} has these rules")
-            return 0
-        preview = await policy.preview(document, why)
-        if session.is_json and dry_run:
-            session.show_json(preview.model_dump(mode="json"))
-        else:
-            say = session.say if session.is_json else session.show_text
-            show_differences(say, preview.differences)
-        if dry_run:
-            if preview.locks_out:
-                session.say("warning: you could not change the rules any more; it is refused")
-            session.say("nothing has been changed")
-            return EXIT_FAILED if preview.locks_out else 0
-        asks = not yes and not preview.locks_out  # which the controller refuses
-        if (
-            asks
-            and (question := question_before(preview.differences))
-            and not confirmed(question, instead="give --yes, or --dry-run to see the effect")
-        ):
-            return EXIT_FAILED
-        made = await policy.put(
-            document, version=None if view is None else view.version, reason=why, above=above
-        )
-    if session.is_json:
-        session.show_json({"version": made.version, "number": made.number})
-    else:
-        session.say(f"version {made.version} is in force at every service within two seconds")
-    return 0
-
-
 async def show(
     session: Session, *, file: FileOption = None, controller: ControllerOption = None
 ) -> None:
     """Show roles, rules, quotas and namespaces, one per line, in the words of the explanations."""
-    from eruca.core.access.roles import PREDEFINED_ROLES
+    from eruca.core.access.policy_lines import policy_lines
 
     async with place_of(session, file, controller) as place:
         document = await place.read()
     if session.is_json:
         session.show_json(document.model_dump(mode="json", exclude={"keys"}, by_alias=True))
         return
-    for role, members in document.roles.items():
-        about = f" ({PREDEFINED_ROLES[role]})" if role in PREDEFINED_ROLES else ""
-        session.show_text(f"role:{role}{about}: {', '.join(members) or 'nobody'}")
-    for rule in document.rules:
-        session.show_text(str(rule))
-    for quota in document.quotas:
-        session.show_text(f"quota: {quota}")
-    for namespace in document.namespaces:
-        session.show_text(f"namespace: {namespace}")
-
-
-async def history(
-    session: Session,
-    *,
-    count: Annotated[
-        int, typer.Option("--count", "-n", help="Changes at most.", min=1)
-    ] = _CHANGES_DEFAULT,
-    controller: ControllerOption = None,
-) -> None:
-    """Show who changed the rules at the controllers, when, why and how; the newest change first."""
-    async with controllers_of(session, controller) as policy:
-        changes = await policy.history(limit=count)
-    if session.is_json:
-        session.show_json([change.model_dump(mode="json") for change in changes])
-        return
-    for change in changes:
-        session.show_text(
-            f"{change.version}  {change.changed_at.isoformat()}  {change.by}: {change.reason}"
-        )
-        show_differences(session.show_text, change.differences)
+    for line in policy_lines(document):
+        session.show_text(line)
 
 
 async def schema(session: Session) -> None:

@@ -19,6 +19,9 @@ from eruca_console.pages.message.view import PAGE as MESSAGE
 from eruca_console.pages.messages.view import PAGE as MESSAGES
 from eruca_console.pages.overview.view import PAGE as OVERVIEW
 from eruca_console.pages.rules.view import PAGE as RULES
+from eruca_console.pages.rules_change.view import PAGE as RULES_CHANGE
+from eruca_console.pages.rules_compare.view import PAGE as RULES_COMPARE
+from eruca_console.pages.rules_now.view import PAGE as RULES_NOW
 from eruca_console.pages.scheduled.view import PAGE as SCHEDULED
 from eruca_console.pages.scheduled_recall.view import PAGE as SCHEDULED_RECALL
 from eruca_console.pages.topic.view import PAGE as TOPIC
@@ -56,6 +59,9 @@ PAGES: Final[tuple[Page, ...]] = (
     AUDIT,
     ACCESS,
     RULES,
+    RULES_NOW,
+    RULES_CHANGE,
+    RULES_COMPARE,
     KEYS,
 )
 """All pages."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import Body, Header, Query, Request
+from fastapi import Body, Header, Path, Query, Request
 from fastapi.responses import Response
 
 from eruca.contract.access import Right
@@ -18,6 +18,7 @@ from eruca.contract.errors import (
     PreconditionFailedError,
     PreconditionRequiredError,
 )
+from eruca.contract.fields import OFFSET_MAX
 from eruca.contract.limits import CURSOR_SIZE_MAX
 from eruca.contract.policies import (
     POLICY_NUMBER_MAX,
@@ -189,6 +190,24 @@ async def get_policy_history(
         changes=[row.change() for row in rows],
         next_cursor=encode_cursor(str(rows[-1].number)) if has_more else None,
     )
+
+
+@router.get(
+    "/versions/{number}",
+    operation_id="getPolicyVersion",
+    needs=to(Right.QUERY, cluster=True),
+    summary="Get one version of the policy",
+    responses=answer(examples.POLICY_VIEW)
+    | problems(NotFoundError, ConflictError, ArbiterUnavailableError),
+)
+async def get_policy_version(
+    keeper: Part[PolicyKeeper],
+    number: Annotated[
+        int, Path(ge=1, le=OFFSET_MAX - 1, description="number of the change", examples=[12])
+    ],
+) -> PolicyView:
+    """Return the policy as a change left it, to compare it with another or to go back to it."""
+    return (await keeper.version(number)).view()
 
 
 def _author(access: CallersAccess, request: Request) -> Author:

@@ -20,7 +20,7 @@ _PATH: Final = "/rules"
 
 
 async def view(visit: Visit) -> Shown:
-    """Return a page of the versions, the rules now, and what one version changed.
+    """Return a page of the versions, and what one of them changed.
 
     Raises:
         ValidationError: A parameter is unknown or invalid.
@@ -47,7 +47,7 @@ async def view(visit: Visit) -> Shown:
     kept = {"cursor": cursor} if cursor else {}
     next_cursor = history.value.next_cursor if history.value is not None else None
     values: dict[str, Any] = {
-        "policy": policy,
+        "newest": policy.value.number if policy.value is not None else None,
         "history": history,
         "changes": [
             (one, f"{_PATH}?{urlencode({**kept, 'number': one.number})}") for one in changes

@@ -1,0 +1,1 @@
+"""The rules at the controllers as they are now, entry by entry."""
