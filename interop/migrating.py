@@ -131,14 +131,15 @@ def _followed(bench: Bench, group: ErucaGroup, copy: Path) -> tuple[Contents, De
                 group.wait_in_sync(2)
                 traffic.stop()
                 with group.client() as client:
+                    flights = client.read_topic(data.FLIGHTS)
+                    decided = client.read_topic(data.DECIDED)
+                    traffic.check_read(checks, client, flights, filled.of_topic(data.FLIGHTS))
+                    committed = client.group_offsets(GROUP, data.FLIGHTS)
+                    # Last: what Eruca delivers after the slave has stopped is not in its copy.
                     left = leave_delayed(checks, client, recalls_levels=False)
                 end = group.end_of(successor)
                 feed.wait_for_everything(end)
                 opened.broker.stop()
-    with group.client() as client:
-        flights, decided = client.read_topic(data.FLIGHTS), client.read_topic(data.DECIDED)
-        traffic.check_read(checks, client, flights, filled.of_topic(data.FLIGHTS))
-        committed = client.group_offsets(GROUP, data.FLIGHTS)
     others = [message for message in filled.messages if message.topic != data.FLIGHTS]
     messages = [*others, *flights, *decided]
     return Contents(messages, ends_of(messages), committed), left, end

@@ -31,13 +31,13 @@ from eruca.aio.http.transport import (
 from eruca.contract.errors import ErucaError, NotMasterError, NotMasterForSureError
 from eruca.contract.records import Buffer
 from eruca.core.pauses import doubled
+from eruca.core.retry_policy import MASTER_PAUSE_SECONDS_MAX
 
 if TYPE_CHECKING:
     from eruca.core.routing.master_book import MasterBook
 
 HOPS_MAX: Final = 3  # redirects that one request follows; replicas agree after the first one
 PAUSE_SECONDS: Final = 0.05  # while there is no master; doubles
-PAUSE_SECONDS_MAX: Final = 0.5
 _STATUSES: Final = frozenset({NotMasterError.status, NotMasterForSureError.status})
 
 
@@ -147,7 +147,7 @@ class FollowingTransport:
                 return True
         if not self._waits:
             return False
-        course.pause = doubled(PAUSE_SECONDS, course.rounds, PAUSE_SECONDS_MAX)
+        course.pause = doubled(PAUSE_SECONDS, course.rounds, MASTER_PAUSE_SECONDS_MAX)
         course.rounds += 1
         if is_unconnected:
             course.place = replicas[course.rounds % len(replicas)]

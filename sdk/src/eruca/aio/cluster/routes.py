@@ -255,46 +255,47 @@ class Routes:
 
     async def wait_until(self, topic: str, shows: Callable[[TopicRoute], bool]) -> None:
         """Wait until the topic's route shows a change, or until the timeout."""
-        changed = asyncio.Event()
-        stop = self.on_change(lambda _: changed.set())
         try:
             async with asyncio.timeout(self._timeout):
                 while True:
-                    changed.clear()
                     await self.refresh(topic)
                     cached = self._table.get(topic)
                     if cached is not None and shows(cached.route):
                         return
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(_LOOK_AGAIN_SECONDS):
-                            await changed.wait()
+                    await self.changed(topic, within_seconds=_LOOK_AGAIN_SECONDS)
         except TimeoutError:
             _logger.info("the route of %s does not show the change yet", topic)
-        finally:
-            stop()
 
     async def wait_for(self, queue: MessageQueue, within_seconds: float) -> PublishView:
         """Return the topic's queues for sending once they include *queue*, or after the timeout.
 
         Raises the same errors as :meth:`publish_view`.
         """
-        changed = asyncio.Event()
-        stop = self.on_change(lambda _: changed.set())
         try:
             async with asyncio.timeout(within_seconds):
                 while (await self.publish_view(queue.topic)).is_missed(queue):
-                    changed.clear()
                     self.refresh_soon(queue.topic)  # for a route that is not watched
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(REFRESH_GAP_SECONDS):
-                            await changed.wait()
+                    await self.changed(queue.topic, within_seconds=REFRESH_GAP_SECONDS)
         except TimeoutError:
             _logger.info(
                 "broker %s with queues of %s is still away", queue.broker_name, queue.topic
             )
+        return await self.publish_view(queue.topic)
+
+    async def changed(self, topic: str, *, within_seconds: float) -> None:
+        """Wait until the topic's route changes, or until the time has passed.
+
+        A caller that looks at the route and calls this at once misses no change between the two.
+        """
+        changed = asyncio.Event()
+        stop = self.on_change(lambda name: changed.set() if name == topic else None)
+        try:
+            async with asyncio.timeout(within_seconds):
+                await changed.wait()
+        except TimeoutError:
+            pass  # the caller looks again
         finally:
             stop()
-        return await self.publish_view(queue.topic)
 
     def on_change(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Call *listener* with a topic when its route changes; return a function that ends this."""

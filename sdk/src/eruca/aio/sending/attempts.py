@@ -188,7 +188,7 @@ async def view_before(routes: Routes, topic: str, deadline: float) -> PublishVie
                 except NoLiveBrokerError as error:
                     brokerless = error
                 pause = doubled(SETTLING_PAUSE_SECONDS, attempt, SETTLING_PAUSE_SECONDS_MAX)
-                await asyncio.sleep(pause)
+                await routes.changed(topic, within_seconds=pause)  # a new master, for one
         raise AssertionError("count() never ends")
     except TimeoutError:
         if brokerless is not None:

@@ -10,6 +10,7 @@ import pytest
 
 import eruca
 from eruca.aio.http.transport import HttpResponse, NotConnectedError
+from eruca.aio.sending import attempts
 from support.scripted_transport import (
     Request,
     ScriptedTransport,
@@ -149,6 +150,24 @@ async def test_with_one_broker_a_message_waits_for_the_new_master(
 
 
 async def test_without_a_master_in_the_route_a_message_waits_for_one() -> None:
+    cluster = Cluster("a")
+    cluster.elect("a", None, 7)
+    async with (
+        cluster.client as client,
+        client.producer(send_timeout_seconds=SECONDS) as producer,
+    ):
+        sending = asyncio.create_task(producer.send(message()))
+        await until(lambda: cluster.knows_route)
+        cluster.elect("a", "http://a-2", 8)
+
+        await sending
+
+    assert cluster.stored_at() == ["http://a-2"]
+
+
+async def test_the_route_of_a_new_master_ends_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SETTLING_PAUSE_SECONDS", "SETTLING_PAUSE_SECONDS_MAX"):
+        monkeypatch.setattr(attempts, name, 10 * SECONDS)
     cluster = Cluster("a")
     cluster.elect("a", None, 7)
     async with (
