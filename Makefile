@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 LINT := tests/contract/lint
 
-.PHONY: help up demo test chaos check lint types unit docs dist floors bench interop clients lint-openapi
+.PHONY: help up demo test chaos check lint types unit docs dist floors bench peers interop clients lint-openapi
 
 help:
 	@echo "make demo     real data through a local cluster and back; ends by itself"
@@ -30,6 +30,7 @@ help:
 	@echo "make dist     wheels and sdists of all, their parts and licences: build/dist"
 	@echo "make floors   the SDK's unit tests at its lowest dependencies, and on other Pythons here"
 	@echo "make bench    speed, as ratios to raw limits measured in the same run"
+	@echo "make peers    speed beside RocketMQ, Kafka, Redis and others that can be had here"
 	@echo "make interop  against Apache RocketMQ itself; needs Maven"
 	@echo "make clients  generate TypeScript, Go and Java clients and use them; needs Node.js, Go, Maven"
 	@echo "make lint-openapi  Spectral on the services' OpenAPI documents; needs Node.js"
@@ -81,6 +82,14 @@ floors: $(VENV)/.synced
 
 bench: $(VENV)/.synced
 	@$(BIN)/python -m bench $(ARGS)
+
+# Their clients are in an environment of their own: no user and no test installs them.
+$(VENV)/peers/.synced: $(VENV)/.synced
+	UV_PROJECT_ENVIRONMENT=$(VENV)/peers $(BIN)/uv sync --only-group peers --frozen --quiet
+	@touch $@
+
+peers: $(VENV)/peers/.synced
+	@$(BIN)/python -m bench.peers $(ARGS)
 
 interop: $(VENV)/.synced
 	@$(BIN)/python -m interop $(ARGS)

@@ -1,4 +1,7 @@
-"""Child processes: started with a log file, awaited until ready, stopped or killed by their id."""
+"""Child processes: started with a log file, awaited until ready, stopped or killed by their id.
+
+Each is the first of a process group of its own, and is killed with all of that group.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -24,7 +28,7 @@ class ChildError(Exception):
 
 
 class Child:
-    """One child process. Leaving its context kills it in any case."""
+    """One child process. Leaving its context kills it and its process group in any case."""
 
     def __init__(
         self,
@@ -45,7 +49,14 @@ class Child:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(environment or {})},
                 cwd=log.parent,
+                start_new_session=True,
             )
+        self._is_killed = False
+
+    @property
+    def process_id(self) -> int:
+        """The id of the process, and of its group."""
+        return self._process.pid
 
     def __enter__(self) -> Self:
         return self
@@ -82,6 +93,10 @@ class Child:
                 raise ChildError(f"{self.name} is not ready after {seconds_max} s: {self.tail}")
             time.sleep(_POLL_SECONDS)
 
+    def wait(self, *, seconds_max: float = 60) -> int:
+        """Wait until the process ends by itself; return its exit code."""
+        return self._process.wait(seconds_max)
+
     def stop(self, *, seconds_max: float = 90) -> int:
         """Stop the process with SIGTERM; return its exit code."""
         self._process.terminate()
@@ -91,9 +106,11 @@ class Child:
             raise ChildError(f"{self.name} has not stopped after {seconds_max} s") from error
 
     def kill(self) -> None:
-        """Kill the process (SIGKILL)."""
-        if self._process.poll() is None:
-            self._process.kill()
+        """Kill the process and its group (SIGKILL), also the rest of a group whose first ended."""
+        if not self._is_killed:
+            self._is_killed = True  # later, the group's id may belong to somebody else
+            with suppress(ProcessLookupError):  # all of them have ended
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def pause(self) -> None:

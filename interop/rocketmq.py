@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Final, Self
 
 from interop.driver import Driver
 from interop.processes import LOOPBACK, Child, free_ports, host_and_port
-from interop.toolchain import Toolchain
+from interop.toolchain import SMALL_JVM, Toolchain
 
 BROKER: Final = "broker-a"
 CLUSTER: Final = "eruca"
@@ -33,7 +34,8 @@ class RocketMq:
     """RocketMQ on the store in *store*, reachable at *port*; its logs go to *home*.
 
     With *property_checksums* it ends each record with a checksum of all that precedes it. With
-    *master*, the address at which one serves slaves, it is its slave.
+    *master*, the address at which one serves slaves, it is its slave. *settings* of the broker
+    replace those made here; *heap* and *jvm* are the servers' memory and options of Java.
     """
 
     def __init__(
@@ -46,6 +48,9 @@ class RocketMq:
         port: int,
         property_checksums: bool = False,
         master: str | None = None,
+        settings: Mapping[str, object] | None = None,
+        heap: str = "512m",
+        jvm: Sequence[str] = SMALL_JVM,
     ) -> None:
         self._host = host
         self._property_checksums = property_checksums
@@ -54,13 +59,16 @@ class RocketMq:
         self._home = home
         self._port = port
         self._master = master
+        self._settings = settings or {}
+        self._heap = heap
+        self._jvm = jvm
         self._children = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as starting:
             name_server_port = free_ports(LOOPBACK)
             self.name_server = f"{LOOPBACK}:{name_server_port}"
-            starting.enter_context(
+            self.name_server_process = starting.enter_context(
                 self._start(
                     "namesrv.NamesrvStartup",
                     {"listenPort": name_server_port, "bindAddress": LOOPBACK},
@@ -89,7 +97,12 @@ class RocketMq:
         configuration = self._home / f"{name}.properties"
         configuration.write_text("".join(f"{key}={settings[key]}\n" for key in settings))
         command = self._toolchain.command(
-            f"org.apache.rocketmq.{program}", "-c", str(configuration), home=self._home
+            f"org.apache.rocketmq.{program}",
+            "-c",
+            str(configuration),
+            home=self._home,
+            heap=self._heap,
+            options=self._jvm,
         )
         child = Child(f"RocketMQ {name}", command, self._home / f"{name}.log")
         return child.started(lambda: "boot success" in child.log.read_text(errors="replace"))
@@ -121,4 +134,5 @@ class RocketMq:
             "enabledAppendPropCRC": str(self._property_checksums).lower(),
             # It then rejects every record of the log that does not match its checksum.
             "forceVerifyPropCRC": str(self._property_checksums).lower(),
+            **self._settings,
         }

@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,8 @@ from typing import Final
 HERE: Final = Path(__file__).parent
 _FETCH_SECONDS_MAX: Final = 900
 _COMPILE_SECONDS_MAX: Final = 120
+SMALL_JVM: Final = ("-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Options of a JVM that starts fast, and whose speed does not matter."""
 
 
 class CannotRunError(Exception):
@@ -30,15 +33,28 @@ class Toolchain:
     java: str
     class_path: str
 
-    def command(self, main: str, *arguments: str, home: Path, heap: str = "512m") -> list[str]:
-        """Return the command line; *home* is Java's user home, where RocketMQ puts its logs."""
+    def command(
+        self,
+        main: str,
+        *arguments: str,
+        home: Path,
+        heap: str = "512m",
+        options: Sequence[str] = SMALL_JVM,
+    ) -> list[str]:
+        """Return the command line.
+
+        Args:
+            main: The class to run.
+            arguments: Its arguments.
+            home: Java's user home, where RocketMQ puts its logs.
+            heap: The largest heap.
+            options: Further options of the JVM.
+        """
         return [
             self.java,
-            "-Xms64m",
+            *options,
             f"-Xmx{heap}",
-            "-XX:MaxDirectMemorySize=256m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
+            f"-XX:MaxDirectMemorySize={heap}",
             f"-Duser.home={home}",
             f"-Drocketmq.home.dir={home}",
             "-cp",
@@ -48,14 +64,18 @@ class Toolchain:
         ]
 
 
-def prepare() -> Toolchain:
+def prepare(version: str | None = None) -> Toolchain:
     """Return the toolchain; fetch and compile the parts that the cache lacks.
+
+    Args:
+        version: Of RocketMQ; None: that of ``pom.xml``.
 
     Raises:
         CannotRunError: A tool is missing, or Maven could not fetch.
     """
-    java, javac, maven = (_tool(name) for name in ("java", "javac", "mvn"))
-    libraries = _fetched(maven)
+    java, javac = (_tool(name) for name in ("java", "javac"))
+    options = [] if version is None else [f"-Drocketmq.version={version}"]
+    libraries = fetched_libraries(HERE / "pom.xml", "Apache RocketMQ", *options)
     classes = _compiled(javac, libraries)
     return Toolchain(java, f"{classes}{os.pathsep}{libraries}/*")
 
@@ -70,24 +90,33 @@ def _tool(name: str) -> str:
     found = shutil.which(name)
     if found is None:
         raise CannotRunError(
-            f"`{name}` is not installed. Interoperation is checked against RocketMQ's own Java "
-            "programs: install a JDK (11 or later) and Maven, for instance "
-            "`apt-get install default-jdk-headless maven`."
+            f"`{name}` is not installed. RocketMQ and Kafka are Java programs: install a JDK (17 "
+            "or later) and Maven, for instance `apt-get install default-jdk-headless maven`."
         )
     return found
 
 
-def _fetched(maven: str) -> Path:
-    pom = HERE / "pom.xml"
-    target = cache_directory() / f"lib-{_digest(pom)}"
+def fetched_libraries(pom: Path, what: str, *options: str) -> Path:
+    """Return the folder of the jars that *pom* lists; fetch what the cache lacks.
+
+    Args:
+        pom: Lists the jars as its dependencies.
+        what: Their name for messages.
+        options: Further options of Maven.
+
+    Raises:
+        CannotRunError: Java or Maven is missing, or Maven could not fetch.
+    """
+    maven = _tool("mvn")
+    target = cache_directory() / f"lib-{_digest(pom, options=options)}"
     if target.exists():
         return target
-    print("fetching Apache RocketMQ with Maven (once)", flush=True)
+    print(f"fetching {what} with Maven (once)", flush=True)
     partial = _empty(target)
     goal = "dependency:copy-dependencies"
-    options = ["-DincludeScope=runtime", f"-DoutputDirectory={partial}"]
+    options = (*options, "-DincludeScope=runtime", f"-DoutputDirectory={partial}")
     command = [maven, "--batch-mode", "--quiet", "--file", str(pom), goal, *options]
-    complaint = "Maven could not fetch RocketMQ; it needs Maven Central"
+    complaint = f"Maven could not fetch {what}; it needs Maven Central"
     _run(command, partial, _FETCH_SECONDS_MAX, complaint)
     partial.rename(target)
     return target
@@ -95,7 +124,7 @@ def _fetched(maven: str) -> Path:
 
 def _compiled(javac: str, libraries: Path) -> Path:
     sources = sorted((HERE / "java").rglob("*.java"))
-    target = cache_directory() / f"classes-{_digest(HERE / 'pom.xml', *sources)}"
+    target = cache_directory() / f"classes-{_digest(*sources, options=[libraries.name])}"
     if target.exists():
         return target
     partial = _empty(target)
@@ -106,10 +135,11 @@ def _compiled(javac: str, libraries: Path) -> Path:
     return target
 
 
-def _digest(*paths: Path) -> str:
+def _digest(*paths: Path, options: Sequence[str] = ()) -> str:
     digest = hashlib.sha256()
     for path in paths:
         digest.update(path.read_bytes())
+    digest.update("\n".join(options).encode())
     return digest.hexdigest()[:16]
 
 

@@ -1,0 +1,1 @@
+"""``make peers``: Eruca and other messaging systems under the same load, in one run."""
