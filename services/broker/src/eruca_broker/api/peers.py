@@ -8,6 +8,12 @@ from ipaddress import IPv6Address, ip_address
 from eruca.contract.records import NO_HOST, Host
 
 
+@lru_cache(maxsize=4096)
+def born_address(client: tuple[str, int] | None) -> bytes:
+    """Return :func:`born_host` as records contain it."""
+    return born_host(client).encode()
+
+
 def born_host(client: tuple[str, int] | None) -> Host:
     """Return a peer's address; all zeros if the server does not know it."""
     return NO_HOST if client is None else _host(client)

@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypeAlias
 
+import msgspec
+
 from eruca.contract.errors import ErucaError, MisdirectedError
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import BatchReceipt, NewMessage, SendReceipt
@@ -90,7 +92,7 @@ class Sender:
         self._topics = topics
         self._scheduled = scheduled
         self._broker_name = broker_name
-        self._store_host = store_host
+        self.store_host = store_host
         self._store_host_text = store_host.text
         self._clock = clock
         self._unique_ids = UniqueIds(store_host.address, secrets.randbits(32), secrets.randbits(16))
@@ -127,12 +129,37 @@ class Sender:
 
     def checked(self, topic: str, queue_id: int, buffer: bytearray) -> Batch:
         """Return the batch in *buffer*, for :meth:`append_checked`; raise as sending it would."""
-        return check_batch(buffer, topic=topic, queue_id=queue_id, store_host=self._store_host)
+        return check_batch(buffer, topic=topic, queue_id=queue_id, store_host=self.store_host)
 
     def append_checked(self, batch: Batch, born_host: Host, done: Sent) -> None:
         """Append the result of :meth:`checked`, and call *done*."""
         wanted = self._topics.for_sending(batch.topic, batch.queue_id)
         self._append(wanted, *with_room_for(batch, born_host), done)
+
+    def now(self) -> float:
+        """Return the monotonic time, from which the time of an append counts."""
+        return self._clock.monotonic()
+
+    def append_gathered(self, batch: Batch, started: float, done: Sent) -> bool:
+        """Append a batch of single records, each a request of its own; see :mod:`.singles`.
+
+        Args:
+            batch: The records, which have their peers' addresses.
+            started: The monotonic time of the first request.
+            done: Called with the outcome.
+
+        Returns:
+            Whether it was accepted; False if the topic must be created first.
+
+        Raises:
+            ErucaError: It is refused; *done* is not called.
+        """
+        wanted = self._topics.for_sending(batch.topic, batch.queue_id)
+        if not wanted.created_at:
+            return False
+        told = partial(self._appended, started, batch.count, done)
+        self._store.append_then(batch, None, told)
+        return True
 
     def send(  # noqa: PLR0917 - as above
         self,
@@ -196,7 +223,7 @@ class Sender:
             topic=topic,
             queue_id=queue_id,
             born_host=born_host,
-            store_host=self._store_host,
+            store_host=self.store_host,
             now_ms=now_ms,
             next_unique_id=partial(self._unique_ids.next, now_ms, self._process_id),
         )
@@ -216,6 +243,24 @@ class Sender:
             store_host=self._store_host_text,
         )
 
+    def single_receipts_of(self, appended: Appended) -> list[bytes]:
+        """Return the receipts for the senders of single records that were appended together."""
+        batch = appended.batch
+        receipt = msgspec.structs.replace(self.receipt_of(appended), count=1)
+        encoded = _ENCODER.encode(receipt)
+        if batch.count == 1:
+            return [encoded]
+        place = b'"queue_offset":%d,"log_offset":%d,'
+        first = place % (receipt.queue_offset, receipt.log_offset)
+        before, found, after = encoded.replace(b"%", b"%%").partition(first)
+        assert found, "the place of a receipt is encoded otherwise"
+        form = before + place + after
+        queue_offset, log_offset = receipt.queue_offset, receipt.log_offset
+        return [
+            form % (queue_offset + row, log_offset + start)
+            for row, start in enumerate(batch.starts)
+        ]
+
     def receipts_of(
         self, appended: Appended | StoredLater, unique_ids: Sequence[str]
     ) -> list[SendReceipt]:
@@ -234,7 +279,7 @@ class Sender:
                 queue_offset=appended.queue_offset + index,
                 log_offset=first + start,
                 message_id=unique_ids[index],
-                offset_message_id=encode_offset_id(self._store_host, first + start),
+                offset_message_id=encode_offset_id(self.store_host, first + start),
                 stored_at=stored_at,
                 durability=self._store.durability,
                 copies=copies,
@@ -257,7 +302,7 @@ class Sender:
                     queue_offset=stored.queue_offset(number),
                     log_offset=log_offset,
                     message_id=unique_id,
-                    offset_message_id=encode_offset_id(self._store_host, log_offset),
+                    offset_message_id=encode_offset_id(self.store_host, log_offset),
                     stored_at=stored_at,
                     durability=self._store.durability,
                     copies=copies,
@@ -270,7 +315,7 @@ class Sender:
         return receipts
 
     def _append(self, wanted: Topic, batch: Batch, born_host: Host, done: Sent) -> None:
-        told = partial(self._appended, self._clock.monotonic(), done)
+        told = partial(self._appended, self._clock.monotonic(), 1, done)
         if wanted.created_at:
             self._store.append_then(batch, born_host, told)
         else:
@@ -331,21 +376,23 @@ class Sender:
         if isinstance(error, Exception):
             done(error)
 
-    def _appended(self, started: float, done: Sent, outcome: Appended | ErucaError) -> None:
+    def _appended(
+        self, started: float, request_count: int, done: Sent, outcome: Appended | ErucaError
+    ) -> None:
         if isinstance(outcome, Appended):
-            self._count(started, outcome.batch)
+            self._count(started, outcome.batch, request_count=request_count)
         done(outcome)
 
-    def _count(self, started: float, *batches: Batch) -> None:
+    def _count(self, started: float, *batches: Batch, request_count: int = 1) -> None:
         seconds = self._clock.monotonic() - started
         counts = self.counts
-        counts.requests += 1
+        counts.requests += request_count
         for batch in batches:
             counts.messages += batch.count
             counts.bytes += batch.size
             counts.by_topic.add(batch.topic, batch.count, batch.size)
-        counts.append_seconds += seconds
-        counts.append_buckets[bisect_left(APPEND_BUCKETS, seconds)] += 1
+        counts.append_seconds += seconds * request_count
+        counts.append_buckets[bisect_left(APPEND_BUCKETS, seconds)] += request_count
 
     def _queue_by_key(
         self, topic: Topic, messages: Sequence[NewMessage], pointers: Sequence[str]
@@ -377,5 +424,6 @@ class Sender:
         return turn
 
 
+_ENCODER: Final = msgspec.json.Encoder()
 # Everything stored in one tick of the event loop has one time.
 _shown_time: Final = lru_cache(maxsize=4)(rfc3339)

@@ -288,6 +288,13 @@ class MessageStore:
         """
         self._writer.append(batch, born_host, done)
 
+    def announce(self, append: Callable[[], None]) -> None:
+        """Call *append* before the next batch is appended, or at the end of this tick.
+
+        *append* appends records that are gathered until then, and must not raise.
+        """
+        self._writer.announce(append)
+
     def append_group(
         self,
         batches: Sequence[Batch],

@@ -131,7 +131,8 @@ class Writer:
         self._next_offsets: dict[tuple[str, int], int] = {}
         # What a failed write restores; None: the offset was not known.
         self._before_write: dict[tuple[str, int], int | None] = {}
-        self._is_amid_tick = False  # a batch has been accepted in this tick
+        self._is_amid_tick = False  # a batch has been accepted or announced in this tick
+        self._announced: list[Callable[[], None]] = []  # append batches that come before the next
         self._accepted: list[Appended] = []
         self._written: list[Appended] = []  # sync mode: waiting for the next flush
         self._flushing: list[Appended] = []  # … for the flush in progress
@@ -246,6 +247,15 @@ class Writer:
         """Tell whether a topic's deletion is not published yet."""
         return topic in self._leaving
 
+    def announce(self, append: Callable[[], None]) -> None:
+        """Call *append* before the next batch is accepted, at the latest when this tick is written.
+
+        So records can be gathered meanwhile, and are in the log in the order of their arrival all
+        the same. *append* must not raise, because others wait behind it.
+        """
+        self._announced.append(append)
+        self._begin_tick()
+
     def append(
         self, batch: Batch, born_host: Host | None, done: Done | None, *, event: Event | None = None
     ) -> None:
@@ -254,6 +264,8 @@ class Writer:
         Raises:
             ErucaError: The store refuses writes now; nothing has changed, *done* is not called.
         """
+        if self._announced:
+            self._append_announced()
         if self.refusal is not None or self.is_replica:
             raise self._refused()
         if batch.topic in self._leaving:
@@ -290,6 +302,8 @@ class Writer:
         Raises:
             ErucaError: The store refuses writes now; nothing has changed, *done* is not called.
         """
+        if self._announced:
+            self._append_announced()
         is_full = isinstance(self.refusal, DiskFullError)
         if self.is_replica or (self.refusal is not None and not (is_full and despite_full_disk)):
             raise self._refused()
@@ -483,6 +497,8 @@ class Writer:
 
     def write(self) -> None:
         """Write everything accepted, and publish or flush it."""
+        if self._announced:
+            self._append_announced()
         accepted, self._accepted = self._accepted, []
         if not accepted:
             return
@@ -571,11 +587,7 @@ class Writer:
     ) -> Appended:
         key = (batch.topic, batch.queue_id)
         queue_offset = self.next_offset(*key)
-        if not self._is_amid_tick:  # all batches of a tick share the first one's store time
-            self._is_amid_tick = True
-            self._loop.call_soon(self._end_tick)
-            # A clock set back must not make store times go backwards within a queue.
-            self.last_store_timestamp = max(self._clock.now_ms(), self.last_store_timestamp)
+        self._begin_tick()
         log_offset, store_timestamp = self._log.end_offset, self.last_store_timestamp
         entries = batch.stamp(
             queue_offset=queue_offset,
@@ -661,10 +673,25 @@ class Writer:
                 expected = {key: end for key, end in expected.items() if key[0] != topic}
         return foreign_count
 
+    def _begin_tick(self) -> None:
+        if not self._is_amid_tick:  # all batches of a tick share the first one's store time
+            self._is_amid_tick = True
+            self._loop.call_soon(self._end_tick)
+            # A clock set back must not make store times go backwards within a queue.
+            self.last_store_timestamp = max(self._clock.now_ms(), self.last_store_timestamp)
+
     def _end_tick(self) -> None:
-        self._is_amid_tick = False
-        if self._flush is None or not self._is_sync:
+        is_written = self._flush is None or not self._is_sync
+        if is_written and self._announced:
+            self._append_announced()
+        self._is_amid_tick = False  # first: what is published now may append
+        if is_written:
             self.write()
+
+    def _append_announced(self) -> None:
+        announced, self._announced = self._announced, []
+        for append in announced:
+            append()
 
     def _roll(self, size: int) -> None:
         """Continue in a new segment, which begins with a snapshot and has room for *size* bytes.

@@ -63,6 +63,7 @@ from eruca.contract.messages import (
     SendReceipt,
     SendReceipts,
 )
+from eruca.contract.records import IPV4_HOST_SIZE
 from eruca.contract.wire import (
     BATCH_BODY_SIZE_MAX,
     JSON_MEDIA_TYPE,
@@ -74,13 +75,16 @@ from eruca_access.needs import to
 from eruca_broker.api.bodies import StructBody
 from eruca_broker.api.examples import messages as examples
 from eruca_broker.api.messages.octets import described_message, with_body
-from eruca_broker.api.peers import born_host
+from eruca_broker.api.peers import born_address, born_host
 from eruca_broker.api.tracing import traced
+from eruca_broker.core.batches.gathered import is_single
 from eruca_broker.processors.budgets import SendBudget
 from eruca_broker.processors.idempotent_send import IdempotentSender, Replayed
 from eruca_broker.processors.scheduled import StoredLater
 from eruca_broker.processors.send_message import Sender
+from eruca_broker.processors.singles import Singles
 from eruca_broker.store.log.appended import Appended
+from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.connections.exchange import (
     JSON_CREATED,
     AnswerHead,
@@ -403,9 +407,18 @@ class SendRecords(HotEndpoint):
     The SDK's `eruca.contract.wire` and `eruca.contract.records` describe the layout of a batch.
     """
 
-    def __init__(self, sender: Sender, idempotent: IdempotentSender, in_flight: SendBudget) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        sender: Sender,
+        idempotent: IdempotentSender,
+        in_flight: SendBudget,
+    ) -> None:
         self._sender = sender
         self._idempotent = idempotent
+        self._singles = Singles(
+            store, sender, settled=self._answer_singles, send_alone=self._send_alone
+        )
         self._limit = BodyLimit(in_flight, BATCH_BODY_SIZE_MAX, "batch_body_size_max")
 
     @staticmethod
@@ -428,7 +441,20 @@ class SendRecords(HotEndpoint):
         exchange.expect_body(self._limit)
 
     def handle(self, exchange: Exchange) -> None:
-        """Store the batch; :meth:`_answer` answers."""
+        """Store the batch; :meth:`_answer` or :meth:`_answer_singles` answers."""
+        topic, queue_id, key, _ = exchange.request.meaning
+        body = exchange.body
+        if key is None and is_single(body):
+            address = born_address(exchange.client)
+            if len(address) == IPV4_HOST_SIZE:
+                self._singles.add(topic, queue_id, body, address, exchange)
+                return
+        self._send(exchange)
+
+    def _send_alone(self, exchange: Exchange) -> None:
+        exchange.resume(self._send, exchange)
+
+    def _send(self, exchange: Exchange) -> None:
         topic, queue_id, key, _ = exchange.request.meaning
         peer = born_host(exchange.client)
         done = partial(exchange.resume, self._answer, exchange)
@@ -445,6 +471,15 @@ class SendRecords(HotEndpoint):
             exchange.answer(_JSON_REPLAYED, _ENCODER.encode(receipt))
         else:
             exchange.answer(JSON_CREATED, _ENCODER.encode(self._sender.receipt_of(outcome)))
+
+    def _answer_singles(self, exchanges: Sequence[Exchange], outcome: Appended | Exception) -> None:
+        if isinstance(outcome, Exception):
+            for exchange in exchanges:
+                exchange.fail(outcome)
+            return
+        receipts = self._sender.single_receipts_of(outcome)
+        for exchange, receipt in zip(exchanges, receipts, strict=True):
+            exchange.resume(exchange.answer, JSON_CREATED, receipt)
 
 
 def _described(media_type: str | None, given: Mapping[str, Any]) -> NewMessage | None:

@@ -39,6 +39,7 @@ enum {
     LOG_OFFSET = 28,
     SYS_FLAG = 36,
     BORN_TIMESTAMP = 40,
+    BORN_HOST = 48,
 
     PROPERTIES_HEAD_SIZE = 2 /* bytes of the properties' length */
 };

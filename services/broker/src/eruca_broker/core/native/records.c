@@ -5,13 +5,23 @@
  */
 #include "native.h"
 
+#define BATCH_MAGIC 0x45524231u /* "ERB1" */
+
 enum {
     /* The places of a record's later fields, from its body. */
     RECONSUME_TIMES = -16,
     PREPARED_OFFSET = -12,
     BODY_SIZE = -4,
 
-    ENTRY_SIZE = 20 /* bytes of a consume queue's entry */
+    /* The places in a request's preamble, and the bytes before the record if there is one. */
+    BATCH_COUNT = 4,
+    BATCH_SIZE = 8,
+    BATCH_RESERVED = 12,
+    BATCH_SIZES = 16,
+    SINGLE_HEAD_SIZE = 20,
+
+    IPV4_HOST_SIZE = 8, /* bytes of an address with its port */
+    ENTRY_SIZE = 20     /* bytes of a consume queue's entry */
 };
 
 /* Whether a record is valid; sets the place of its properties. */
@@ -86,9 +96,27 @@ static uint32_t end_of(const struct found *found)
 }
 
 /*
- * Verify the `count` records of a batch and read their properties; keys belong to a record's start.
- * `sizes` is the batch's own column, of `total` bytes of records. Returns the number of valid
- * records: the next one needs Python.
+ * Verify the next record, which is at `start`, and read its properties; its keys belong to its
+ * start. 0 if Python must do it.
+ */
+static int take(const uint8_t *record, uint32_t start, uint32_t size,
+                const struct expected *expected, struct found *found, struct found_key *keys)
+{
+    struct value text;
+    if (!prove(record, size, expected, &text))
+        return 0;
+    const struct properties properties =
+        find_properties(text.begin, (uint32_t)(text.end - text.begin));
+    return !properties.may_ask_for_delay && !is_longer(properties.keys, expected->key_size_max)
+           && !is_longer(properties.tag, expected->key_size_max)
+           && can_be_named(text, properties.unique_id)
+           && note(text, start, size, expected->key_hash_start, &properties, found, keys);
+}
+
+/*
+ * Verify the `count` records of a batch and read their properties. `sizes` is the batch's own
+ * column, of `total` bytes of records. Returns the number of valid records: the next one needs
+ * Python.
  */
 EXPORTED uint32_t prove_records(const uint8_t *sizes, const uint8_t *records, uint32_t total,
                                 uint32_t count, const struct expected *expected,
@@ -99,17 +127,40 @@ EXPORTED uint32_t prove_records(const uint8_t *sizes, const uint8_t *records, ui
         const uint32_t start = end_of(found), left = total - start;
         const uint32_t size = load32(sizes + 4 * (size_t)found->count);
         const int is_last = found->count == count - 1;
-        struct value text;
         if (size > left || (is_last && size < left)
-            || !prove(records + start, size, expected, &text))
+            || !take(records + start, start, size, expected, found, keys))
             break;
-        const struct properties properties =
-            find_properties(text.begin, (uint32_t)(text.end - text.begin));
-        if (properties.may_ask_for_delay || is_longer(properties.keys, expected->key_size_max)
-            || is_longer(properties.tag, expected->key_size_max)
-            || !can_be_named(text, properties.unique_id)
-            || !note(text, start, size, expected->key_hash_start, &properties, found, keys))
+    }
+    return found->count;
+}
+
+/*
+ * Verify `count` requests of one record each, which follow each other in `requests`, and move
+ * their records together to its beginning, each with its peer's IPv4 address. `sizes` has the bytes
+ * of each request, `born_hosts` the addresses. Returns the number of plain requests: the next one
+ * needs Python.
+ */
+EXPORTED uint32_t gather_singles(uint8_t *requests, const uint32_t *sizes,
+                                 const uint8_t *born_hosts, uint32_t count,
+                                 const struct expected *expected, struct found *found)
+{
+    struct found_key *const keys = (struct found_key *)(found->records + count);
+    const uint8_t *request = requests;
+    while (found->count < count) {
+        const uint32_t row = found->count, start = end_of(found);
+        if (sizes[row] < SINGLE_HEAD_SIZE)
             break;
+        const uint32_t size = sizes[row] - SINGLE_HEAD_SIZE;
+        const uint8_t *const record = request + SINGLE_HEAD_SIZE;
+        if (load32(request) != BATCH_MAGIC || load32(request + BATCH_COUNT) != 1
+            || load32(request + BATCH_SIZE) != size || load32(request + BATCH_RESERVED)
+            || load32(request + BATCH_SIZES) != size
+            || !take(record, start, size, expected, found, keys))
+            break;
+        request += sizes[row];
+        memmove(requests + start, record, size);
+        memcpy(requests + start + BORN_HOST, born_hosts + IPV4_HOST_SIZE * (size_t)row,
+               IPV4_HOST_SIZE);
     }
     return found->count;
 }

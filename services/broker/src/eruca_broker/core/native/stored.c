@@ -15,7 +15,6 @@ enum {
     STORE_HOST_V6 = 32,
     HOSTS_V6 = BORN_HOST_V6 | STORE_HOST_V6,
     PREPARED = 4, /* of a transaction; set in one that is rolled back, too */
-    BORN_HOST = 48,
     V6_SIZE = 12, /* additional bytes of such a host */
 
     RECORD_SIZE_MIN = BODY + 1 + PROPERTIES_HEAD_SIZE,
