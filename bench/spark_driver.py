@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from bench import ndjson_source
-from eruca_spark.export import WRITER_OPTIONS, run_export
+from eruca_spark.export import run_export
+from eruca_spark.parquet import WRITER_OPTIONS
 from eruca_spark.session import spark_session
 from pyspark_eruca.columns import COLUMNS
 
@@ -65,7 +66,8 @@ def do(spark: SparkSession, job: Mapping[str, Any]) -> None:
     else:
         dated = rows.withColumn("dt", f.to_date("stored_at"))
         writer = dated.write.mode("overwrite").partitionBy("topic", "dt")
-        writer.options(**WRITER_OPTIONS).parquet(job["target"])
+        writer = writer.options(**WRITER_OPTIONS).option("partitionOverwriteMode", "dynamic")
+        writer.parquet(job["target"])
 
 
 def main(memory: str, jar: str) -> None:

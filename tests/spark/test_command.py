@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from eruca_spark.failures import reason_of
 from eruca_spark.main import app
-from pyspark_eruca.errors import OptionError
+from pyspark_eruca.errors import OptionError, UnavailableError
 from support.export_cluster import command
 from support.export_service import ExportService
 from support.spark import SMALL_SPARK, files_of, raw_offsets, until_none
@@ -74,6 +75,14 @@ def test_a_reason_that_is_not_ours_is_told_without_javas_frames() -> None:
     ("arguments", "told"),
     [
         (("export", "lake"), "Missing option '--topic'"),
+        (("export", "--topic", "orders"), "give either LAKE or --to"),
+        ((*EXPORT, "--to", "delta:x"), "give either LAKE or --to"),
+        (("export", "--to", "orc:x", "--topic", "orders"), "--to: expected delta:PATH, iceberg:"),
+        ((*EXPORT, "--adopt"), "are for tables"),
+        (
+            ("export", "--to", "delta:x", "--topic", "orders", "--adopt"),
+            "--adopt requires --option startingOffsets",
+        ),
         ((*EXPORT, "--rows-per-batch", "0"), "greater than or equal to 1"),
         (
             (*EXPORT, "--url", NOWHERE, "--conf", "nonsense"),
@@ -141,7 +150,7 @@ def test_a_service_that_is_away_is_said_while_it_is_waited_for_and_then_named(
     wait = ("--url", NOWHERE, "--option", "retrySeconds=9", *SMALL)
     code, lines = run("export", lake, "--topic", "orders", *wait)
 
-    assert code == 1
+    assert code == 75
     assert [line.partition(" (")[0] for line in lines] == [
         f"{NOWHERE}: retrying for up to 9 s",
         f"error: {NOWHERE}: no progress for 9 s",
@@ -188,6 +197,33 @@ def test_an_export_that_goes_on_ends_in_order_at_ctrl_c(
     assert "/eruca_spark/" not in output
     assert "/pyspark_eruca/" not in output
     assert "error:" not in output
+
+
+def test_an_export_to_a_table_without_new_messages_starts_no_spark(
+    service: ExportService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("eruca_spark.export_command.command_session")
+    service.hold("orders", {0: 0})
+    target = f"delta:{tmp_path}/table"
+    words = ("export", "--to", target, "--topic", "orders", "--url", service.url)
+    first = said_by(*words)
+    again = said_by(*words, "--output", "json", "--nothing-new-code", "99")
+
+    assert (first.exit_code, first.output) == (0, f"{target} is at batch 0\n")
+    assert again.exit_code == 99
+    told = json.loads(again.output)
+    assert (told["outcome"], told["rows"], told["target"]) == ("nothing_new", 0, target)
+
+
+def test_an_error_is_told_as_json_too(tmp_path: Path) -> None:
+    result = said_by(
+        *("export", "--to", f"delta:{tmp_path}/table", "--topic", "orders", "--url", NOWHERE),
+        *("--option", "retrySeconds=0.1", "--output", "json"),
+    )
+
+    told = json.loads(result.stdout)
+    assert (told["outcome"], told["error"]) == ("retry", "UnavailableError")
+    assert isinstance(result.exception, UnavailableError)
 
 
 def test_a_lake_that_is_not_there_is_no_empty_one(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ Spark's own Parquet sink is not used: it is exactly-once only for readers that k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -22,20 +22,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from eruca_spark.checkpoint import query_id, ranges_of
 from eruca_spark.lake import PARTITION_COLUMNS, Lake, LakeError, Manifest, is_another
-from eruca_spark.parquet import parquet_settings
+from eruca_spark.parquet import WRITER_OPTIONS, parquet_settings
 from pyspark_eruca.columns import DAMAGE, SCHEMA_VERSION
 from pyspark_eruca.exports import Exports
 from pyspark_eruca.options import Options
 from pyspark_eruca.ranges import Range
 
-# Dictionaries are expensive and useless if nearly all values differ.
-WRITER_OPTIONS: Final[Mapping[str, str]] = {
-    "compression": "zstd",
-    "parquet.enable.dictionary": "false",
-    "parquet.enable.dictionary#broker_name": "true",
-    "parquet.enable.dictionary#tag": "true",
-    "partitionOverwriteMode": "dynamic",
-}
 # Spark gives the process that plans batches 10 s to start. On a busy machine this fails the query.
 # Nothing has happened by then, so the query can be started again.
 _SLOW_START: Final = "Python worker failed to connect back"
@@ -53,6 +45,21 @@ class Exported:
     missing_rows: int = 0
     damaged_rows: int = 0
     rows_by_topic: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def has_found_messages(self) -> bool:
+        """True if there was anything to export, even if it was deleted meanwhile."""
+        return bool(self.rows or self.missing_rows)
+
+    def count(self, ranges: Sequence[Range], rows: int, damaged_rows: int) -> None:
+        """Add a batch of *ranges*, of which *rows* were written."""
+        self.batches += 1
+        self.rows += rows
+        self.missing_rows += sum(one.rows for one in ranges) - rows
+        self.damaged_rows += damaged_rows
+        for one in ranges:
+            topic = one.queue.topic
+            self.rows_by_topic[topic] = self.rows_by_topic.get(topic, 0) + one.rows
 
 
 Watch = Callable[[Exported], None]
@@ -182,13 +189,7 @@ class BatchWriter:
                 damaged_rows=damaged,
             )
         )
-        self._done.batches += 1
-        self._done.rows += written
-        self._done.missing_rows += expected - written
-        self._done.damaged_rows += damaged
-        for one in ranges:
-            topic = one.queue.topic
-            self._done.rows_by_topic[topic] = self._done.rows_by_topic.get(topic, 0) + one.rows
+        self._done.count(ranges, written, damaged)
 
 
 def _write(rows: DataFrame, batch: int, root: str) -> tuple[int, int]:
@@ -200,5 +201,6 @@ def _write(rows: DataFrame, batch: int, root: str) -> tuple[int, int]:
             counted, f.count(f.lit(1)).alias("rows"), f.count(DAMAGE).alias("damaged")
         )
         writer = observed.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS)
-        writer.options(**WRITER_OPTIONS).parquet(root)
+        writer = writer.options(**WRITER_OPTIONS).option("partitionOverwriteMode", "dynamic")
+        writer.parquet(root)
     return int(counted.get["rows"]), int(counted.get["damaged"])

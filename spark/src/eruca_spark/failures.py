@@ -17,6 +17,12 @@ _FRAME: Final = "\tat "  # begins a line of a Java stack trace
 _LINES_MAX: Final = 6  # of an unknown reason
 
 
+def name_of(error: BaseException) -> str:
+    """Return the class of the innermost of our errors in *error*; if there is none, its own."""
+    ours = list(_OURS.finditer(str(error)))
+    return ours[-1]["name"] if ours else type(error).__name__
+
+
 def reason_of(error: BaseException) -> str:
     """Return the innermost of our errors in *error*; if there is none, its first lines."""
     text = str(error)

@@ -57,15 +57,7 @@ class Manifest:
     def to_json(self) -> str:
         """Return the stored form."""
         document = asdict(self) | {
-            "ranges": [
-                {
-                    **one.queue._asdict(),
-                    "from_offset": one.start,
-                    "to_offset": one.end,
-                    "topic_id": one.topic_id,
-                }
-                for one in self.ranges
-            ],
+            "ranges": [one.to_json() for one in self.ranges],
             "files": [{"path": path, "size": size} for path, size in self.files],
         }
         return json.dumps(document, indent=1) + "\n"
@@ -79,15 +71,7 @@ class Manifest:
         """
         try:
             document: dict[str, Any] = json.loads(text)
-            ranges = tuple(
-                Range(
-                    Queue(one["topic"], one["broker_name"], one["queue_id"]),
-                    one["from_offset"],
-                    one["to_offset"],
-                    one.get("topic_id"),  # missing in earlier versions
-                )
-                for one in document.pop("ranges")
-            )
+            ranges = tuple(Range.from_json(one) for one in document.pop("ranges"))
             files = tuple((one["path"], one["size"]) for one in document.pop("files"))
             return cls(ranges=ranges, files=files, **document)
         except (ValueError, KeyError, TypeError) as error:

@@ -21,6 +21,14 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
 }
 
+# Dictionaries are expensive and useless if nearly all values differ.
+WRITER_OPTIONS: Final[Mapping[str, str]] = {
+    "compression": "zstd",
+    "parquet.enable.dictionary": "false",
+    "parquet.enable.dictionary#broker_name": "true",
+    "parquet.enable.dictionary#tag": "true",
+}
+
 
 @contextmanager
 def parquet_settings(spark: SparkSession) -> Iterator[None]:

@@ -55,11 +55,12 @@ def _follow(spark: SparkSession, progress: Progress, bar: TaskID, is_over: threa
 class RowsBar:
     """A bar of an export's rows; without a terminal, a line for each batch."""
 
-    def __init__(self, console: Console, total: int) -> None:
+    def __init__(self, console: Console, total: int, *, is_quiet: bool = False) -> None:
+        self._is_quiet = is_quiet
         self._console = console
         self._total = total
         self._shown = 0
-        self._progress = _bar(console) if console.is_terminal else None
+        self._progress = _bar(console) if console.is_terminal and not is_quiet else None
         self._bar: TaskID | None = None
 
     def __enter__(self) -> RowsBar:
@@ -79,7 +80,7 @@ class RowsBar:
         if self._progress is not None and self._bar is not None:
             total = max(self._total, rows) or None
             self._progress.update(self._bar, completed=rows, total=total)
-        elif rows != self._shown:
+        elif rows != self._shown and not self._is_quiet:
             self._console.print(f"{rows:,} of {max(self._total, rows):,} messages exported")
         self._shown = rows
 

@@ -55,7 +55,9 @@ class DefaultSource(DataSource):
     def schema(self) -> str:
         """Return the columns, and fix the offsets to read."""
         options = Options.parse(self._given)
-        if options.starting != "latest":  # only for a stream, for which nothing is fixed
+        if options.ranges is not None:
+            self._ranges = options.ranges
+        elif options.starting != "latest":  # only for a stream, for which nothing is fixed
             self._ranges = pinned_ranges(options, Exports(options))
         return ", ".join(f"{name} {COLUMNS[name]}" for name in options.columns)
 

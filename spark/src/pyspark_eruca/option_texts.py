@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pyspark_eruca.credentials import CredentialFiles
 from pyspark_eruca.errors import OptionError
-from pyspark_eruca.ranges import Queue
+from pyspark_eruca.ranges import Queue, Range
 
 _NAMES: Final = (
     "url",
@@ -26,6 +26,7 @@ _NAMES: Final = (
     "endingOffsets",
     "startingTimestamp",
     "endingTimestamp",
+    "ranges",
     "failOnDataLoss",
     "damaged",
     "retrySeconds",
@@ -41,6 +42,7 @@ _NAMES: Final = (
     "force",
     "summaryFile",
 )
+_SHOWN_SIZE: Final = 120  # characters of an unexpected value
 _OFFSET_MAX: Final = 2**63 - 1
 _LOWER: Final = frozenset(name.lower() for name in _NAMES)
 _REMOVED: Final = {
@@ -180,6 +182,26 @@ class OptionTexts:
                 )
             queues[queue] = offset
         return queues
+
+    def ranges(self, name: str, topics: Sequence[str]) -> tuple[Range, ...] | None:
+        """Return the ranges in a JSON array; None if the option is not given."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            ranges = tuple(Range.from_json(one) for one in json.loads(text))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise OptionError(
+                f"option {name}: expected a JSON array of ranges, as in a manifest ({error!r});"
+                f" found {text[:_SHOWN_SIZE]!r}"
+            ) from error
+        others = sorted({one.queue.topic for one in ranges} - {*topics})
+        if others:
+            raise OptionError(
+                f"option {name}: {others[0]} is no topic of the option topic; its topics:"
+                f" {', '.join(topics)}"
+            )
+        return ranges
 
     def moment(self, name: str) -> str | None:
         """Return a time with its zone, unchanged."""

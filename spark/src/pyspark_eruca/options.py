@@ -12,12 +12,18 @@ from pyspark_eruca.columns import COLUMNS, DAMAGE
 from pyspark_eruca.credentials import CredentialFiles
 from pyspark_eruca.errors import OptionError
 from pyspark_eruca.option_texts import OptionTexts
-from pyspark_eruca.ranges import Queue
+from pyspark_eruca.ranges import Queue, Range
 
 _TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")  # as in brokers
 REQUEST_ROWS_MAX: Final = 5_000_000  # messages in one answer, the service's limit
 # messages; a task with fewer than 250 000 is mostly start-up
 PARTITION_ROWS_DEFAULT: Final = 500_000
+_STARTS_AND_ENDS: Final = (
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+)
 TRIGGER_ROWS_DEFAULT: Final = 2_000_000  # messages in a micro-batch, which a crash repeats
 
 
@@ -35,6 +41,7 @@ class Options:
     ending: str | Mapping[Queue, int]  # "latest", or offsets
     starting_at: str | None  # RFC 3339: stored at this time or later
     ending_at: str | None  # RFC 3339: stored before this time
+    ranges: tuple[Range, ...] | None  # exactly these; None: what start and end say
     fail_on_data_loss: bool
     damaged: str  # "refuse", or "mark": damaged messages have rows with their fault
     patience_seconds: float  # how long to retry without any progress
@@ -83,6 +90,11 @@ class Options:
             raise OptionError(
                 "offsets and times exclude each other; give start and end by one of them"
             )
+        ranges = texts.ranges("ranges", topics)
+        if ranges is not None and any(texts.text(name) for name in _STARTS_AND_ENDS):
+            raise OptionError(
+                f"option ranges excludes {', '.join(_STARTS_AND_ENDS)}; remove one or the other"
+            )
         return cls(
             urls=texts.urls("url", "ERUCA_QUERY_URLS"),
             topics=tuple(dict.fromkeys(topics)),
@@ -96,6 +108,7 @@ class Options:
             ending=ending,
             starting_at=starting_at,
             ending_at=ending_at,
+            ranges=ranges,
             fail_on_data_loss=texts.flag("failOnDataLoss", default=True),
             damaged=damaged,
             patience_seconds=texts.seconds("retrySeconds", 300.0),

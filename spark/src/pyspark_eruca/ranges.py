@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pyspark_eruca.errors import OptionError
 
@@ -63,6 +63,29 @@ class Range(NamedTuple):
     def request_text(self) -> str:
         """Its name in requests, followed by the topic's id, so that no other topic is read."""
         return self.text if self.topic_id is None else f"{self.text}@{self.topic_id}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form that manifests and the option ``ranges`` have."""
+        return {
+            **self.queue._asdict(),
+            "from_offset": self.start,
+            "to_offset": self.end,
+            "topic_id": self.topic_id,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Range:
+        """Return the range in a document.
+
+        Raises:
+            KeyError: A field is missing.
+            ValueError: A field is invalid.
+        """
+        queue = Queue(document["topic"], document["broker_name"], int(document["queue_id"]))
+        start, end = int(document["from_offset"]), int(document["to_offset"])
+        if not 0 <= start <= end:
+            raise ValueError(f"expected 0 <= from_offset <= to_offset, found {start} and {end}")
+        return cls(queue, start, end, document.get("topic_id"))  # earlier versions had no id
 
 
 class Held(NamedTuple):

@@ -24,9 +24,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A topic's messages as they arrive; with ``availableNow``, those that exist at the start."""
 
     def __init__(self, options: Options) -> None:
-        if options.ending != "latest" or options.ending_at:
+        if options.ending != "latest" or options.ending_at or options.ranges is not None:
             raise OptionError(
-                "endingOffsets and endingTimestamp are not supported for a stream; remove them"
+                "ranges, endingOffsets and endingTimestamp are not supported for a stream; remove"
+                " them"
             )
         self._options = options
         self._exports = Exports(options)

@@ -1,0 +1,266 @@
+"""The command ``eruca-spark export``."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Annotated, Final, Literal
+
+import typer
+from pyspark.sql import SparkSession
+
+from eruca_spark.command_options import (
+    Conf,
+    Damaged,
+    Master,
+    SourceOptions,
+    Url,
+    pairs_of,
+    source_options,
+)
+from eruca_spark.export import Exported, run_export, waiting_rows
+from eruca_spark.failures import name_of, reason_of
+from eruca_spark.lake import Lake, LakeError
+from eruca_spark.lake_files import LakeBusyError
+from eruca_spark.outcomes import DONE, INTERRUPTED, error_document, export_document, line_of
+from eruca_spark.progress import RowsBar
+from eruca_spark.shell import check_master, command_session, counted, interruption, output_console
+from pyspark_eruca.columns import arrow_schema
+from pyspark_eruca.errors import OptionError
+from pyspark_eruca.options import Options
+
+PARQUET: Final = "parquet:"
+TABLES: Final = ("delta:", "iceberg:")
+
+
+def export(
+    *,
+    lake: Annotated[
+        str | None,
+        typer.Argument(help="a lake: a directory, or a URI that all executors can reach"),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="instead of LAKE: delta:PATH, iceberg:CATALOG.NAMESPACE.TABLE or parquet:LAKE;"
+            " tables need the extra tables"
+        ),
+    ] = None,
+    topic: Annotated[list[str], typer.Option("--topic", help="a topic; may be repeated")],
+    url: Url = None,
+    rows_per_batch: Annotated[
+        int, typer.Option(min=1, help="messages in one batch, which a crash repeats")
+    ] = 2_000_000,
+    allow_loss: Annotated[
+        bool,
+        typer.Option(
+            help="continue if messages were deleted before they were exported, or if a broker"
+            " with messages is unreachable"
+        ),
+    ] = False,
+    damaged: Damaged = "refuse",
+    every_seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, help="seconds; export for ever, looking for new messages at this interval"
+        ),
+    ] = None,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            help="continue a table whose commits do not say where; requires --option"
+            " startingOffsets=…"
+        ),
+    ] = False,
+    table_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="a property of Iceberg's catalogue, or a storage option of Delta Lake,"
+            " NAME=VALUE; may be repeated"
+        ),
+    ] = None,
+    output: Annotated[
+        Literal["text", "json"], typer.Option(help="json: one document that says what was done")
+    ] = "text",
+    nothing_new_code: Annotated[
+        int, typer.Option(min=0, max=125, help="the exit code if there was nothing to export")
+    ] = DONE,
+    option: SourceOptions = None,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Export new messages of topics to a table or to Parquet, each once, even after a crash.
+
+    Exit codes: 0 done, 1 fault, 2 wrong usage, 75 run it again later, 130 stopped by Ctrl-C.
+    """
+    target = _target_of(lake, to)
+    is_table = target.startswith(TABLES)
+    given = source_options(url, option)
+    _check_table_options(given, is_table=is_table, adopt=adopt, table_option=table_option)
+    options = {
+        **given,
+        "topic": ",".join(topic),
+        "maxRowsPerTrigger": str(rows_per_batch),
+        "failOnDataLoss": "false" if allow_loss else "true",
+        "damaged": damaged,
+    }
+    Options.parse(options)
+    check_master(master)
+    pairs_of(conf, "--conf")
+    with (
+        _told_errors(is_told=output == "json"),
+        interruption() as interrupted,
+    ):
+        if is_table:
+            done, held = _to_table(
+                target,
+                options,
+                pairs_of(table_option, "--table-option"),
+                (master, conf),
+                every_seconds=every_seconds,
+                adopts=adopt,
+                interrupted=interrupted,
+                is_quiet=output == "json",
+            )
+        else:
+            with command_session("export", master, conf) as spark:
+                done, held = _to_lake(
+                    spark,
+                    target.removeprefix(PARQUET),
+                    options,
+                    every_seconds=every_seconds,
+                    interrupted=interrupted,
+                    is_quiet=output == "json",
+                )
+    if output == "json":
+        document = export_document(target, done, is_interrupted=interrupted.is_set())
+        sys.stdout.write(f"{line_of(document)}\n")
+    else:
+        _say(done, held)
+    if interrupted.is_set():
+        raise typer.Exit(INTERRUPTED)
+    if not done.has_found_messages:
+        raise typer.Exit(nothing_new_code)
+
+
+def _target_of(lake: str | None, to: str | None) -> str:
+    """Return the target, of which one form must be given."""
+    if (lake is None) == (to is None):
+        raise typer.BadParameter("give either LAKE or --to")
+    if lake is not None:
+        return f"{PARQUET}{lake}"
+    target = to or ""
+    if not target.startswith((PARQUET, *TABLES)) or target.endswith(":"):
+        raise typer.BadParameter(
+            "--to: expected delta:PATH, iceberg:CATALOG.NAMESPACE.TABLE or parquet:LAKE; found"
+            f" {target}"
+        )
+    return target
+
+
+def _check_table_options(
+    given: dict[str, str], *, is_table: bool, adopt: bool, table_option: list[str] | None
+) -> None:
+    if not is_table and (adopt or table_option):
+        raise typer.BadParameter("--adopt and --table-option are for tables: delta:… or iceberg:…")
+    if adopt and not any(name.lower() == "startingoffsets" for name in given):
+        raise typer.BadParameter(
+            "--adopt requires --option startingOffsets=…: the offset behind the last row of each"
+            " queue, from SELECT topic, broker_name, queue_id, max(queue_offset) + 1 …"
+        )
+
+
+def _to_lake(
+    spark: SparkSession,
+    lake: str,
+    options: dict[str, str],
+    *,
+    every_seconds: float | None,
+    interrupted: threading.Event,
+    is_quiet: bool,
+) -> tuple[Exported, str]:
+    total = waiting_rows(Lake(spark, lake), options)
+    with RowsBar(output_console(), total, is_quiet=is_quiet) as bar:
+        done = run_export(
+            spark,
+            lake,
+            options,
+            every_seconds=every_seconds,
+            watch=lambda done: bar.show(done.rows),
+            is_over=interrupted.is_set,
+        )
+    manifests = Lake(spark, lake).manifests()
+    rows = counted(sum(manifest.rows for manifest in manifests), "message")
+    return done, f"{lake} has {rows} in {counted(len(manifests), 'batch', 'batches')}"
+
+
+def _to_table(
+    target: str,
+    options: dict[str, str],
+    table_options: dict[str, str],
+    session: tuple[str | None, list[str] | None],
+    *,
+    every_seconds: float | None,
+    adopts: bool,
+    interrupted: threading.Event,
+    is_quiet: bool,
+) -> tuple[Exported, str]:
+    """Export to a table; Spark starts only if there is something to export."""
+    try:
+        from eruca.tables.batches import TableBusyError, TableError
+        from eruca.tables.targets import opened
+    except ImportError as error:
+        raise OptionError(
+            f"tables need the package {error.name}: install eruca-spark[tables]"
+        ) from error
+    from eruca_spark.table_export import TableExporter
+
+    try:
+        columns = arrow_schema(Options.parse(options).columns)
+        table = opened(target, columns, table_options, adopts=adopts)
+        with ExitStack() as stack:
+
+            @cache
+            def spark() -> SparkSession:
+                return stack.enter_context(command_session("export", *session))
+
+            exporter = TableExporter(spark, table, options)
+            total = exporter.waiting_rows()
+            bar = stack.enter_context(RowsBar(output_console(), total, is_quiet=is_quiet))
+            while True:
+                exporter.run(lambda done: bar.show(done.rows), interrupted.is_set)
+                if every_seconds is None or interrupted.wait(every_seconds):
+                    break
+        last = table.last_batch()
+    except TableBusyError as error:
+        raise LakeBusyError(str(error)) from error
+    except TableError as error:
+        raise LakeError(str(error)) from error
+    return exporter.done, f"{target} is at batch {'-' if last is None else last.number}"
+
+
+def _say(done: Exported, held: str) -> None:
+    console = output_console()
+    for name, rows in sorted(done.rows_by_topic.items()):
+        console.print(f"{name}: {counted(rows, 'message')}")
+    if done.missing_rows:
+        lost = counted(done.missing_rows, "message")
+        console.print(f"deleted before they were read: {lost}")
+    if done.damaged_rows:
+        console.print(f"damaged, see column damage: {counted(done.damaged_rows, 'message')}")
+    console.print(held)
+
+
+@contextmanager
+def _told_errors(*, is_told: bool) -> Iterator[None]:
+    """Print an error as JSON, too, and let it go on."""
+    try:
+        yield
+    except Exception as error:
+        if is_told and not isinstance(error, typer.Exit):
+            document = error_document("export", name_of(error), reason_of(error))
+            sys.stdout.write(f"{line_of(document)}\n")
+        raise

@@ -1,0 +1,165 @@
+"""Tables of Delta Lake and Iceberg: commits, the record behind them, and what others do to it."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from eruca.tables.batches import Batch, CommitConflictError, TableError
+from eruca.tables.committing import ExportTable, checked_last_batch, commit_once
+from eruca.tables.files import written_files
+from eruca.tables.targets import opened
+from pyspark_eruca.columns import COLUMNS
+from pyspark_eruca.ranges import Queue, Range
+from support.export_service import batch_of
+from support.tables import Kind, LocalTable
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def local(request: pytest.FixtureRequest, tmp_path: Path) -> LocalTable:
+    kind: Kind = request.param
+    return LocalTable(kind, tmp_path)
+
+
+def export(table: ExportTable, number: int, after: Batch | None, topic: str = "orders") -> Batch:
+    """Write and commit ten rows."""
+    commit = uuid.uuid4().hex
+    rows = batch_of(
+        Range(Queue(topic, "broker-a", 0), number * 10, number * 10 + 10), list(COLUMNS)
+    )
+    directory = Path(unquote(urlsplit(table.data_uri).path)) / commit / "day=2026-11-21"
+    directory.mkdir(parents=True)
+    pq.write_table(pa.Table.from_batches([rows]), directory / "part-0.parquet")
+    files = written_files(table.data_uri, commit)
+    batch = Batch(number, commit, f'{{"next": {number}}}', 10, 0, 0, 2)
+    commit_once(table, after, files, batch)
+    return batch
+
+
+def exported(local: LocalTable, count: int) -> list[Batch]:
+    table = local.opened()
+    batches: list[Batch] = []
+    for number in range(count):
+        batches.append(export(table, number, batches[-1] if batches else None))
+    return batches
+
+
+def test_rows_and_record_are_there_together(local: LocalTable) -> None:
+    batches = exported(local, 3)
+
+    assert local.offsets() == [("orders", "broker-a", 0, offset) for offset in range(30)]
+    assert local.opened().last_batch() == batches[-1]
+    columns = {field.name for field in local.rows().schema}
+    assert columns == set(COLUMNS)
+
+
+def test_of_two_exporters_one_commits(local: LocalTable) -> None:
+    first, second = local.opened(), local.opened()
+    assert first.last_batch() is second.last_batch() is None
+    export(first, 0, None)
+
+    with pytest.raises(CommitConflictError):
+        second.append([], Batch(0, "theirs", "{}", 0, 0, 0, 2))
+    assert len(local.offsets()) == 10
+
+
+def test_a_compaction_or_a_deletion_by_others_is_no_obstacle(local: LocalTable) -> None:
+    [batch] = exported(local, 1)
+    table = local.opened()
+    assert table.last_batch() == batch
+    if local.kind == "delta":
+        local.delta().delete("queue_offset < 5")
+        local.delta().optimize.compact()
+    else:
+        local.catalog().load_table("db.table").delete("queue_offset < 5")
+
+    after = export(table, 1, batch)
+    assert [row[3] for row in local.offsets()] == list(range(5, 20))
+    assert local.opened().last_batch() == after
+
+
+def test_a_rollback_takes_the_record_back_with_the_rows(local: LocalTable) -> None:
+    batches = exported(local, 3)
+    if local.kind == "delta":
+        local.delta().restore(2)  # the table was created as version 0
+    else:
+        table = local.catalog().load_table("db.table")
+        [first, second, _] = table.snapshots()
+        assert second.parent_snapshot_id == first.snapshot_id
+        table.manage_snapshots().rollback_to_snapshot(second.snapshot_id).commit()
+
+    assert local.opened().last_batch() == batches[1]
+    assert len(local.offsets()) == 20
+    export(local.opened(), 2, batches[1])
+    assert len(local.offsets()) == 30
+
+
+def test_a_record_that_is_gone_is_an_error_unless_the_table_is_adopted(local: LocalTable) -> None:
+    exported(local, 1)
+    if local.kind == "delta":
+        # a clean-up of the log leaves the checkpoint, and no entry before it
+        log = local.directory / "table" / "_delta_log"
+        local.delta().delete("queue_offset < 5")
+        local.delta().create_checkpoint()
+        for entry in sorted(log.glob("*.json"))[:-1]:
+            entry.unlink()
+    else:
+        table = local.catalog().load_table("db.table")
+        [snapshot] = table.snapshots()
+        table.delete("queue_offset < 5")
+        table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+
+    with pytest.raises(TableError, match="adopt"):
+        checked_last_batch(local.opened())
+    assert checked_last_batch(local.opened(adopts=True)) is None
+
+
+def test_a_table_made_by_hand_is_taken_if_it_is_empty(local: LocalTable) -> None:
+    create(local, pa.schema([("topic", pa.string()), ("mine", pa.int64())]))
+    export(local.opened(), 0, None)
+
+    rows = local.rows()
+    assert rows.num_rows == 10
+    assert rows.column("mine").null_count == 10
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        (pa.field("queue_offset", pa.string()), "expected type int64 for column queue_offset"),
+        (pa.field("mine", pa.int64(), nullable=False), "expected column mine to allow nulls"),
+    ],
+)
+def test_a_table_that_cannot_take_the_columns_is_refused(
+    local: LocalTable, field: pa.Field, told: str
+) -> None:
+    create(local, pa.schema([field]))
+    with pytest.raises(TableError, match=told):
+        local.opened()
+
+
+def test_topics_with_a_percent_sign_are_written(local: LocalTable) -> None:
+    export(local.opened(), 0, None, "%DLQ%billing")
+    assert {row[0] for row in local.offsets()} == {"%DLQ%billing"}
+
+
+@pytest.mark.parametrize("target", ["delta:", "iceberg:t", "iceberg:lake.t", "orc:x"])
+def test_a_target_that_is_no_table_is_refused(target: str) -> None:
+    with pytest.raises(TableError, match="expected "):
+        opened(target, pa.schema([]))
+
+
+def create(local: LocalTable, schema: pa.Schema) -> None:
+    if local.kind == "delta":
+        from deltalake import DeltaTable
+
+        DeltaTable.create(f"{local.directory}/table", schema)
+        return
+    catalog = local.catalog()
+    catalog.create_namespace("db")
+    catalog.create_table("db.table", schema)
