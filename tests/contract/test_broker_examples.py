@@ -292,6 +292,12 @@ async def _(stage: Stage) -> None:
     await stage.committed(**MEMBER, token=place["token"])
 
 
+@SCENES.add("getGroupAsOf", 200)
+async def _(stage: Stage) -> Changes:
+    await stage.read_by_member()
+    return {"log_offset": (await stage.sent())["log_offset"]}
+
+
 @SCENES.add("commitOffsets example 1", 204)
 async def _(stage: Stage) -> Changes:
     await stage.sent()
@@ -359,6 +365,15 @@ async def _(stage: Stage) -> Changes:
 @SCENES.add("getTransaction", 200)
 async def _(stage: Stage) -> Changes:
     return {"transaction_id": await stage.begun(checks=1), "producer_group": None}
+
+
+@SCENES.add("getTransactionAsOf", 200)
+async def _(stage: Stage) -> Changes:
+    transaction_id = await stage.begun()
+    return {
+        "transaction_id": transaction_id,
+        "log_offset": (await stage.sent())["log_offset"],
+    }
 
 
 @SCENES.add("checkTransaction", 200)

@@ -88,6 +88,16 @@ def test_a_transaction_is_shown_with_its_history(cluster: RunningCluster, comman
     for part in ("committed", "g-show", "t-show/0@0", "operator", "the order is there", "order-7"):
         assert part in shown
     assert shown.rstrip().endswith("the body")
+    offsets = {entry["event"]: entry["log_offset"] for entry in document["history"]}
+
+    def state_at(log_offset: int) -> str:
+        return command("txn", "show", transaction_id, f"--at=broker-a:{log_offset}").stdout
+
+    assert state_at(offsets["begun"]) == "not begun\n"
+    assert state_at(offsets["parked"]).startswith("pending")
+    assert state_at(offsets["committed"]).startswith("parked")
+    assert state_at(offsets["committed"] + 1).startswith("committed")
+    assert "BROKER:OFFSET" in command("txn", "show", transaction_id, "--at=7", code=2).output
 
 
 def test_an_operator_commits_or_discards_with_a_reason(

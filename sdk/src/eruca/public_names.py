@@ -81,6 +81,7 @@ from eruca.contract.errors import ValidationError as ValidationError
 from eruca.contract.groups import CommittedOffset as CommittedOffset
 from eruca.contract.groups import CustomizedRetryPolicy as CustomizedRetryPolicy
 from eruca.contract.groups import ExponentialRetryPolicy as ExponentialRetryPolicy
+from eruca.contract.groups import GroupAsOf as GroupAsOf
 from eruca.contract.groups import GroupConfig as GroupConfig
 from eruca.contract.groups import MemberList as MemberList
 from eruca.contract.groups import QueueReset as QueueReset
@@ -102,6 +103,7 @@ from eruca.contract.topics import QueueOffsets as QueueOffsets
 from eruca.contract.topics import TopicConfig as TopicConfig
 from eruca.contract.topics import TopicSettings as TopicSettings
 from eruca.contract.transactions import DecisionReceipt as DecisionReceipt
+from eruca.contract.transactions import TransactionAsOf as TransactionAsOf
 from eruca.contract.transactions import TransactionDetail as TransactionDetail
 from eruca.contract.transactions import TransactionSummary as TransactionSummary
 from eruca.core.allocation import AllocationStrategy as AllocationStrategy

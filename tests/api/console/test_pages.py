@@ -31,6 +31,7 @@ PATHS: Final = {
     "topic": "/topics/orders",
     "groups": "/groups",
     "group": "/groups/billing",
+    "group_as_of": "/groups/billing/as-of?broker=broker-a&log_offset=9999",
     "messages": "/messages",
     "dead_letters": "/groups/billing/dead-letters",
     "group_reset": "/groups/billing/reset?topic=orders&to=earliest",

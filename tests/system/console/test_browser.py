@@ -34,6 +34,8 @@ PATHS: Final = (
     "/topics/orders",
     "/groups",
     "/groups/billing",
+    "/groups/billing/as-of",
+    "/groups/billing/as-of?broker=broker-a&log_offset=1200",
     "/messages",
     "/groups/billing/reset?topic=orders&to=earliest",
     "/topics/orders/volume",

@@ -22,6 +22,7 @@ from eruca.aio.http.transport import target_of
 from eruca.contract.errors import ErucaError, ValidationError
 from eruca.contract.groups import (
     CommittedOffset,
+    GroupAsOf,
     GroupConfig,
     GroupList,
     GroupSettings,
@@ -244,6 +245,22 @@ class AsyncGroupAdmin:
         if answers.keys() != urls.keys():
             return replace(behind, lag=None, oldest_unconsumed_at=None)
         return behind
+
+    async def as_of(self, group: str, *, broker_name: str, log_offset: int) -> GroupAsOf:
+        """Return *group* at one broker as of an earlier offset of its log.
+
+        Args:
+            group: Its name.
+            broker_name: The broker; each has a log of its own.
+            log_offset: The state is that after all records before it.
+
+        Raises:
+            ValidationError: The log does not reach that far.
+        """
+        check_group(group)
+        url = await self._masters.of_broker(broker_name)
+        target = target_of(f"{group_path(group)}/as-of", log_offset=log_offset)
+        return await self._masters.call(GroupAsOf, "GET", url, target)
 
     async def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Commit offsets of *group*; each broker stores all of its queues or none.

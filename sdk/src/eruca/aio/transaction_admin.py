@@ -15,12 +15,13 @@ from eruca.aio.cluster.instances import Instances
 from eruca.aio.cluster.masters import Masters, answered
 from eruca.aio.cluster.merging import merged
 from eruca.aio.cluster.transaction_api import TransactionApi
-from eruca.aio.http.transport import path_segment
+from eruca.aio.http.transport import path_segment, target_of
 from eruca.contract.errors import ErucaError, TransactionNotFoundError, ValidationError
 from eruca.contract.limits import LIST_LIMIT_MAX
 from eruca.contract.transactions import (
     Decide,
     DecisionReceipt,
+    TransactionAsOf,
     TransactionDetail,
     TransactionSummary,
 )
@@ -88,6 +89,24 @@ class AsyncTransactionAdmin:
         """
         _, detail = await self._located(transaction_id, broker_name)
         return detail
+
+    async def as_of(
+        self, transaction_id: str, *, broker_name: str, log_offset: int
+    ) -> TransactionAsOf:
+        """Return the state of a transaction as of an earlier offset of its broker's log.
+
+        Args:
+            transaction_id: Its id.
+            broker_name: The broker that has it.
+            log_offset: The state is that after all records before it.
+
+        Raises:
+            ValidationError: The log does not reach that far.
+        """
+        url = await self._masters.of_broker(broker_name)
+        path = f"/v1/transactions/{path_segment(transaction_id)}/as-of"
+        target = target_of(path, log_offset=log_offset)
+        return await self._masters.call(TransactionAsOf, "GET", url, target)
 
     async def commit(
         self, transaction_id: str, *, reason: str, broker_name: str | None = None

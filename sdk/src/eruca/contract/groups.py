@@ -526,6 +526,38 @@ class GroupOffsets(Answer):
     oldest_unconsumed_at: Instant | None = None
 
 
+class QueueAsOf(Answer):
+    """A group's position in one queue, as of an earlier log offset. Unknown is null."""
+
+    topic: str
+    queue_id: int
+    committed_offset: int | None = Field(description="null: it had none")
+    max_offset: int | None = Field(
+        description="the queue's next offset then; null: the topic was deleted since, or its files "
+        "cannot be read"
+    )
+    lag: int | None = Field(description="messages to consume then; null: a part is unknown")
+    unfinished_count: int = Field(description="messages received and not finished")
+    owner: str | None = Field(description="client id of the member that had locked the queue")
+
+
+class GroupAsOf(Answer):
+    """A group on one broker, as of an earlier log offset, folded from the log."""
+
+    group: str
+    log_offset: int = Field(description="the state is that after all records before it")
+    unknown: str | None = Field(
+        description="why the state cannot be known from the log; null: it is known"
+    )
+    exists: bool | None = Field(description="whether the group existed; null: unknown")
+    consume_enabled: bool | None = Field(default=None, description="null: unknown, or no group")
+    subscriptions: list[Subscription] = Field(default=[])
+    queues: list[QueueAsOf] = Field(default=[], description="those in which it had any state")
+    snapshot_log_offset: int | None = Field(
+        default=None, description="the snapshot of the state from which it was folded"
+    )
+
+
 class ResetToOffset(Request):
     """A reset to an offset."""
 

@@ -288,6 +288,20 @@ class TransactionHistoryEntry(Answer):
     reason: str | None = None
 
 
+class TransactionAsOf(Answer):
+    """The state of a transaction as of an earlier log offset, from the log alone."""
+
+    transaction_id: str
+    log_offset: int = Field(description="the state is that after all records before it")
+    state: Literal["not_begun"] | TransactionState | None = Field(description="null: unknown")
+    unknown: str | None = Field(
+        description="why the state cannot be known from the log; null: it is known"
+    )
+    checks: int | None = Field(
+        default=None, description="number of checks sent by then; null: unknown, or none was begun"
+    )
+
+
 class CommittedMessage(Answer):
     """The place of a committed message."""
 

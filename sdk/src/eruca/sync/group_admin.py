@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eruca.contract.errors import ErucaError
     from eruca.contract.groups import (
         CommittedOffset,
+        GroupAsOf,
         GroupConfig,
         MemberList,
         QueueReset,
@@ -152,6 +153,21 @@ class GroupAdmin:
                 unknown then, and their queues are missing. None: an unanswered request raises.
         """
         return self._portal.call(self._twin.lag, group, topic=topic, unanswered=unanswered)
+
+    def as_of(self, group: str, *, broker_name: str, log_offset: int) -> GroupAsOf:
+        """Return *group* at one broker as of an earlier offset of its log.
+
+        Args:
+            group: Its name.
+            broker_name: The broker; each has a log of its own.
+            log_offset: The state is that after all records before it.
+
+        Raises:
+            ValidationError: The log does not reach that far.
+        """
+        return self._portal.call(
+            self._twin.as_of, group, broker_name=broker_name, log_offset=log_offset
+        )
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Commit offsets of *group*; each broker stores all of its queues or none.

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from eruca.contract.errors import ErucaError
-    from eruca.contract.transactions import DecisionReceipt, TransactionDetail, TransactionSummary
+    from eruca.contract.transactions import (
+        DecisionReceipt,
+        TransactionAsOf,
+        TransactionDetail,
+        TransactionSummary,
+    )
 
 
 class TransactionAdmin:
@@ -64,6 +69,21 @@ class TransactionAdmin:
             ValidationError: Several brokers have a transaction with this id.
         """
         return self._portal.call(self._twin.get, transaction_id, broker_name=broker_name)
+
+    def as_of(self, transaction_id: str, *, broker_name: str, log_offset: int) -> TransactionAsOf:
+        """Return the state of a transaction as of an earlier offset of its broker's log.
+
+        Args:
+            transaction_id: Its id.
+            broker_name: The broker that has it.
+            log_offset: The state is that after all records before it.
+
+        Raises:
+            ValidationError: The log does not reach that far.
+        """
+        return self._portal.call(
+            self._twin.as_of, transaction_id, broker_name=broker_name, log_offset=log_offset
+        )
 
     def commit(
         self, transaction_id: str, *, reason: str, broker_name: str | None = None

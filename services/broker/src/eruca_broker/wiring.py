@@ -59,6 +59,7 @@ from eruca_broker.processors.groups.groups import Groups
 from eruca_broker.processors.groups.lags import GroupLags
 from eruca_broker.processors.groups.members import Members
 from eruca_broker.processors.groups.offsets import PositionsOfGroups
+from eruca_broker.processors.groups.past import PastOfGroups
 from eruca_broker.processors.groups.queue_locks import QueueLocks
 from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.held_requests import HeldRequests
@@ -449,6 +450,7 @@ def compose(
     members = parts.add(Members(work, topics, groups, count_max=settings.members_max))
     locks = parts.add(QueueLocks(work, topics, groups, members))
     parts.add(PositionsOfGroups(work, topics, groups, locks))
+    parts.add(PastOfGroups(store))
     parts.add(GroupLags(store))
 
     # Messages going out.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from eruca.cli import silent_brokers
+from eruca.cli.as_of import AtOption, place_of, show_group
 from eruca.cli.asking import YesOption, confirmed
 from eruca.cli.changes import change_lines
 from eruca.cli.command import EXIT_FAILED, command
@@ -170,11 +171,22 @@ async def list_(
     return silent_brokers.said(session, unanswered)
 
 
-async def show(session: Session, *, group: GroupArgument) -> int:
+async def show(session: Session, *, group: GroupArgument, at: AtOption = None) -> int:
     """Show a group's settings, subscriptions, members and offsets.
 
     Exit code 1 if a broker does not answer; the data of the others is shown.
+
+    With --at, the group at one broker as of an earlier offset of its log: its positions, its lag,
+    and which member had locked which queue. Exit code 1 if the log does not have them any more.
     """
+    if at is not None:
+        place = place_of(at)
+        async with session.client() as client:
+            past = await client.admin.groups.as_of(
+                group, broker_name=place.broker_name, log_offset=place.log_offset
+            )
+        show_group(session, place, past)
+        return EXIT_FAILED if past.unknown is not None else 0
     from eruca.core.consuming.slow_members import latest_members, slow_members
 
     unanswered: dict[str, ErucaError] = {}

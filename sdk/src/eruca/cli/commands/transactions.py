@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eruca.cli import silent_brokers
-from eruca.cli.command import command
+from eruca.cli.as_of import AtOption, place_of, show_transaction
+from eruca.cli.command import EXIT_FAILED, command
 from eruca.cli.session import Session
 
 if TYPE_CHECKING:
@@ -105,14 +106,30 @@ async def list_(
 
 
 async def show(
-    session: Session, *, transaction_id: IdArgument, broker: BrokerOption = None
-) -> None:
-    """Show a transaction: its state, its history, and its message."""
+    session: Session,
+    *,
+    transaction_id: IdArgument,
+    broker: BrokerOption = None,
+    at: AtOption = None,
+) -> int:
+    """Show a transaction: its state, its history, and its message.
+
+    With --at, its state as of an earlier offset of its broker's log. Exit code 1 if the log does
+    not have it any more.
+    """
+    if at is not None:
+        place = place_of(at)
+        async with session.client() as client:
+            past = await client.admin.transactions.as_of(
+                transaction_id, broker_name=place.broker_name, log_offset=place.log_offset
+            )
+        show_transaction(session, place, past)
+        return EXIT_FAILED if past.unknown is not None else 0
     async with session.client() as client, silent_brokers.noted(client):
         detail = await client.admin.transactions.get(transaction_id, broker_name=broker)
     if session.is_json:
         session.show_json(detail)
-        return
+        return 0
     session.show_record(_fields(detail))
     session.show_text("")
     session.show_table(["at", "event", "by", "what"], map(_history_row, detail.history))
@@ -121,6 +138,7 @@ async def show(
         from eruca.cli.shown_messages import body_line
 
         session.show_text(body_line(detail.message["body"]))
+    return 0
 
 
 async def commit(

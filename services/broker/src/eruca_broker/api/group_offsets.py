@@ -1,4 +1,4 @@
-"""Groups' positions: get, commit, reset."""
+"""Groups' positions: get, get earlier ones, commit, reset."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from eruca.contract.errors import (
     StaleLockError,
     TopicNotFoundError,
 )
-from eruca.contract.fields import GroupName, TopicName
-from eruca.contract.groups import GroupOffsets, OffsetCommits, OffsetReset, ResetAnswer
+from eruca.contract.fields import OFFSET_MAX, GroupName, TopicName
+from eruca.contract.groups import GroupAsOf, GroupOffsets, OffsetCommits, OffsetReset, ResetAnswer
 from eruca_access.needs import on_topic, see, to
 from eruca_broker.api.examples import groups as group_examples
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.groups.offsets import PositionsOfGroups
+from eruca_broker.processors.groups.past import PastOfGroups
 from eruca_broker.processors.replication.absence import Absence
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
@@ -58,6 +59,34 @@ async def get_group_offsets(
     found = positions.of_group(group, topic)
     absence.check(is_found=any(one.committed_offset is not None for one in found.offsets))
     return found
+
+
+@router.get(
+    "/as-of",
+    operation_id="getGroupAsOf",
+    needs=see(group=in_path("group")),
+    summary="Show a group as of an earlier log offset",
+    responses=answer(group_examples.GROUP_AS_OF) | problems(OverloadedError),
+)
+async def get_group_as_of(
+    group: Group,
+    past: Part[PastOfGroups],
+    log_offset: Annotated[
+        int,
+        Query(
+            ge=0,
+            le=OFFSET_MAX,
+            description="the state is that after all records before it",
+            examples=[8_419_007],
+        ),
+    ],
+) -> GroupAsOf:
+    """Return the group's positions as they were, folded from this broker's log.
+
+    If the log does not have all that the state depends on, `unknown` says why, and nothing else is
+    said: retention may have deleted it. Sessions of members are not in the log, locks are.
+    """
+    return await past.of_group(group, log_offset)
 
 
 @router.put(

@@ -91,6 +91,7 @@ from eruca_broker.store.recovery.cut import Cut
 from eruca_broker.store.recovery.recovery import Recovered, make_durable, recover
 from eruca_broker.store.retention import Retention
 from eruca_broker.store.settings import StoreSettings
+from eruca_broker.store.state.past_states import PastStates
 from eruca_broker.store.state.published_fold import PublishedFold
 from eruca_broker.store.state.state_snapshots import StateSnapshots
 from eruca_broker.store.writer import Writer
@@ -144,6 +145,7 @@ class MessageStore:
             self._log_reader,
             may_be_behind=lambda: self.is_replica or self.may_be_replaced(),
         )
+        self.past = PastStates(self._consume_queues, self._log_reader)
         self._index_follower = IndexFollower(recovered.dispatcher)
         self._projections = Projections(
             self._dispatcher,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from eruca import GroupLag, HeldDeadLetter
 from eruca.contract.errors import ErucaError
-from eruca.contract.groups import GroupConfig, MemberList
+from eruca.contract.groups import GroupAsOf, GroupConfig, MemberList
 from eruca_console.cluster.cache import Answered
 from eruca_console.cluster.questions import Gathered, Questions
 
@@ -45,6 +45,18 @@ class GroupQuestions(Questions):
             return answered
         unknown = replace(gathered.value, lag=None, oldest_unconsumed_at=None)
         return replace(answered, value=replace(gathered, value=unknown))
+
+    async def group_as_of(
+        self, group: str, broker_name: str, log_offset: int
+    ) -> Answered[GroupAsOf]:
+        """Return a group as of an offset of a broker's log; raises as ``admin.groups.as_of``."""
+
+        async def ask() -> GroupAsOf:
+            return await self.client.admin.groups.as_of(
+                group, broker_name=broker_name, log_offset=log_offset
+            )
+
+        return await self.cache.get(("group as of", group, broker_name, log_offset), ask)
 
     async def dead_letters(
         self, group: str, maximum: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -13,12 +13,15 @@ from eruca.contract.errors import ErucaError
 from eruca.contract.messages import PulledMessage
 from eruca.contract.transactions import (
     CheckedTransaction,
+    TransactionAsOf,
     TransactionDetail,
     TransactionSummary,
 )
 from eruca.services.cluster import parsed, send_model
 from eruca_console.cluster.cache import Answered
 from eruca_console.cluster.questions import Gathered, Questions
+
+PAST_SECONDS: Final = 60.0  # an earlier state stays the same, and a live page asks again and again
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,19 @@ class TransactionQuestions(Questions):
             return ShownTransaction(detail, None if body is None else body.octets())
 
         return await self.cache.get(("transaction", broker_name, transaction_id), ask)
+
+    async def transaction_as_of(
+        self, broker_name: str, transaction_id: str, log_offset: int
+    ) -> Answered[TransactionAsOf]:
+        """Return its state as of a log offset; raises as ``admin.transactions.as_of``."""
+
+        async def ask() -> TransactionAsOf:
+            return await self.client.admin.transactions.as_of(
+                transaction_id, broker_name=broker_name, log_offset=log_offset
+            )
+
+        key = ("transaction as of", broker_name, transaction_id, log_offset)
+        return await self.cache.get(key, ask, life_seconds=PAST_SECONDS)
 
     async def checks(self, broker_name: str, transaction_id: str) -> Answered[CheckedTransaction]:
         """Return a transaction with its checks, by a transaction checker.

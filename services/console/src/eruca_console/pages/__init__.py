@@ -11,6 +11,7 @@ from eruca_console.pages.broker_switch.view import PAGE as BROKER_SWITCH
 from eruca_console.pages.brokers.view import PAGE as BROKERS
 from eruca_console.pages.dead_letters.view import PAGE as DEAD_LETTERS
 from eruca_console.pages.group.view import PAGE as GROUP
+from eruca_console.pages.group_as_of.view import PAGE as GROUP_AS_OF
 from eruca_console.pages.group_reset.view import PAGE as GROUP_RESET
 from eruca_console.pages.group_settings.view import PAGE as GROUP_SETTINGS
 from eruca_console.pages.groups.view import PAGE as GROUPS
@@ -46,6 +47,7 @@ PAGES: Final[tuple[Page, ...]] = (
     TOPIC_SETTINGS,
     GROUPS,
     GROUP,
+    GROUP_AS_OF,
     GROUP_RESET,
     GROUP_SETTINGS,
     DEAD_LETTERS,

@@ -129,6 +129,26 @@ GROUP_OFFSETS: Final = {
     "lag": 21_952,
     "oldest_unconsumed_at": "2026-11-21T08:00:05.003Z",
 }
+GROUP_AS_OF: Final[dict[str, Any]] = {
+    "group": "billing",
+    "log_offset": 8_419_007,
+    "unknown": None,
+    "exists": True,
+    "consume_enabled": True,
+    "subscriptions": [_SUBSCRIPTION],
+    "queues": [
+        {
+            "topic": "flights",
+            "queue_id": 0,
+            "committed_offset": 18_003,
+            "max_offset": 40_010,
+            "lag": 22_007,
+            "unfinished_count": 0,
+            "owner": _CLIENT,
+        }
+    ],
+    "snapshot_log_offset": 0,
+}
 OFFSET_RESETS: Final = [
     {"topic": "flights", "to": "2026-11-21T08:00:00Z", "dry_run": True},
     {"topic": "flights", "to": "earliest"},

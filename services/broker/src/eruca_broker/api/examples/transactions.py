@@ -172,3 +172,10 @@ DETAIL: Final = SUMMARY | {
         },
     ],
 }
+AS_OF: Final = {
+    "transaction_id": SUMMARY["transaction_id"],
+    "log_offset": 8_419_007,
+    "state": "pending",
+    "unknown": None,
+    "checks": 0,
+}

@@ -6,10 +6,15 @@ from typing import Annotated, Literal
 
 from fastapi import Path, Query
 
-from eruca.contract.errors import TransactionNotFoundError, ValidationError
-from eruca.contract.fields import GroupName
+from eruca.contract.errors import OverloadedError, TransactionNotFoundError, ValidationError
+from eruca.contract.fields import OFFSET_MAX, GroupName
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
-from eruca.contract.transactions import TransactionDetail, TransactionId, TransactionList
+from eruca.contract.transactions import (
+    TransactionAsOf,
+    TransactionDetail,
+    TransactionId,
+    TransactionList,
+)
 from eruca_access.needs import on_topic, see
 from eruca_broker.api.examples import transactions as examples
 from eruca_broker.api.transactions.rights import require_sight
@@ -87,6 +92,36 @@ async def get_transaction(
         owner = Owner(transaction_id, transaction.topic, transaction.producer_group)
         require_sight(access, owner)
     return transaction
+
+
+@router.get(
+    "/{transaction_id}/as-of",
+    operation_id="getTransactionAsOf",
+    needs=see(topic=found("topic")),
+    summary="Show the state of a transaction as of an earlier log offset",
+    responses=answer(examples.AS_OF) | problems(TransactionNotFoundError, OverloadedError),
+)
+async def get_transaction_as_of(
+    transaction_id: Annotated[TransactionId, Path()],
+    views: Part[TransactionViews],
+    access: CallersAccess,
+    log_offset: Annotated[
+        int,
+        Query(
+            ge=0,
+            le=OFFSET_MAX,
+            description="the state is that after all records before it",
+            examples=[8_419_007],
+        ),
+    ],
+) -> TransactionAsOf:
+    """Return the state that the transaction had, from this broker's log alone.
+
+    If the log does not have all that the state depends on, `unknown` says why.
+    """
+    if not access.is_open:
+        require_sight(access, views.owner(transaction_id))
+    return await views.as_of(transaction_id, log_offset)
 
 
 def _decoded(cursor: str | None) -> int | None:

@@ -62,6 +62,7 @@ OPERATIONS: Final[Mapping[str, Demand]] = {
     "pullManyQueues": Demand.CONFIRMED,
     "findMessages": Demand.CONFIRMED,
     "getGroupOffsets": Demand.CONFIRMED,
+    "getGroupAsOf": Demand.CONFIRMED,
     "readLog": Demand.CONFIRMED,
     "getLogRecord": Demand.CONFIRMED,
     "listDeadLetters": Demand.CONFIRMED,
@@ -69,6 +70,7 @@ OPERATIONS: Final[Mapping[str, Demand]] = {
     "listScheduled": Demand.CONFIRMED,
     "listTransactions": Demand.CONFIRMED,
     "getTransaction": Demand.CONFIRMED,
+    "getTransactionAsOf": Demand.CONFIRMED,
     # New messages.
     "sendMessages": Demand.COPIES,
     "sendRecords": Demand.COPIES,

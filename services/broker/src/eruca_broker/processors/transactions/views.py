@@ -22,6 +22,7 @@ from eruca.contract.transaction_events import (
 )
 from eruca.contract.transactions import (
     CommittedMessage,
+    TransactionAsOf,
     TransactionDecision,
     TransactionDetail,
     TransactionHistoryEntry,
@@ -31,7 +32,9 @@ from eruca.contract.transactions import (
 )
 from eruca_broker.core.records.rendering import render
 from eruca_broker.core.records.times import moment
+from eruca_broker.core.state.past import about_transaction
 from eruca_broker.core.state.transactions import LiveTransaction
+from eruca_broker.processors.groups.past import check_past
 from eruca_broker.processors.transactions.decisions import (
     decision_of,
     decision_of_parked,
@@ -40,6 +43,7 @@ from eruca_broker.processors.transactions.decisions import (
 from eruca_broker.processors.transactions.log import Ended, Logged, TransactionLog
 from eruca_broker.processors.transactions.writes import not_found
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.state.past_states import UnknownPastError
 
 _BODY_ROOM: Final = 16 * 1024 * 1024  # maximum bytes of a decompressed body
 
@@ -131,6 +135,39 @@ class TransactionViews:
                 )
         raise not_found(transaction_id)
 
+    async def as_of(self, transaction_id: str, log_offset: int) -> TransactionAsOf:
+        """Return the state of a transaction after all records before *log_offset*.
+
+        Raises:
+            ValidationError: The log does not reach that far yet.
+            OverloadedError: Too many such questions wait.
+        """
+        check_past(self._store, log_offset)
+        events = self._log.events(transaction_id)
+        decided = _decided_before(events, log_offset)
+        if decided is not None:
+            state: TransactionState = "committed" if decided.outcome == "commit" else "rolled_back"
+            return _as_of(transaction_id, log_offset, state, checks=decided.checks)
+        if any(isinstance(e, TransactionBegun) and at >= log_offset for e, at in events):
+            return _as_of(transaction_id, log_offset, "not_begun")
+        try:
+            past = await self._store.past.before(log_offset, about_transaction(transaction_id))
+        except UnknownPastError as error:
+            return _as_of(transaction_id, log_offset, None, unknown=str(error))
+        live = past.state.transactions.get(transaction_id)
+        if live is None:
+            return _as_of(
+                transaction_id,
+                log_offset,
+                None,
+                unknown="it was not open then, and the log has no event of it from before; it may "
+                "not have begun, or retention has deleted its end",
+            )
+        is_parked = live.parked_at is not None
+        return _as_of(
+            transaction_id, log_offset, "parked" if is_parked else "pending", checks=live.checks
+        )
+
     def _live_summary(self, live: LiveTransaction) -> TransactionSummary:
         is_parked = live.parked_at is not None
         return TransactionSummary(
@@ -202,6 +239,35 @@ class TransactionViews:
         if place is None:
             return None
         return CommittedMessage.model_validate(msgspec.to_builtins(place))
+
+
+def _decided_before(events: Sequence[Logged], log_offset: int) -> TransactionDecided | None:
+    """Return the decision before *log_offset* of a transaction that did not begin again since."""
+    found: TransactionDecided | None = None
+    for event, at in events:
+        if at < log_offset:
+            if isinstance(event, TransactionDecided):
+                found = event
+            elif isinstance(event, TransactionBegun):
+                found = None
+    return found
+
+
+def _as_of(
+    transaction_id: str,
+    log_offset: int,
+    state: Literal["not_begun"] | TransactionState | None,
+    *,
+    unknown: str | None = None,
+    checks: int | None = None,
+) -> TransactionAsOf:
+    return TransactionAsOf(
+        transaction_id=transaction_id,
+        log_offset=log_offset,
+        state=state,
+        unknown=unknown,
+        checks=checks,
+    )
 
 
 def _entry(event: TransactionEvent, log_offset: int) -> TransactionHistoryEntry:

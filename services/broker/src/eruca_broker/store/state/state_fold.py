@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 import structlog
 
-from eruca.contract.hashing import tags_code
 from eruca.contract.names import EVENTS_TOPIC
 from eruca_broker.core.consume_queue_entry import Entry
 from eruca_broker.core.state.events import (
     EVENTS_QUEUE_ID,
-    SNAPSHOT_TAG,
     Event,
     StateSnapshot,
     TopicPut,
@@ -41,6 +38,7 @@ from eruca_broker.store.state.imported_transactions import (
     imported_transactions,
     take_over,
 )
+from eruca_broker.store.state.snapshot_entries import snapshot_entries
 from eruca_broker.store.state.timers_fold import TimersFold
 
 logger = structlog.get_logger(__name__)
@@ -134,20 +132,14 @@ def _latest_snapshot(queue: ConsumeQueue, reader: LogReader) -> int | None:
         event = decode_event(reader.record(queue.entry(offset).log_offset).body)
         return event if isinstance(event, StateSnapshot) else None
 
-    code = tags_code(SNAPSHOT_TAG)
-    step = 4_096
-    for highest in range(queue.max_offset - 1, queue.min_offset - 1, -step):
-        lowest = max(highest - step + 1, queue.min_offset)
-        codes = queue.entries(lowest, highest - lowest + 1)["tags_code"]
-        for row in np.flatnonzero(codes == code)[::-1].tolist():
-            last: int = lowest + row
-            part = part_at(last)
-            if part is None or part.part != part.parts:
-                continue
-            first = last - part.parts + 1  # the parts are written in one group
-            begin = part_at(first) if first >= queue.min_offset else None
-            if begin is not None and begin.part == 1:
-                return first
+    for last in snapshot_entries(queue, queue.max_offset):
+        part = part_at(last)
+        if part is None or part.part != part.parts:
+            continue
+        first = last - part.parts + 1  # the parts are written in one group
+        begin = part_at(first) if first >= queue.min_offset else None
+        if begin is not None and begin.part == 1:
+            return first
     return None
 
 

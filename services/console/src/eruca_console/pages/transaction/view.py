@@ -11,6 +11,7 @@ from eruca_console.cluster.outcomes import outcome
 from eruca_console.core import recipes
 from eruca_console.core.bodies import body_view
 from eruca_console.core.listing import check_parameters
+from eruca_console.core.log_places import log_offset_of
 from eruca_console.core.texts import N_
 from eruca_console.shell.pages import Page, Shown, Visit
 
@@ -19,6 +20,7 @@ STATES: Final[Mapping[str, str]] = {
     "parked": N_("parked"),
     "committed": N_("committed"),
     "rolled_back": N_("rolled back"),
+    "not_begun": N_("not begun"),
 }
 EVENTS: Final[Mapping[str, str]] = {
     "begun": N_("begun"),
@@ -49,14 +51,23 @@ async def view(visit: Visit) -> Shown:
     """
     broker_name, transaction_id = visit.path["broker"], visit.path["transaction_id"]
     path = f"/transactions/{broker_name}/{quote(transaction_id, safe='')}"
-    check_parameters(visit.query, ())
+    check_parameters(visit.query, ("log_offset",))
+    log_offset = log_offset_of(visit.query.get("log_offset", ""))
+    reading = visit.reading
     found, checks = await asyncio.gather(
-        visit.reading.transaction(broker_name, transaction_id),
-        outcome(visit.reading.checks(broker_name, transaction_id)),
+        reading.transaction(broker_name, transaction_id),
+        outcome(reading.checks(broker_name, transaction_id)),
+    )
+    past = (
+        None
+        if log_offset is None
+        else await outcome(reading.transaction_as_of(broker_name, transaction_id, log_offset))
     )
     detail = found.value.detail
     values: dict[str, Any] = {
         "path": path,
+        "log_offset": log_offset,
+        "past": past,
         "found": found,
         "transaction": detail,
         "checks": checks,
