@@ -1,4 +1,4 @@
-"""What was measured, as a table for the terminal, as Markdown and as JSON."""
+"""Show measurements as a table for the terminal, as Markdown and as JSON."""
 
 from __future__ import annotations
 
