@@ -240,6 +240,12 @@ DASHBOARDS: Final = (
                 unit="percentunit",
             ),
             Panel(
+                "Cold reads",
+                "Bytes read from the disk for clients, because they were not in memory.",
+                (Query(rate("eruca_broker_cold_read_bytes_total", BROKER), "{{instance}}"),),
+                unit="Bps",
+            ),
+            Panel(
                 "Bytes not flushed",
                 "A power failure would lose them.",
                 (Query(f"eruca_broker_unflushed_bytes{BROKER}", "{{instance}}"),),

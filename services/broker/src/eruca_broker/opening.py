@@ -7,6 +7,7 @@ from typing import Final
 
 from eruca.contract.errors import UnavailableError
 from eruca.contract.records import Host
+from eruca_broker.core.consuming.cold_turns import ColdRates
 from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.config.rocketmq_json import UnreadableConfigError
 from eruca_broker.store.files.directory_lock import StoreLockedError
@@ -62,6 +63,7 @@ async def open_store(
         replica_id=settings.replica_id if settings.is_replica else None,
         is_damage_cut=settings.cut_damage or gives_up_damage,
         cut_to=cut_to,
+        cold_rates=ColdRates(settings.cold_read_rate_of_one, settings.cold_read_rate_max),
     )
     if (settings.store_dir / UNFINISHED_RESTORE).exists():  # a new log would take its place
         raise StartError(

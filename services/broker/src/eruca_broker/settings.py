@@ -24,6 +24,7 @@ from eruca_broker.store.settings import SEGMENT_SIZE_MIN, FlushMode
 from eruca_chassis.settings import ServiceSettings, at_least, checked_segment, checked_urls
 
 _HOUR: Final = re.compile(r"[01]?[0-9]|2[0-3]")
+COLD_RATE_MIN: Final = 1024 * 1024  # bytes a second: the largest pull waits for seconds
 _NAMED_URL: Final = re.compile(r"(?:([A-Za-z0-9_.-]{1,64})=)?(https?://[^\s/?#;=]+)/?")
 
 
@@ -36,6 +37,12 @@ def _checked_advertised(text: str | None) -> str | None:
 def _checked_hours(text: str) -> str:
     split_hours(text)
     return text
+
+
+def _checked_rate(rate: int) -> int:
+    if 0 < rate < COLD_RATE_MIN:
+        raise ValueError(f"expected 0, or at least {COLD_RATE_MIN}: slower, one pull takes minutes")
+    return rate
 
 
 class BrokerSettings(ServiceSettings):
@@ -233,6 +240,18 @@ class BrokerSettings(ServiceSettings):
         ge=RECORDS_SIZE_MAX + 2 * BODY_SIZE_MAX,
         description="maximum bytes of consumers' requests and answers in progress: "
         "pulls, deliveries, acknowledgements, decisions, look-ups, the log",
+    )
+    cold_read_rate_max: Annotated[int, AfterValidator(_checked_rate)] = Field(
+        default=0,
+        ge=0,
+        description="bytes a second that clients may have read from the disk because they are not "
+        "in memory; further reads wait for their turn; 0: as fast as the disk reads",
+    )
+    cold_read_rate_of_one: Annotated[int, AfterValidator(_checked_rate)] = Field(
+        default=0,
+        ge=0,
+        description="the same for each reader: a group's deliveries, a replica, or a client's "
+        "address; 0: no limit",
     )
     held_requests_max: int = Field(
         default=10_000, ge=0, description="requests that wait for messages"

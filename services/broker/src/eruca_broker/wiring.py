@@ -356,7 +356,7 @@ async def working(
         exhaustions = [process.senders.exhaustion, process.consumers.exhaustion]
         stack.enter_context(_added(readiness.incapacities, [*exhaustions, store.incapacity]))
         held, work = parts[HeldRequests], parts[GroupWork]
-        releases = [held.close, work.watchers.release_all]
+        releases = [held.close, work.watchers.release_all, store.cold.close]
         stack.enter_context(_added(app.stop_hooks, releases))
         _log.info(
             "broker open",

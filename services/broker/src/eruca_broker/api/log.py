@@ -39,6 +39,7 @@ from eruca_broker.processors.budgets import ConsumeBudget
 from eruca_broker.processors.log_feed import LogFeed
 from eruca_broker.store.log_reader import LogRead
 from eruca_chassis.asgi import ClientGoneError, Receive
+from eruca_chassis.budget import client_of
 from eruca_chassis.connections.exchange import JSON_OK, AnswerHead, Exchange, RequestHead
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
@@ -125,7 +126,12 @@ async def read_log(
     """
     media_type = choose(accept_of(request.headers), _OFFERED)
     read = await feed.read(
-        from_offset, bytes_max, wait_seconds, _leaving(request.receive), epoch=epoch
+        from_offset,
+        bytes_max,
+        wait_seconds,
+        _leaving(request.receive),
+        reader=client_of(request.client),
+        epoch=epoch,
     )
     if read is None:
         raise ClientGoneError
@@ -183,11 +189,11 @@ class GetLogRecord(HotEndpoint):
         """Answer with the record."""
         log_offset, media_type = exchange.request.meaning
         if media_type == LOG_MEDIA_TYPE:
-            raw = self._feed.raw_record(log_offset)
+            raw = self._feed.raw_record(log_offset, client_of(exchange.client))
             exchange.take(self._in_flight, held_size(len(raw)))
             exchange.answer(_LOG_OK, raw)
             return
-        record = self._feed.record(log_offset)
+        record = self._feed.record(log_offset, client_of(exchange.client))
         if media_type == OCTETS_MEDIA_TYPE:
             head, encoded = _OCTETS_OK, _body_of(record)
         else:

@@ -6,6 +6,7 @@ parts that it reads by their types.
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
@@ -90,6 +91,38 @@ class LogMetrics(Collector):
             "eruca_broker_damaged_reads",
             "Damaged messages found by reads of queues, counted at each read",
             store.queues.damage_count,
+        )
+
+
+class ColdMetrics(Collector):
+    """Reads of what is not in memory."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._cold = store.cold
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the samples."""
+        cold = self._cold
+        yield _counter(
+            "eruca_broker_cold_reads",
+            "Reads of the store that a thread did because the bytes were not in memory",
+            cold.count,
+        )
+        yield _counter("eruca_broker_cold_read_bytes", "Bytes of these reads", cold.size)
+        yield _gauge(
+            "eruca_broker_cold_reads_waiting",
+            "Such reads that wait for their turn or for the disk",
+            cold.waiting_count,
+        )
+        yield _counter(
+            "eruca_broker_cold_reads_on_loop",
+            "Reads that stopped the event loop, since the bytes left memory again and again",
+            cold.on_loop_count,
+        )
+        yield _counter(
+            "eruca_broker_major_faults",
+            "Pages that the process had to wait for because they were not in memory",
+            resource.getrusage(resource.RUSAGE_SELF).ru_majflt,
         )
 
 
@@ -491,6 +524,7 @@ class TransactionMetrics(Collector):
 
 BROKER_METRICS: Final = (
     LogMetrics,
+    ColdMetrics,
     ReplicationMetrics,
     TrafficMetrics,
     LaterMetrics,

@@ -159,17 +159,27 @@ class PullRun(HotEndpoint):
         feed = self._replication.the_feed()
         feed.acknowledge(fetch)
         if feed.has_run(fetch) or not fetch.wait_seconds:
-            self._answer(exchange, feed, fetch, may_have_run=True)
+            self._wake(exchange, feed, fetch, may_have_run=True)
             asyncio.get_running_loop().call_soon(feed.confirm)  # once the answer is on its way
             return
         exchange.on_lost = feed.hold(fetch, partial(self._wake, exchange, feed, fetch))
         feed.confirm()
 
     def _wake(self, exchange: Exchange, feed: Feed, fetch: Fetch, *, may_have_run: bool) -> None:
-        exchange.resume(partial(self._answer, exchange, feed, fetch, may_have_run=may_have_run))
+        count = feed.sequence_count(fetch)
+        answer = partial(self._answer, exchange, feed, fetch, count, may_have_run=may_have_run)
+        exchange.resume(answer)
 
-    def _answer(self, exchange: Exchange, feed: Feed, fetch: Fetch, *, may_have_run: bool) -> None:
-        run = feed.run(fetch, may_have_run=may_have_run)
+    def _answer(
+        self,
+        exchange: Exchange,
+        feed: Feed,
+        fetch: Fetch,
+        sequence_count: int,
+        *,
+        may_have_run: bool,
+    ) -> None:
+        run = feed.run(fetch, sequence_count, may_have_run=may_have_run)
         values = (
             *(run.epoch, run.confirmed, run.min_offset),
             *(run.max_offset, run.number, run.now_ms),

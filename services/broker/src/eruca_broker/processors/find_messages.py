@@ -37,25 +37,32 @@ class Finder:
         begin_ms: int,
         end_ms: int,
         before_offset: int | None = None,
+        reader: str,
     ) -> Found:
         """Return messages of *topic* that have *key*, or it as their unique id, newest first.
 
         The times are the broker's store times, both inclusive. With *before_offset*, only records
         before that log offset are returned, where the preceding page ended. A damaged record may
-        have the key, so damaged ones are returned beside the messages.
+        have the key, so damaged ones are returned beside the messages. *reader* pays for what is
+        not in memory.
 
         Raises:
+            PostponedError: Files of the index, or records, are not in memory.
             TopicNotFoundError: There is no such topic.
         """
         self._topics.get(topic)
-        damaged: list[DamagedRecord] = []
-        records = self._store.log.by_key(
-            topic,
-            key,
-            count_max=count_max,
-            begin_ms=begin_ms,
-            end_ms=end_ms,
-            before_offset=before_offset,
-            damaged=damaged,
-        )
-        return Found(records, damaged)
+
+        def look() -> Found:
+            damaged: list[DamagedRecord] = []
+            records = self._store.log.by_key(
+                topic,
+                key,
+                count_max=count_max,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+                before_offset=before_offset,
+                damaged=damaged,
+            )
+            return Found(records, damaged)
+
+        return self._store.cold.attempt(reader, look)

@@ -11,6 +11,7 @@ continue at another replica. An answer has records of one epoch only.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple
 
 from eruca.contract.errors import MessageDamagedError, StaleEpochError
@@ -24,6 +25,7 @@ from eruca_broker.core.replication.log_positions import (
     standing_of,
 )
 from eruca_broker.processors.held_requests import LOG_FEED, HeldRequests
+from eruca_broker.store.cold_reads import AHEAD_SIZE
 from eruca_broker.store.log_reader import LogRead
 from eruca_broker.store.message_store import MessageStore
 
@@ -49,12 +51,14 @@ class LogFeed:
         wait_seconds: float,
         gone: Callable[[], Awaitable[object]],
         *,
+        reader: str,
         epoch: int | None = None,
     ) -> FeedRead | None:
         """Return whole records from *from_offset* on; None if the client disconnected meanwhile.
 
         With the *epoch* of the record before it, a position beyond the end of a replica's log is no
-        error: the answer has no records. A master lacks nothing that was ever shown.
+        error: the answer has no records. A master lacks nothing that was ever shown. *reader* pays
+        for what is not in memory.
 
         Raises:
             StaleEpochError: The log has other records before it than those of *epoch*.
@@ -62,12 +66,13 @@ class LogFeed:
             UnavailableError: The log is damaged from there on, or shortly behind.
             OverloadedError: The maximum of held requests is reached.
         """
-        read = self._read(from_offset, bytes_max, epoch)
+        look = partial(self._read, from_offset, bytes_max, epoch)
+        read = await self._store.cold.read(reader, look, ahead=AHEAD_SIZE)
         stretch = read.stretch
         if not stretch.records and stretch.next_offset == from_offset and wait_seconds > 0:
             if not await self._held.wait([Position(LOG_FEED, from_offset)], wait_seconds, gone):
                 return None
-            read = self._read(from_offset, bytes_max, epoch)
+            read = await self._store.cold.read(reader, look, ahead=AHEAD_SIZE)
         return read
 
     def _read(self, from_offset: int, bytes_max: int, epoch: int | None) -> FeedRead:
@@ -88,19 +93,20 @@ class LogFeed:
         stretch = self._store.log.read(from_offset, bytes_max, epoch_end(epochs, from_offset))
         return FeedRead(stretch, epoch_before(epochs, stretch.next_offset))
 
-    def record(self, log_offset: int) -> Record:
-        """Return the record at *log_offset*.
+    def record(self, log_offset: int, reader: str) -> Record:
+        """Return the record at *log_offset*, for an exchange of *reader*.
 
         Raises:
+            PostponedError: It is not in memory.
             MessageDamagedError: It is damaged.
             RecordNotFoundError: No record starts there.
         """
         try:
-            return self._store.log.record(log_offset)
+            return self._store.cold.attempt(reader, partial(self._store.log.record, log_offset))
         except UnreadableRecordError as error:
             raise MessageDamagedError(error.detail, fix=error.fix) from error
 
-    def raw_record(self, log_offset: int) -> memoryview:
+    def raw_record(self, log_offset: int, reader: str) -> memoryview:
         """Return the bytes of the record at *log_offset*; raises like :meth:`record`."""
-        self.record(log_offset)  # its error names the fault
+        self.record(log_offset, reader)  # its error names the fault
         return self._store.log.raw(log_offset)

@@ -21,6 +21,8 @@ from eruca_broker.core.consuming.message_filter import MessageFilter
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.processors.topics import Topics
 from eruca_broker.processors.traffic import by_topic
+from eruca_broker.store.cold_reads import AHEAD_SIZE
+from eruca_broker.store.files.residency import NotInMemoryError
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.property_scan import SCAN_WORK_MAX
 from eruca_broker.store.queue_reader import QueueRead
@@ -74,62 +76,80 @@ class Puller:
         self._topics = topics
         self._held = held
 
-    def pull(self, queue: QueuePull, limits: PullLimits) -> QueueRead | None:
+    def pull(self, queue: QueuePull, limits: PullLimits, reader: str) -> QueueRead | None:
         """Return the messages of *queue* from its offset on; None if the request must wait.
 
+        Args:
+            queue: The queue.
+            limits: The limits of the answer.
+            reader: Pays for what is not in memory; see ``store.cold_reads``.
+
         Raises:
+            PostponedError: They are not in memory.
             TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: It cannot be read.
         """
-        read = self._read(queue, limits.count_max, limits.bytes_max)
+        read = self._read_one(queue, limits, reader)
         if read.status is PullStatus.NO_NEW_MESSAGE and self._may_wait(limits):
             return None
         self._count(queue.topic, read)
         self.counts.requests += 1
         return read
 
-    def pull_after(self, position: Position, queue: QueuePull, limits: PullLimits) -> QueueRead:
+    def pull_after(
+        self, position: Position, queue: QueuePull, limits: PullLimits, reader: str
+    ) -> QueueRead:
         """Return the messages of *queue* after a wait that has moved *position*.
 
         Raises:
+            PostponedError: They are not in memory.
             TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: It can no longer be read.
         """
         moved = queue._replace(offset=position.offset)
-        read = self._read(moved, limits.count_max, limits.bytes_max)
+        read = self._read_one(moved, limits, reader)
         self._count(queue.topic, read)
         self.counts.requests += 1
         return read
 
-    def pull_many(self, queues: Sequence[QueuePull], limits: PullLimits) -> list[Section] | None:
+    def pull_many(
+        self, queues: Sequence[QueuePull], limits: PullLimits, reader: str
+    ) -> list[Section] | None:
         """Return the messages of *queues*, without queues that have nothing new.
 
         The limits apply to the whole answer. They are divided evenly among the queues that have
         messages, and so is the cost of filters on properties. If no room is left for a queue, it is
-        not in the answer, and the next pull gets it. None: all are at their ends, and the request
-        must wait.
+        not in the answer, and the next pull gets it. So does a queue whose messages are not in
+        memory while others have messages: they are read meanwhile. None: all are at their ends, and
+        the request must wait.
 
         Raises:
+            PostponedError: Nothing of the answer is in memory.
             ValidationError: A queue occurs twice.
             TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: One cannot be read;
                 ``errors`` points at each such queue.
         """
         _check_distinct(queues)
-        sections = self._read_many(queues, limits)
+        sections = self._read_many(queues, limits, reader)
         if not sections and self._may_wait(limits):
             return None
         self.counts.requests += 1
         return sections
 
     def pull_many_after(
-        self, positions: Sequence[Position], queues: Sequence[QueuePull], limits: PullLimits
+        self,
+        positions: Sequence[Position],
+        queues: Sequence[QueuePull],
+        limits: PullLimits,
+        reader: str,
     ) -> list[Section]:
         """Return the messages of *queues* after a wait that has moved *positions*.
 
         Raises:
+            PostponedError: Nothing of the answer is in memory.
             TopicNotFoundError, QueueNotFoundError, PermissionDeniedError: One can no longer be
                 read.
         """
         moved = [q._replace(offset=p.offset) for q, p in zip(queues, positions, strict=True)]
-        sections = self._read_many(moved, limits, asked=queues)
+        sections = self._read_many(moved, limits, reader, asked=queues)
         self.counts.requests += 1
         return sections
 
@@ -149,6 +169,10 @@ class Puller:
 
     def _may_wait(self, limits: PullLimits) -> bool:
         return limits.wait_seconds > 0 and not self._held.is_closed
+
+    def _read_one(self, queue: QueuePull, limits: PullLimits, reader: str) -> QueueRead:
+        read = partial(self._read, queue, limits.count_max, limits.bytes_max)
+        return self._store.cold.attempt(reader, read, ahead=AHEAD_SIZE)
 
     def _read(
         self,
@@ -173,9 +197,24 @@ class Puller:
         self,
         queues: Sequence[QueuePull],
         limits: PullLimits,
+        reader: str,
         asked: Sequence[QueuePull] | None = None,
     ) -> list[Section]:
         """Read all queues once; *asked* has the offsets that the client knows, if they differ."""
+        read = partial(self._read_with_news, queues, asked or queues, limits, reader)
+        sections = self._store.cold.attempt(reader, read, ahead=AHEAD_SIZE)
+        for place, section in sections:
+            self._count(queues[place].topic, section)
+        return sections
+
+    def _read_with_news(
+        self,
+        queues: Sequence[QueuePull],
+        asked: Sequence[QueuePull],
+        limits: PullLimits,
+        reader: str,
+    ) -> list[Section]:
+        """Read the queues that have something new; if nothing of them is in memory, raise that."""
         self._topics.check_for_pulling(queues)
         with_news = []
         faults: dict[int, UnavailableError] = {}
@@ -185,11 +224,12 @@ class Puller:
             except UnavailableError as error:
                 faults[index] = error
                 continue
-            if queue.offset != end or (asked is not None and asked[index].offset != queue.offset):
+            if queue.offset != end or asked[index].offset != queue.offset:
                 with_news.append(index)
             elif (lag := self._store.queues.lag_of(queue.topic, queue.queue_id)) is not None:
                 faults[index] = lag
         sections = []
+        cold: list[NotInMemoryError] = []
         count, size, work = limits.count_max, limits.bytes_max, SCAN_WORK_MAX
         for done, index in enumerate(with_news):
             if count <= 0 or size <= 0:
@@ -202,11 +242,17 @@ class Puller:
             except UnavailableError as error:
                 faults[index] = error
                 continue
+            except NotInMemoryError as error:
+                cold.append(error)
+                continue
             count -= read.count
             size -= read.size
             work = max(work - read.scan_work, 0)
-            self._count(queues[index].topic, read)
             sections.append(Section(index, read))
+        if cold and not sections:
+            raise cold[0]
+        for one in cold:
+            self._store.cold.begin(reader, one, ahead=AHEAD_SIZE)
         if faults and not sections:  # else the answer shows them at the end of the wait
             raise _unreadable(faults)
         return sections

@@ -15,7 +15,9 @@ delivery is repeated, and messages that outlive retention are lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import structlog
@@ -153,6 +155,10 @@ class Timers:
         plan = _Plan(min(FIRED_SIZE_MAX, segment_bytes // 4), fired_record_size_max(segment_bytes))
         pending = self._store.timers
         try:
+            for timer in taken:  # they may have waited for days
+                with suppress(RecordNotFoundError):
+                    find = partial(self._store.log.raw, timer.id, is_proved=False)
+                    await self._store.cold.read("timers", find)
             for timer in taken:
                 if plan.size > plan.size_max:
                     break  # beside a very large record there is no room for another timer

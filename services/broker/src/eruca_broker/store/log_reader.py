@@ -73,6 +73,7 @@ class LogReader:
         segment = self._log.segment_at(log_offset)
         if segment is not None and log_offset < end:
             view, start = memoryview(segment.buffer), log_offset - segment.base_offset
+            _need_record(segment, start)
             try:
                 record = decode_record(view, start)
             except DamagedRecordError as error:
@@ -95,6 +96,7 @@ class LogReader:
         segment = self._log.segment_at(log_offset)
         if segment is not None:
             view, start = memoryview(segment.buffer), log_offset - segment.base_offset
+            _need_record(segment, start)
             size = int.from_bytes(view[start : start + 4])
             is_here = _own_offset(view, start) == log_offset
             if is_here and RECORD_SIZE_MIN <= size <= len(view) - start:
@@ -126,6 +128,9 @@ class LogReader:
         position, limit = start, min(segment.size, end_offset - segment.base_offset)
         following = from_offset
         view = memoryview(segment.buffer)
+        _need_record(segment, start)
+        # The record after them is looked at, too: at its head.
+        segment.mapped.need(start, min(start + bytes_max + RECORD_SIZE_MIN, limit))
         while position < limit:
             size = int.from_bytes(view[position : position + 4])
             magic = int.from_bytes(view[position + 4 : position + 8])
@@ -157,6 +162,7 @@ class LogReader:
             assert segment is not None, "the bytes are not in the log"
             stop = min(end, segment.end_offset)
             base = segment.base_offset
+            segment.mapped.need(begin - base, stop - base)
             pieces.append(memoryview(segment.buffer)[begin - base : stop - base])
             begin = stop
         return pieces
@@ -166,6 +172,8 @@ class LogReader:
         segment = self._log.segment_at(log_offset)
         if segment is None:
             return False
+        start = log_offset - segment.base_offset
+        segment.mapped.need(start, min(start + RECORD_SIZE_MIN, segment.size))
         return _starts_at(memoryview(segment.buffer), log_offset - segment.base_offset, log_offset)
 
     def run(
@@ -213,6 +221,8 @@ class LogReader:
         if segment is None or from_offset >= end_offset:
             return None
         begin, end = from_offset - segment.base_offset, end_offset - segment.base_offset
+        _need_record(segment, begin)
+        segment.mapped.need(begin, min(begin + bytes_max + RECORD_SIZE_MIN, end, segment.size))
         records = memoryview(segment.buffer)[begin : min(end, segment.size)]
         size, has_further = whole_size(records, from_offset, bytes_max)
         is_whole = has_further or from_offset + size == end_offset
@@ -325,6 +335,20 @@ def _damaged_of(segment: Segment, starts: Sequence[int], end: int) -> list[int]:
     sizes = np.diff(begins, append=end)
     sound = proved_rows(segment.buffer, begins, sizes)
     return [] if sound.all() else (begins[~sound] + segment.base_offset).tolist()
+
+
+def _need_record(segment: Segment, start: int) -> None:
+    """Go on if the record at *start* is in memory, or outside an attempt.
+
+    Raises:
+        NotInMemoryError: It is not.
+    """
+    segment.mapped.need(start, min(start + RECORD_SIZE_MIN, segment.size))
+    view = memoryview(segment.buffer)
+    size = int.from_bytes(view[start : start + 4])
+    is_record = _own_offset(view, start) == segment.base_offset + start  # else *size* is anything
+    if is_record and RECORD_SIZE_MIN < size <= segment.size - start:
+        segment.mapped.need(start, start + size)
 
 
 def _starts_at(view: memoryview, start: int, log_offset: int) -> bool:

@@ -7,6 +7,7 @@ The rest of the broker uses only this class. It owns the parts, each of which ha
     projections handle those that lag            store/projections.py
     queues      pulls                            store/queue_reader.py
     log reader  look-ups, the log feed           store/log_reader.py
+    cold        reads that must wait for a disk  store/cold_reads.py
     state       topics, groups, offsets          core/state/state.py, a fold over control records
     timers      delayed messages                 core/state/timers.py, from queues and events
     retention   delete the oldest segments       store/retention.py
@@ -59,6 +60,7 @@ from eruca_broker.core.state.record_groups import GROUP_HEADS
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.core.state.timers import PendingTimers
 from eruca_broker.store.checkpoints import Checkpoints, Reach
+from eruca_broker.store.cold_reads import ColdReads
 from eruca_broker.store.config import config_snapshots
 from eruca_broker.store.config.config_snapshots import ConfigSnapshot
 from eruca_broker.store.config.handover import Handover
@@ -146,6 +148,7 @@ class MessageStore:
             may_be_behind=lambda: self.is_replica or self.may_be_replaced(),
         )
         self.past = PastStates(self._consume_queues, self._log_reader)
+        self.cold = ColdReads(settings.cold_rates, clock)
         self._index_follower = IndexFollower(recovered.dispatcher)
         self._projections = Projections(
             self._dispatcher,
@@ -250,6 +253,7 @@ class MessageStore:
 
         If the disk refuses, the next start finds the store as after a crash.
         """
+        self.cold.close()
         try:
             await self._writer.close()
             await self._leave_in_order()

@@ -11,7 +11,8 @@ Three bounds limit the cost of one answer; the first one reached ends it:
 * the *work*: the filter's length times the bytes of properties it was tried on. It bounds a long
   filter over large properties as well as a short one over small properties.
 
-At least one record is examined, so a client that pulls again makes progress.
+In an attempt (:mod:`eruca_broker.store.files.residency`), a record that is not in memory ends it
+too. At least one record is examined, so a client that pulls again makes progress.
 
 Source: RocketMQ 5.3, ``ExpressionMessageFilter``, ``DefaultMessageStore.getMessage``.
 """
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from eruca.core.filters.sql92 import Sql92Filter
 from eruca_broker.core.properties.stored import stored_properties
 from eruca_broker.core.records.stored_proof import is_sound, proved_rows
+from eruca_broker.store.files.residency import NotInMemoryError
 from eruca_broker.store.log.commit_log import CommitLog
 
 SCAN_RECORDS_MAX: Final = 2_048  # records examined for one answer; about 5 ms on a small machine
@@ -52,7 +54,11 @@ class Scan(NamedTuple):
 
 
 def scan(log: CommitLog, entries: NDArray[Any], sql92: Sql92Filter, limits: ScanLimits) -> Scan:
-    """Try *sql92* on the records of *entries*, some of one queue, until it is enough."""
+    """Try *sql92* on the records of *entries*, some of one queue, until it is enough.
+
+    Raises:
+        NotInMemoryError: The first ones are not in memory, in an attempt.
+    """
     starts, sizes = entries["log_offset"].tolist(), entries["size"].tolist()
     rows: list[tuple[int, int]] = []
     end = work = matched_size = seen_size = 0
@@ -62,8 +68,15 @@ def scan(log: CommitLog, entries: NDArray[Any], sql92: Sql92Filter, limits: Scan
         if end and (seen_size > SCAN_SIZE_MAX or work >= limits.work_max):
             break
         if row == len(sound):
-            sound += _proved(log, entries[row : row + _PROVED_TOGETHER])
-        properties = stored_properties(log.view(start, size)) if sound[row] else None
+            try:
+                sound += _proved(log, entries[row : row + _PROVED_TOGETHER])
+            except NotInMemoryError:
+                if end:
+                    break  # what is in memory is examined; the next scan begins with the rest
+                raise
+        properties = None
+        if sound[row]:
+            properties = stored_properties(log.view(start, size, is_needed=True))
         work += sql92.cost * (_WORK_PER_TOKEN + (0 if properties is None else properties.size))
         if properties is None or sql92.matches(properties):
             matched_size += size
@@ -83,6 +96,7 @@ def _proved(log: CommitLog, entries: NDArray[Any]) -> list[bool]:
     if segment is not None:
         starts -= segment.base_offset
         if starts.min() >= 0 and sizes.min() >= 0 and (starts + sizes).max() <= segment.size:
+            segment.mapped.need_all(starts, sizes)
             sound: list[bool] = proved_rows(segment.buffer, starts, sizes).tolist()
             return sound
     places = zip(entries["log_offset"].tolist(), entries["size"].tolist(), strict=True)

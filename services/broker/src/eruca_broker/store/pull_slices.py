@@ -59,6 +59,7 @@ def take(
 
     Raises:
         OutsideLogError: An entry is invalid.
+        NotInMemoryError: Some records are not in memory, in an attempt.
     """
     if len(entries) <= FEW_MAX:
         few = _choose_few(entries, count_max, bytes_max, tag_codes)
@@ -94,7 +95,8 @@ def _slices(
         if copy is not None:
             return PullSlices(wire_sizes, [copy], [rows[0][0]], size, end, work, starts)
     begins = [begin for begin, _ in stretches]
-    return PullSlices(wire_sizes, [log.view(*one) for one in stretches], begins, size, end, work)
+    views = log.views(begins, [begin + length for begin, length in stretches])
+    return PullSlices(wire_sizes, views, begins, size, end, work)
 
 
 def _are_small_and_many(stretch_count: int, size: int) -> bool:

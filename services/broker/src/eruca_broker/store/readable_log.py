@@ -17,6 +17,7 @@ from eruca.contract.messages import DamagedRecord
 from eruca.contract.records import Record
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.store.dispatcher import Dispatcher
+from eruca_broker.store.files.residency import at_once
 from eruca_broker.store.index.key_index import KeyIndex
 from eruca_broker.store.index_follower import IndexFollower
 from eruca_broker.store.log.commit_log import CommitLog
@@ -202,7 +203,9 @@ class ReadableLog:
             known = self._state.topics.get(topic)
             since_offset = known.created_at if known else 0
         if not is_latest_left_out:
-            self._index_follower.catch_up()  # so that a client finds messages that it has just sent
+            at_once(
+                self._index_follower.catch_up
+            )  # so that a client finds messages that it has just sent
         return self._reader.by_key(
             topic,
             key,

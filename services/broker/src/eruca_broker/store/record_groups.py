@@ -35,7 +35,9 @@ def group_across(log: CommitLog, queues: ConsumeQueues, log_offset: int) -> Grou
     if last.tags_code not in _GROUP_CODES:
         return None
     [segment] = log.segments_between(last.log_offset, last.log_end)
-    record = decode_record(memoryview(segment.buffer), last.log_offset - segment.base_offset)
+    start = last.log_offset - segment.base_offset
+    segment.mapped.need(start, start + last.size)
+    record = decode_record(memoryview(segment.buffer), start)
     head = decode_event(record.body)
     assert isinstance(head, GROUP_HEADS)
     group = GroupExtent(last.log_offset, last.log_end + head.group_size)

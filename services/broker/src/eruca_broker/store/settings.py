@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from eruca.contract.records import Host
+from eruca_broker.core.consuming.cold_turns import NO_RATES, ColdRates
 
 SEGMENT_SIZE_MIN: Final = 64 * 1024  # bytes; a batch must fit into one segment
 
@@ -34,4 +35,5 @@ class StoreSettings:
     is_replica: bool = False  # append only runs of a master's log, and nothing of its own
     replica_id: int | None = None  # in its broker group; None: a standalone broker
     cut_to: int | None = None  # log offset at which the log is to end; None: where it does
+    cold_rates: ColdRates = NO_RATES  # of reads for clients that are not in memory
     is_damage_cut: bool = False  # truncate the log at damaged durable records instead of failing

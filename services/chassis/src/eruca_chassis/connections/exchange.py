@@ -20,7 +20,8 @@ the exchange's own, and awaits :meth:`Exchange.leaving` where it may wait for lo
 
 Any exception of a handler's function becomes its answer: an ``ErucaError`` as its problem document,
 any other as a 500 whose details are only in the log. So callbacks go through
-:meth:`Exchange.resume`.
+:meth:`Exchange.resume`. A step that cannot go on yet, and has changed nothing, raises
+:class:`PostponedError`: it is run again once it can.
 
 An exchange gives back its share of a budget when it has ended. A body takes a small reservation
 when it is declared, and more as it arrives: a body that is only announced costs nothing. An answer
@@ -114,6 +115,24 @@ class AnswerHead:
         if more:
             end = b"".join((*(b"%b: %b\r\n" % header for header in more), end))
         return b"%b%b%b: %b\r\n%b" % (self._prefix, length, *request_id_header(request_id), end)
+
+
+class PostponedError(Exception):
+    """A step of a handler needs something first, and is to be run again then.
+
+    Args:
+        start: Called with two functions: one that runs the step again, and one that fails the
+            request. Returns a function that stops the waiting, if the client is lost.
+    """
+
+    def __init__(
+        self,
+        start: Callable[
+            [Callable[[], None], Callable[[BaseException], None]], Callable[[], object]
+        ],
+    ) -> None:
+        super().__init__()
+        self.start = start
 
 
 Answer: TypeAlias = tuple[AnswerHead, *tuple[Piece, ...]]
@@ -382,9 +401,14 @@ class Exchange:
         return error if self.door is None else self.door.failure(request.route.operation, error)
 
     def resume(self, step: Callable[..., object], *arguments: object) -> None:
-        """Continue with *step*; if it raises, the exception is the answer."""
+        """Continue with *step*; if it raises, the exception is the answer.
+
+        A step that raises PostponedError runs again later.
+        """
         try:
             step(*arguments)
+        except PostponedError as postponed:
+            self._postpone(postponed, step, *arguments)
         except Exception as error:  # the outermost frame of a request
             self.fail(error)
 
@@ -566,6 +590,8 @@ class Exchange:
             if admission is not None and admission.version != admission.gate.version:
                 self.access.recheck(self._asked(), monotonic())
             self.request.route.handle(self)
+        except PostponedError as postponed:
+            self._postpone(postponed, self.request.route.handle, self)
         except Exception as error:  # the outermost frame of a request
             self.fail(error)
 
@@ -583,6 +609,16 @@ class Exchange:
             stop()
             return True
         return bool(self.status) or not self.is_whole
+
+    def _postpone(
+        self, postponed: PostponedError, step: Callable[..., object], *arguments: object
+    ) -> None:
+        def again() -> None:
+            self.on_lost = None
+            self.resume(step, *arguments)
+
+        self._is_driven = False
+        self.on_lost = postponed.start(again, self.fail)
 
     async def _answer_by(self, steps: Coroutine[Any, Any, Answer]) -> None:
         try:

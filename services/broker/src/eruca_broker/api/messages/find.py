@@ -20,6 +20,7 @@ from eruca_broker.core.records.times import ms_not_before
 from eruca_broker.processors.budgets import ConsumeBudget
 from eruca_broker.processors.find_messages import Finder
 from eruca_broker.processors.replication.absence import Absence
+from eruca_chassis.budget import client_of
 from eruca_chassis.connections.exchange import JSON_OK, Exchange, RequestHead
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
@@ -126,6 +127,7 @@ class FindMessages(HotEndpoint):
             begin_ms=wanted.begin_ms,
             end_ms=wanted.end_ms,
             before_offset=wanted.before_offset,
+            reader=client_of(exchange.client),
         )
         self._absence.check(is_found=bool(records or damaged))
         encoded = _ENCODER.encode(_page(records, damaged, wanted.limit))

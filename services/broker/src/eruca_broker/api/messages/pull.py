@@ -74,6 +74,7 @@ from eruca_broker.processors.pull_message import (
     position_of,
 )
 from eruca_broker.store.queue_reader import QueueRead
+from eruca_chassis.budget import client_of
 from eruca_chassis.connections.exchange import (
     JSON_OK,
     AnswerHead,
@@ -202,7 +203,7 @@ class PullMessages(HotEndpoint):
     def handle(self, exchange: Exchange) -> None:
         """Answer with the available messages, or once there are some."""
         media_type, queue, limits = exchange.request.meaning
-        read = self._puller.pull(queue, limits)
+        read = self._puller.pull(queue, limits, client_of(exchange.client))
         if read is not None:
             self._answer(exchange, media_type, queue, limits, read)
             return
@@ -219,7 +220,7 @@ class PullMessages(HotEndpoint):
         limits: PullLimits,
         position: Position,
     ) -> None:
-        read = self._puller.pull_after(position, queue, limits)
+        read = self._puller.pull_after(position, queue, limits, client_of(exchange.client))
         self._answer(exchange, media_type, queue, limits, read)
 
     def _answer(
@@ -294,7 +295,10 @@ class PullManyQueues(HotEndpoint):
         ]
         limits = PullLimits(request.count_max, request.bytes_max, request.wait_seconds)
         exchange.give_back()  # before the answer takes its budget, or waits
-        sections = self._puller.pull_many(queues, limits)
+        exchange.resume(self._pull, exchange, queues, limits)
+
+    def _pull(self, exchange: Exchange, queues: list[QueuePull], limits: PullLimits) -> None:
+        sections = self._puller.pull_many(queues, limits, client_of(exchange.client))
         if sections is not None:
             self._answer(exchange, queues, limits, sections)
             return
@@ -309,7 +313,9 @@ class PullManyQueues(HotEndpoint):
         limits: PullLimits,
         positions: list[Position],
     ) -> None:
-        sections = self._puller.pull_many_after(positions, queues, limits)
+        sections = self._puller.pull_many_after(
+            positions, queues, limits, client_of(exchange.client)
+        )
         self._answer(exchange, queues, limits, sections)
 
     def _answer(

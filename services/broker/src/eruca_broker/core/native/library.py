@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import c_char_p, c_int32, c_int64, c_uint32, c_void_p
+from ctypes import c_char_p, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -69,7 +69,7 @@ CRC32_AT: Final = ctypes.cast(_crc32, c_void_p).value
 
 
 def _function(
-    name: str, result: type[c_uint32] | None, *parameters: type[ctypes._SimpleCData[Any]]
+    name: str, result: type[c_uint32 | c_uint64] | None, *parameters: type[ctypes._SimpleCData[Any]]
 ) -> Callable[..., int]:
     function: ctypes._NamedFuncPointer = getattr(_library, name)
     function.restype = result
@@ -124,6 +124,9 @@ encode_index_entries: Final = _function(
     None,
     *(c_void_p, c_void_p, c_void_p, c_void_p, c_uint32, c_int64, c_void_p),
 )
+
+
+in_memory_until: Final = _function("in_memory_until", c_uint64, c_void_p, c_uint64, c_uint64)
 
 
 def address_of(buffer: bytearray, at: int = 0) -> int:

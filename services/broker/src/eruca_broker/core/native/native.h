@@ -1,7 +1,7 @@
 /*
  * The loops over a batch's records, properties and keys, message by message, in C.
  *
- * These functions only compute. They hold no memory, allocate nothing, and know one error: "not
+ * These functions only compute; those of pages.c ask the kernel. They hold no memory, allocate nothing, and know one error: "not
  * this one". If a record or a text is not plainly valid, they stop and return its number. The
  * calling Python then examines it. It refuses it with the reason, or finds it valid and makes its
  * text readable, and calls again for the rest. So every decision exists in Python as well, and

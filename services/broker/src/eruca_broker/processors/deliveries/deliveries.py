@@ -52,7 +52,7 @@ from eruca_broker.core.state.lease_events import (
 )
 from eruca_broker.processors.deliveries.counts import DeliveryCounts
 from eruca_broker.processors.deliveries.gathering import Gathering
-from eruca_broker.processors.deliveries.handing_out import Ask, HandingOut
+from eruca_broker.processors.deliveries.handing_out import Ask, Found, HandingOut
 from eruca_broker.processors.deliveries.handles import HeldDelivery, check_handles, read_handles
 from eruca_broker.processors.deliveries.leasing import LeaseLimits, Leasing, Scanned, Wanted
 from eruca_broker.processors.deliveries.letters import DeadDelivery
@@ -63,6 +63,7 @@ from eruca_broker.processors.groups.groups import Groups
 from eruca_broker.processors.groups.members import Members
 from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.topics import Topics
+from eruca_broker.store.cold_reads import AHEAD_SIZE, Tries
 from eruca_chassis.asgi import ClientGoneError, Receive
 from eruca_chassis.held import Release
 
@@ -127,9 +128,10 @@ class Deliveries:
             round(request.invisible_seconds * 1_000),
         )
         scanned: dict[Queue, Scanned] = {}
+        tries: Tries = {}
         self.counts.requests += 1
         is_last = request.wait_seconds <= 0
-        found = await self._asks.done(name, Ask(request, wanted, scanned, is_last))
+        found = await self._look(name, Ask(request, wanted, scanned, is_last, tries))
         if is_last or found.deliveries:
             return found.settled()
         self.counts.held += 1
@@ -138,7 +140,7 @@ class Deliveries:
         with self.waiters.waiting(name, topic.name, topic.read_queue_count) as place:
             while True:
                 # Also at first: for messages that came between the look above and the registration.
-                found = await self._asks.done(name, Ask(request, wanted, scanned, is_last))
+                found = await self._look(name, Ask(request, wanted, scanned, is_last, tries))
                 if is_last or found.deliveries:
                     return found.settled()
                 left = max(deadline - self._work.clock.monotonic(), 0.0)
@@ -226,6 +228,13 @@ class Deliveries:
         )
 
     # --- Inside -----------------------------------------------------------------------------------
+
+    async def _look(self, name: str, ask: Ask) -> Found:
+        """Look for messages; again, as often as some have to be read from the disk first."""
+        while (found := await self._asks.done(name, ask)).cold is not None:
+            cold = self._work.store.cold
+            await cold.bring(f"group {name}", found.cold, ahead=AHEAD_SIZE)
+        return found
 
     async def _acknowledge(
         self, name: str, requests: Sequence[Sequence[Handle]]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ from eruca_broker.processors.groups.groups import Groups
 from eruca_broker.processors.groups.members import Members
 from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.topics import Topics
+from eruca_broker.store.cold_reads import Tries
+from eruca_broker.store.files.residency import NotInMemoryError
 
 
 class Found(NamedTuple):
@@ -35,6 +38,7 @@ class Found(NamedTuple):
     answer: DeliveryAnswer
     pause_seconds: float | None  # until another look is worthwhile; None: until something happens
     fault: UnavailableError | None  # raised instead of an empty answer
+    cold: NotInMemoryError | None = None  # there is no answer before its bytes are in memory
 
     def settled(self) -> DeliveryAnswer:
         """Return the end of the request.
@@ -59,6 +63,7 @@ class Ask(NamedTuple):
     wanted: Wanted
     scanned: dict[Queue, Scanned]  # updated
     is_last: bool  # whether the request ends with this look
+    tries: Tries  # of reads that are not in memory; updated
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -122,7 +127,7 @@ class HandingOut:
 
     async def _share_out(self, name: str, asks: Sequence[Ask]) -> list[Found]:
         """Look once for equal requests, and divide the messages in their order."""
-        request, wanted, _, is_last = asks[0]
+        request, wanted, _, is_last, tries = asks[0]
         self._check_readable(request.topic)
         await self._members.free_over(name)
         group = await self._groups.created(name, request.start)
@@ -134,13 +139,18 @@ class HandingOut:
         now_ms = self._work.clock.now_ms()
         counts = [ask.wanted.count_max for ask in asks]
         scanned = {queue: seen for ask in asks for queue, seen in ask.scanned.items()}
-        handful = self._leasing.look(
+        look = partial(
+            self._leasing.look,
             group,
             dataclasses.replace(wanted, count_max=sum(counts)),
             scanned,
             now_ms=now_ms,
             is_last=is_last,
         )
+        try:
+            handful = self._work.store.cold.try_now(look, tries)
+        except NotInMemoryError as cold:  # waited for outside of the turn
+            return [_not_yet(cold) for _ in asks]
         for ask in asks:
             ask.scanned.update(scanned)
         if plain := [change.event for change in handful.changes if not change.dead]:
@@ -198,3 +208,8 @@ class HandingOut:
         if is_system_topic(topic):
             raise SystemTopicError(f"topic {topic!r} belongs to the system")
         self._topics.for_pulling(topic, 0)
+
+
+def _not_yet(cold: NotInMemoryError) -> Found:
+    nothing = DeliveryAnswer(deliveries=[], empty_because="empty", retry_after_seconds=0.0)
+    return Found(nothing, 0.0, None, cold)  # the request looks again, and never shows that

@@ -46,6 +46,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from eruca.contract.errors import ForeignReplicaError, OverloadedError, StaleEpochError
@@ -57,6 +58,7 @@ from eruca_broker.core.replication.master_lease import MasterLease
 from eruca_broker.core.replication.roles import newcomers
 from eruca_broker.processors.replication.fetches import Fetch, ProvedReplica, Run, Wake
 from eruca_broker.processors.replication.lineage import answer_lineage, check_lineage
+from eruca_broker.store.cold_reads import AHEAD_SIZE
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.clock import Clock
 
@@ -306,32 +308,44 @@ class Feed:
             self._followers[fetch.member].given_to < self._store.log_max_offset
         )
 
-    def run(self, fetch: Fetch, *, may_have_run: bool = True) -> Run:
+    def sequence_count(self, fetch: Fetch) -> int:
+        """Return the number of sequences of the fetch's replica that have ended."""
+        follower = self._followers.get(fetch.member)
+        return -1 if follower is None else follower.sequence_count
+
+    def run(
+        self, fetch: Fetch, sequence_count: int | None = None, *, may_have_run: bool = True
+    ) -> Run:
         """Return the answer to an acknowledged fetch.
 
         Args:
             fetch: The fetch.
+            sequence_count: What :meth:`sequence_count` returned when it was acknowledged; None:
+                now.
             may_have_run: Whether its sequence goes on; else the answer has no run.
 
         Raises:
+            PostponedError: The run is not in memory.
             StaleEpochError: The term is over.
+            ForeignReplicaError: The replica was forgotten while its run was read.
             UnavailableError: A record is damaged.
         """
         if self._is_over:
             raise self._over()
-        store, end, follower = (
-            self._store,
-            self._store.log_max_offset,
-            self._followers[fetch.member],
-        )
+        store, end = self._store, self._store.log_max_offset
+        follower = self._followers.get(fetch.member)
+        if follower is None:
+            raise ForeignReplicaError(
+                f"replica {fetch.member} does not follow any more", fix="prove its lineage again"
+            )
+        # The sequence may have ended while the run was read from the disk.
+        may_have_run &= sequence_count in (None, follower.sequence_count)
         begin = follower.given_to
         pieces: list[memoryview] = []
-        if not may_have_run or begin == end:
-            pass
-        elif end - begin <= fetch.bytes_max and not follower.is_doubtful:  # both are ends of writes
-            pieces = store.log.pieces(begin, end)
-        else:
-            pieces = store.log.run(begin, fetch.bytes_max, is_proved=follower.is_doubtful)
+        if may_have_run and begin != end:
+            read = partial(self._read, begin, end, fetch, is_doubtful=follower.is_doubtful)
+            reader = f"replica {fetch.member}"
+            pieces = store.cold.attempt(reader, read, ahead=AHEAD_SIZE)
             follower.is_doubtful = False
         number = self._lease.answering(fetch.member, self._clock.boottime())
         if may_have_run:
@@ -371,6 +385,11 @@ class Feed:
             self._telling = self._loop.call_later(TELL_SECONDS, self._tell, confirmed)
 
     # --- Inside -----------------------------------------------------------------------------------
+
+    def _read(self, begin: int, end: int, fetch: Fetch, *, is_doubtful: bool) -> list[memoryview]:
+        if end - begin <= fetch.bytes_max and not is_doubtful:  # both are ends of writes
+            return self._store.log.pieces(begin, end)
+        return self._store.log.run(begin, fetch.bytes_max, is_proved=is_doubtful)
 
     @property
     def _published_soon(self) -> int:

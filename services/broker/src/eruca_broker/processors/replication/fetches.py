@@ -66,6 +66,7 @@ class ProvedReplica:
     caught_up_at: float  # it had everything written then; or it was admitted then
     end_at_contact: int  # the master's end at its last request
     sequence: int = 0  # number of the first answer of its present sequence; 0: not answered yet
+    sequence_count: int = 0  # sequences that have ended
     given_to: int = -1  # end of the last run of the sequence; -1: there is none
     given: deque[int] = field(default_factory=lambda: deque(maxlen=GIVEN_MAX))  # … of the last few
     is_doubtful: bool = True  # it may have refused a run
@@ -102,6 +103,7 @@ class ProvedReplica:
     def end_sequence(self) -> None:
         """Answer held fetches without a run; a later one must begin another sequence."""
         self.sequence, self.given_to = 0, -1
+        self.sequence_count += 1
         self.given.clear()
         held, self.held = self.held, deque()
         for one in held:

@@ -23,6 +23,7 @@ from eruca_broker.core.index.layout import (
     entry_position,
     slot_position,
 )
+from eruca_broker.store.files.residency import pread
 from eruca_chassis.flushing import flush_data
 
 _CHUNK_COUNT: Final = 1 << 18  # entries per read when all are read: 5 MiB
@@ -50,7 +51,7 @@ def flush_header(descriptor: int, header: IndexHeader) -> None:
 
 def read_slot(descriptor: int, slot: int) -> int:
     """Read one slot of the file."""
-    return int.from_bytes(os.pread(descriptor, SLOT_SIZE, slot_position(slot)), signed=True)
+    return int.from_bytes(pread(descriptor, SLOT_SIZE, slot_position(slot)), signed=True)
 
 
 def read_slots(descriptor: int, hash_slots: int) -> bytes:
@@ -74,7 +75,7 @@ def write_slots(descriptor: int, slots: Slots) -> None:
 
 def read_entries(descriptor: int, hash_slots: int, first: int, count: int) -> bytes:
     """Read *count* entries from number *first* on."""
-    return os.pread(descriptor, count * ENTRY_SIZE, entry_position(hash_slots, first))
+    return pread(descriptor, count * ENTRY_SIZE, entry_position(hash_slots, first))
 
 
 def entry_chunks(descriptor: int, hash_slots: int, count: int) -> Iterator[tuple[int, bytes]]:

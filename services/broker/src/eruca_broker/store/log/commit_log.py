@@ -32,6 +32,7 @@ from eruca.contract.records import BLANK_SIZE_MIN, DamagedRecordError, decode_re
 from eruca.core.messages.record_columns import Int64Array
 from eruca_broker.core.records.stored_proof import gathered
 from eruca_broker.store.files.refusals import is_scarcity
+from eruca_broker.store.files.residency import Mapped, NotInMemoryError, Stretch
 from eruca_broker.store.log.segment import NAME_DIGITS, Segment
 from eruca_chassis.directories import make_directory, sync_directory
 
@@ -334,14 +335,22 @@ class CommitLog:
         assert segment.base_offset <= offset < segment.end_offset, "segments of two lengths"
         return segment
 
-    def view(self, offset: int, size: int) -> memoryview:
+    def view(self, offset: int, size: int, *, is_needed: bool = False) -> memoryview:
         """Return *size* written bytes from *offset* on, which must lie within one segment.
+
+        Args:
+            offset: The first byte.
+            size: Their number.
+            is_needed: Whether the caller has asked for them by :meth:`need` before.
 
         Raises:
             OutsideLogError: They do not.
+            NotInMemoryError: They are not in memory, in an attempt.
         """
         segment = self._segment_of(offset, offset + size)
         start = offset - segment.base_offset
+        if not is_needed:
+            segment.mapped.need(start, start + size)
         return memoryview(segment.buffer)[start : start + size]
 
     def views(self, starts: Sequence[int], ends: Sequence[int]) -> list[memoryview]:
@@ -349,15 +358,22 @@ class CommitLog:
 
         Raises:
             OutsideLogError: One does not.
+            NotInMemoryError: Some are not in memory, in an attempt.
         """
-        views = []
+        views: list[memoryview] = []
+        missing: list[Stretch] = []
         buffer, base, limit = memoryview(b""), 0, 0
+        mapped: Mapped | None = None
         for start, end in zip(starts, ends, strict=True):
             if not base <= start <= end <= limit:
                 segment = self._segment_of(start, end)
-                buffer = memoryview(segment.buffer)
+                buffer, mapped = memoryview(segment.buffer), segment.mapped
                 base, limit = segment.base_offset, min(segment.end_offset, self.written_offset)
+            assert mapped is not None, "a stretch lies in no segment"
+            missing += mapped.missing(start - base, end - base)
             views.append(buffer[start - base : end - base])
+        if missing:
+            raise NotInMemoryError(missing)
         return views
 
     def gathered(self, starts: Int64Array, sizes: Int64Array) -> memoryview | None:
@@ -368,6 +384,9 @@ class CommitLog:
         Args:
             starts: Log offset of each record.
             sizes: Bytes of each.
+
+        Raises:
+            NotInMemoryError: Some are not in memory, in an attempt.
         """
         assert len(starts) == len(sizes) > 0
         segment = self.segment_at(int(starts.min()))
@@ -377,7 +396,9 @@ class CommitLog:
         # In this order: sums of what is within the log cannot overflow.
         if int(starts.max()) > limit or int(sizes.min()) < 0 or int((starts + sizes).max()) > limit:
             return None
-        return gathered(segment.buffer, starts - segment.base_offset, sizes)
+        places = starts - segment.base_offset
+        segment.mapped.need_all(places, sizes)
+        return gathered(segment.buffer, places, sizes)
 
     def segments_between(self, first: int, last: int) -> list[Segment]:
         """Return the segments that hold bytes from log offset *first* up to *last*."""

@@ -25,6 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
+from eruca_broker.store.files.residency import Mapped
 from eruca_chassis.directories import FILE_MODE, sync_directory
 
 NAME_DIGITS: Final = 20
@@ -47,6 +48,7 @@ class Segment:
         self._is_warm = False  # … or warming has failed
         self._warming = threading.Lock()
         self.buffer = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        self.mapped = Mapped(str(path), self.buffer)
 
     @classmethod
     def create(cls, directory: Path, base_offset: int, size: int) -> Self:

@@ -18,6 +18,7 @@ from isal.isal_zlib import crc32
 
 from eruca_broker.core.consume_queue_entry import ENTRY_SIZE
 from eruca_broker.store.files.open_files import OpenFiles
+from eruca_broker.store.files.residency import pread
 from eruca_broker.store.files.unflushed import Unflushed
 from eruca_broker.store.queues.held_entries import HeldEntries
 from eruca_chassis.directories import DIRECTORY_MODE
@@ -289,7 +290,7 @@ class QueueFiles:
 
     def _read_raw(self, number: int, index: int, count: int) -> bytes:
         descriptor = self._open_files.descriptor(self.path(number))
-        data = os.pread(descriptor, count * ENTRY_SIZE, index * ENTRY_SIZE)
+        data = pread(descriptor, count * ENTRY_SIZE, index * ENTRY_SIZE)
         if len(data) < count * ENTRY_SIZE:
             raise DamagedQueueError(f"{self.path(number)}: ends before its entries do")
         return data
