@@ -92,6 +92,16 @@ class LogMetrics(Collector):
             "Damaged messages found by reads of queues, counted at each read",
             store.queues.damage_count,
         )
+        yield _counter(
+            "eruca_broker_filter_evaluations",
+            "Messages on which a condition on properties was evaluated",
+            store.queues.evaluated_count,
+        )
+        yield _counter(
+            "eruca_broker_filter_evaluations_spared",
+            "Messages that were passed over because an earlier reader's condition excluded them",
+            store.queues.spared_count,
+        )
 
 
 class ColdMetrics(Collector):

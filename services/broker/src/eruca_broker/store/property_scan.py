@@ -51,6 +51,7 @@ class Scan(NamedTuple):
     rows: list[tuple[int, int]]  # log offset and size of each match, in order
     end: int  # entries that are processed
     work: int  # its cost
+    excluded: list[int]  # the entries that the filter excludes, among those that are processed
 
 
 def scan(log: CommitLog, entries: NDArray[Any], sql92: Sql92Filter, limits: ScanLimits) -> Scan:
@@ -61,6 +62,7 @@ def scan(log: CommitLog, entries: NDArray[Any], sql92: Sql92Filter, limits: Scan
     """
     starts, sizes = entries["log_offset"].tolist(), entries["size"].tolist()
     rows: list[tuple[int, int]] = []
+    excluded: list[int] = []
     end = work = matched_size = seen_size = 0
     sound: list[bool] = []  # of the first entries
     for row, (start, size) in enumerate(zip(starts, sizes, strict=True)):
@@ -83,10 +85,12 @@ def scan(log: CommitLog, entries: NDArray[Any], sql92: Sql92Filter, limits: Scan
             if rows and matched_size > limits.size_max:
                 break
             rows.append((start, size))
+        else:
+            excluded.append(row)
         end += 1
         if len(rows) == limits.count_max:
             break
-    return Scan(rows, end, work)
+    return Scan(rows, end, work, excluded)
 
 
 def _proved(log: CommitLog, entries: NDArray[Any]) -> list[bool]:

@@ -19,6 +19,7 @@ from eruca.contract.records import Record, decode_record
 from eruca.contract.wire import PullStatus
 from eruca.core.filters.sql92 import Sql92Filter
 from eruca_broker.core.consume_queue_entry import Entries
+from eruca_broker.core.consuming.known_mismatches import KnownMismatches
 from eruca_broker.core.damage import RESTORE_FIX, Damage
 from eruca_broker.core.offset_search import partition_point
 from eruca_broker.core.records.stored_proof import WRONG_PLACE, fault_of, sound_count
@@ -26,12 +27,20 @@ from eruca_broker.core.state.state import BrokerState
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.log.commit_log import CommitLog, OutsideLogError
 from eruca_broker.store.log_reader import LogReader
-from eruca_broker.store.property_scan import SCAN_RECORDS_MAX, SCAN_WORK_MAX, ScanLimits, scan
+from eruca_broker.store.property_scan import (
+    SCAN_RECORDS_MAX,
+    SCAN_WORK_MAX,
+    Scan,
+    ScanLimits,
+    scan,
+)
 from eruca_broker.store.pull_slices import PullSlices, take, take_found
+from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import Key, ProjectionError, queue_failed
 from eruca_broker.store.queues.queue_files import DamagedQueueError
 
+SKIP_COUNT_MAX: Final = 65_536  # entries that one pull passes over, if a filter excludes them
 SCAN_COUNT_MAX: Final = 16_384  # entries that one pull with tags examines
 
 _log = structlog.get_logger()
@@ -102,6 +111,9 @@ class QueueReader:
         self._state = state
         self._log_reader = log_reader
         self._may_be_behind = may_be_behind
+        self._mismatches = KnownMismatches()
+        self.evaluated_count = 0  # messages on which a filter over properties was tried
+        self.spared_count = 0  # … and those on which its result was known
         self.damage_count = 0  # reads that found a damaged message
 
     def range(self, topic: str, queue_id: int) -> tuple[int, int]:
@@ -167,10 +179,11 @@ class QueueReader:
             if queue is None or not lowest <= offset < highest:
                 return self._nothing(offset, lowest, highest)
             if sql92 is not None:
-                entries = queue.entries(offset, min(SCAN_RECORDS_MAX, highest - offset))
                 limits = ScanLimits(count_max, bytes_max, scan_work_max)
-                taken = take_found(self._log, scan(self._log, entries, sql92, limits))
+                entries, begin, found = self._scan(queue, offset, highest, sql92, limits)
+                taken = take_found(self._log, found)
             else:
+                begin = offset
                 looked_at = count_max if tag_codes is None else SCAN_COUNT_MAX
                 entries = queue.entries(offset, min(looked_at, highest - offset))
                 taken = take(self._log, entries, count_max, bytes_max, tag_codes)
@@ -178,7 +191,7 @@ class QueueReader:
             sound = self._sound_count(topic, queue_id, offset if is_gapless else None, taken)
             if sound < taken.message_count:
                 if not sound:
-                    damage = self._damage(topic, queue_id, offset, entries, taken)
+                    damage = self._damage(topic, queue_id, begin, entries, taken)
                     following = damage.queue_offset + 1
                     return QueueRead(PullStatus.DAMAGED, following, lowest, highest, damage=damage)
                 return self.read(
@@ -207,6 +220,38 @@ class QueueReader:
             copied_size=0 if taken.gathered_from is None else taken.size,
             scan_work=taken.work,
         )
+
+    def _scan(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        highest: int,
+        sql92: Sql92Filter,
+        limits: ScanLimits,
+    ) -> tuple[Entries, int, Scan]:
+        """Try *sql92* from *offset* on, where it is not known to exclude the message.
+
+        Return entries, the queue offset of the first one, and the result, which also counts those
+        that were passed over.
+        """
+        window = min(highest - offset, SKIP_COUNT_MAX)
+        generation, condition = queue.generation, sql92.expression
+        places, end = self._mismatches.unknown(
+            generation, condition, offset, window, SCAN_RECORDS_MAX
+        )
+        if not len(places):
+            self.spared_count += end
+            return queue.entries(offset, 1), offset, Scan([], end, 0, [])
+        first = int(places[0])
+        entries = queue.entries(offset + first, int(places[-1]) + 1 - first)
+        found = scan(self._log, entries[places - first], sql92, limits)
+        excluded = (offset + places[found.excluded]).tolist()
+        self._mismatches.note(generation, condition, excluded)
+        if found.end < len(places):  # the next one begins with what was not evaluated
+            end = int(places[found.end])
+        self.evaluated_count += found.end
+        self.spared_count += end - found.end
+        return entries, offset + first, found._replace(end=end)
 
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False

@@ -17,6 +17,7 @@ is an error here, not a line in the log.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -61,6 +62,9 @@ class QueueMark(NamedTuple):
     files: tuple[tuple[int, int], ...]  # (number, CRC-32 of its entries), ascending
 
 
+_generations: Final = itertools.count()
+
+
 class ConsumeQueue:
     """An open queue; made by :meth:`open`. Used from one thread.
 
@@ -72,15 +76,18 @@ class ConsumeQueue:
             ``max_offset`` or more if only files were deleted; None if nothing has changed.
         crcs: CRC-32 of each file's entries by file number, as they were put; None: unknown.
         is_mark_due: Whether it has changed since its last :class:`QueueMark`.
+        generation: A number of its own for as long as entries are only added, or deleted from the
+            front; another one once its end was removed.
     """
 
     __slots__ = (
         *("_cut_at", "_last_end", "changed_from", "crcs"),
-        *("files", "is_mark_due", "max_offset", "min_offset"),
+        *("files", "generation", "is_mark_due", "max_offset", "min_offset"),
     )
 
     def __init__(self, files: QueueFiles) -> None:
         self.files = files
+        self.generation = next(_generations)
         self.min_offset = 0
         self.max_offset = 0
         self.changed_from: int | None = None
@@ -287,6 +294,7 @@ class ConsumeQueue:
         if end == self.max_offset:
             return
         files.cut(end)
+        self.generation = next(_generations)
         self.crcs = None
         self._note_change(end)
         self._cut_at = log_offset
@@ -359,6 +367,7 @@ class ConsumeQueue:
 
     def _pad(self, start: int, first: int) -> None:
         files = self.files
+        self.generation = next(_generations)
         files.cut(0)  # padding of an earlier beginning
         self.changed_from = 0
         self.crcs = {}
