@@ -13,6 +13,7 @@ import typer
 from bench import (
     checker_rows,
     client_rows,
+    cold_rows,
     consume_rows,
     e2e_rows,
     export_rows,
@@ -44,6 +45,7 @@ SUITES: Final[dict[str, Callable[[Report, float], None]]] = {
     "start": start_rows.run,
     "timers": timer_rows.run,
     "consume": consume_rows.run,
+    "cold": cold_rows.run,
     "exports": export_rows.run,
     "transactions": transaction_rows.run,
     "replication": replication_rows.run,

@@ -36,6 +36,12 @@ GOALS: Final = {
     "ack-p99": Goal("ack p99 at half of its own maximum, ms", 50, "2.5-3", at_most=True),
     "group-commit": Goal("group commit, 64 in flight, no HTTP: messages per fdatasync", 32, "64"),
     "group-commit-http": Goal("group commit, 64 connections: messages per fdatasync", 16, "28-32"),
+    "cold-ack-p99": Goal(
+        "ack p99 beside cold reads at the disk's rate / alone", 2, "-", at_most=True
+    ),
+    "spared-evaluations": Goal(
+        "conditions on properties: evaluations of the first reader / the second", 10, "-"
+    ),
     "wake": Goal(
         "wake of a held pull, 1 000 held, p50 / p50 of a raw request", 3, "1.0", at_most=True
     ),

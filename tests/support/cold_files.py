@@ -40,6 +40,11 @@ class ColdFiles:
         """Let the disk read, from now on at once."""
         self._may_read.set()
 
+    def hold(self) -> None:
+        """Let the disk wait again."""
+        self._may_read.clear()
+        self.has_begun.clear()
+
     async def asked(self) -> None:
         """Return once the disk has been asked to read."""
         await asyncio.to_thread(self.has_begun.wait)

@@ -22,6 +22,7 @@ from eruca_chassis.connections.exchange import (
     BodyLimit,
     Exchange,
     Found,
+    PostponedError,
     RequestHead,
 )
 from eruca_chassis.connections.hot import HotRoute
@@ -438,3 +439,77 @@ def test_a_redirect_names_the_target_as_it_was_sent() -> None:
 
 def redirect(_exchange: Exchange) -> None:
     raise NotMasterError("a standby", epoch=1, master_urls={"default": "http://a:1/"})
+
+
+class Needed:
+    """What a step needs before it can go on."""
+
+    def __init__(self) -> None:
+        self.again: list[Callable[[], None]] = []
+        self.failed: list[Callable[[BaseException], None]] = []
+        self.left = 0
+        self.is_there = False
+
+    def handle(self, exchange: Exchange) -> None:
+        if not self.is_there:
+            raise PostponedError(self.start)
+        exchange.answer(OK, b"done")
+
+    def start(
+        self, again: Callable[[], None], failed: Callable[[BaseException], None]
+    ) -> Callable[[], None]:
+        self.again.append(again)
+        self.failed.append(failed)
+        return self.leave
+
+    def leave(self) -> None:
+        self.left += 1
+
+
+def waiting(needed: Needed) -> Things:
+    things = Things(needed.handle)
+    things.exchange.begin()
+    things.exchange.complete()
+    assert things.exchange.is_waiting
+    assert things.carrier.answers == []
+    return things
+
+
+def test_a_postponed_step_runs_again_until_it_can_go_on() -> None:
+    needed = Needed()
+    things = waiting(needed)
+    needed.again[0]()
+    assert things.carrier.answers == []
+
+    needed.is_there = True
+    needed.again[1]()
+
+    assert things.carrier.answers == [(200, b"done")]
+    assert len(things.handled) == 3
+    assert things.budget.used == 0
+
+
+def test_a_postponed_step_may_fail() -> None:
+    needed = Needed()
+    things = waiting(needed)
+    needed.failed[0](ConflictError("it will never be there"))
+    assert [status for status, _ in things.carrier.answers] == [409]
+
+
+def test_a_client_that_leaves_ends_the_waiting_of_a_postponed_step() -> None:
+    needed = Needed()
+    things = waiting(needed)
+    assert things.exchange.lose()
+    assert needed.left == 1
+
+
+def test_a_later_step_may_be_postponed() -> None:
+    needed = Needed()
+    things = Things(lambda exchange: exchange.resume(needed.handle, exchange))
+    things.exchange.begin()
+    things.exchange.complete()
+    needed.is_there = True
+    needed.again[0]()
+
+    assert things.carrier.answers == [(200, b"done")]
+    assert len(things.handled) == 1

@@ -58,13 +58,13 @@ class _Read:
         return sum(end - begin for _, begin, end in self.stretches) + self.ahead
 
     def end(self, fault: Exception | None = None) -> None:
-        """Tell whoever waits for it, unless that has happened."""
+        """Tell the request that waits for it, unless that has happened."""
         if not self._is_over:
             self._is_over = True
             self._ended(fault)
 
     def leave(self) -> None:
-        """Tell nobody: whoever waited is gone."""
+        """Tell nobody: the request that waited is gone."""
         self._is_over = True
 
 

@@ -118,7 +118,7 @@ class AnswerHead:
 
 
 class PostponedError(Exception):
-    """A step of a handler needs something first, and is to be run again then.
+    """A step of a handler needs something first, and runs again then.
 
     Args:
         start: Called with two functions: one that runs the step again, and one that fails the

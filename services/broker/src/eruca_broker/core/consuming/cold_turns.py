@@ -1,6 +1,6 @@
 """The order in which readers get what is not in memory: turns, and rates.
 
-A *reader* is whoever pays for a read: a group, a replica, or a client by its address. Readers take
+A *reader* pays for its reads: it is a group, a replica, or a client by its address. Readers take
 turns, and each has one read in progress, so a reader with many requests delays the others by one
 read each. Two rates may limit them: of each reader, and of all together.
 

@@ -1,8 +1,8 @@
 """Messages that a condition on properties is known to exclude, by stretches of a queue.
 
-A condition is evaluated on each message once. Whoever reads the queue with the same condition
-afterwards, the same group or another one, evaluates it only where the result is not known to be
-"no". So what is remembered can never hide a message: a bit that is missing, or forgotten, costs one
+A condition is evaluated on each message once. A later reader of the queue with the same condition,
+of the same group or another one, evaluates it only where the result is not known to be "no". So
+what is remembered can never hide a message: a bit that is missing, or forgotten, costs one
 evaluation.
 
 A queue is named by its *generation*, a number that no other content of a queue ever has. A queue
