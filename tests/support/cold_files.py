@@ -10,7 +10,9 @@ import asyncio
 import errno
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -20,6 +22,7 @@ from eruca_broker.store.files.residency import Mapped, Stretch
 from eruca_chassis.connections.exchange import PostponedError
 
 PAGE_SIZE = 4096
+T = TypeVar("T")
 
 
 class ColdFiles:
@@ -73,6 +76,16 @@ class ColdFiles:
             if not self.is_forgetful:
                 self._warm |= {(path, p) for p in range(begin // PAGE_SIZE, -(-end // PAGE_SIZE))}
         return sum(end - begin for _, begin, end in stretches)
+
+
+async def in_the_end(step: Callable[[], T]) -> T:
+    """Return the result of a step, which is run again as often as it is postponed."""
+    while True:
+        try:
+            return step()
+        except PostponedError as error:
+            fault = await postponed(error)
+        assert fault is None
 
 
 async def postponed(error: PostponedError) -> BaseException | None:

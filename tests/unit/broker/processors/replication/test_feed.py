@@ -17,7 +17,9 @@ from eruca_broker.core.state.epoch_events import EpochBegan
 from eruca_broker.processors.replication.feed import Feed
 from eruca_broker.processors.replication.fetches import Fetch, Run
 from eruca_broker.store.message_store import MessageStore
+from eruca_chassis.connections.exchange import PostponedError
 from support.clocks import ManualClock
+from support.cold_files import ColdFiles, in_the_end
 from support.message_stores import send
 from support.stores import small_settings
 from support.waiting import until
@@ -290,3 +292,45 @@ async def test_a_term_that_is_over_confirms_nothing(term: Term, store: MessageSt
         await term.feed.confirmed(0)
     store.follow()
     await asyncio.gather(sending, return_exceptions=True)
+
+
+async def test_a_run_that_is_not_in_memory_is_read_first(
+    term: Term, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = ColdFiles(monkeypatch)
+    with pytest.raises(PostponedError):
+        term.fetch(TWO, 0)
+    files.let_read()
+
+    run = await in_the_end(lambda: term.fetch(TWO, 0))
+    copied = b"".join(run.pieces)
+    assert copied
+    assert copied == b"".join(term.store.log.pieces(0, len(copied)))
+
+
+async def test_a_fetch_whose_sequence_ends_while_its_run_is_read_gets_none(
+    term: Term, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = ColdFiles(monkeypatch)
+    fetch = Fetch(TWO, 1, 0, 0, 0.0, 1 << 20)
+    term.feed.acknowledge(fetch)
+    count = term.feed.sequence_count(fetch)
+    with pytest.raises(PostponedError):
+        term.feed.run(fetch, count)
+    files.let_read()
+    later = Fetch(TWO, 1, 0, 0, 0.0, 1 << 20)
+    term.feed.acknowledge(later)
+
+    assert term.feed.run(fetch, count).pieces == []
+    its_count = term.feed.sequence_count(later)
+    run = await in_the_end(lambda: term.feed.run(later, its_count))
+    copied = b"".join(run.pieces)
+    assert copied
+    assert copied == b"".join(term.store.log.pieces(0, len(copied)))
+
+
+async def test_a_replica_that_is_forgotten_meanwhile_proves_itself_again(term: Term) -> None:
+    fetch = Fetch(THREE, 1, 0, 0, 0.0, 1 << 20)
+    assert term.feed.sequence_count(fetch) == -1
+    with pytest.raises(ForeignReplicaError, match="any more"):
+        term.feed.run(fetch, 0)
