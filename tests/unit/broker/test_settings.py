@@ -51,6 +51,27 @@ def test_what_is_no_hour_is_refused(monkeypatch: pytest.MonkeyPatch, hours: str)
     )
 
 
+@pytest.mark.parametrize("rate", ["1", "1048575", "-1"])
+def test_a_rate_at_which_a_pull_would_take_minutes_is_refused(
+    monkeypatch: pytest.MonkeyPatch, rate: str
+) -> None:
+    for variable in ("COLD_READ_RATE_MAX", "COLD_READ_RATE_OF_ONE"):
+        monkeypatch.setenv(f"ERUCA_BROKER_{variable}", rate)
+
+    with pytest.raises(SettingsError) as refused:
+        BrokerSettings.load()
+
+    assert len(refused.value.faults) == 2
+
+
+def test_cold_reads_are_as_fast_as_the_disk_unless_they_are_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert BrokerSettings.load().cold_read_rate_max == 0
+    monkeypatch.setenv("ERUCA_BROKER_COLD_READ_RATE_MAX", "1048576")
+    assert BrokerSettings.load().cold_read_rate_max == 1024**2
+
+
 def test_hours_are_written_with_one_digit_or_two() -> None:
     assert split_hours("4; 05;23;") == {4, 5, 23}
     assert split_hours("") == frozenset()

@@ -442,7 +442,7 @@ def redirect(_exchange: Exchange) -> None:
 
 
 class Needed:
-    """What a step needs before it can go on."""
+    """A thing that a step needs before it can go on."""
 
     def __init__(self) -> None:
         self.again: list[Callable[[], None]] = []

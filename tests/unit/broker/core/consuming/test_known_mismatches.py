@@ -1,4 +1,4 @@
-"""What a condition excludes is remembered, forgotten at a limit, and never invented."""
+"""Results of conditions are remembered, forgotten at a limit, and never invented."""
 
 from __future__ import annotations
 
