@@ -24,7 +24,7 @@ help:
 	@echo "make demo     real data through a local cluster and back; ends by itself"
 	@echo "make test     every test"
 	@echo "make chaos    clusters while everything fails; ARGS='--minutes 60 --seed 7', or --help"
-	@echo "make up       a local cluster until Ctrl-C; options by ARGS='--brokers 2 --data DIR'"
+	@echo "make up       a local cluster until Ctrl-C; options by ARGS='--brokers auto --data DIR'"
 	@echo "make check    format, lint, types, imports, unit tests: before each commit"
 	@echo "make docs     the documentation as a site, which opens without a network: build/site"
 	@echo "make dist     wheels and sdists of all, their parts and licences: build/dist"

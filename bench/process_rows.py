@@ -1,18 +1,17 @@
-"""A broker as a process: two of them, start-up, memory idle and under ten gibibytes of traffic."""
+"""A broker as a process: start-up, memory idle and under ten gibibytes of traffic."""
 
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.batches import TOPIC, batch_request
-from bench.http_rows import WARM, create_topic, per_cpu_second
-from bench.load import Load, request, run_load
-from bench.machine import LOAD_CORE, SERVER_CORE, cpu_seconds, private_memory
+from bench.http_rows import create_topic
+from bench.load import request, run_load
+from bench.machine import private_memory
 from bench.report import Report
-from bench.servers import Server, broker
+from bench.servers import broker
 from eruca.contract.wire import RECORDS_MEDIA_TYPE
 
 _TRAFFIC = 10 * 1024**3  # bytes
@@ -20,34 +19,10 @@ _STEP_SECONDS = 2.0
 _MIB = 1024 * 1024
 
 
-def run(report: Report, seconds: float) -> None:
+def run(report: Report, _seconds: float) -> None:
     """Measure every row."""
-    _two(report, seconds)
     _start_up(report)
     _memory(report)
-
-
-def _two(report: Report, seconds: float) -> None:
-    """Measure one broker, then two, each on its own core: does sharing nothing cost anything?
-
-    A broker's load always comes from the other core.
-    """
-    singles = [batch_request(1)]
-    with broker(**WARM) as first, broker(core=LOAD_CORE, **WARM) as second:
-        for server in (first, second):
-            create_topic(server)
-        alone, _ = per_cpu_second(first, singles, connections=64, seconds=seconds)
-
-        def load(server: Server, core: int) -> Load:
-            return run_load(server.port, singles, connections=32, seconds=seconds, core=core)
-
-        before = cpu_seconds(first.process_id) + cpu_seconds(second.process_id)
-        with ThreadPoolExecutor() as threads:
-            loads = list(threads.map(load, (first, second), (LOAD_CORE, SERVER_CORE)))
-        used = cpu_seconds(first.process_id) + cpu_seconds(second.process_id) - before
-    together = sum(each.requests for each in loads) / used
-    report.figure("two brokers", f"{together:,.0f} single records per CPU-s; one {alone:,.0f}")
-    report.ratio("two-brokers", together / alone)
 
 
 def _start_up(report: Report) -> None:

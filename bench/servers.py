@@ -47,14 +47,15 @@ def raw_server() -> Iterator[Server]:
 
 
 @contextmanager
-def name_server() -> Iterator[Server]:
-    """Run a name server."""
+def name_server(**settings: str) -> Iterator[Server]:
+    """Run a name server; *settings* are ``ERUCA_NAMESRV_*`` without the prefix."""
     with TemporaryDirectory(prefix="eruca-bench-") as temporary:
         port = free_port()
         environment = {
             "ERUCA_NAMESRV_PORT": str(port),
             "ERUCA_NAMESRV_KV_FILE": str(Path(temporary) / "kv.json"),
             "ERUCA_NAMESRV_EXPECTED_BROKERS": "broker-a",
+            **{f"ERUCA_NAMESRV_{name.upper()}": value for name, value in settings.items()},
         }
         with running([sys.executable, "-m", "eruca_namesrv"], environment) as process_id:
             wait_for(f"http://127.0.0.1:{port}/readyz")

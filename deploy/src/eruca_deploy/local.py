@@ -18,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from eruca_deploy.broker_count import suitable_broker_count, usable_processors
 from eruca_deploy.cluster import LocalCluster, StartError
 from eruca_deploy.console import ClusterConsole, ready_report
 from eruca_deploy.data_lock import DataTakenError
@@ -53,8 +54,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, option in GOVERNED.items():
         if name in os.environ:
             console.say(f"{name} is ignored here; use {option}")
+    brokers = options.brokers
+    if brokers is None:
+        suitable = suitable_broker_count(
+            options.data.absolute(), replicas=options.replicas, processors=usable_processors()
+        )
+        console.say(str(suitable))
+        brokers = suitable.brokers
     cluster = LocalCluster(
-        brokers=options.brokers,
+        brokers=brokers,
         replicas=options.replicas,
         namesrvs=options.namesrvs,
         txn_checkers=options.txn_checkers,
@@ -139,10 +147,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--brokers",
-        type=_count(BROKER_COUNT_MAX),
+        type=_count_or_auto(BROKER_COUNT_MAX),
         default=1,
         metavar="N",
-        help=f"brokers, 1 to {BROKER_COUNT_MAX} (default 1)",
+        help=f"brokers, 1 to {BROKER_COUNT_MAX}, or auto: one for each processor, with --replicas "
+        "fewer, but never fewer than --data has (default 1)",
     )
     parser.add_argument(
         "--replicas",
@@ -243,6 +252,20 @@ def _count(maximum: int) -> Callable[[str], int]:
                 f"expected a number from 1 to {maximum}, found {text!r}"
             )
         return int(text)
+
+    return count
+
+
+def _count_or_auto(maximum: int) -> Callable[[str], int | None]:
+    """Return the type of an option whose value is a number, or ``auto``: None."""
+
+    def count(text: str) -> int | None:
+        try:
+            return None if text == "auto" else _count(maximum)(text)
+        except argparse.ArgumentTypeError:
+            raise argparse.ArgumentTypeError(
+                f"expected a number from 1 to {maximum} or 'auto', found {text!r}"
+            ) from None
 
     return count
 

@@ -30,8 +30,8 @@ getattr(script, sys.argv[2])()
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--brokers", "0"], "expected a number from 1 to 9, found '0'"),
-        (["--brokers", "many"], "expected a number from 1 to 9, found 'many'"),
+        (["--brokers", "0"], "expected a number from 1 to 9 or 'auto', found '0'"),
+        (["--brokers", "many"], "expected a number from 1 to 9 or 'auto', found 'many'"),
         (["--namesrvs", "10"], "expected a number from 1 to 9, found '10'"),
         (["--base-port", "70000"], "expected a port from 0 to 65535, found '70000'"),
         (["--base-port", "abc"], "expected a port from 0 to 65535, found 'abc'"),
@@ -62,6 +62,19 @@ def test_a_taken_port_is_an_error_before_anything_starts(
     assert code == 1
     assert f"port {port} on 127.0.0.1 is taken by process" in capsys.readouterr().err
     assert not data.exists()
+
+
+def test_brokers_for_this_machine_are_counted_before_they_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("broker-a", "broker-i"):  # of nine brokers, the last of which none may leave out
+        (tmp_path / name).mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+
+        main(["--brokers", "auto", "--base-port", port, "--data", str(tmp_path)])
+
+    assert "9 brokers: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("place", ["file", "file/below"])

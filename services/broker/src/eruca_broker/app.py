@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.metadata import version
 from typing import Final
 
 from eruca_access.explaining import explaining_router
@@ -33,6 +32,7 @@ from eruca_broker.settings import BrokerSettings
 from eruca_broker.wiring import wired
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
+from eruca_chassis.versions import version_of
 
 _DESCRIPTION: Final = """
 A broker stores messages in queues and hands them out from any offset on. It has one append-only
@@ -93,7 +93,7 @@ def create_app(settings: BrokerSettings, clock: Clock | None = None) -> ServiceA
         title="Eruca broker",
         summary="One commit log, and the queues, index and offsets made from it",
         description=_DESCRIPTION,
-        version=version("eruca-broker"),
+        version=version_of("eruca-broker"),
         tags=_TAGS,
         routers=[*_ROUTERS, explaining_router(gate)],
         lifespan=partial(wired, settings=settings, clock=clock),

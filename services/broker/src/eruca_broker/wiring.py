@@ -21,7 +21,6 @@ from contextlib import (
 )
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 import structlog
@@ -97,6 +96,7 @@ from eruca_chassis.clock import Clock
 from eruca_chassis.held import HeldPlaces
 from eruca_chassis.parts import Parts
 from eruca_chassis.settings import split_urls
+from eruca_chassis.versions import version_of
 
 _SHOWN_MAX: Final = 10  # topics that one log line names
 _VERSION_SHIFT: Final = 20  # bits for the changes of topics in one run of the process
@@ -535,7 +535,7 @@ def compose(
             broker_name=settings.name,
             broker_id=MASTER_ID if role == "master" else settings.replica_id,
             store_host=host_text(store_host),
-            version=version("eruca-broker"),
+            version=version_of("eruca-broker"),
             started_at=datetime.now(UTC),
             flush_mode=settings.flush_mode.value,
         )

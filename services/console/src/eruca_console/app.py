@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.metadata import version
 from typing import Final
 
 from eruca_access.explaining import explaining_router
 from eruca_access.settings import gate_of
 from eruca_chassis.app import ServiceApp
+from eruca_chassis.versions import version_of
 from eruca_console.pages import PAGES
 from eruca_console.settings import ConsoleSettings
 from eruca_console.shell.routes import console_router
@@ -31,7 +31,7 @@ def create_app(settings: ConsoleSettings) -> ServiceApp:
         title="Eruca console",
         summary="Pages for the people who run and use a cluster",
         description=_DESCRIPTION,
-        version=version("eruca-console"),
+        version=version_of("eruca-console"),
         routers=[explaining_router(gate), console_router(PAGES)],
         lifespan=partial(wired, settings=settings),
         guard=settings.guard(),

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.metadata import version
 from typing import Final
 
 from eruca_access.explaining import explaining_router
@@ -15,6 +14,7 @@ from eruca_access.kept_source import OwnSource
 from eruca_access.settings import file_source, gate_of
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
+from eruca_chassis.versions import version_of
 from eruca_controller.api import broker_groups, policy, status
 from eruca_controller.settings import ControllerSettings
 from eruca_controller.wiring import Rules, wired
@@ -56,7 +56,7 @@ def create_app(settings: ControllerSettings, clock: Clock | None = None) -> Serv
         title="Eruca controller",
         summary="The arbiter of broker groups: masters, epochs and in-sync sets",
         description=_DESCRIPTION,
-        version=version("eruca-controller"),
+        version=version_of("eruca-controller"),
         tags=_TAGS,
         routers=[broker_groups.router, policy.router, status.router, explaining_router(gate)],
         lifespan=partial(wired, settings=settings, clock=clock or SystemClock(), rules=rules),

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.metadata import version
 from typing import Final
 
 from eruca_access.explaining import explaining_router
 from eruca_access.settings import gate_of
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
+from eruca_chassis.versions import version_of
 from eruca_namesrv.api import brokers, kv, status, topics
 from eruca_namesrv.settings import NamesrvSettings
 from eruca_namesrv.wiring import wired
@@ -46,7 +46,7 @@ def create_app(settings: NamesrvSettings, clock: Clock | None = None) -> Service
         title="Eruca name server",
         summary="Live brokers, and the queues each topic has on them",
         description=_DESCRIPTION,
-        version=version("eruca-namesrv"),
+        version=version_of("eruca-namesrv"),
         tags=_TAGS,
         routers=[topics.router, brokers.router, kv.router, status.router, explaining_router(gate)],
         lifespan=partial(wired, settings=settings, clock=clock or SystemClock()),

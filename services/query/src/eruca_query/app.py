@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.metadata import version
 from typing import Final
 
 from eruca import AsyncClient
@@ -15,6 +14,7 @@ from eruca_access.settings import gate_of
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
 from eruca_chassis.explorer.routes import Explored, ExploredServices
+from eruca_chassis.versions import version_of
 from eruca_query.api import message_counts, messages, status
 from eruca_query.explorer.listing import list_services
 from eruca_query.exports import routes as exports
@@ -55,7 +55,7 @@ def create_app(settings: QuerySettings, clock: Clock | None = None) -> ServiceAp
         title=_TITLE,
         summary="Messages by id, key, tag and time, and their timelines",
         description=_DESCRIPTION,
-        version=version("eruca-query"),
+        version=version_of("eruca-query"),
         tags=_TAGS,
         routers=[
             messages.router,

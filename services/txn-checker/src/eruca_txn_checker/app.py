@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.metadata import version
 from typing import Final
 
 from eruca_access.explaining import explaining_router
 from eruca_access.settings import gate_of
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.clock import Clock, SystemClock
+from eruca_chassis.versions import version_of
 from eruca_txn_checker.api import brokers, checks, status, transactions, webhooks
 from eruca_txn_checker.settings import TxnCheckerSettings
 from eruca_txn_checker.wiring import wired
@@ -44,7 +44,7 @@ def create_app(settings: TxnCheckerSettings, clock: Clock | None = None) -> Serv
         title="Eruca transaction checker",
         summary="Asks producer groups about transactions that nobody has decided",
         description=_DESCRIPTION,
-        version=version("eruca-txn-checker"),
+        version=version_of("eruca-txn-checker"),
         tags=_TAGS,
         routers=[
             checks.router,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from eruca.contract.access import Right
 from eruca.contract.status import ControllerStatus
 from eruca_access.needs import to
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.parts import Part
 from eruca_chassis.router import Router
+from eruca_chassis.versions import version_of
 from eruca_controller.api import examples
 from eruca_controller.arbiter import Arbiter
 from eruca_controller.settings import ControllerSettings
@@ -29,7 +28,7 @@ async def get_status(
 ) -> ControllerStatus:
     """Return the version, the start time, the kind of the store and the counts of this process."""
     return ControllerStatus(
-        version=version("eruca-controller"),
+        version=version_of("eruca-controller"),
         started_at=arbiter.started_at,
         store=settings.store,
         changes=sum(arbiter.counts.changes.values()),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from eruca.contract.access import Right
 from eruca.contract.status import NamesrvStatus
 from eruca_access.needs import to
 from eruca_chassis.documents.openapi import answer
 from eruca_chassis.parts import Part
 from eruca_chassis.router import Router
+from eruca_chassis.versions import version_of
 from eruca_namesrv.api import examples
 from eruca_namesrv.name_server import NameServer
 
@@ -27,7 +26,7 @@ async def get_status(names: Part[NameServer]) -> NamesrvStatus:
     """Return the version, the start time and the counts of brokers, topics and held requests."""
     names.expire()
     return NamesrvStatus(
-        version=version("eruca-namesrv"),
+        version=version_of("eruca-namesrv"),
         started_at=names.started_at,
         settling_seconds=names.settling_seconds,
         brokers=names.table.broker_count,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from importlib.metadata import version
 from typing import Annotated
 
 from fastapi import Body, Path
@@ -23,6 +22,7 @@ from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.parts import Part
 from eruca_chassis.router import Router
+from eruca_chassis.versions import version_of
 from eruca_postgres.broker_shares import BrokerShares
 from eruca_postgres.database import Database
 from eruca_postgres.forgetting import forget
@@ -50,7 +50,7 @@ async def get_status(
     async with instance.database.transaction() as connection:
         followed = await followed_logs(connection)
     return QueryStatus(
-        version=version("eruca-query"),
+        version=version_of("eruca-query"),
         name=instance.name,
         started_at=instance.started_at,
         brokers=sorted(shares.work),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from eruca.contract.access import Right
 from eruca.contract.errors import DatabaseUnavailableError
 from eruca.contract.transactions import CheckerStatus, CheckingRules
@@ -12,6 +10,7 @@ from eruca_chassis.documents.openapi import answer
 from eruca_chassis.documents.problems import problems
 from eruca_chassis.parts import Part
 from eruca_chassis.router import Router
+from eruca_chassis.versions import version_of
 from eruca_postgres.broker_shares import BrokerShares
 from eruca_postgres.instance import Instance
 from eruca_txn_checker.api import examples
@@ -40,7 +39,7 @@ async def get_status(
     async with instance.database.transaction() as connection:
         followed = await followed_brokers(connection)
     return CheckerStatus(
-        version=version("eruca-txn-checker"),
+        version=version_of("eruca-txn-checker"),
         name=instance.name,
         started_at=instance.started_at,
         rules=CheckingRules(
