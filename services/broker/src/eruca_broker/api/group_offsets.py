@@ -56,7 +56,7 @@ async def get_group_offsets(
     Without it, every queue that the group ever locked, started in or committed. An unknown group
     has no offsets; that is not an error.
     """
-    found = positions.of_group(group, topic)
+    found = await positions.of_group(group, topic)
     absence.check(is_found=any(one.committed_offset is not None for one in found.offsets))
     return found
 

@@ -52,4 +52,6 @@ async def get_offset_by_time(
     Times are the broker's store times. A time after the last message gives the queue's end, one
     before the first message its beginning.
     """
-    return offsets.by_time(topic, queue_id, timestamp, boundary, include_system=include_system)
+    return await offsets.by_time(
+        topic, queue_id, timestamp, boundary, include_system=include_system
+    )

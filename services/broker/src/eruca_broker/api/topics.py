@@ -162,4 +162,4 @@ async def get_queues(
 
     A queue contains `max_offset - min_offset` messages; its times are null while it is empty.
     """
-    return offsets.of_topic(topic, include_system=include_system)
+    return await offsets.of_topic(topic, include_system=include_system)

@@ -6,12 +6,15 @@ Source: RocketMQ 5.3, ``AdminBrokerProcessor``.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from functools import partial
+from typing import Final, Literal
 
 from eruca.contract.topics import OffsetByTime, QueueOffsets, TopicQueues
 from eruca_broker.core.records.times import moment, ms_not_before, ms_of
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore
+
+_READER: Final = "offsets"  # pays for what is not in memory
 
 
 class Offsets:
@@ -22,7 +25,7 @@ class Offsets:
         self._topics = topics
         self._started_at = started_at
 
-    def of_topic(self, name: str, *, include_system: bool = False) -> TopicQueues:
+    async def of_topic(self, name: str, *, include_system: bool = False) -> TopicQueues:
         """Return the first and the next offset of each of a topic's queues.
 
         With *include_system* the topic may be one that the system keeps for itself.
@@ -33,10 +36,13 @@ class Offsets:
             topic=name,
             topic_id=self._store.state.topic_id(topic),
             broker_started_at=self._started_at,
-            queues=[self._of_queue(name, queue_id) for queue_id in range(queue_count)],
+            queues=[
+                await self._store.cold.read(_READER, partial(self._of_queue, name, queue_id))
+                for queue_id in range(queue_count)
+            ],
         )
 
-    def by_time(
+    async def by_time(
         self,
         name: str,
         queue_id: int,
@@ -55,7 +61,8 @@ class Offsets:
         self._topics.check_queue(topic, queue_id)
         is_upper = boundary == "upper"
         ms = ms_of(timestamp) if is_upper else ms_not_before(timestamp)
-        offset = self._store.queues.offset_by_time(name, queue_id, ms, upper=is_upper)
+        find = partial(self._store.queues.offset_by_time, name, queue_id, ms, upper=is_upper)
+        offset = await self._store.cold.read(_READER, find)
         return OffsetByTime(
             topic=name, queue_id=queue_id, timestamp=timestamp, boundary=boundary, offset=offset
         )

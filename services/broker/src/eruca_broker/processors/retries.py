@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from eruca.contract.errors import RecordNotFoundError, TooLargeError
@@ -84,6 +86,10 @@ class Retries:
             OverloadedError: The maximum number of messages wait.
         """
         held = [HeldQueue(m.topic, m.queue_id, m.token) for m in request.messages]
+        for message in request.messages:  # it is in memory before the turn
+            with suppress(RecordNotFoundError):
+                find = partial(self._read, message, "")
+                await self._work.store.cold.read(f"group {name}", find)
         async with self._work.changes.turn(name):
             group = self._groups.get(name)
             self._locks.check(

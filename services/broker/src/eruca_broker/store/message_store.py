@@ -147,8 +147,8 @@ class MessageStore:
             self._log_reader,
             may_be_behind=lambda: self.is_replica or self.may_be_replaced(),
         )
-        self.past = PastStates(self._consume_queues, self._log_reader)
         self.cold = ColdReads(settings.cold_rates, clock)
+        self.past = PastStates(self._consume_queues, self._log_reader, self.cold)
         self._index_follower = IndexFollower(recovered.dispatcher)
         self._projections = Projections(
             self._dispatcher,

@@ -14,6 +14,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 import structlog
@@ -100,11 +101,8 @@ class GroupLags:
             for topic, (_, queue_id, queue_offset) in oldest.items():
                 count += 1
                 is_logged = count <= LOSSES_LOGGED_MAX
-                stored_at_ms = (
-                    self._store.queues.stored_at_ms(topic, queue_id, queue_offset)
-                    if is_logged
-                    else None
-                )
+                find = partial(self._store.queues.stored_at_ms, topic, queue_id, queue_offset)
+                stored_at_ms = await self._store.cold.read("lags", find) if is_logged else None
                 unread.setdefault(name, {})[topic] = Unread(lost[topic], stored_at_ms)
         return unread
 

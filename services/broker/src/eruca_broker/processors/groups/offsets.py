@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Literal
 
 from eruca.contract.errors import (
@@ -56,12 +57,16 @@ class PositionsOfGroups:
         self._locks = locks
         self.consumed = by_group()
 
-    def of_group(self, name: str, topic: str | None) -> GroupOffsets:
+    async def of_group(self, name: str, topic: str | None) -> GroupOffsets:
         """Return a group's positions: in every queue of *topic*, or in all queues that it has any.
 
         Raises:
             TopicNotFoundError: *topic* is given, and there is none of this name.
         """
+        find = partial(self._of_group, name, topic)
+        return await self._store.cold.read(f"group {name}", find)
+
+    def _of_group(self, name: str, topic: str | None) -> GroupOffsets:
         group = self._store.state.groups.get(name) or Group(name)
         if topic is not None:
             queue_count = self._topics.get(topic).read_queue_count
@@ -162,6 +167,11 @@ class PositionsOfGroups:
                 pointer = f"/body/queue_ids/{index}"
                 error.errors = [{"pointer": pointer, "detail": error.detail}]
                 raise
+        if isinstance(reset.to, datetime):  # what the search needs is in memory before the turn
+            ms = ms_not_before(reset.to)
+            for queue_id in dict.fromkeys(chosen):
+                find = partial(self._store.queues.offset_by_time, reset.topic, queue_id, ms)
+                await self._store.cold.read(f"group {name}", find)
         async with self._work.changes.turn(name):
             group = self._groups.get(name)
             queues = [

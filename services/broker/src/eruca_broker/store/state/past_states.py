@@ -10,6 +10,7 @@ Nothing is guessed. If a fact is not in the log any more, the state is unknown, 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -28,6 +29,7 @@ from eruca_broker.core.state.events import (
 )
 from eruca_broker.core.state.past import About
 from eruca_broker.core.state.state import BrokerState
+from eruca_broker.store.cold_reads import ColdReads
 from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
@@ -82,11 +84,13 @@ class PastStates:
     Args:
         queues: Contain the places of the events.
         reader: Reads them.
+        cold: Waits for what is not in memory.
     """
 
-    def __init__(self, queues: ConsumeQueues, reader: LogReader) -> None:
+    def __init__(self, queues: ConsumeQueues, reader: LogReader, cold: ColdReads) -> None:
         self._queues = queues
         self._reader = reader
+        self._cold = cold
         self._turn = asyncio.Lock()
         self._waiting = 0
 
@@ -151,7 +155,7 @@ class PastStates:
         snapshot_offset = queue.entry(first).log_offset
         state = BrokerState()
         while first < end:
-            copied = self._copied(queue, first, end)
+            copied = await self._copied(queue, first, end)
             first += len(copied.records)
             await asyncio.to_thread(_fold, state, copied, about)
             if first < end:
@@ -171,11 +175,15 @@ class PastStates:
         return None
 
     async def _part_at(self, queue: ConsumeQueue, offset: int) -> _SnapshotPart | None:
-        [record] = self._copied(queue, offset, offset + 1).records
+        [record] = (await self._copied(queue, offset, offset + 1)).records
         return await asyncio.to_thread(_part_of, record)
 
-    def _copied(self, queue: ConsumeQueue, first: int, end: int) -> _Copied:
+    async def _copied(self, queue: ConsumeQueue, first: int, end: int) -> _Copied:
         """Return some records from queue offset *first* on, at least one."""
+        copy = partial(self._copied_now, queue, first, end)
+        return await self._cold.read("earlier states", copy)
+
+    def _copied_now(self, queue: ConsumeQueue, first: int, end: int) -> _Copied:
         if first < queue.min_offset:
             raise UnknownPastError("retention has deleted an event meanwhile")
         entries = queue.entries(first, min(end - first, _STEP_COUNT))
