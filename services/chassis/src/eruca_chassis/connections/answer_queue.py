@@ -58,17 +58,21 @@ class AnswerQueue:
 
         Returns whether all exchanges have ended.
         """
-        exchanges, transport = self.exchanges, self._transport
-        while exchanges and exchanges[0].status and not self._flow.write_paused:
-            if transport.is_closing():
-                return False  # connection_lost will follow
+        exchanges, flow = self.exchanges, self._flow
+        while exchanges and not flow.write_paused:
             exchange = exchanges[0]
+            if not exchange.status:
+                return False
+            if self._transport.is_closing():
+                return False  # connection_lost will follow
             if exchange.unsent is None:
                 self._begin_answer(exchange)
-            for piece in exchange.unsent or ():
-                self._write(piece)
-                if self._flow.write_paused:
-                    return False  # the rest is sent, and the exchange ended, once it has drained
+            if exchange.unsent is not None:
+                for piece in exchange.unsent:
+                    self._write(piece)
+                    if flow.write_paused:
+                        # The rest is sent, and the exchange ended, once the transport has drained.
+                        return False
             exchanges.popleft()
             self.end(exchange)
         return not exchanges
@@ -120,7 +124,8 @@ class AnswerQueue:
         if exchange.request.method == "HEAD":
             self._write(head)
         elif exchange.size <= JOIN_SIZE_MAX:
-            self._write(b"".join((head, *exchange.pieces)))
+            pieces = exchange.pieces
+            self._write(head + pieces[0] if len(pieces) == 1 else b"".join((head, *pieces)))
         else:
             exchange.unsent = joined(exchange.pieces)
             self._write(head)

@@ -213,7 +213,7 @@ class ServiceProtocol(HttpToolsProtocol):
         start, size = 0, len(data)
         while start < size:
             if not self._is_amid:
-                if self._is_far_ahead():
+                if (self._answers.exchanges or self.pipeline) and self._is_far_ahead():
                     self._hold_back(data[start:])
                     return
                 start = self._take_known(data, start)
@@ -266,7 +266,8 @@ class ServiceProtocol(HttpToolsProtocol):
             if body_end > len(data):
                 break
             exchange = Exchange(self, request, self.client)
-            exchange.certificate = self.certificate
+            if self.certificate is not None:
+                exchange.certificate = self.certificate
             self._latest = exchange
             if self.timeout_keep_alive_task is not None:
                 self._unset_keepalive_if_required()

@@ -97,7 +97,7 @@ class BodyLimit(NamedTuple):
 class AnswerHead:
     """Status and headers of an answer, encoded except for its length; reused by handlers."""
 
-    __slots__ = ("_prefix", "has_body", "headers", "status")
+    __slots__ = ("_form", "_prefix", "has_body", "headers", "status")
 
     def __init__(self, status: int, *headers: Header) -> None:
         self.status = status
@@ -105,11 +105,14 @@ class AnswerHead:
         self.has_body = status not in BODILESS
         lines = [STATUS_LINE[status], *(b"%b: %b\r\n" % header for header in headers)]
         self._prefix = b"".join(lines)
+        self._form = self._prefix.replace(b"%", b"%%") + b"content-length: %d\r\n%b: %b\r\n\r\n"
 
     def encoded(
         self, size: int, request_id: str, *, closes: bool, more: Sequence[Header] = ()
     ) -> bytes:
         """Return the encoded head for a body of *size* bytes, a request id and *more* headers."""
+        if not (more or closes) and self.has_body:
+            return self._form % (size, *request_id_header(request_id))
         length = b"content-length: %d\r\n" % size if self.has_body else b""
         end = b"connection: close\r\n\r\n" if closes else b"\r\n"
         if more:
@@ -240,37 +243,31 @@ class Carrier(Protocol):
 class Exchange:
     """One hot request. Handlers read ``request`` and call the methods up to ``drive``."""
 
-    __slots__ = (
-        "_access",
-        "_admission",
-        "_budget",
-        "_buffer",
-        "_carrier",
-        "_is_driven",
-        "_is_left",
-        "_limit",
-        "_paid",
-        "_quota",
-        "_request_id",
-        "_size",
-        "_taken",
-        "certificate",
-        "chunks",
-        "client",
-        "closes",
-        "door",
-        "head",
-        "is_counted",
-        "is_lost",
-        "is_whole",
-        "on_lost",
-        "pieces",
-        "request",
-        "size",
-        "started",
-        "status",
-        "unsent",
-    )  # fmt: skip
+    # Most requests change few of these, and are made faster without setting the others.
+    certificate: ClientCertificate | None = None  # the client's, verified
+    closes = False  # whether the connection closes after this answer
+    door: Door | None = None  # has headers for the answer
+    _access: Access | None = None  # made when it is needed
+    _admission: Admission | None = None  # its own: a head is shared by requests
+    _quota: Quota | None = None
+    is_counted = False  # whether the quota counts the request here
+    _limit: BodyLimit | None = None  # None: the body is ignored
+    _budget: Limited | None = None
+    _payer = ""  # the client, as the budget knows it
+    _taken = 0
+    _paid = 0  # bytes of the body taken from the budget
+    _size = 0  # bytes of the body that have arrived
+    _buffer: bytearray | None = None  # of a large body that bypasses the parser
+    is_whole = False
+    is_lost = False
+    on_lost: Callable[[], object] | None = None
+    _is_driven = False  # whether it runs step by step, without waiting for an event
+    _is_left = False  # whether its carrier has ended it because the client was lost
+    status = 0  # 0: not answered yet
+    head: AnswerHead | None = None
+    pieces: Sequence[Piece] = ()
+    size = 0  # bytes of all pieces
+    unsent: Iterator[Piece] | None = None  # the carrier's, while a large answer is sent
 
     def __init__(
         self, carrier: Carrier, request: RequestHead, client: tuple[str, int] | None
@@ -278,32 +275,9 @@ class Exchange:
         self._carrier = carrier
         self.request = request
         self.client = client
-        self.certificate: ClientCertificate | None = None  # the client's, verified
         self.started = monotonic()
-        self.closes = False  # whether the connection closes after this answer
-        self.door: Door | None = None  # has headers for the answer
-        self._access: Access | None = None  # made when it is needed
-        self._admission: Admission | None = None  # its own: a head is shared by requests
-        self._quota: Quota | None = None
-        self.is_counted = False  # whether the quota counts the request here
         self._request_id = request.request_id
-        self._limit: BodyLimit | None = None  # None: the body is ignored
-        self._budget: Limited | None = None
-        self._taken = 0
-        self._paid = 0  # bytes of the body taken from the budget
-        self._size = 0  # bytes of the body that have arrived
-        self._buffer: bytearray | None = None  # of a large body that bypasses the parser
         self.chunks: list[bytes | bytearray] = []
-        self.is_whole = False
-        self.is_lost = False
-        self.on_lost: Callable[[], object] | None = None
-        self._is_driven = False  # whether it runs step by step, without waiting for an event
-        self._is_left = False  # whether its carrier has ended it because the client was lost
-        self.status = 0  # 0: not answered yet
-        self.head: AnswerHead | None = None
-        self.pieces: Sequence[Piece] = ()
-        self.size = 0  # bytes of all pieces
-        self.unsent: Iterator[Piece] | None = None  # the carrier's, while a large answer is sent
 
     # --- For handlers -----------------------------------------------------------------------------
 
@@ -350,15 +324,23 @@ class Exchange:
             OverloadedError: The amount does not fit, or exceeds the caller's share.
         """
         assert self._budget is None or self._budget is budget
-        take_shared(budget, amount, client_of(self.client), self._quota)
-        self._budget = budget
+        if self._budget is None:
+            self._budget = budget
+            self._payer = client_of(self.client)
+        if self._quota is None:
+            budget.take(amount, self._payer)
+        else:
+            take_shared(budget, amount, self._payer, self._quota)
         self._taken += amount
 
     def give_back(self) -> None:
         """Give back the share of the budget; the carrier calls this at the latest."""
         if self._taken:
             assert self._budget is not None
-            give_shared(self._budget, self._taken, client_of(self.client), self._quota)
+            if self._quota is None:
+                self._budget.give(self._taken, self._payer)
+            else:
+                give_shared(self._budget, self._taken, self._payer, self._quota)
             self._taken = 0
 
     def answer(self, head: AnswerHead, *pieces: Piece) -> None:
