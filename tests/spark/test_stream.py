@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,22 @@ def test_a_checkpoint_whose_offsets_are_empty_is_refused(
         PySparkException, match=r"the checkpoint belongs to another source: .*found \{\}"
     ):
         stream(spark, service, tmp_path)
+
+
+def test_progress_tells_the_ends_of_the_queues(
+    spark: SparkSession, service: ExportService, tmp_path: Path
+) -> None:
+    service.hold("orders", {0: 250, 1: 50})
+    options = {"url": service.url, "subscribe": "orders", "maxOffsetsPerTrigger": "100"}
+    rows = spark.readStream.format("eruca").options(**options).load()
+    writer = rows.writeStream.format("noop").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    query.awaitTermination()
+
+    first = query.recentProgress[0].sources[0]
+    ends, read = json.loads(first.latestOffset)["next"], json.loads(first.endOffset)["next"]
+    assert {queue: one["offset"] for queue, one in ends.items()} == {
+        "orders/broker-a/0": 250,
+        "orders/broker-a/1": 50,
+    }
+    assert sum(one["offset"] for one in read.values()) == 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -261,3 +262,20 @@ def test_a_schema_of_one_s_own_is_refused(spark: SparkSession, service: ExportSe
 
     with pytest.raises(PySparkException, match="use the option columns"):
         reader.schema("tag STRING").load().count()
+
+
+def test_exact_ranges_are_read_by_as_many_tasks_as_wanted(
+    spark: SparkSession, service: ExportService
+) -> None:
+    service.hold("orders", {0: 500, 1: 250})
+    ranges = [
+        {"topic": "orders", "broker_name": "broker-a", "queue_id": 0} | span for span in SPANS
+    ]
+    given = {"url": service.url, "topic": "orders", "ranges": json.dumps(ranges)}
+    rows = spark.read.format("eruca").options(**given, minPartitions="3").load()
+
+    assert sorted(row.queue_offset for row in rows.collect()) == [*range(10, 40), *range(90, 96)]
+    assert rows.rdd.getNumPartitions() >= 3
+
+
+SPANS = [{"from_offset": 10, "to_offset": 40}, {"from_offset": 90, "to_offset": 96}]

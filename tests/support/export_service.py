@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
 
-from pyspark_eruca.columns import SCHEMA_VERSION, arrow_schema
+from pyspark_eruca.columns import COLUMNS, SCHEMA_VERSION, arrow_schema
 from pyspark_eruca.ranges import Queue, Range
 
 TOPIC_ID = "9f2c-1"
@@ -285,7 +285,7 @@ def _answer(handler: BaseHTTPRequestHandler, service: ExportService) -> None:
     if refusal is not None:
         _refuse(handler, refusal)
         return
-    columns = query["columns"][0].split(",")
+    columns = query["columns"][0].split(",") if "columns" in query else list(COLUMNS)
     _stream(
         handler,
         service.batches(ranges, columns, fault, marks_damage=marks_damage),

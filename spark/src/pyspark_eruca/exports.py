@@ -37,6 +37,7 @@ from pyspark_eruca.stream_offsets import data_loss
 _BATCH_RANGE: Final = b"eruca.range"
 _PROVED_AT_ONCE: Final = 100  # positions in one request; limits the length of its URL
 _TOPIC_NOT_FOUND: Final = "topic-not-found"
+_NAMED_MAX: Final = 8  # queues named in one error
 _DAMAGED: Final = "message-damaged"
 
 
@@ -98,7 +99,25 @@ class Exports:
                     one.get("broker_started_at"),
                     one.get("latest_stored_at"),
                 )
-        return held
+        return self._assigned(held)
+
+    def _assigned(self, held: dict[Queue, Held]) -> dict[Queue, Held]:
+        """Return the queues of the option ``assign``.
+
+        Raises:
+            SourceError: One of them does not exist, and that matters.
+        """
+        assigned = self._options.assigned
+        if assigned is None:
+            return held
+        topics = {queue.topic for queue in held}
+        missing = sorted(queue.text for queue in assigned - held.keys() if queue.topic in topics)
+        if missing and self._options.fail_on_data_loss:
+            raise SourceError(
+                f"option assign: unknown queue {missing[0]}; the topics have"
+                f" {', '.join(sorted(queue.text for queue in held)[:_NAMED_MAX])}"
+            )
+        return {queue: now for queue, now in held.items() if queue in assigned}
 
     def lost(self, positions: Mapping[Queue, Position]) -> dict[Queue, Lost]:
         """Return the *positions* that their queues' logs do not contain any more, with the reasons.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -17,15 +18,22 @@ from pyspark_eruca.ranges import Queue, Range
 _NAMES: Final = (
     "url",
     "topic",
+    "subscribe",
+    "assign",
     "path",
     "columns",
     "codec",
     "partitionRows",
+    "minPartitions",
     "maxRowsPerTrigger",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "startingOffsets",
     "endingOffsets",
     "startingTimestamp",
     "endingTimestamp",
+    "startingOffsetsByTimestampStrategy",
     "ranges",
     "failOnDataLoss",
     "damaged",
@@ -43,6 +51,7 @@ _NAMES: Final = (
     "summaryFile",
 )
 _SHOWN_SIZE: Final = 120  # characters of an unexpected value
+_MILLISECONDS: Final = re.compile("[0-9]{13}")  # of 2001 to 2286; shorter ones may be a date
 _OFFSET_MAX: Final = 2**63 - 1
 _LOWER: Final = frozenset(name.lower() for name in _NAMES)
 _REMOVED: Final = {
@@ -50,6 +59,16 @@ _REMOVED: Final = {
     " which would then lack rows; remove the option, and limit the rows with"
     " startingOffsets, endingOffsets, startingTimestamp and endingTimestamp"
 }
+_KAFKA: Final = {  # options of Spark's Kafka source that have no meaning here, in lower case
+    "subscribepattern": "name the topics in the option topic",
+    "includeheaders": "remove it: the column properties always has them; choose with columns",
+    "startingoffsetsbytimestamp": "use startingTimestamp, which applies to all queues",
+    "endingoffsetsbytimestamp": "use endingTimestamp, which applies to all queues",
+    "kafka.bootstrap.servers": "give the query service's URL in the option url",
+    "kafka.group.id": "remove it: the source belongs to no consumer group",
+}
+_DURATION: Final = re.compile(r"([0-9]{1,9}) *(ms|s|m|min|h)")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 class OptionTexts:
@@ -60,6 +79,9 @@ class OptionTexts:
         for name, reason in _REMOVED.items():
             if name in self._texts:
                 raise OptionError(f"option {name} was removed: {reason}")
+        for name, fix in _KAFKA.items():
+            if name in self._texts:
+                raise OptionError(f"option {name} belongs to Spark's Kafka source: {fix}")
         unknown = sorted(set(self._texts) - _LOWER)
         if unknown:
             named = ", ".join(repr(name) for name in unknown)
@@ -77,6 +99,44 @@ class OptionTexts:
             cert=self.text("certFile"),
             key=self.text("keyFile"),
         )
+
+    def either(self, name: str, other: str) -> str:
+        """Return the one of two names of one option that is given.
+
+        Raises:
+            OptionError: Both are given.
+        """
+        if self.text(name) is not None and self.text(other) is not None:
+            raise OptionError(f"options {name} and {other} mean the same; remove one")
+        return name if self.text(other) is None else other
+
+    def duration(self, name: str, default: float) -> float:
+        """Return the seconds of a duration, such as ``15m``."""
+        text = self.text(name)
+        if text is None:
+            return default
+        match = _DURATION.fullmatch(text)
+        if match is None:
+            raise OptionError(
+                f"option {name}: expected a duration such as 90s, 15m or 1h, found {text!r}"
+            )
+        return int(match[1]) * _SECONDS[match[2]]
+
+    def queues(self, name: str) -> tuple[Queue, ...]:
+        """Return the queues in a JSON array of their names; none if it is not given."""
+        text = self.text(name)
+        if text is None:
+            return ()
+        try:
+            names = json.loads(text)
+        except (ValueError, RecursionError):
+            names = None
+        if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
+            raise OptionError(
+                f"option {name}: expected a JSON array of queues such as"
+                f' ["TOPIC/BROKER/QUEUE"], found {text[:_SHOWN_SIZE]!r}'
+            )
+        return tuple(Queue.parse(one) for one in dict.fromkeys(names))
 
     def needed(self, name: str, meaning: str) -> str:
         """Return the text of a required option."""
@@ -204,10 +264,13 @@ class OptionTexts:
         return ranges
 
     def moment(self, name: str) -> str | None:
-        """Return a time with its zone, unchanged."""
+        """Return a time with its zone; milliseconds since 1970, as Kafka has them, converted."""
         text = self.text(name)
         if text is None:
             return None
+        if _MILLISECONDS.fullmatch(text):
+            moment = datetime.fromtimestamp(int(text) / 1000, UTC)
+            return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         try:
             has_zone = datetime.fromisoformat(text).tzinfo is not None
         except ValueError:

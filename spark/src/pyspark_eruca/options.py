@@ -25,6 +25,8 @@ _STARTS_AND_ENDS: Final = (
     "endingTimestamp",
 )
 TRIGGER_ROWS_DEFAULT: Final = 2_000_000  # messages in a micro-batch, which a crash repeats
+TRIGGER_DELAY_DEFAULT: Final = 900.0  # seconds, as Spark's Kafka source has it
+PARTITION_COUNT_MIN_MAX: Final = 10_000  # tasks of a read; more would be nothing but start-up
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,17 @@ class Options:
 
     urls: tuple[str, ...]  # of query services, all equivalent
     topics: tuple[str, ...]
+    assigned: frozenset[Queue] | None  # only these queues; None: all
     columns: tuple[str, ...]
     codec: str  # the compression of answers
     partition_rows: int
+    partition_count_min: int
     trigger_rows: int
+    trigger_rows_min: int  # a stream waits for so many messages,
+    trigger_delay_seconds: float  # but not longer than this
     starting: str | Mapping[Queue, int]  # "earliest", "latest", or offsets
     ending: str | Mapping[Queue, int]  # "latest", or offsets
+    needs_later: bool  # whether each queue must have a message stored at starting_at or later
     starting_at: str | None  # RFC 3339: stored at this time or later
     ending_at: str | None  # RFC 3339: stored before this time
     ranges: tuple[Range, ...] | None  # exactly these; None: what start and end say
@@ -56,7 +63,11 @@ class Options:
             OptionError: An option is missing, unknown or invalid.
         """
         texts = OptionTexts(given)
-        topics = texts.words("topic") or texts.words("path")
+        assigned = texts.queues("assign")
+        topics = texts.words(texts.either("topic", "subscribe")) or texts.words("path")
+        if topics and assigned:
+            raise OptionError("options topic and assign exclude each other; remove one")
+        topics = topics or tuple(dict.fromkeys(queue.topic for queue in assigned))
         if not topics:
             raise OptionError(
                 "option topic is missing: expected one topic, or several separated by commas"
@@ -95,17 +106,32 @@ class Options:
             raise OptionError(
                 f"option ranges excludes {', '.join(_STARTS_AND_ENDS)}; remove one or the other"
             )
+        trigger_rows = texts.count(
+            texts.either("maxRowsPerTrigger", "maxOffsetsPerTrigger"), TRIGGER_ROWS_DEFAULT
+        )
+        trigger_rows_min = texts.count("minOffsetsPerTrigger", 1)
+        if trigger_rows_min > trigger_rows:
+            raise OptionError(
+                f"option minOffsetsPerTrigger: expected at most {trigger_rows}, the maximum of a"
+                f" micro-batch; found {trigger_rows_min}"
+            )
         return cls(
             urls=texts.urls("url", "ERUCA_QUERY_URLS"),
             topics=tuple(dict.fromkeys(topics)),
+            assigned=frozenset(assigned) or None,
             columns=columns,
             codec=texts.choice("codec", ("none", "lz4", "zstd")),
             partition_rows=texts.count(
                 "partitionRows", PARTITION_ROWS_DEFAULT, most=REQUEST_ROWS_MAX
             ),
-            trigger_rows=texts.count("maxRowsPerTrigger", TRIGGER_ROWS_DEFAULT),
+            partition_count_min=texts.count("minPartitions", 1, most=PARTITION_COUNT_MIN_MAX),
+            trigger_rows=trigger_rows,
+            trigger_rows_min=trigger_rows_min,
+            trigger_delay_seconds=texts.duration("maxTriggerDelay", TRIGGER_DELAY_DEFAULT),
             starting=starting,
             ending=ending,
+            needs_later=texts.choice("startingOffsetsByTimestampStrategy", ("latest", "error"))
+            == "error",
             starting_at=starting_at,
             ending_at=ending_at,
             ranges=ranges,

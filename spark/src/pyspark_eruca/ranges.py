@@ -101,13 +101,21 @@ class Held(NamedTuple):
 
 
 def pack(
-    ranges: Iterable[Range], partition_rows: int, *, ranges_max: int = PARTITION_RANGES_MAX
+    ranges: Iterable[Range],
+    partition_rows: int,
+    *,
+    count_min: int = 1,
+    ranges_max: int = PARTITION_RANGES_MAX,
 ) -> list[tuple[Range, ...]]:
     """Return *ranges* in shares of equal size, at most *partition_rows* each; one per task.
 
     Long ranges are split, short ones are packed together. No share mixes topics, because a task
-    that writes a lake writes a file for each topic.
+    that writes a lake writes a file for each topic. There are at least *count_min* shares, if there
+    are so many messages.
     """
+    ranges = list(ranges)
+    total = sum(one.rows for one in ranges)
+    partition_rows = max(1, min(partition_rows, total // count_min))
     by_topic: dict[str, list[Range]] = {}
     for one in sorted(ranges):
         if one.rows > 0:

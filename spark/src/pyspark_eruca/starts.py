@@ -37,6 +37,22 @@ def checked_ends(options: Options, held: Mapping[Queue, Held]) -> dict[Queue, in
     return _clipped("endingOffsets", options, options.ending, held)
 
 
+def check_later(options: Options, held: Mapping[Queue, Held]) -> None:
+    """Raise OptionError if a queue has no message since ``startingTimestamp``, and must have one.
+
+    *held* starts at that time.
+    """
+    if options.starting_at is None or not options.needs_later:
+        return
+    for queue, now in sorted(held.items()):
+        if now.start >= now.max_offset:
+            raise OptionError(
+                f"option startingTimestamp: expected a message of {queue.text} stored at"
+                f" {options.starting_at} or later, found none; to start at its end, set"
+                " startingOffsetsByTimestampStrategy=latest"
+            )
+
+
 def check_order(options: Options) -> None:
     """Raise OptionError if a queue would end before its start."""
     if isinstance(options.starting, str) or isinstance(options.ending, str):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from pyspark_eruca.exports import Exports
 from pyspark_eruca.options import Options
 from pyspark_eruca.positions import Lost, Position, adopted, compare
 from pyspark_eruca.ranges import Held, Queue, pack
-from pyspark_eruca.starts import checked_starts
+from pyspark_eruca.starts import check_later, checked_starts
 from pyspark_eruca.stream_offsets import StreamOffset, batch_ranges, next_offset
 from pyspark_eruca.table import RangePartition, read_partition
 
@@ -23,13 +24,16 @@ from pyspark_eruca.table import RangePartition, read_partition
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A topic's messages as they arrive; with ``availableNow``, those that exist at the start."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
         if options.ending != "latest" or options.ending_at or options.ranges is not None:
             raise OptionError(
                 "ranges, endingOffsets and endingTimestamp are not supported for a stream; remove"
                 " them"
             )
         self._options = options
+        self._clock = clock
+        self._triggered_at: float | None = None
+        self._latest: dict[str, Any] | None = None
         self._exports = Exports(options)
         self._target: dict[Queue, Held] | None = None
         self._told: set[str] = set()  # reported faults of the checkpoint
@@ -61,6 +65,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             starts = checked_starts(options, held)
         if not before.next and options.starting_at:
             by_time = self._exports.held(options.topics, starting_at=options.starting_at)
+            check_later(options, by_time)
 
         def begin(queue: Queue, now: Held) -> int:
             if queue in by_time:
@@ -80,7 +85,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if options.fail_on_data_loss:
                 raise loss
             print(loss, file=sys.stderr)
-        return start if advance.offset == given else advance.offset.to_json()
+        self._latest = StreamOffset(
+            next={
+                queue: Position(now.end, now.topic_id, now.broker_started_at, now.latest_stored_at)
+                for queue, now in held.items()
+            }
+        ).to_json()
+        if advance.offset == given or self._waits(given, advance.offset):
+            return start
+        self._triggered_at = self._clock()
+        return advance.offset.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return the end of the queues, which the progress shows as ``latestOffset``."""
+        return self._latest
+
+    def _waits(self, given: StreamOffset, end: StreamOffset) -> bool:
+        """Tell whether to wait for more messages (``minOffsetsPerTrigger``).
+
+        The first batch is not delayed, nor is a run with ``availableNow``.
+        """
+        options = self._options
+        if options.trigger_rows_min == 1 or self._target is not None or self._triggered_at is None:
+            return False
+        if self._clock() - self._triggered_at >= options.trigger_delay_seconds:
+            return False
+        rows = sum(one.rows for one in batch_ranges(given, end))
+        return rows < options.trigger_rows_min
 
     def _parsed(self, document: dict[str, Any]) -> StreamOffset:
         """Return an offset of the checkpoint.
@@ -118,7 +149,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return a partition for each share of a batch."""
         ranges = batch_ranges(self._parsed(start), self._parsed(end))
-        return [RangePartition(share) for share in pack(ranges, self._options.partition_rows)]
+        options = self._options
+        shares = pack(ranges, options.partition_rows, count_min=options.partition_count_min)
+        return [RangePartition(share) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a share."""

@@ -11,7 +11,7 @@ from pyspark_eruca.errors import OptionError
 from pyspark_eruca.exports import Exports
 from pyspark_eruca.options import Options
 from pyspark_eruca.ranges import Range, pack
-from pyspark_eruca.starts import check_order, checked_ends, checked_starts
+from pyspark_eruca.starts import check_later, check_order, checked_ends, checked_starts
 
 
 class RangePartition(InputPartition):
@@ -36,6 +36,7 @@ def pinned_ranges(options: Options, exports: Exports) -> tuple[Range, ...]:
     held = exports.held(
         options.topics, starting_at=options.starting_at, ending_at=options.ending_at
     )
+    check_later(options, held)
     starts, ends = checked_starts(options, held), checked_ends(options, held)
     check_order(options)
     ranges = []
@@ -61,7 +62,9 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a partition for each share of the ranges."""
-        return [RangePartition(share) for share in pack(self._ranges, self._options.partition_rows)]
+        options = self._options
+        shares = pack(self._ranges, options.partition_rows, count_min=options.partition_count_min)
+        return [RangePartition(share) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a share."""
