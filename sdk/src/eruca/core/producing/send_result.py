@@ -64,10 +64,27 @@ class StoredBatch(Struct, frozen=True, gc=False):
     def results(self) -> list[SendResult]:
         """Return the result of each message."""
         receipt = self.receipt
-        is_plain = not self.replayed and receipt.copies == 1
-        sizes = struct.unpack(f">{receipt.count}I", self.sizes)
         # Another replica may have stored the batch: after a redirect, or when it was sent before.
         stored_at = self.asked if receipt.store_host is None else _host_of(receipt.store_host)
+        if receipt.count == 1:
+            [message_id] = self.message_ids
+            return [
+                SendResult(
+                    message_id,
+                    self.queue,
+                    receipt.queue_offset,
+                    receipt.log_offset,
+                    receipt.stored_at_ms,
+                    receipt.durability,
+                    stored_at,
+                    None,
+                    self.replayed,
+                    None,
+                    receipt.copies,
+                )
+            ]
+        is_plain = not self.replayed and receipt.copies == 1
+        sizes = struct.unpack(f">{receipt.count}I", self.sizes)
         # The stored record may have larger addresses than the one that was sent.
         larger = receipt.born_host_is_ipv6 + stored_at.is_v6 - self.asked.is_v6
         if larger:

@@ -51,6 +51,24 @@ def test_another_replica_may_have_stored_the_batch() -> None:
     assert decode_offset_id(results[1].offset_message_id).host == Host.parse("::1", 10_911)
 
 
+@pytest.mark.parametrize("replayed", [False, True])
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("store_host", [None, "[::1]:10911"])
+def test_the_result_of_one_message_is_that_of_the_first_of_two(
+    store_host: str | None, copies: int, *, replayed: bool
+) -> None:
+    one, two = (
+        msgspec.structs.replace(
+            batch,
+            receipt=msgspec.structs.replace(batch.receipt, store_host=store_host, copies=copies),
+            replayed=replayed,
+        )
+        for batch in (stored("a"), stored("a", "b"))
+    )
+
+    assert one.results() == two.results()[:1]
+
+
 def test_a_delayed_message_has_the_offset_id_of_its_receipt() -> None:
     host = Host.parse("10.0.0.9", 1)
     receipt = SendReceipt(
