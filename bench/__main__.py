@@ -14,6 +14,7 @@ from bench import (
     checker_rows,
     client_rows,
     cold_rows,
+    console_rows,
     consume_rows,
     e2e_rows,
     export_rows,
@@ -53,6 +54,7 @@ SUITES: Final[dict[str, Callable[[Report, float], None]]] = {
     "replication": replication_rows.run,
     "checker": checker_rows.run,
     "security": security_rows.run,
+    "console": console_rows.run,
 }
 
 

@@ -7,7 +7,13 @@ import asyncio
 import pytest
 
 from eruca.contract.errors import UnavailableError
-from eruca_console.cluster.cache import ANSWER_COUNT_MAX, LIFE_SECONDS, AnswerCache
+from eruca_console.cluster.cache import (
+    ANSWER_COUNT_MAX,
+    COSTLY_LIFE_SECONDS_MAX,
+    COSTLY_REST,
+    LIFE_SECONDS,
+    AnswerCache,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -48,6 +54,32 @@ async def test_an_answer_is_given_again_until_it_is_old() -> None:
     assert (await cache.get("q", asked)).value == 2
     cache.clear()
     assert (await cache.get("q", asked)).value == 3
+
+
+async def test_a_costly_answer_is_recent_in_proportion_to_the_time_that_it_took() -> None:
+    now = 0.0
+    cache, asked = AnswerCache(lambda: now), Asked()
+    asking = asyncio.create_task(cache.get("q", asked, is_costly=True))
+    await asyncio.sleep(0)
+    now = 0.2  # seconds that it took
+    asked.may_answer.set()
+    await asking
+
+    for now, value in ((COSTLY_REST * 0.2 - 0.1, 1), (COSTLY_REST * 0.2, 2)):  # noqa: B007
+        assert (await cache.get("q", asked, is_costly=True)).value == value
+
+
+async def test_no_answer_is_recent_for_ever() -> None:
+    now = 0.0
+    cache, asked = AnswerCache(lambda: now), Asked()
+    asking = asyncio.create_task(cache.get("q", asked, is_costly=True))
+    await asyncio.sleep(0)
+    now = 9.0
+    asked.may_answer.set()
+    await asking
+
+    now = COSTLY_LIFE_SECONDS_MAX
+    assert (await cache.get("q", asked, is_costly=True)).value == 2
 
 
 async def test_a_failure_is_not_remembered() -> None:

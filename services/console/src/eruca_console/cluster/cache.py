@@ -14,6 +14,8 @@ from time import monotonic
 from typing import Any, Final, Generic, TypeVar, cast
 
 LIFE_SECONDS: Final = 1.0
+COSTLY_LIFE_SECONDS_MAX: Final = 10.0  # each table says as of when it is
+COSTLY_REST: Final = 20  # so a costly question takes at most a twentieth of the time
 ANSWER_COUNT_MAX: Final = 512
 
 T = TypeVar("T")
@@ -32,6 +34,7 @@ class Answered(Generic[T_co]):
 class _Entry:
     task: asyncio.Task[Answered[Any]]
     begun_at: float
+    took_seconds: float = 0.0
 
 
 class AnswerCache:
@@ -39,10 +42,14 @@ class AnswerCache:
 
     Args:
         now: Returns monotonic seconds.
+        count_max: Answers that are remembered.
     """
 
-    def __init__(self, now: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, now: Callable[[], float] = monotonic, *, count_max: int = ANSWER_COUNT_MAX
+    ) -> None:
         self._now = now
+        self._count_max = count_max
         self._entries: dict[Hashable, _Entry] = {}  # the oldest first
 
     async def get(
@@ -51,6 +58,7 @@ class AnswerCache:
         ask: Callable[[], Awaitable[T]],
         *,
         life_seconds: float = LIFE_SECONDS,
+        is_costly: bool = False,
     ) -> Answered[T]:
         """Return the answer to the question *key*: a recent one, or that of *ask*.
 
@@ -58,13 +66,14 @@ class AnswerCache:
             key: Equal for equal questions.
             ask: Asks the cluster.
             life_seconds: The age from which an answer is not recent.
+            is_costly: Whether an answer that took long is recent for longer, in proportion.
         """
         entry = self._entries.get(key)
-        if entry is None or self._is_old(entry, life_seconds):
+        if entry is None or self._is_old(entry, life_seconds, is_costly=is_costly):
             self._entries.pop(key, None)
-            entry = _Entry(asyncio.ensure_future(_answer(ask)), self._now())
+            entry = self._begun(ask)
             self._entries[key] = entry
-            while len(self._entries) > ANSWER_COUNT_MAX:
+            while len(self._entries) > self._count_max:
                 del self._entries[next(iter(self._entries))]
         # A caller that goes away must not end the request of another one.
         return cast("Answered[T]", await asyncio.shield(entry.task))
@@ -73,10 +82,22 @@ class AnswerCache:
         """Forget everything, after an act."""
         self._entries.clear()
 
-    def _is_old(self, entry: _Entry, life_seconds: float) -> bool:
+    def _begun(self, ask: Callable[[], Awaitable[T]]) -> _Entry:
+        entry = _Entry(asyncio.ensure_future(_answer(ask)), self._now())
+
+        def note_end(_: object) -> None:
+            entry.took_seconds = self._now() - entry.begun_at
+
+        entry.task.add_done_callback(note_end)
+        return entry
+
+    def _is_old(self, entry: _Entry, life_seconds: float, *, is_costly: bool) -> bool:
         if not entry.task.done():
             return False
         has_failed = entry.task.cancelled() or entry.task.exception() is not None
+        if is_costly:
+            in_proportion = min(COSTLY_REST * entry.took_seconds, COSTLY_LIFE_SECONDS_MAX)
+            life_seconds = max(life_seconds, in_proportion)
         return has_failed or self._now() - entry.begun_at >= life_seconds
 
 

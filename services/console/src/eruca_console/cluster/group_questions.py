@@ -18,7 +18,9 @@ class GroupQuestions(Questions):
     async def groups(self) -> Answered[Gathered[Mapping[str, Mapping[str, GroupConfig]]]]:
         """Return the settings of all groups: by group, then by broker."""
         return await self.gathered(
-            "groups", lambda silent: self.client.admin.groups.list(unanswered=silent)
+            "groups",
+            lambda silent: self.client.admin.groups.list(unanswered=silent),
+            is_costly=True,
         )
 
     async def group(self, group: str) -> Answered[Gathered[Mapping[str, GroupConfig]]]:

@@ -129,13 +129,18 @@ class Questions:
         return parsed(model, answer, url + target)
 
     async def gathered(
-        self, key: Hashable, ask: Callable[[dict[str, ErucaError]], Awaitable[T]]
+        self,
+        key: Hashable,
+        ask: Callable[[dict[str, ErucaError]], Awaitable[T]],
+        *,
+        is_costly: bool = False,
     ) -> Answered[Gathered[T]]:
         """Return what brokers answer together to the question *key*.
 
         Args:
             key: As in the cache.
             ask: Asks them; it puts those that do not answer into its argument, with their errors.
+            is_costly: As in the cache.
         """
 
         async def asked() -> Gathered[T]:
@@ -145,4 +150,4 @@ class Questions:
             silent |= await self.absent()
             return Gathered(value, silent, sorted(live - silent.keys()))
 
-        return await self.cache.get(key, asked)
+        return await self.cache.get(key, asked, is_costly=is_costly)

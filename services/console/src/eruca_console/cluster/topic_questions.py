@@ -41,7 +41,7 @@ class TopicQuestions(Questions):
             errors |= await self.absent()
             return Gathered(found, errors, sorted(urls.keys() - errors.keys()))
 
-        return await self.cache.get("topics", ask)
+        return await self.cache.get("topics", ask, is_costly=True)
 
     async def topic(self, topic: str) -> Answered[Gathered[Mapping[str, TopicConfig]]]:
         """Return the settings of a topic by broker; raises as ``admin.topic``."""

@@ -22,11 +22,15 @@ from eruca.contract.errors import ErucaError, UnauthenticatedError
 from eruca.core.credentials import refresh_after_seconds
 from eruca_chassis.gate import Gate
 from eruca_console.cluster.brokers import KnownBrokers
+from eruca_console.cluster.cache import AnswerCache
 from eruca_console.cluster.reading import Reading
 from eruca_console.sessions.code_flow import CodeFlow, IssuedTokens
 from eruca_console.settings import ConsoleSettings
 
 _TOKEN_SIZE: Final = 32  # bytes
+
+
+SHOWN_COUNT_MAX: Final = 32  # texts of about 100 KiB that open pages of one caller share
 
 
 @dataclass(eq=False, slots=True)
@@ -38,12 +42,16 @@ class Caller:
         reading: Asks the cluster as this caller, and remembers recent answers.
         csrf_token: Proves that a form is from a page of this console.
         session_id: The session's; None: there is none.
+        shown: What its open pages show, for those that show the same.
     """
 
     name: str | None
     reading: Reading
     csrf_token: str
     session_id: str | None = None
+    shown: AnswerCache = field(
+        default_factory=lambda: AnswerCache(count_max=SHOWN_COUNT_MAX), repr=False
+    )
     _secret: str = field(default="", repr=False)
     _keeper: asyncio.Task[None] | None = field(default=None, repr=False)
     _began_at: float = 0.0

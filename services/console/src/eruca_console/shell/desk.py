@@ -151,15 +151,22 @@ class Desk:
         place = visit.caller.session_id or client
         self._streams.begin(place)
 
+        async def fresh() -> str:
+            now = self._visit(request, visit.caller)
+            shown = await page.view(now)
+            return render_live(language, page.template, self._values(page, request, now, shown))
+
         async def rendered() -> str | None:
             if self.callers.is_over(visit.caller):
                 return None
-            now = self._visit(request, visit.caller)
+            # Pages of one caller that show the same are rendered once for all.
+            key = (str(request.url), language)
+            life_seconds = self._streams.period_seconds / 2
             try:
-                shown = await page.view(now)
+                answered = await visit.caller.shown.get(key, fresh, life_seconds=life_seconds)
             except UnauthenticatedError:
                 return None
-            return render_live(language, page.template, self._values(page, request, now, shown))
+            return answered.value
 
         return StreamingResponse(
             self._streams.stream(place, "", rendered),

@@ -32,7 +32,7 @@ class LiveStreams:
     def __init__(self, *, maximum: int, per_caller: int, period_seconds: float) -> None:
         self._maximum = maximum
         self._per_caller = per_caller
-        self._period = period_seconds
+        self.period_seconds = period_seconds
         self._open: Counter[str] = Counter()
         self._stopping = asyncio.Event()
 
@@ -97,7 +97,7 @@ class LiveStreams:
 
     async def _pause(self) -> None:
         try:
-            async with asyncio.timeout(self._period):
+            async with asyncio.timeout(self.period_seconds):
                 await self._stopping.wait()
         except TimeoutError:
             pass  # the period is over
