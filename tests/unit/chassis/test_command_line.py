@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
@@ -82,6 +84,23 @@ def test_help_and_version_read_no_setting(
     assert capsys.readouterr().out == help_text(BrokerSettings, 100)
     assert ended(BrokerSettings, "--config", "missing.toml", "--version") == 0
     assert re.fullmatch(r"eruca-broker [0-9.]+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_an_output_that_nobody_reads_ends_it_without_a_traceback(
+    argument: str, is_open: bool
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = f"exec {sys.executable} -m eruca_namesrv {argument}{'' if is_open else ' >&-'}"
+
+    ended = subprocess.run(
+        ["sh", "-c", command], stdout=writing, stderr=subprocess.PIPE, check=False
+    )
+
+    os.close(writing)
+    assert (ended.stderr, ended.returncode) == (b"", 1 if is_open else 0)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,15 @@ def test_a_file_sets_the_service_s_variables_and_shared_ones(file: Path) -> None
     assert sources["ERUCA_AUTH_FILE"] == f"{file}: shared.auth_file"
 
 
+def test_a_byte_order_mark_is_no_mistake(file: Path) -> None:
+    file.write_text('colour = "blue"', encoding="utf-8-sig")
+    environment: dict[str, str] = {}
+
+    set_from_file(file, ThingSettings, environment)
+
+    assert environment == {"TEST_THING_COLOUR": "blue"}
+
+
 def test_the_environment_wins(file: Path) -> None:
     file.write_text('port = 1\ncolour = "blue"\n[shared]\nplace = "there"\nauth = "open"\n')
     environment = {"TEST_THING_PORT": "2", "ERUCA_PLACE_FILE": "/place", "ERUCA_AUTH": ""}

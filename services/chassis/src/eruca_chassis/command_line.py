@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from eruca_chassis.checking import Finding
 
 SETTINGS_EXIT_CODE: Final = 2  # the exit code of a process whose settings are invalid
+_UNREAD_EXIT_CODE: Final = 1  # the exit code if the output is closed or full
 _ARGUMENTS: Final = "--help, --version, --config FILE, --check"
 _MEANING_WIDTH_MIN: Final = 40  # characters; if there is no room for them, meanings have own lines
 _WIDTH: Final = 120  # characters of a line that no terminal limits
@@ -53,10 +54,10 @@ def run_program(
     """
     options = _options(kind, sys.argv[1:] if arguments is None else arguments)
     if options.help:
-        sys.stdout.write(help_text(kind, shutil.get_terminal_size((_WIDTH, 24)).columns))
+        _show(help_text(kind, shutil.get_terminal_size((_WIDTH, 24)).columns))
         raise SystemExit(0)
     if options.version:
-        sys.stdout.write(f"{_distribution(kind)} {version(_distribution(kind))}\n")
+        _show(f"{_distribution(kind)} {version(_distribution(kind))}\n")
         raise SystemExit(0)
     try:
         sources = set_from_file(options.config, kind, os.environ) if options.config else {}
@@ -84,13 +85,23 @@ def _check(
     valid = Finding("ok", "settings", f"{', '.join(counts)}; all others have their defaults")
     faults = 0
     for finding in (valid, *findings_of(settings, create_app, inspect)):
-        sys.stdout.write(finding.line() + "\n")
-        sys.stdout.flush()  # a database may take seconds
+        _show(finding.line() + "\n")  # at once: a database may take seconds
         faults += finding.kind == "fault"
-    sys.stdout.write(
-        "Not ready to start: see the faults above.\n" if faults else "Ready to start.\n"
-    )
+    _show("Not ready to start: see the faults above.\n" if faults else "Ready to start.\n")
     return SETTINGS_EXIT_CODE if faults else 0
+
+
+def _show(text: str) -> None:
+    """Write *text* for the user; end the process if nobody reads it any more."""
+    if sys.stdout is None:  # the caller has closed it
+        return
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError:
+        # Python would fail again at its end, when it flushes what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(_UNREAD_EXIT_CODE) from None
 
 
 class _Parser(ArgumentParser):

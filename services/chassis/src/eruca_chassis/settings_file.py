@@ -70,7 +70,7 @@ def set_from_file(
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors may write a BOM
     except OSError as error:
         raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from None
     except UnicodeDecodeError:

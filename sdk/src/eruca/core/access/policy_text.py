@@ -18,6 +18,7 @@ from eruca.contract.access import PolicyDocument, StoredKey
 from eruca.contract.errors import ClientError
 
 FAULT_COUNT_MAX: Final = 10  # faults in one text
+_BYTE_ORDER_MARK: Final = "\ufeff"  # which some editors write
 _TABLE: Final = re.compile(r"^\s*\[", re.MULTILINE)
 _KEY_TABLE: Final = re.compile(r"^\s*\[\[\s*keys\s*\]\][^\n]*\n?", re.MULTILINE)
 
@@ -36,7 +37,7 @@ def parse_policy(text: str) -> PolicyDocument:
         InvalidPolicyError: The text is no TOML, or no policy.
     """
     try:
-        content = tomllib.loads(text)
+        content = tomllib.loads(text.removeprefix(_BYTE_ORDER_MARK))
     except tomllib.TOMLDecodeError as error:
         raise InvalidPolicyError(f"not TOML: {error}") from error
     return _checked_policy(content)
@@ -49,7 +50,7 @@ def parse_kept_policy(text: str) -> PolicyDocument:
         InvalidPolicyError: The text is no JSON, or no policy.
     """
     try:
-        content = json.loads(text)
+        content = json.loads(text.removeprefix(_BYTE_ORDER_MARK))
     except ValueError as error:
         raise InvalidPolicyError(f"not JSON: {error}") from error
     is_kept = isinstance(content, dict) and "policy" in content

@@ -10,6 +10,7 @@ import pytest
 from eruca.contract.access import StoredKey
 from eruca.core.access.policy_text import (
     InvalidPolicyError,
+    parse_kept_policy,
     parse_policy,
     with_expiry,
     with_key,
@@ -30,6 +31,13 @@ ENDS = datetime(2027, 1, 1, tzinfo=UTC)
 
 def key(key_id: str, expires_at: datetime | None = None) -> StoredKey:
     return StoredKey(id=key_id, principal="user:ann", sha256="ab" * 32, expires_at=expires_at)
+
+
+def test_a_byte_order_mark_is_no_mistake_and_stays() -> None:
+    marked = "\ufeff" + TEXT
+    assert parse_policy(marked) == parse_policy(TEXT)
+    assert with_key(marked, key("aaaa")).startswith(marked)
+    assert parse_kept_policy("\ufeff{}") == parse_kept_policy("{}")
 
 
 def test_keys_are_added_at_the_end_and_removed_again() -> None:
