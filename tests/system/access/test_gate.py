@@ -16,6 +16,7 @@ from eruca.contract.names import AUDIT_TOPIC, CONTROLLERS_NAMESPACE
 from eruca.contract.records import decode_record
 from eruca_namesrv.app import create_app as create_namesrv
 from eruca_namesrv.settings import NamesrvSettings
+from support.brokers import RECORDS, batch, record
 from support.closed_brokers import (
     BILLING,
     CONSUMES,
@@ -31,6 +32,7 @@ from support.services import serving
 
 pytestmark = pytest.mark.anyio
 
+KIND: Final = RECORDS["content-type"].encode()
 PATIENCE_SECONDS: Final = 20.0  # less than the 30 s for which requests wait here
 
 
@@ -117,6 +119,34 @@ async def test_requests_pipelined_past_the_parser_are_decided_each_by_its_own_ke
         assert statuses == [201, 403, 401, 201] * 2
         queues = (await broker.call(OWNER, "GET", "/v1/topics/orders/queues")).json()["queues"]
         assert sum(queue["max_offset"] for queue in queues) == 4
+
+
+async def test_records_that_are_gathered_are_decided_each_and_keep_their_order(
+    tmp_path: Path,
+) -> None:
+    async with broker_with(tmp_path, PRODUCES) as broker:
+        sent = record("orders")
+
+        def request(principal: str, count: int) -> bytes:
+            body = batch([sent] * count)
+            head = (
+                b"POST /v1/topics/orders/queues/0/records HTTP/1.1\r\nhost: localhost\r\n"
+                b"authorization: Bearer %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n"
+            )
+            return head % (key_of(principal).encode(), KIND, len(body)) + body
+
+        requests = [(SHOP, 1), (SHOP, 1), (BILLING, 1), (SHOP, 2), (SHOP, 1), (BILLING, 1)]
+        reader, writer = await asyncio.open_connection(*broker.address)
+        answers = []
+        for _ in range(2):  # the second time the heads are known
+            writer.write(b"".join(request(*each) for each in requests))
+            answers += [await answer_of(reader) for _ in requests]
+        writer.close()
+
+        assert [status for status, _ in answers] == [201, 201, 403, 201, 201, 403] * 2
+        stored = [json.loads(body) for status, body in answers if status == 201]
+        assert [receipt["queue_offset"] for receipt in stored] == [0, 1, 2, 4, 5, 6, 7, 9]
+        assert [receipt["count"] for receipt in stored] == [1, 1, 2, 1] * 2
 
 
 async def test_a_refusal_of_an_equal_head_leaves_a_request_its_caller(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from eruca_broker.app import create_app
 from eruca_broker.settings import BrokerSettings
 from eruca_namesrv.app import create_app as create_namesrv
 from eruca_namesrv.settings import NamesrvSettings
+from support.brokers import RECORDS, batch, record
 from support.rules import bearer, key_of, write_rules
 from support.services import serving
 from support.waiting import until_told
@@ -143,6 +144,22 @@ async def test_a_hot_request_beyond_the_rate_is_429_with_the_headers_of_the_draf
     assert b'"code":"quota-exceeded"' in body
     assert b'"quota":"requests_per_second","limit":0.01' in body
     assert others == [201] * 20
+
+
+async def test_records_that_are_gathered_count_each(tmp_path: Path) -> None:
+    sent = batch([record("orders")])
+    head = (
+        b"POST /v1/topics/orders/queues/0/records HTTP/1.1\r\nhost: localhost\r\n"
+        b"authorization: Bearer %b\r\ncontent-type: %b\r\ncontent-length: %d\r\n"
+        % (key_of(SHOP).encode(), RECORDS["content-type"].encode(), len(sent))
+    )
+    async with broker_with(tmp_path, quota(requests_per_second=0.01)) as broker:
+        wire = await Wire.to(broker)
+        statuses = [(await wire.ask(5 * (head + b"\r\n" + sent) + head, sent))[0]]
+        statuses += [(await wire.answer())[0] for _ in range(5)]
+        wire.close()
+
+    assert statuses == [201] + 5 * [429]
 
 
 @pytest.mark.parametrize("version", [b"1.1", b"1.0"], ids=["hot", "ordinary"])
