@@ -57,6 +57,7 @@ def main(  # noqa: PLR0917 - typer's options are named on the command line
         _QUICK_SECONDS if quick else seconds,
         1 if quick else rounds,
         _QUICK_BACKLOG if quick else _BACKLOG,
+        is_quick=quick,
     )
     console = Console()
     measured: dict[str, list[Cell]] = {}

@@ -56,7 +56,7 @@ def show(console: Console, measured: Mapping[str, list[Cell]], missing: Mapping[
 
 
 def save_markdown(path: Path, measured: Mapping[str, list[Cell]]) -> None:
-    """Write the ratios as a table with a column for each peer; a lost row is in italics."""
+    """Write ratios of rates, and of CPU time in brackets, by peer; lost rows are in italics."""
     lines = [
         " | ".join(["| Eruca / peer", *measured]) + " |",
         "|---" * (len(measured) + 1) + "|",
@@ -97,5 +97,7 @@ def _row(cell: Cell) -> str:
 
 
 def _ratio(cell: Cell) -> str:
-    text = f"{cell.ratio:.2f} ({cell.eruca.cost / cell.peer.cost:.2f})"
+    # The system counts CPU time in hundredths of a second: a short row may have taken none.
+    cost = f"{cell.eruca.cost / cell.peer.cost:.2f}" if cell.peer.cost else "?"
+    text = f"{cell.ratio:.2f} ({cost})"
     return text if cell.ratio >= 1 else f"*{text}*"
