@@ -98,7 +98,7 @@ def test_plain_requests_are_one_batch_that_equals_theirs(count: int, host: Host)
         assert has_checksum(bytes(batch.records[start : start + found.size]))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(data=st.data(), some=st.lists(texts, min_size=1, max_size=5))
 def test_what_is_gathered_is_what_python_would_take_one_by_one(
     data: st.DataObject, some: list[str]
