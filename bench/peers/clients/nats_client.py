@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 import nats
+from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
 
 from bench.peers.clients.workload import (
@@ -24,7 +25,7 @@ _FETCH_SECONDS: Final = 5.0
 
 
 class NatsClient(Client):
-    """A connection, and a durable pull consumer for each round."""
+    """A connection, and a durable consumer for each round."""
 
     async def open(self, address: str) -> None:
         """Connect to the servers at *address*, and create what the workloads use."""
@@ -47,6 +48,9 @@ class NatsClient(Client):
 
     async def consume(self, row: str, group: str, counter: Counter) -> None:
         """Read the backlog as a new group from its beginning until the counter has ended."""
+        if row == "handler":
+            await self._handle_each(group, counter)
+            return
         subscription = await self._stream.pull_subscribe(
             BACKLOG,
             durable=group,
@@ -57,12 +61,18 @@ class NatsClient(Client):
         count_max = HANDLED if row == "handlers32" else POLLED
         while not counter.ended.is_set():
             messages = await subscription.fetch(count_max, timeout=_FETCH_SECONDS)
-            if row == "handler":
-                for message in messages:
-                    await counter.handle(message.data)
-            else:
-                await counter.handle_all([message.data for message in messages])
+            await counter.handle_all([message.data for message in messages])
             await messages[-1].ack()  # acknowledges all of them
+        await subscription.unsubscribe()
+
+    async def _handle_each(self, group: str, counter: Counter) -> None:
+        """Handle messages that the server pushes, each acknowledged: faster than by pulls."""
+
+        async def one(message: Msg) -> None:
+            await counter.handle(message.data)
+
+        subscription = await self._stream.subscribe(BACKLOG, durable=group, cb=one)
+        await counter.ended.wait()
         await subscription.unsubscribe()
 
 
