@@ -6,7 +6,6 @@ It needs Chromium, as the docs explorer's tests do. axe-core judges each page's 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -17,13 +16,12 @@ from eruca.contract.recall_handles import RecallHandle, encode_recall_handle
 from eruca.contract.retries import DeadLetter
 from eruca_deploy.cluster import LocalCluster
 from eruca_testing import SMALL_STORE
+from support.accessibility import violations
 from support.browser import Browser, Page, browsing, chromium
 from support.consoles import begin
 from support.waiting import until_told
 
 PROGRAM: Final = chromium()
-AXE: Final = Path(__file__).parents[2] / "support" / "axe" / "axe-4.14.1.min.js"
-RULES: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 HANDLE: Final = encode_recall_handle(RecallHandle("orders", "broker-a", 4_000_000_000_000, "later"))
 PATHS: Final = (
     "/overview",
@@ -134,12 +132,7 @@ async def test_a_page_is_accessible_and_narrow_enough(
     )
     await page.open(url(cluster, path))
 
-    await page.evaluate(f"{AXE.read_text()}; 0")
-    found = await page.evaluate(
-        f"axe.run({{runOnly: {RULES}}}).then(result => result.violations.map(one =>"
-        " `${one.id}: ${one.nodes.map(node => node.html).join(' ')}`))"
-    )
-    assert found == []
+    assert await violations(page) == []
     width = await page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
     assert width <= 0
     if path != "/nowhere":  # whose answer is an error
@@ -278,9 +271,7 @@ async def test_a_message_is_found_by_its_key_and_shows_its_life(
     assert "stored" in await page.text("tbody th .badge")
     body = await page.text("pre.body")
     assert body == '{\n  "order": 17,\n  "total": 12345678901234567890.10\n}'
-    await page.evaluate(f"{AXE.read_text()}; 0")
-    found = await page.evaluate("axe.run().then(result => result.violations.map(one => one.id))")
-    assert found == []
+    assert await violations(page) == []
 
     await page.evaluate("document.getElementById('group').value = 'idle'")
     await page.click("form[action*='/messages/'] button")
@@ -329,9 +320,7 @@ async def test_dead_letters_are_chosen_looked_at_and_redriven(
         assert outcomes.count("would be redriven") == count
         assert not any(one.redriven_at for one in await dead_letters(client, "debtors"))
 
-        await page.evaluate(f"{AXE.read_text()}; 0")
-        violations = "axe.run().then(result => result.violations.map(one => one.id))"
-        assert await page.evaluate(violations) == []
+        assert await violations(page) == []
         await page.evaluate(f"document.getElementById('typed').value = '{count}'")
         await page.click(".act button")
         await page.wait_for("document.querySelector('.facts') && !document.getElementById('typed')")

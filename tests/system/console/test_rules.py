@@ -10,12 +10,15 @@ from typing import Final
 import httpx
 import pytest
 
+from support.accessibility import violations
+from support.browser import browsing, chromium
 from support.controlled_consoles import Controlled, browsing_as, controlled_console, field
 from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
 
 OK: Final = httpx.codes.OK
+PROGRAM: Final = chromium()
 SHOP: Final = {"kind": "rule", "effect": "grant", "produce": "yes", "to": "user:shop"}
 
 
@@ -88,6 +91,8 @@ async def test_a_rule_is_previewed_made_changed_and_removed(ann: httpx.AsyncClie
     page = await ann.get("/rules/now?holder=user:shop")
     form = await ann.get(link(page, "topic:made", "Change"))
     assert re.search(r'name="produce" value="yes" checked', form.text)
+    assert "Nothing is changed yet." in form.text
+    assert "Not possible." not in form.text
     place, seen = field(form, "entry"), field(form, "version")
     wish = {**SHOP, "entry": place, "version": seen, "on": "topic:made", "query": "yes"}
     assert (await changed(ann, **wish)).status_code == OK
@@ -193,6 +198,31 @@ async def test_two_versions_are_compared_and_one_comes_back(ann: httpx.AsyncClie
     assert (await changed(ann, "1", restore=before)).status_code == OK
     assert await lines(ann, "q=topic:brief") == []
     assert "it is tested" in (await ann.get("/rules")).text
+
+
+@pytest.mark.skipif(
+    PROGRAM is None, reason="there is no Chromium here: apt-get install chromium-headless-shell"
+)
+async def test_the_pages_are_accessible(controlled: Controlled, ann: httpx.AsyncClient) -> None:
+    assert PROGRAM is not None
+    assert (await changed(ann, **SHOP, on="topic:seen")).status_code == OK
+    now = await ann.get("/rules/now?q=topic:seen")
+    async with browsing(PROGRAM) as browser:
+        page = await browser.new_page()
+        for name, value in ann.cookies.items():
+            cookie = {"name": name, "value": value, "url": controlled.console}
+            await page.command("Network.setCookie", **cookie)
+        for path in (
+            "/rules",
+            "/rules/now",
+            link(now, "topic:seen", "Change"),
+            link(now, "topic:seen", "Remove"),
+            "/rules/change?kind=rule&on=table:x&step=preview",
+            "/rules/change?restore=1",
+            "/rules/compare?from=1",
+        ):
+            await page.open(controlled.console + path)
+            assert (path, await violations(page)) == (path, [])
 
 
 async def test_nobody_locks_himself_out(ann: httpx.AsyncClient) -> None:
