@@ -213,7 +213,7 @@ async def _torment(plan: Plan, world: World) -> None:
 
 
 async def _strike(nemeses: list[Nemesis], random: Random, deadline: float) -> None:
-    """Begin faults, let them last, and heal them in their order."""
+    """Begin faults, let them last, and heal them in their order, but for those that heal last."""
     world = nemeses[0].world
     world.recorder.note("broken", {})
     for nemesis in nemeses:
@@ -221,7 +221,7 @@ async def _strike(nemeses: list[Nemesis], random: Random, deadline: float) -> No
         world.recorder.note("nemesis", {"name": nemesis.name, "phase": "begin", "what": what})
         seconds = random.uniform(*nemesis.seconds)
         await asyncio.sleep(min(seconds, max(deadline - time.monotonic(), 0.5)))  # it lasts
-    for nemesis in nemeses:
+    for nemesis in sorted(nemeses, key=lambda one: one.heals_last):
         await nemesis.heal()
         world.recorder.note("nemesis", {"name": nemesis.name, "phase": "heal", "what": ""})
     await cut_damage(world)

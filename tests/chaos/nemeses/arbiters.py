@@ -96,6 +96,7 @@ class ArbiterBackInTime(Nemesis):
 
     name = "arbiter back in time"
     needs_copies = True
+    heals_last = True  # the operator needs the answer of every replica
     seconds = (8.0, 15.0)  # the others elect a master, of which the copy knows nothing
     KILLED: ClassVar[float] = 0.5  # the part of the cases in which the master is killed
 

@@ -23,6 +23,7 @@ class Nemesis(ABC):
     seconds: ClassVar[tuple[float, float]] = (3.0, 12.0)  # it lasts between these
     needs_copies: ClassVar[bool] = False  # True: a single broker cannot keep its promises then
     is_on_demand: ClassVar[bool] = False  # True: it comes only if a run names it
+    heals_last: ClassVar[bool] = False  # True: its healing needs parties that others may hold
 
     def __init__(self, world: World, random: Random) -> None:
         self.world = world
