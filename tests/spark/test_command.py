@@ -202,7 +202,7 @@ def test_an_export_that_goes_on_ends_in_order_at_ctrl_c(
 def test_an_export_to_a_table_without_new_messages_starts_no_spark(
     service: ExportService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("eruca_spark.export_command.command_session")
+    monkeypatch.delattr("eruca_spark.export_command.interruptible_session")
     service.hold("orders", {0: 0})
     target = f"delta:{tmp_path}/table"
     words = ("export", "--to", target, "--topic", "orders", "--url", service.url)

@@ -27,7 +27,13 @@ from eruca_spark.lake import Lake, LakeError
 from eruca_spark.lake_files import LakeBusyError
 from eruca_spark.outcomes import DONE, INTERRUPTED, error_document, export_document, line_of
 from eruca_spark.progress import RowsBar
-from eruca_spark.shell import check_master, command_session, counted, interruption, output_console
+from eruca_spark.shell import (
+    check_master,
+    counted,
+    interruptible_session,
+    interruption,
+    output_console,
+)
 from pyspark_eruca.columns import arrow_schema
 from pyspark_eruca.errors import OptionError
 from pyspark_eruca.options import Options
@@ -126,7 +132,7 @@ def export(
                 is_quiet=output == "json",
             )
         else:
-            with command_session("export", master, conf) as spark:
+            with interruptible_session("export", master, conf) as spark:
                 done, held = _to_lake(
                     spark,
                     target.removeprefix(PARQUET),
@@ -225,7 +231,7 @@ def _to_table(
 
             @cache
             def spark() -> SparkSession:
-                return stack.enter_context(command_session("export", *session))
+                return stack.enter_context(interruptible_session("export", *session))
 
             exporter = TableExporter(spark, table, options)
             total = exporter.waiting_rows()

@@ -64,6 +64,17 @@ def command_session(
         yield spark
 
 
+@contextmanager
+def interruptible_session(
+    name: str, master: str | None, conf: list[str] | None
+) -> Iterator[SparkSession]:
+    """Yield the session of a command, with the handler of Ctrl-C, which Spark replaces."""
+    handler = signal.getsignal(signal.SIGINT)
+    with command_session(name, master, conf) as spark:
+        signal.signal(signal.SIGINT, handler)
+        yield spark
+
+
 def output_console() -> Console:
     """Return the console for results."""
     # Names and paths must not be parsed as markup, and a row must stay on one line everywhere.
