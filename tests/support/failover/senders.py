@@ -26,6 +26,7 @@ class Senders(Work):
     def __init__(self, client: eruca.AsyncClient, topic: str, *, idempotent: bool) -> None:
         super().__init__()
         self.acknowledged: dict[str, eruca.SendResult] = {}
+        self.has_ended = asyncio.Event()  # nothing more will be acknowledged
         self._client = client
         self._topic = topic
         self._idempotent = idempotent
@@ -37,6 +38,7 @@ class Senders(Work):
         ):
             for name in range(TASKS):
                 tasks.create_task(self._send_on(producer, name))
+        self.has_ended.set()
 
     async def _send_on(self, producer: eruca.AsyncProducer, name: int) -> None:
         number = 0
@@ -149,7 +151,7 @@ class Handlers(Work):
             watching = tasks.create_task(self._watch_commits())
             async with self._member(), self._member(), self._member():
                 await self.is_over.wait()
-                await until(lambda: self._senders.is_over.is_set() and self._has_all())
+                await until(lambda: self._senders.has_ended.is_set() and self._has_all())
             await watching
 
     def _member(self) -> eruca.AsyncPushConsumer:

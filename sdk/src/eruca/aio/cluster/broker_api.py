@@ -6,7 +6,7 @@ Administration and consumers share them. Each call is one request with the clien
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 from pydantic import BaseModel
@@ -19,12 +19,17 @@ from eruca.aio.http.transport import (
     path_segment,
     target_of,
 )
-from eruca.contract.errors import TransportError
+from eruca.contract.errors import NotMasterForSureError, TransportError
 from eruca.contract.groups import GroupOffsets, OffsetCommit, OffsetCommits
 from eruca.contract.limits import OFFSET_COUNT_MAX
 from eruca.contract.messages import FoundMessages, LogRecordView
+from eruca.contract.replication import CONFIRMED_HEADER
 from eruca.contract.status import BrokerStatus
 from eruca.contract.topics import OffsetByTime, TopicConfig, TopicList, TopicQueues, TopicSettings
+from eruca.contract.wire import STALE_HEADER
+
+# Headers of replicas that are not the master, or not for sure.
+_OF_OTHERS: Final = frozenset({CONFIRMED_HEADER, STALE_HEADER})
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -61,13 +66,31 @@ class BrokerApi:
         return await self._get(TopicList, url, target)
 
     async def topic_queues(
-        self, url: str, topic: str, *, include_system: bool = False
+        self, url: str, topic: str, *, include_system: bool = False, needs_master: bool = False
     ) -> TopicQueues:
-        """Return the offsets of a topic's queues on this broker."""
+        """Return the offsets of a topic's queues on this broker.
+
+        Another replica than the master may not show yet what has been acknowledged.
+
+        Args:
+            url: The broker's.
+            topic: The topic.
+            include_system: Whether the topic may be one of the system's.
+            needs_master: Whether the answer must contain all that was acknowledged before.
+
+        Raises:
+            NotMasterForSureError: *needs_master* is set, and the answer is another replica's.
+        """
         target = target_of(
             f"/v1/topics/{path_segment(topic)}/queues", include_system=include_system or None
         )
-        return await self._get(TopicQueues, url, target)
+        answer = await self._send("GET", url, target)
+        if needs_master and not _OF_OTHERS.isdisjoint(answer.headers):
+            raise NotMasterForSureError(
+                f"expected the answer of a master, found that of another replica at {url}",
+                retry_after_seconds=1.0,
+            )
+        return parsed(TopicQueues, answer, url + target)
 
     async def offset_by_time(
         self,

@@ -7,7 +7,8 @@ No route lists system topics: each broker has its own, if it has one of that nam
 read only on explicit request, so that nobody reads them by accident.
 
 Messages are read from a standby that is in sync, if there is one: it spares the master most of an
-export. Offsets and refusals are the master's, while there is one.
+export. The ends of queues are the master's: another replica may not show yet what has been
+acknowledged, and the plan would lack it.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class TopicBrokers:
         """Return the offsets of each queue on *broker_names*, per broker at one moment.
 
         Raises:
-            BrokerUnreachableError: One does not answer, or its address is unknown.
+            BrokerUnreachableError: One does not answer, has no master, or its address is unknown.
+            NotMasterForSureError: The answer of one is not its master's.
             TopicNotFoundError: One does not have the topic; for a system topic: none has it.
         """
         outcomes = await asyncio.gather(*map(self._queues_of, broker_names), return_exceptions=True)
@@ -153,10 +155,17 @@ class TopicBrokers:
         )
 
     async def _queues_of(self, broker_name: str) -> TopicQueues:
+        place = self._places.get(broker_name)
+        if place is not None and place.master is None:
+            raise BrokerUnreachableError(
+                f"broker {broker_name} has no master now, which knows what it has acknowledged",
+                fix="plan again: replicas elect a master within seconds",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
         url = self._url(broker_name)
         with naming(broker_name):
             return await self._client.context.broker_api.topic_queues(
-                url, self.topic, include_system=self._is_system
+                url, self.topic, include_system=self._is_system, needs_master=True
             )
 
     def _url(self, broker_name: str) -> str:
