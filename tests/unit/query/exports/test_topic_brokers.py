@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -51,6 +52,13 @@ async def test_another_replica_does_not(header: str) -> None:
 
     with pytest.raises(NotMasterForSureError, match="broker-a: expected the answer of a master"):
         await former.queues(["broker-a"])
+
+
+async def test_nor_does_it_tell_an_offset_by_time() -> None:
+    former = brokers(Place("http://a-1", "http://a-2"), **{"eruca-confirmed": "5"})
+
+    with pytest.raises(NotMasterForSureError):
+        await former.offset_at("broker-a", 0, datetime(2026, 11, 21, tzinfo=UTC))
 
 
 async def test_nor_does_a_standby_while_there_is_no_master() -> None:

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 from pydantic import BaseModel
 
-from eruca.aio.cluster.requests import ask, parsed, send_model, utc_text
+from eruca.aio.cluster.requests import parsed, send_model, utc_text
 from eruca.aio.http.transport import (
     UNREADABLE,
     HttpResponse,
@@ -84,13 +84,7 @@ class BrokerApi:
         target = target_of(
             f"/v1/topics/{path_segment(topic)}/queues", include_system=include_system or None
         )
-        answer = await self._send("GET", url, target)
-        if needs_master and not _OF_OTHERS.isdisjoint(answer.headers):
-            raise NotMasterForSureError(
-                f"expected the answer of a master, found that of another replica at {url}",
-                retry_after_seconds=1.0,
-            )
-        return parsed(TopicQueues, answer, url + target)
+        return await self._get(TopicQueues, url, target, needs_master=needs_master)
 
     async def offset_by_time(
         self,
@@ -101,15 +95,16 @@ class BrokerApi:
         *,
         boundary: Literal["lower", "upper"] = "lower",
         include_system: bool = False,
+        needs_master: bool = False,
     ) -> OffsetByTime:
-        """Return the offset for a time in one queue."""
+        """Return the offset for a time in one queue; *needs_master* as in :meth:`topic_queues`."""
         target = target_of(
             f"/v1/topics/{path_segment(topic)}/queues/{queue_id}/offset",
             timestamp=utc_text(timestamp),
             boundary=boundary,
             include_system=include_system or None,
         )
-        return await self._get(OffsetByTime, url, target)
+        return await self._get(OffsetByTime, url, target, needs_master=needs_master)
 
     async def group_offsets(self, url: str, group: str, topic: str | None = None) -> GroupOffsets:
         """Return a group's offsets on this broker."""
@@ -170,8 +165,14 @@ class BrokerApi:
         except UNREADABLE as error:
             raise TransportError(f"{url}{target}: the answer is invalid: {error}") from error
 
-    async def _get(self, model: type[M], url: str, target: str) -> M:
-        return await ask(model, self._transport, "GET", url, target, timeout=self._timeout)
+    async def _get(self, model: type[M], url: str, target: str, *, needs_master: bool = False) -> M:
+        answer = await self._send("GET", url, target)
+        if needs_master and not _OF_OTHERS.isdisjoint(answer.headers):
+            raise NotMasterForSureError(
+                f"expected the answer of a master, found that of another replica at {url}",
+                retry_after_seconds=1.0,
+            )
+        return parsed(model, answer, url + target)
 
     async def _send(
         self, method: str, url: str, target: str, body: BaseModel | None = None

@@ -105,11 +105,20 @@ class TopicBrokers:
         return found
 
     async def offset_at(self, broker_name: str, queue_id: int, moment: datetime) -> int:
-        """Return the offset of the queue's first message stored at *moment* or later."""
+        """Return the offset of the queue's first message stored at *moment* or later.
+
+        Raises:
+            NotMasterForSureError: The answer is not the master's, and may lack messages.
+        """
         url = self._url(broker_name)
         with naming(broker_name):
             found = await self._client.context.broker_api.offset_by_time(
-                url, self.topic, queue_id, moment, include_system=self._is_system
+                url,
+                self.topic,
+                queue_id,
+                moment,
+                include_system=self._is_system,
+                needs_master=True,
             )
         return found.offset
 
