@@ -50,7 +50,7 @@ class Servers(NamedTuple):
 
 
 Mode: TypeAlias = Literal["async", "fsync"]
-"""Whether the disk has a message before it is acknowledged."""
+"""The moment of an acknowledgement: before, or only after the disk has the message."""
 
 Start: TypeAlias = Callable[[Path, Mode], AbstractContextManager[Servers]]
 """Starts the servers with their data in a directory."""

@@ -17,10 +17,11 @@ from eruca.contract.errors import (
     StaleLockError,
     TopicNotFoundError,
 )
-from eruca.contract.fields import OFFSET_MAX, GroupName, TopicName
+from eruca.contract.fields import GroupName, TopicName
 from eruca.contract.groups import GroupAsOf, GroupOffsets, OffsetCommits, OffsetReset, ResetAnswer
 from eruca_access.needs import on_topic, see, to
 from eruca_broker.api.examples import groups as group_examples
+from eruca_broker.api.parameters import PastOffset
 from eruca_broker.api.refusals import WRITE_REFUSALS
 from eruca_broker.processors.groups.offsets import PositionsOfGroups
 from eruca_broker.processors.groups.past import PastOfGroups
@@ -71,15 +72,7 @@ async def get_group_offsets(
 async def get_group_as_of(
     group: Group,
     past: Part[PastOfGroups],
-    log_offset: Annotated[
-        int,
-        Query(
-            ge=0,
-            le=OFFSET_MAX,
-            description="the state is that after all records before it",
-            examples=[8_419_007],
-        ),
-    ],
+    log_offset: PastOffset,
 ) -> GroupAsOf:
     """Return the group's positions as they were, folded from this broker's log.
 

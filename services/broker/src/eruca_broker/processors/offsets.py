@@ -26,21 +26,12 @@ class Offsets:
         self._started_at = started_at
 
     async def of_topic(self, name: str, *, include_system: bool = False) -> TopicQueues:
-        """Return the first and the next offset of each of a topic's queues.
+        """Return the first and the next offset of each of a topic's queues, of one moment.
 
         With *include_system* the topic may be one that the system keeps for itself.
         """
-        topic = self._topics.get(name, include_system=include_system)
-        queue_count = max(topic.read_queue_count, topic.write_queue_count)
-        return TopicQueues(
-            topic=name,
-            topic_id=self._store.state.topic_id(topic),
-            broker_started_at=self._started_at,
-            queues=[
-                await self._store.cold.read(_READER, partial(self._of_queue, name, queue_id))
-                for queue_id in range(queue_count)
-            ],
-        )
+        read = partial(self._of_topic, name, include_system=include_system)
+        return await self._store.cold.read(_READER, read)
 
     async def by_time(
         self,
@@ -65,6 +56,16 @@ class Offsets:
         offset = await self._store.cold.read(_READER, find)
         return OffsetByTime(
             topic=name, queue_id=queue_id, timestamp=timestamp, boundary=boundary, offset=offset
+        )
+
+    def _of_topic(self, name: str, *, include_system: bool) -> TopicQueues:
+        topic = self._topics.get(name, include_system=include_system)
+        queue_count = max(topic.read_queue_count, topic.write_queue_count)
+        return TopicQueues(
+            topic=name,
+            topic_id=self._store.state.topic_id(topic),
+            broker_started_at=self._started_at,
+            queues=[self._of_queue(name, queue_id) for queue_id in range(queue_count)],
         )
 
     def _of_queue(self, topic: str, queue_id: int) -> QueueOffsets:

@@ -149,7 +149,8 @@ async def test_with_one_broker_a_message_waits_for_the_new_master(
     assert cluster.stored_at() == ["http://a-2"]
 
 
-async def test_without_a_master_in_the_route_a_message_waits_for_one() -> None:
+async def stored_after_an_election() -> list[str]:
+    """Send while the route has no master, and elect one; return where the message was stored."""
     cluster = Cluster("a")
     cluster.elect("a", None, 7)
     async with (
@@ -162,25 +163,17 @@ async def test_without_a_master_in_the_route_a_message_waits_for_one() -> None:
 
         await sending
 
-    assert cluster.stored_at() == ["http://a-2"]
+    return cluster.stored_at()
+
+
+async def test_without_a_master_in_the_route_a_message_waits_for_one() -> None:
+    assert await stored_after_an_election() == ["http://a-2"]
 
 
 async def test_the_route_of_a_new_master_ends_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SETTLING_PAUSE_SECONDS", "SETTLING_PAUSE_SECONDS_MAX"):
         monkeypatch.setattr(attempts, name, 10 * SECONDS)
-    cluster = Cluster("a")
-    cluster.elect("a", None, 7)
-    async with (
-        cluster.client as client,
-        client.producer(send_timeout_seconds=SECONDS) as producer,
-    ):
-        sending = asyncio.create_task(producer.send(message()))
-        await until(lambda: cluster.knows_route)
-        cluster.elect("a", "http://a-2", 8)
-
-        await sending
-
-    assert cluster.stored_at() == ["http://a-2"]
+    assert await stored_after_an_election() == ["http://a-2"]
 
 
 async def test_without_a_new_master_the_error_names_the_broker() -> None:

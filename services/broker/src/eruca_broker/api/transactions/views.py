@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import Path, Query
 
 from eruca.contract.errors import OverloadedError, TransactionNotFoundError, ValidationError
-from eruca.contract.fields import OFFSET_MAX, GroupName
+from eruca.contract.fields import GroupName
 from eruca.contract.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from eruca.contract.transactions import (
     TransactionAsOf,
@@ -17,6 +17,7 @@ from eruca.contract.transactions import (
 )
 from eruca_access.needs import on_topic, see
 from eruca_broker.api.examples import transactions as examples
+from eruca_broker.api.parameters import PastOffset
 from eruca_broker.api.transactions.rights import require_sight
 from eruca_broker.processors.replication.absence import Absence
 from eruca_broker.processors.transactions.views import Owner, TransactionViews
@@ -105,15 +106,7 @@ async def get_transaction_as_of(
     transaction_id: Annotated[TransactionId, Path()],
     views: Part[TransactionViews],
     access: CallersAccess,
-    log_offset: Annotated[
-        int,
-        Query(
-            ge=0,
-            le=OFFSET_MAX,
-            description="the state is that after all records before it",
-            examples=[8_419_007],
-        ),
-    ],
+    log_offset: PastOffset,
 ) -> TransactionAsOf:
     """Return the state that the transaction had, from this broker's log alone.
 
