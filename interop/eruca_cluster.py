@@ -149,7 +149,12 @@ def start_service(
 
 def is_ready(url: str) -> bool:
     """Return whether a service is ready."""
+    return is_answered(f"{url}/readyz")
+
+
+def is_answered(url: str) -> bool:
+    """Return whether a GET of *url* succeeds."""
     try:
-        return httpx.get(f"{url}/readyz", timeout=5).is_success
+        return httpx.get(url, timeout=5).is_success
     except httpx.TransportError:
         return False

@@ -20,7 +20,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from bench.peers.client_process import ROOT
 from eruca_postgres.embedded import EmbeddedServer
-from interop.eruca_cluster import start_service
+from interop.eruca_cluster import is_answered, is_ready, start_service
 from interop.processes import LOOPBACK, Child, ChildError, free_ports
 from interop.rocketmq import NEIGHBOURS, RocketMq
 from interop.toolchain import Toolchain
@@ -74,7 +74,14 @@ def eruca(home: Path, mode: Mode) -> Iterator[Servers]:
             "FLUSH_MODE": "sync" if mode == "fsync" else "async",
             "WARM_SEGMENTS": "true",
         }
-        with start_service(home, "broker", f"http://{LOOPBACK}:{broker}", settings) as its_broker:
+        with start_service(
+            home,
+            "broker",
+            f"http://{LOOPBACK}:{broker}",
+            settings,
+            # A broker is ready although its registration failed.
+            ready=lambda its_url: is_ready(its_url) and is_answered(f"{url}/v1/brokers"),
+        ) as its_broker:
             yield Servers(
                 [sys.executable, "-m", "bench.peers.clients.eruca_client", url],
                 [its_name_server.process_id, its_broker.process_id],

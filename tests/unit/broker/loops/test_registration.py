@@ -7,6 +7,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -141,12 +142,14 @@ async def name_servers(count: int) -> AsyncIterator[list[NameServer]]:
 class Broker:
     """A broker that registers: the test changes its topics and their version."""
 
-    def __init__(self, urls: list[str], credentials: Credentials) -> None:
+    def __init__(
+        self, urls: list[str], credentials: Credentials, registrant: Registrant = REGISTRANT
+    ) -> None:
         self.clock = ManualClock()
         self.names: list[str] = ["orders"]
         self.place = ONLY_BROKER
         self.registration = Registration(
-            REGISTRANT,
+            registrant,
             urls,
             topics=lambda: [
                 TopicConfig(topic=name, read_queue_count=4, write_queue_count=4, permission="rw")
@@ -160,8 +163,10 @@ class Broker:
 
 
 @asynccontextmanager
-async def registering(*urls: str, by: Credentials = ANONYMOUS) -> AsyncIterator[Broker]:
-    broker = Broker(list(urls), by)
+async def registering(
+    *urls: str, by: Credentials = ANONYMOUS, registrant: Registrant = REGISTRANT
+) -> AsyncIterator[Broker]:
+    broker = Broker(list(urls), by, registrant)
     broker.registration.start()
     try:
         yield broker
@@ -247,6 +252,18 @@ async def test_a_name_server_that_is_down_delays_no_other() -> None:
         # It may have forgotten the topics: the registration has them, and is no mere heartbeat.
         await until(lambda: broker.registration.registered_count == 2)
         assert len(down.with_topics) > before
+
+
+async def test_a_failed_registration_does_not_wait_for_the_next_heartbeat() -> None:
+    seldom = replace(REGISTRANT, heartbeat_seconds=3600)
+    async with name_servers(1) as [server]:
+        server.status = 503
+        async with registering(server.url, registrant=seldom) as broker:
+            await server.registered(2)
+            server.status = 200
+
+            await until(lambda: broker.registration.registered_count == 1)
+            assert server.registrations[-1]["topics"] is not None
 
 
 async def test_at_the_end_it_leaves_the_name_servers_that_know_it() -> None:

@@ -2,7 +2,8 @@
 
 Each name server has its own loop, so that one that is down or slow delays no other. A loop sends a
 light heartbeat every few seconds. It also sends the topics at the start, every half minute, after a
-change, and if the name server reports others. At the end it asks each name server to remove this
+change, and if the name server reports others. A registration that failed is repeated sooner: until
+then nobody finds the broker there. At the end it asks each name server to remove this
 broker, unless another broker has taken its place there.
 
 A name server refuses a broker if another one has its name there. A broker that is refused, and
@@ -34,11 +35,13 @@ from eruca.contract.limits import FORMER_STORE_HOST_COUNT_MAX, REGISTRATION_SECO
 from eruca.contract.ordered_topics import ordered_topics_of
 from eruca.contract.routes import BrokerRegistration, RegistrationResult
 from eruca.contract.topics import TopicConfig
+from eruca.core.pauses import doubled
 from eruca.services.cluster import parsed, send_model
 from eruca.services.http import Credentials, HttpTransport, http1_transport, target_of
 from eruca_chassis.clock import Clock
 from eruca_chassis.loops import BackgroundLoop
 
+RETRY_SECONDS: Final = 0.5  # after a registration that failed; doubles, up to the heartbeat
 UNREGISTER_SECONDS: Final = 2.0  # less than for a registration: shutdown waits for it
 
 _log = structlog.get_logger()
@@ -205,6 +208,7 @@ class _Peer:
         self._clock = clock
         self._on_outcome = on_outcome
         self._last_fault: str | None = None
+        self._failures_in_a_row = 0
 
     async def leave(self) -> None:
         """Stop registering, and unregister."""
@@ -225,7 +229,7 @@ class _Peer:
             _log.warning("not unregistered", namesrv=self._url, why=str(error))
         self.is_registered = False
 
-    async def _step(self) -> None:
+    async def _step(self) -> float | None:
         now = self._clock.monotonic()
         with_topics = not self.is_registered or now >= self.topics_due_at
         if with_topics:
@@ -244,6 +248,10 @@ class _Peer:
             self._succeeded()
         self.has_outcome.set()
         self._on_outcome()
+        if not self._failures_in_a_row:
+            return None
+        heartbeat = self._registrant.heartbeat_seconds
+        return doubled(min(RETRY_SECONDS, heartbeat), self._failures_in_a_row - 1, heartbeat)
 
     async def _register(self, *, with_topics: bool) -> RegistrationResult:
         registrant, place, target = self._registrant, self._place(), self._target()
@@ -288,6 +296,7 @@ class _Peer:
 
     def _failed(self, fault: str) -> None:
         self.is_registered = False
+        self._failures_in_a_row += 1
         if fault != self._last_fault:  # logged once, not with every heartbeat
             _log.warning("not registered", namesrv=self._url, why=fault)
             self._last_fault = fault
@@ -298,3 +307,4 @@ class _Peer:
         self.is_registered = True
         self.refusal = None
         self._last_fault = None
+        self._failures_in_a_row = 0
