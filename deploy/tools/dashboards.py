@@ -301,7 +301,7 @@ DASHBOARDS: Final = (
             ),
             Panel(
                 "Messages consumed",
-                "What the group's commits move its positions past.",
+                "What the group's commits move its positions past, and what it acknowledges.",
                 (
                     Query(
                         rate("eruca_broker_group_committed_messages_total", GROUP, "group, topic"),
@@ -309,6 +309,17 @@ DASHBOARDS: Final = (
                     ),
                 ),
                 unit="cps",
+            ),
+            Panel(
+                "Bytes consumed",
+                "Bytes of the messages consumed, including those that a filter excluded.",
+                (
+                    Query(
+                        rate("eruca_broker_group_committed_bytes_total", GROUP, "group, topic"),
+                        "{{group}} · {{topic}}",
+                    ),
+                ),
+                unit="Bps",
             ),
             Panel(
                 "Retries and dead letters",

@@ -38,6 +38,7 @@ BUSY = (  # once messages were sent and read
     "eruca_broker_topic_messages_in_total{",
     "eruca_broker_topic_messages_out_total{",
     "eruca_broker_group_committed_messages_total{",
+    "eruca_broker_group_committed_bytes_total{",
     "eruca_broker_group_lag_messages{",
     "eruca_broker_transactions_decided_total{",
 )

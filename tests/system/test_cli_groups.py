@@ -220,6 +220,21 @@ def test_a_group_that_is_nowhere_is_said_to_be_at_no_broker(
     assert "eruca group create g-nowhere" in refused.stderr
 
 
+def test_a_group_shows_the_messages_and_bytes_that_it_has_read(command: Eruca) -> None:
+    filled(command, "t-read", 6)
+    command("consume", "t-read", "-g", "g-read", "--start=earliest", "-n4")
+
+    found = command.json("group", "show", "g-read")["traffic"]
+    text = command("group", "show", "g-read").stdout
+
+    read = [one for one in found if one["topic"] == "t-read"]
+    assert {one["broker_name"] for one in read} == {"broker-a", "broker-b"}
+    assert sum(one["message_count"] for one in read) == 4
+    sizes = {one["size_bytes"] / one["message_count"] for one in read if one["message_count"]}
+    assert len(sizes) == 1, "messages of equal length have records of equal size"
+    assert "bytes read" in text
+
+
 def test_watching_looks_again_until_it_is_stopped(command: Eruca) -> None:
     filled(command, "t-watch", 2)
     command("consume", "t-watch", "-g", "g-watch", "--start=earliest", "-n1")

@@ -11,6 +11,7 @@ from eruca.aio.dead_letters import Redriven as Redriven
 from eruca.aio.dead_letters import RedriveStep as RedriveStep
 from eruca.aio.dead_letters import RedriveSummary as RedriveSummary
 from eruca.aio.group_admin import AsyncGroupAdmin as AsyncGroupAdmin
+from eruca.aio.group_admin import BrokerTraffic as BrokerTraffic
 from eruca.aio.group_admin import GroupLag as GroupLag
 from eruca.aio.handling import AsyncHandling as AsyncHandling
 from eruca.aio.log_follower import AsyncLogFollower as AsyncLogFollower

@@ -60,7 +60,7 @@ async def test_commits_count_the_messages_that_they_move_past(
     metrics = (await client.get("http://localhost/metrics")).text
 
     sample = 'eruca_broker_group_committed_messages_total{group="g",topic="orders"}'
-    assert f"{sample} 2.0" in metrics
+    assert f"{sample} 3.0" in metrics
 
 
 async def test_what_is_unknown_is_null_and_what_is_consumed_has_no_age(

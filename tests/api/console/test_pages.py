@@ -171,6 +171,7 @@ async def test_a_group_shows_its_members_and_their_queues(visited: Visited) -> N
 
     assert "<code>c1@test</code>" in text
     assert "Lag by queue" in text
+    assert "Messages and bytes that the group has read" in text
     assert "<dt>Retries before a dead letter</dt><dd>3</dd>" in text
     members = await visited.page("/groups/idle")
     assert "The group has no member now." in members

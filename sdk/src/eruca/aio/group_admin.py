@@ -46,12 +46,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerTraffic:
+    """Messages of a topic that a group took over at one broker: by commits and acknowledgements."""
+
+    topic: str
+    broker_name: str
+    message_count: int | None  # None: the broker counts it together with others
+    size_bytes: int | None  # of their records
+    since: datetime  # when the broker began to count
+
+
+@dataclass(frozen=True, slots=True)
 class GroupLag:
     """The lag of a group."""
 
     lag: int | None  # unread messages in all existing queues; None: unknown
     oldest_unconsumed_at: datetime | None  # store time of the oldest unread message
     queues: Mapping[MessageQueue, CommittedOffset]
+    traffic: Sequence[BrokerTraffic] = ()  # of the brokers that answered, and count it
 
 
 @checked_calls()
@@ -241,7 +253,15 @@ class AsyncGroupAdmin:
             for broker_name, answer in sorted(answers.items())
             for offset in answer.offsets
         }
-        behind = group_lag(queues)
+        traffic = [
+            BrokerTraffic(
+                one.topic, broker_name, one.message_count, one.size_bytes, answer.traffic_since
+            )
+            for broker_name, answer in sorted(answers.items())
+            if answer.traffic_since is not None
+            for one in answer.traffic
+        ]
+        behind = replace(group_lag(queues), traffic=traffic)
         if answers.keys() != urls.keys():
             return replace(behind, lag=None, oldest_unconsumed_at=None)
         return behind

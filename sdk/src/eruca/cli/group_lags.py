@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +29,7 @@ LAG_HEADINGS: Final = (
     "oldest unread",
     "owner",
 )
+TRAFFIC_HEADINGS: Final = ("topic", "broker", "messages read", "bytes read", "since")
 
 
 async def watch_lag(
@@ -112,6 +113,21 @@ def queue_documents(behind: GroupLag) -> list[dict[str, object]]:
         {"broker_name": queue.broker_name} | committed.model_dump(mode="json")
         for queue, committed in sorted(behind.queues.items())
     ]
+
+
+def traffic_rows(behind: GroupLag) -> Iterable[Sequence[object]]:
+    """Yield a row for each topic at each broker, below ``TRAFFIC_HEADINGS``."""
+    from eruca.cli.shown_messages import time_text
+
+    for one in sorted(behind.traffic, key=lambda one: (one.topic, one.broker_name)):
+        yield one.topic, one.broker_name, one.message_count, one.size_bytes, time_text(one.since)
+
+
+def traffic_documents(behind: GroupLag) -> list[dict[str, object]]:
+    """Return what a group took over of each topic at each broker, as JSON data."""
+    from eruca.cli.shown_messages import time_text
+
+    return [asdict(one) | {"since": time_text(one.since)} for one in behind.traffic]
 
 
 def age_text(since: datetime | None, now: datetime) -> str | None:

@@ -514,6 +514,19 @@ class CommittedOffset(Answer):
     )
 
 
+class GroupTraffic(Answer):
+    """Messages of a topic that a group took over: by commits, and by acknowledgements."""
+
+    topic: str
+    message_count: int | None = Field(
+        description="messages that commits moved its positions past, or that it acknowledged; "
+        "null: this broker counts them together with those of other groups"
+    )
+    size_bytes: int | None = Field(
+        description="bytes of their records, without messages that were deleted before"
+    )
+
+
 class GroupOffsets(Answer):
     """A group's positions on one broker."""
 
@@ -524,6 +537,12 @@ class GroupOffsets(Answer):
         description="total of this broker's queues; null: the lag of one is unknown",
     )
     oldest_unconsumed_at: Instant | None = None
+    traffic: list[GroupTraffic] = Field(
+        default=[], description="what it took over of each of these topics, since traffic_since"
+    )
+    traffic_since: Instant | None = Field(
+        default=None, description="when this broker began to count it; null: it does not"
+    )
 
 
 class QueueAsOf(Answer):

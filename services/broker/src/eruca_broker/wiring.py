@@ -54,6 +54,7 @@ from eruca_broker.processors.dead_letters import DeadLetters
 from eruca_broker.processors.deliveries.deliveries import Deliveries
 from eruca_broker.processors.deliveries.leasing import LeaseLimits
 from eruca_broker.processors.find_messages import Finder
+from eruca_broker.processors.groups.consumption import SETTLE_SECONDS
 from eruca_broker.processors.groups.groups import Groups
 from eruca_broker.processors.groups.lags import GroupLags
 from eruca_broker.processors.groups.members import Members
@@ -94,6 +95,7 @@ from eruca_chassis.app import FILES_NEEDED, ServiceApp
 from eruca_chassis.budget import Budget, client_max_of
 from eruca_chassis.clock import Clock
 from eruca_chassis.held import HeldPlaces
+from eruca_chassis.loops import BackgroundLoop
 from eruca_chassis.parts import Parts
 from eruca_chassis.settings import split_urls
 from eruca_chassis.versions import version_of
@@ -352,7 +354,8 @@ async def working(
         if scrub is not None:
             stack.enter_context(app.telling(ScrubMetrics(scrub)))
         app.files_needed = lambda: FILES_NEEDED + store.unopened_files_max
-        stack.enter_context(_added(app.metrics_hooks, [lags.measure]))
+        consumption = parts[GroupWork].consumption
+        stack.enter_context(_added(app.metrics_hooks, [lags.measure, consumption.refresh]))
         exhaustions = [process.senders.exhaustion, process.consumers.exhaustion]
         stack.enter_context(_added(readiness.incapacities, [*exhaustions, store.incapacity]))
         held, work = parts[HeldRequests], parts[GroupWork]
@@ -382,6 +385,9 @@ async def working(
         if is_master:
             await carrier.carry_imported()
             loops += [TimerLoop(store, timers, clock), session_loop(parts[Members])]
+            loops.append(
+                BackgroundLoop("consumption", consumption.settle, period_seconds=SETTLE_SECONDS)
+            )
         for loop in loops:
             loop.start()
             stack.push_async_callback(loop.stop)

@@ -17,12 +17,15 @@ from eruca.cli.changes import change_lines
 from eruca.cli.command import EXIT_FAILED, command
 from eruca.cli.group_lags import (
     LAG_HEADINGS,
+    TRAFFIC_HEADINGS,
     age_text,
     lag_document,
     lag_rows,
     partial,
     queue_documents,
     total_text,
+    traffic_documents,
+    traffic_rows,
     watch_lag,
 )
 from eruca.cli.session import Session
@@ -172,7 +175,9 @@ async def list_(
 
 
 async def show(session: Session, *, group: GroupArgument, at: AtOption = None) -> int:
-    """Show a group's settings, subscriptions, members and offsets.
+    """Show a group's settings, subscriptions, members, offsets and traffic.
+
+    The messages and bytes read are those that its commits moved past or that it acknowledged.
 
     Exit code 1 if a broker does not answer; the data of the others is shown.
 
@@ -209,6 +214,7 @@ async def show(session: Session, *, group: GroupArgument, at: AtOption = None) -
                 "slow_members": slow,
                 "lag": behind.lag,
                 "queues": queue_documents(behind),
+                "traffic": traffic_documents(behind),
                 "unanswered": silent_brokers.documents(unanswered),
             }
         )
@@ -232,6 +238,8 @@ async def show(session: Session, *, group: GroupArgument, at: AtOption = None) -
         session.show_text(f"{client_id} is slow: its handlers take far longer than the others'")
     session.show_text("")
     session.show_table(LAG_HEADINGS, lag_rows(behind, datetime.now(UTC)))
+    session.show_text("")
+    session.show_table(TRAFFIC_HEADINGS, traffic_rows(behind))
     return silent_brokers.said(session, unanswered)
 
 

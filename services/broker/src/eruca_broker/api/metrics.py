@@ -25,7 +25,6 @@ from eruca_broker.processors.dead_letters import DeadLetters
 from eruca_broker.processors.deliveries.deliveries import Deliveries
 from eruca_broker.processors.groups.lags import GroupLags
 from eruca_broker.processors.groups.members import Members
-from eruca_broker.processors.groups.offsets import PositionsOfGroups
 from eruca_broker.processors.groups.queue_locks import QueueLocks
 from eruca_broker.processors.groups.work import GroupWork
 from eruca_broker.processors.held_requests import HeldRequests
@@ -217,12 +216,12 @@ class TrafficMetrics(Collector):
     """Stored and pulled messages."""
 
     def __init__(
-        self, store: MessageStore, sender: Sender, puller: Puller, positions: PositionsOfGroups
+        self, store: MessageStore, sender: Sender, puller: Puller, work: GroupWork
     ) -> None:
         self._store = store
         self._sender = sender
         self._puller = puller
-        self._positions = positions
+        self._consumption = work.consumption
 
     def collect(self) -> Iterator[Metric]:
         """Yield the samples."""
@@ -232,6 +231,7 @@ class TrafficMetrics(Collector):
         yield _counter("eruca_broker_messages_out", "Messages pulled", pulled.messages)
         yield _counter("eruca_broker_bytes_out", "Bytes of records pulled", pulled.bytes)
         yield from self._by_topic()
+        yield from self._by_group()
         yield _counter("eruca_broker_pulls_held", "Pulls that were held", pulled.held)
         latency = HistogramMetricFamily(
             "eruca_broker_append_seconds", "Time from an append to its durability"
@@ -245,8 +245,8 @@ class TrafficMetrics(Collector):
         yield latency
 
     def _by_topic(self) -> Iterator[Metric]:
-        """Yield the traffic of each topic and group; further ones are ``(others)``."""
-        topics, groups = self._store.state.topics, self._store.state.groups
+        """Yield the traffic of each topic; further ones are ``(others)``."""
+        topics = self._store.state.topics
         for direction, what, flows in (
             ("in", "stored", self._sender.counts.by_topic),
             ("out", "pulled", self._puller.counts.by_topic),
@@ -266,16 +266,36 @@ class TrafficMetrics(Collector):
                 size.add_metric([topic], flow.bytes)
             yield messages
             yield size
-        consumed = CounterMetricFamily(
+
+    def _by_group(self) -> Iterator[Metric]:
+        """Yield what each group took over of each topic; further pairs are ``(others)``."""
+        topics, groups = self._store.state.topics, self._store.state.groups
+        labels = ["group", "topic"]
+        messages = CounterMetricFamily(
             "eruca_broker_group_committed_messages",
-            "Messages of a topic that a group's commits moved its positions past",
-            labels=["group", "topic"],
+            "Messages that a group took over: its commits moved its positions past them, or it "
+            "acknowledged them",
+            labels=labels,
         )
-        for labels, flow in self._positions.consumed.items(
+        size = CounterMetricFamily(
+            "eruca_broker_group_committed_bytes",
+            "Bytes of records that a group took over: of the messages that its commits moved its "
+            "positions past, whether it read them or not, and of those that it acknowledged",
+            labels=labels,
+        )
+        for pair, flow in self._consumption.flows.items(
             lambda key: key[0] in groups and key[1] in topics
         ):
-            consumed.add_metric(labels, flow.messages)
-        yield consumed
+            messages.add_metric(pair, flow.messages)
+            size.add_metric(pair, flow.bytes)
+        yield messages
+        yield size
+        yield _counter(
+            "eruca_broker_group_committed_unsized_messages",
+            "Messages taken over by groups whose bytes are not counted: they were deleted before, "
+            "their queue could not be read, or a commit moved past too many at once",
+            self._consumption.unsized_count,
+        )
 
 
 class LaterMetrics(Collector):

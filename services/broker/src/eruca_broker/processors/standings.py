@@ -39,10 +39,15 @@ def standing(store: MessageStore, group: Group, queue: Queue) -> Standing | None
     # A queue that is no longer read still counts while it has messages: they are unread.
     if queue_id >= max(topic.read_queue_count, topic.write_queue_count) and first == end:
         return None
+    return Standing(position_of(group, queue), first, end)
+
+
+def position_of(group: Group, queue: Queue) -> int | None:
+    """Return the next offset that a group reads; None: it has not begun."""
     position = group.position(queue)
-    if position is None and name == retry_topic(group.name):
-        position = 0  # every group begins there in its own retry topic
-    return Standing(position, first, end)
+    if position is None and queue[0] == retry_topic(group.name):
+        return 0  # every group begins there in its own retry topic
+    return position
 
 
 def unread_count(store: MessageStore, group: Group, queue: Queue) -> int:

@@ -4,7 +4,7 @@ The number of samples is bounded: beyond a thousand topics, or pairs of group an
 ones are counted together under the name ``(others)``. What was deleted has no samples any more, and
 makes room.
 
-A pull does not tell its group, so a group's traffic is what its commits move its positions past.
+A pull does not tell its group; see :mod:`eruca_broker.processors.groups.consumption`.
 """
 
 from __future__ import annotations
@@ -54,6 +54,11 @@ class Flows(Generic[K]):
                 key = self._others
             flow = self._flows.setdefault(key, Flow())
         flow.add(messages, size)
+
+    def get(self, key: K) -> Flow | None:
+        """Return the flow of *key*: an empty one for a new key, None if it is in the others'."""
+        flow = self._flows.get(key)
+        return Flow() if flow is None and len(self._flows) < TRAFFIC_MAX else flow
 
     def items(self, exists: Callable[[K], bool]) -> Iterable[tuple[K, Flow]]:
         """Return all flows; forget those whose key does not exist any more."""

@@ -273,6 +273,25 @@ class QueueReader:
             raise self._failed((topic, queue_id), error) from error
         return min(max(found, lowest), highest)
 
+    def bytes_between(self, topic: str, queue_id: int, begin: int, end: int) -> tuple[int, int]:
+        """Return the bytes of the messages from offset *begin* up to *end*, and their number.
+
+        Only messages that are present count.
+
+        Raises:
+            UnavailableError: The queue's files cannot be read.
+        """
+        lowest, highest = self.range(topic, queue_id)
+        queue = self._queues.existing(topic, queue_id)
+        begin, end = max(begin, lowest), min(end, highest)
+        if queue is None or begin >= end:
+            return 0, 0
+        try:
+            entries = queue.entries(begin, end - begin)
+        except (OSError, DamagedQueueError) as error:
+            raise self._failed((topic, queue_id), error) from error
+        return int(entries["size"].sum(dtype=np.int64)), len(entries)
+
     def stored_at_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         """Return when a message was stored; None if it is missing or damaged.
 

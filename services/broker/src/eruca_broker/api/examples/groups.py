@@ -128,6 +128,8 @@ GROUP_OFFSETS: Final = {
     ],
     "lag": 21_952,
     "oldest_unconsumed_at": "2026-11-21T08:00:05.003Z",
+    "traffic": [{"topic": "flights", "message_count": 1_180, "size_bytes": 310_694}],
+    "traffic_since": "2026-11-21T06:30:00.000Z",
 }
 GROUP_AS_OF: Final[dict[str, Any]] = {
     "group": "billing",

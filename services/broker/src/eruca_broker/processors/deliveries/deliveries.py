@@ -257,6 +257,7 @@ class Deliveries:
         full = {queue for queue in _queues(every) if self._is_full(name, queue)}
         await self._work.changes.record_each(DeliveriesAcked(name, _refs(its)) for its in held)
         self.counts.acked += len(every)
+        self._count(name, every)
         self._wake(group, every, full)
         return outcomes
 
@@ -297,6 +298,13 @@ class Deliveries:
                 )
             given_up.append(dead_delivery)
         return given_up
+
+    def _count(self, name: str, acked: Iterable[HeldDelivery]) -> None:
+        offsets: dict[Queue, list[int]] = {}
+        for one in acked:
+            offsets.setdefault(one.queue, []).append(one.offset)
+        for queue, its in offsets.items():
+            self._work.consumption.acknowledged(name, queue, its)
 
     def _is_full(self, name: str, queue: Queue) -> bool:
         leases = self._work.store.state.leases

@@ -12,8 +12,7 @@ unread.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Literal
@@ -27,6 +26,7 @@ from eruca.contract.errors import (
 from eruca.contract.groups import (
     CommittedOffset,
     GroupOffsets,
+    GroupTraffic,
     OffsetCommit,
     OffsetCommits,
     OffsetReset,
@@ -41,9 +41,8 @@ from eruca_broker.processors.groups.groups import Groups
 from eruca_broker.processors.groups.queue_locks import HeldQueue, QueueLocks, check_ends
 from eruca_broker.processors.groups.views import start_position
 from eruca_broker.processors.groups.work import GroupWork
-from eruca_broker.processors.standings import queues_of, standing, unread_count
+from eruca_broker.processors.standings import position_of, queues_of, standing, unread_count
 from eruca_broker.processors.topics import Topics
-from eruca_broker.processors.traffic import by_group
 
 
 class PositionsOfGroups:
@@ -55,7 +54,6 @@ class PositionsOfGroups:
         self._topics = topics
         self._groups = groups
         self._locks = locks
-        self.consumed = by_group()
 
     async def of_group(self, name: str, topic: str | None) -> GroupOffsets:
         """Return a group's positions: in every queue of *topic*, or in all queues that it has any.
@@ -63,6 +61,7 @@ class PositionsOfGroups:
         Raises:
             TopicNotFoundError: *topic* is given, and there is none of this name.
         """
+        await self._work.consumption.refresh()
         find = partial(self._of_group, name, topic)
         return await self._store.cold.read(f"group {name}", find)
 
@@ -90,6 +89,8 @@ class PositionsOfGroups:
             offsets=offsets,
             lag=sum(known) if lags and len(known) == len(lags) else None,
             oldest_unconsumed_at=min(oldest, default=None),
+            traffic=self._traffic(name, {queue_topic for queue_topic, _ in queues}),
+            traffic_since=moment(self._work.consumption.began_at_ms),
         )
 
     async def commit(self, name: str, commits: OffsetCommits) -> None:
@@ -124,9 +125,9 @@ class PositionsOfGroups:
                     pointer="/body/offsets",
                 )
                 check_ends(self._store, commits.offsets, pointer="/body/offsets")
-            known = self._groups.get(name).offsets
-            queues = [(commit.topic, commit.queue_id) for commit in commits.offsets]
-            before = {queue: known[queue] for queue in queues if queue in known}
+            group = self._groups.get(name)
+            moved = {(commit.topic, commit.queue_id): commit.offset for commit in commits.offsets}
+            before = {queue: position_of(group, queue) for queue in moved}
             await self._work.changes.record(
                 events.OffsetsCommitted(
                     name,
@@ -136,20 +137,10 @@ class PositionsOfGroups:
                     ],
                 )
             )
-            self._count(name, before, commits.offsets)
+            for queue, offset in moved.items():
+                self._work.consumption.committed(name, queue, before[queue], offset)
             if commits.client_id is None:  # else members read them, and nothing is handed out
-                self._work.watchers.wake(name, queues)
-
-    def _count(
-        self, name: str, before: Mapping[Queue, int], commits: Sequence[OffsetCommit]
-    ) -> None:
-        moved: Counter[str] = Counter()
-        for commit in commits:
-            known = before.get((commit.topic, commit.queue_id))
-            if known is not None and commit.offset > known:
-                moved[commit.topic] += commit.offset - known
-        for topic, count in moved.items():
-            self.consumed.add((name, topic), count)
+                self._work.watchers.wake(name, list(moved))
 
     async def reset(self, name: str, reset: OffsetReset) -> ResetAnswer:
         """Set a group's offset in a topic; members that read it now must lock it again.
@@ -192,6 +183,17 @@ class PositionsOfGroups:
                 # Leased messages no longer block a member.
                 self._work.watchers.wake(name, [(reset.topic, q.queue_id) for q in queues])
         return ResetAnswer(group=name, topic=reset.topic, dry_run=reset.dry_run, queues=queues)
+
+    def _traffic(self, name: str, topics: Iterable[str]) -> list[GroupTraffic]:
+        flows = {topic: self._work.consumption.of(name, topic) for topic in sorted(topics)}
+        return [
+            GroupTraffic(
+                topic=topic,
+                message_count=None if flow is None else flow.messages,
+                size_bytes=None if flow is None else flow.bytes,
+            )
+            for topic, flow in flows.items()
+        ]
 
     def _check_queues(self, commits: Sequence[OffsetCommit]) -> None:
         for index, commit in enumerate(commits):

@@ -53,6 +53,7 @@ from eruca_broker.processors.groups.members import Members
 from eruca_broker.processors.groups.starts import Starts
 from eruca_broker.processors.groups.views import start_position
 from eruca_broker.processors.groups.work import GroupWork
+from eruca_broker.processors.standings import position_of
 from eruca_broker.processors.topics import Topics
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.asgi import ClientGoneError, Receive
@@ -141,18 +142,23 @@ class QueueLocks:
             held = [HeldQueue(q.topic, q.queue_id, q.token) for q in release.queues]
             self.check(group, release.client_id, release.incarnation, held, pointer="/body/queues")
             check_ends(self._work.store, release.queues, pointer="/body/queues")
+            final = [
+                CommittedOffset(queue.topic, queue.queue_id, queue.offset)
+                for queue in release.queues
+                if queue.offset is not None
+            ]
+            queues = [(offset.topic, offset.queue_id) for offset in final]
+            before = [position_of(group, queue) for queue in queues]
             await self._work.changes.record(
                 LocksReleased(
                     name,
                     [QueueKey(queue.topic, queue.queue_id) for queue in release.queues],
                     "released",
-                    [
-                        CommittedOffset(queue.topic, queue.queue_id, queue.offset)
-                        for queue in release.queues
-                        if queue.offset is not None
-                    ],
+                    final,
                 )
             )
+            for queue, position, offset in zip(queues, before, final, strict=True):
+                self._work.consumption.committed(name, queue, position, offset.offset)
             self._work.watchers.wake(name, [(queue.topic, queue.queue_id) for queue in held])
 
     def check(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from eruca_broker.core.consuming.membership import Membership
 from eruca_broker.processors.groups.changes import GroupChanges
+from eruca_broker.processors.groups.consumption import Consumption
 from eruca_broker.processors.groups.watchers import MEMBERS, GroupWatchers
 from eruca_broker.store.message_store import MessageStore
 from eruca_chassis.clock import Clock
@@ -21,6 +22,7 @@ class GroupWork:
     membership: Membership
     changes: GroupChanges
     watchers: GroupWatchers
+    consumption: Consumption
 
     @classmethod
     def begin(cls, store: MessageStore, clock: Clock, held: HeldPlaces) -> GroupWork:
@@ -33,7 +35,9 @@ class GroupWork:
         for group in store.state.groups.values():
             for lock in group.locks.values():
                 membership.hold(group.name, lock.owner, now)
-        return cls(store, clock, membership, GroupChanges(store), GroupWatchers(held))
+        changes, watchers = GroupChanges(store), GroupWatchers(held)
+        consumption = Consumption(store, clock.now_ms())
+        return cls(store, clock, membership, changes, watchers, consumption)
 
     def changed(self, group: str) -> None:
         """Begin a new generation of a group, and wake the requests that watch its members."""

@@ -32,6 +32,10 @@ async def view(visit: Visit) -> Shown:
     if visit.wants_file:
         lag.check()
     positions = dict(lag.value.value.queues) if lag.value is not None else {}
+    traffic = sorted(
+        lag.value.value.traffic if lag.value is not None else (),
+        key=lambda one: (one.topic, one.broker_name),
+    )
     topics = sorted(
         {one.topic for config in configs.value.value.values() for one in config.subscriptions}
     )
@@ -49,6 +53,7 @@ async def view(visit: Visit) -> Shown:
         "lag": lag,
         "positions": positions,
         "largest": max((one.lag or 0 for one in positions.values()), default=0),
+        "traffic": traffic,
         "members": members,
         "generations": {
             name: one.generation
