@@ -1,4 +1,4 @@
-"""What groups take over: each message is in the bytes once, or it is told that it is not."""
+"""Consumption of groups: the bytes of each message count once, or it counts as unsized."""
 
 from __future__ import annotations
 
