@@ -42,6 +42,11 @@ _OPTIONS: Final = (
 # The pipe's ends are the shell's input and output until it becomes Chromium.
 _LAUNCH: Final = 'exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null'
 _SECONDS: Final = 120.0  # for anything; a busy machine is slow to start it
+_LOOK_MS: Final = 10  # between two looks for a condition
+_STATE: Final = """JSON.stringify({
+    url: location.href, ready: document.readyState, hidden: document.hidden,
+    focused: document.hasFocus(), active: document.activeElement?.cloneNode().outerHTML,
+    text: document.body?.innerText.slice(0, 2000)})"""
 _MESSAGE_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes; a screenshot is one message
 
 
@@ -61,18 +66,38 @@ class Page:
         self._browser = browser
         self._session = session
         self._urls: dict[str, str] = {}  # of requests, by their ids
+        self._loaded: set[str] = set()  # documents that have loaded, by their loaders' ids
+        self._news = asyncio.Event()  # set, and replaced, whenever one has loaded
         self.requested: list[str] = []
         self.failed: list[str] = []  # requests without an answer, and answers that are errors
         self.complaints: list[str] = []  # on the console: errors, warnings, exceptions
 
     async def open(self, url: str) -> None:
-        """Go to *url* and return once the page has loaded."""
-        loaded = self._browser.next_event(self._session, "Page.loadEventFired")
+        """Go to *url* and return once that page has loaded.
+
+        An event says which document has loaded. The one of an empty tab may come late, and must
+        not be taken for the page's: keys pressed then would meet no script.
+        """
+        before = frozenset(self._loaded)
         answer = await self.command("Page.navigate", url=url)
         assert "errorText" not in answer, f"{url}: {answer['errorText']}"
-        if "loaderId" not in answer:  # only the fragment is another: the page has stayed
+        if loader := answer.get("loaderId"):
+            await self._until_loaded(lambda loaded: loader in loaded)
+        else:  # only the fragment is another: the page has stayed
             await self.command("Page.reload")
-        await asyncio.wait_for(loaded, _SECONDS)
+            await self._until_loaded(lambda loaded: loaded - before)
+
+    @asynccontextmanager
+    async def leaving(self) -> AsyncIterator[None]:
+        """Wait behind the block until the page has loaded that it leads to."""
+        before = frozenset(self._loaded)
+        yield
+        await self._until_loaded(lambda loaded: loaded - before)
+
+    async def _until_loaded(self, is_meant: Callable[[set[str]], object]) -> None:
+        async with asyncio.timeout(_SECONDS):
+            while not is_meant(self._loaded):
+                await self._news.wait()
 
     async def evaluate(self, script: str) -> Any:  # noqa: ANN401  (whatever JSON value)
         """Return what *script*, an expression or a promise, comes to."""
@@ -83,13 +108,23 @@ class Page:
         return answer["result"].get("value")
 
     async def wait_for(self, condition: str) -> Any:  # noqa: ANN401
-        """Return what *condition* comes to, once that is true; it is looked at in each frame."""
-        look = f"const found = {condition}; found ? done(found) : requestAnimationFrame(look)"
+        """Return what *condition* comes to, once that is true; it is looked at again and again.
+
+        A timer looks, because a browser may give a page no frames.
+
+        Raises:
+            AssertionError: It does not come true; the text says how the page is.
+        """
+        look = f"const found = {condition}; found ? done(found) : setTimeout(look, {_LOOK_MS})"
         while True:
             try:
                 return await self.evaluate(
                     f"new Promise(done => {{ (function look() {{ {look} }})() }})"
                 )
+            except TimeoutError:
+                state = await self.evaluate(_STATE)
+                text = f"{condition} did not come true within {_SECONDS:g} s: {state}"
+                raise AssertionError(f"{text}; {self.failed}; {self.complaints}") from None
             except BrowserError as error:
                 if "navigated" not in str(error) and "context" not in str(error):
                     raise  # else another page has come meanwhile: look there
@@ -126,6 +161,10 @@ class Page:
     def take(self, method: str, event: dict[str, Any]) -> None:
         """Note an event."""
         match method:
+            case "Page.lifecycleEvent" if event["name"] == "load":
+                self._loaded.add(event["loaderId"])
+                self._news.set()
+                self._news = asyncio.Event()
             case "Network.requestWillBeSent":
                 self._urls[event["requestId"]] = event["request"]["url"]
                 self.requested.append(event["request"]["url"])
@@ -148,7 +187,6 @@ class Browser:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._awaited: list[tuple[str, str, asyncio.Future[None]]] = []
         self._pages: dict[str, Page] = {}
         self._reading = asyncio.create_task(self._read())
 
@@ -160,6 +198,9 @@ class Browser:
         page = self._pages[session] = Page(self, session)
         for domain in ("Page", "Runtime", "Network", "Log"):
             await page.command(f"{domain}.enable")
+        await page.command("Page.setLifecycleEventsEnabled", enabled=True)
+        # Keys need a page in focus, and a tab that closes gives the focus to any other.
+        await page.command("Emulation.setFocusEmulationEnabled", enabled=True)
         return page
 
     async def command(
@@ -181,12 +222,6 @@ class Browser:
             raise BrowserError(f"{method}: {answer['error']}")
         result: dict[str, Any] = answer["result"]
         return result
-
-    def next_event(self, session: str, method: str) -> asyncio.Future[None]:
-        """Return a future that is done when a session has the event next."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._awaited.append((session, method, future))
-        return future
 
     async def close(self) -> None:
         """End the process and all that it has started."""
@@ -217,14 +252,8 @@ class Browser:
                 answer.set_exception(ConnectionError("Chromium has ended"))
 
     def _event(self, message: dict[str, Any]) -> None:
-        session, method = message.get("sessionId", ""), message["method"]
-        if session in self._pages:
-            self._pages[session].take(method, message["params"])
-        is_awaited: Callable[[tuple[str, str, object]], bool] = lambda a: a[:2] == (session, method)  # noqa: E731
-        for awaited in filter(is_awaited, tuple(self._awaited)):
-            self._awaited.remove(awaited)
-            if not awaited[2].done():
-                awaited[2].set_result(None)
+        if page := self._pages.get(message.get("sessionId", "")):
+            page.take(message["method"], message["params"])
 
 
 @asynccontextmanager

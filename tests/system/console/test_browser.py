@@ -166,6 +166,24 @@ async def test_a_list_is_searched_while_one_types_and_the_url_says_so(
     assert_quiet(page, cluster)
 
 
+async def test_what_is_typed_before_the_scripts_have_come_is_searched_for(
+    cluster: LocalCluster, page: Page
+) -> None:
+    early = """document.addEventListener("readystatechange", () => {
+        const search = document.getElementById("q");
+        if (document.readyState !== "interactive" || !search) return;
+        search.value = "ret";
+        search.dispatchEvent(new Event("input", { bubbles: true }));
+    });"""
+    await page.command("Page.addScriptToEvaluateOnNewDocument", source=early)
+
+    await page.open(url(cluster, "/topics"))
+
+    await page.wait_for("document.querySelectorAll('tr[data-row]').length === 1")
+    await page.wait_for("location.search.includes('q=ret')")
+    assert_quiet(page, cluster)
+
+
 async def test_a_list_is_walked_and_a_row_opened_by_the_keyboard(
     cluster: LocalCluster, page: Page
 ) -> None:

@@ -68,6 +68,13 @@
   const current = document.querySelector(".top nav [aria-current]");
   if (current) current.scrollIntoView({ inline: "center", block: "nearest" });
 
+  // Somebody may have typed before htmx was there to listen. It begins with a timer of its own, which
+  // is the earlier one.
+  setTimeout(() => {
+    const search = document.querySelector("form[hx-get] #q");
+    if (search && search.value !== search.defaultValue) search.dispatchEvent(new Event("input", { bubbles: true }));
+  });
+
   function rows() {
     return [...document.querySelectorAll("tr[data-row]")].map((row) => row.querySelector("a")).filter(Boolean);
   }
