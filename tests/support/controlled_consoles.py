@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -78,3 +79,28 @@ def field(page: httpx.Response, name: str) -> str:
     found = re.search(rf'name="{name}" value="([^"]*)"', page.text)
     assert found is not None, page.text
     return found[1]
+
+
+async def previewed(client: httpx.AsyncClient, **wish: str) -> httpx.Response:
+    """Return the preview of a change of the rules."""
+    page = await client.get("/rules/change", params={**wish, "step": "preview"})
+    assert page.status_code == httpx.codes.OK, page.text
+    return page
+
+
+async def changed(client: httpx.AsyncClient, typed: str = "", **wish: str) -> httpx.Response:
+    """Preview a change, and send the form of the preview."""
+    page = await previewed(client, **wish)
+    form = {
+        html.unescape(name): html.unescape(value)
+        for name, value in re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', act(page))
+    }
+    return await client.post(
+        "/rules/change", data={**form, "reason": "it is tested", "typed": typed}
+    )
+
+
+def act(page: httpx.Response) -> str:
+    """Return the form that makes the change; empty: the page offers none."""
+    found = re.search(r'<form class="stack act".*?</form>', page.text, re.DOTALL)
+    return "" if found is None else found[0]

@@ -12,7 +12,15 @@ import pytest
 
 from support.accessibility import violations
 from support.browser import browsing, chromium
-from support.controlled_consoles import Controlled, browsing_as, controlled_console, field
+from support.controlled_consoles import (
+    Controlled,
+    act,
+    browsing_as,
+    changed,
+    controlled_console,
+    field,
+    previewed,
+)
 from support.waiting import until_told
 
 pytestmark = pytest.mark.anyio
@@ -32,30 +40,6 @@ def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controlled]
 async def ann(controlled: Controlled) -> AsyncIterator[httpx.AsyncClient]:
     async with browsing_as(controlled, controlled.administrator_key) as client:
         yield client
-
-
-async def previewed(client: httpx.AsyncClient, **wish: str) -> httpx.Response:
-    page = await client.get("/rules/change", params={**wish, "step": "preview"})
-    assert page.status_code == OK, page.text
-    return page
-
-
-async def changed(client: httpx.AsyncClient, typed: str = "", **wish: str) -> httpx.Response:
-    """Preview a change, and send the form of the preview."""
-    page = await previewed(client, **wish)
-    form = {
-        html.unescape(name): html.unescape(value)
-        for name, value in re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', act(page))
-    }
-    return await client.post(
-        "/rules/change", data={**form, "reason": "it is tested", "typed": typed}
-    )
-
-
-def act(page: httpx.Response) -> str:
-    """Return the form that makes the change; empty: the page offers none."""
-    found = re.search(r'<form class="stack act".*?</form>', page.text, re.DOTALL)
-    return "" if found is None else found[0]
 
 
 async def version(client: httpx.AsyncClient) -> str:
