@@ -176,6 +176,32 @@ def test_a_reset_is_looked_at_and_then_done(command: Eruca) -> None:
     assert (before["lag"], after["lag"]) == (0, 4)
 
 
+def test_a_group_is_shown_as_of_an_earlier_place_in_the_log(command: Eruca) -> None:
+    command("topic", "create", "t-past", "--queue-count=1", "--broker=broker-a")
+    command.piped("m0\nm1\n", "send", "--topic=t-past")
+    command("group", "create", "g-past", "--start=earliest")
+    command("consume", "t-past", "-g", "g-past", "-n2")
+    command.piped("m2\n", "send", "--topic=t-past")
+    command("consume", "t-past", "-g", "g-past", "-n1")
+    tail = command("tail", "t-past", "--start=earliest", "--no-follow", "-ojson").stdout
+    first, _, last = (json.loads(line)["log_offset"] for line in tail.splitlines())
+
+    def shown(log_offset: int) -> str:
+        return command("group", "show", "g-past", f"--at=broker-a:{log_offset}").stdout
+
+    past = command.json("group", "show", "g-past", f"--at=broker-a:{last}")
+    [queue] = queues(past, "t-past")
+    assert past["broker"] == "broker-a"
+    assert (queue["committed_offset"], queue["max_offset"], queue["lag"]) == (2, 2, 0)
+    assert shown(first) == "g-past did not exist at broker-a\n"
+    head, titles, *rows = shown(last).splitlines()
+    assert head.startswith("g-past: enabled; subscribed to ")
+    assert titles.split()[:5] == ["topic", "queue", "committed", "end", "lag"]
+    assert ["t-past", "0", "2", "2", "0"] in [row.split()[:5] for row in rows]
+    assert queues(command.json("group", "lag", "g-past"), "t-past")[0]["committed_offset"] == 3
+    assert "BROKER:OFFSET" in command("group", "show", "g-past", "--at=7", code=2).output
+
+
 @pytest.mark.parametrize("place", ["offset:x", "yesterday", "offset:-1", "7"])
 def test_a_place_that_is_none_is_refused(command: Eruca, place: str) -> None:
     refused = command("group", "reset", "g", "--topic=t", f"--to={place}", "--yes", code=2)
