@@ -17,7 +17,7 @@ import base64
 import re
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -105,10 +105,10 @@ async def _errors() -> AsyncIterator[Scene]:
 
 @asynccontextmanager
 async def _rules() -> AsyncIterator[Scene]:
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        controlled_console(Path(directory)) as controlled,
-    ):
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+        # A thread, because it runs commands, which have a loop of their own.
+        begun = controlled_console(Path(directory))
+        controlled = await asyncio.to_thread(stack.enter_context, begun)
         key = controlled.administrator_key
         async with browsing_as(controlled, key) as http:
             for topic in ("orders.*", "invoices.*"):
@@ -177,6 +177,7 @@ async def _look(
     browser: Browser, scene: Scene, directory: Path, *, language: str, only: str
 ) -> None:
     page = await browser.new_page()
+    await page.command("Emulation.setScrollbarsHidden", hidden=True)
     for name, value in {**scene.cookies, "eruca-console-language": language}.items():
         await page.command("Network.setCookie", name=name, value=value, url=scene.url)
     for width_name, width in WIDTHS.items():

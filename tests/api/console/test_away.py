@@ -84,6 +84,8 @@ async def test_nothing_is_shown_as_if_the_broker_had_never_been_there(tmp_path: 
             lambda: visited.page("/groups/billing"),
             lambda text: text.count("</dt><dd>?</dd>") == 3,  # lag, oldest, members
         )
+        groups = await visited.page("/groups")
+        assert re.search(r">billing</a></th>\s*<td class=\"number\">\?</td>", groups)
         file = await visited.http.get("/topics?format=csv")
         assert 'filename="topics-incomplete.csv"' in file.headers["content-disposition"]
         reset = await visited.page("/groups/billing/reset?topic=orders&to=earliest")

@@ -253,6 +253,26 @@ async def test_an_error_is_a_page_that_says_what_to_do_and_runs_nothing(
     assert "<script>" not in answer.text
 
 
+async def test_the_page_of_an_error_leads_to_the_list(visited: Visited) -> None:
+    answer = await visited.http.get("/topics/nowhere")
+
+    assert '<a href="/topics" aria-current="page">' in answer.text
+    assert '<nav class="crumbs" aria-label="Path"><a href="/topics">Topics</a>' in answer.text
+
+
+async def test_the_overview_counts_the_topics_that_the_list_shows(visited: Visited) -> None:
+    overview = await visited.page("/overview")
+
+    listed = re.search(r"1 to (\d+) of \1", await visited.page("/topics"))
+    every = re.search(r"1 to (\d+) of \1", await visited.page("/topics?derived=yes"))
+    assert listed is not None
+    assert every is not None
+    assert int(listed[1]) < int(every[1])
+    tile = re.search(r'href="/topics"><span class="figure">(\d+)</span>', overview)
+    assert tile is not None
+    assert tile[1] == listed[1]
+
+
 async def test_a_program_gets_a_problem_instead_of_an_unknown_page(visited: Visited) -> None:
     answer = await visited.http.get("/no/such/page", headers={"accept": "application/json"})
 

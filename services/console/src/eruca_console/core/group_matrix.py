@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eruca.contract.groups import MemberHandling, MemberList
+from eruca.contract.names import is_derived_topic
 from eruca.core.consuming.slow_members import latest_members, slow_members
 from eruca.core.messages.message_queue import MessageQueue
 
@@ -68,7 +69,8 @@ def group_matrix(members: Mapping[str, MemberList], queues: Sequence[MessageQueu
             held |= {MessageQueue(lock.topic, broker_name, lock.queue_id) for lock in member.locks}
     latest = latest_members(members.values())
     slow = slow_members(latest)
-    columns = sorted({*queues, *(queue for held in reading.values() for queue in held)})
+    every = {*queues, *(queue for held in reading.values() for queue in held)}
+    columns = sorted(every, key=lambda queue: (is_derived_topic(queue.topic), queue))
     rows = [
         MatrixRow(
             client_id,

@@ -102,7 +102,7 @@ class Desk:
                 self.callers.end(caller)
             return self._to_login(request)
         except ErucaError as error:
-            return self.error(request, caller, error)
+            return self.error(request, caller, error, page)
 
     async def act(self, page: Page, request: Request) -> Response:
         """Do what the form of *page* says, as its caller."""
@@ -121,12 +121,15 @@ class Desk:
                 self.callers.end(caller)
             return self._to_login(request)
         except ErucaError as error:
-            return self.error(request, caller, error)
+            return self.error(request, caller, error, page)
 
-    def error(self, request: Request, caller: Caller, error: ErucaError) -> Response:
-        """Return the page of an error, which says what to do."""
+    def error(
+        self, request: Request, caller: Caller, error: ErucaError, page: Page | None = None
+    ) -> Response:
+        """Return the page of an error, which says what to do; it leads back as *page* does."""
         values = {
             **self._frame(request, caller),
+            **({} if page is None else {"section": page.section, "parents": page.parents}),
             "title": error.title,
             "error": error,
             "is_forbidden": isinstance(error, ForbiddenError),

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
+from eruca.contract.names import is_derived_topic
 from eruca.contract.queries import GroupProgress, StoredMessage, Timeline
 from eruca_console.cluster.outcomes import Outcome, outcome, outcomes
 from eruca_console.core import recipes
@@ -31,7 +32,9 @@ async def view(visit: Visit) -> Shown:
     )
     if visit.wants_file:
         lag.check()
-    positions = dict(lag.value.value.queues) if lag.value is not None else {}
+    found = lag.value.value.queues if lag.value is not None else {}
+    # The retry topic comes last: people look for the topics that they know.
+    positions = dict(sorted(found.items(), key=lambda one: is_derived_topic(one[0].topic)))
     traffic = sorted(
         lag.value.value.traffic if lag.value is not None else (),
         key=lambda one: (one.topic, one.broker_name),

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from eruca import MessageQueue, QueueReset
 from eruca.contract.errors import ErucaError, UnauthenticatedError, ValidationError
+from eruca.contract.names import is_derived_topic
 from eruca_console.cluster.outcomes import outcome
 from eruca_console.core import recipes
 from eruca_console.core.listing import check_parameters
@@ -90,7 +91,9 @@ async def view(visit: Visit) -> Shown:
         **_frame(group),
         "step": "preview",
         "configs": configs,
-        "topics": sorted(topics | ({topic} if topic else set())),
+        "topics": sorted(
+            topics | ({topic} if topic else set()), key=lambda name: (is_derived_topic(name), name)
+        ),
         "chosen": topic,
         "to": visit.query.get("to", "earliest"),
         "at": visit.query.get("at", ""),

@@ -24,14 +24,18 @@ class GroupRow:
     Attributes:
         name: The group.
         configs: Its settings by broker.
+        is_whole: Whether every broker has said them.
     """
 
     name: str
     configs: Mapping[str, GroupConfig]
+    is_whole: bool
 
     @property
-    def member_count(self) -> int:
-        """The most live members that any broker sees."""
+    def member_count(self) -> int | None:
+        """The most live members that any broker sees; None: unknown."""
+        if not self.is_whole:
+            return None
         return max((config.members for config in self.configs.values()), default=0)
 
     @property
@@ -57,7 +61,8 @@ async def view(visit: Visit) -> Shown:
     state = ListState.of("/groups", visit.query, columns=COLUMNS)
     reading = visit.reading
     groups = await reading.groups()
-    rows = [GroupRow(name, configs) for name, configs in groups.value.value.items()]
+    is_whole = groups.value.is_whole
+    rows = [GroupRow(name, configs, is_whole) for name, configs in groups.value.value.items()]
     wanted = state.query.casefold()
     matching = [row for row in rows if wanted in row.name.casefold()]
     may_sort = len(matching) <= LAG_SORT_MAX

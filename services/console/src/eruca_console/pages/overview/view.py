@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from eruca.contract.errors import ErucaError
+from eruca.contract.names import is_derived_topic
 from eruca.contract.routes import BrokerGroup
 from eruca_console.cluster.brokers import BrokerRow, Fault, faults_of
 from eruca_console.cluster.outcomes import Outcome, outcome, outcomes
@@ -17,6 +18,7 @@ from eruca_console.shell.pages import Page, Shown, Visit
 
 LAG_GROUPS_MAX: Final = 100  # groups whose lag is read: each costs a request to each broker
 LAG_ROWS: Final = 8
+_NOT_FOLLOWED: Final = N_("The query service cannot read its log: %(said)s")
 
 
 async def view(visit: Visit) -> Shown:
@@ -46,7 +48,7 @@ async def view(visit: Visit) -> Shown:
     faults += _of_name_servers(name_servers)
     if query.value is not None:
         faults += [
-            Fault(name, "%(said)s", is_severe=False, values={"said": text})
+            Fault(name, _NOT_FOLLOWED, is_severe=False, values={"said": text})
             for name, text in query.value.faults.items()
         ]
     values: dict[str, Any] = {
@@ -56,6 +58,10 @@ async def view(visit: Visit) -> Shown:
         "query": query,
         "name_servers": name_servers,
         "topics": topics,
+        "topic_count": sum(
+            not is_derived_topic(name)
+            for name in (topics.value.value if topics.value is not None else ())
+        ),
         "groups": groups,
         "behind": behind[:LAG_ROWS],
         "behind_count": len(behind),
