@@ -2,7 +2,8 @@
 
 A stream renders its page's block ``live`` again and sends it if it has changed. The number of
 streams is bounded, in total and for each caller. A page without a stream still works: it says that
-it does not update itself.
+it does not update itself. Updates come less often if they would take too much of a core
+(:mod:`eruca_console.core.pace`), and not all at the same time.
 
 Source: HTML Standard, "Server-sent events".
 """
@@ -10,11 +11,14 @@ Source: HTML Standard, "Server-sent events".
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from time import process_time
 from typing import Final
 
 from eruca.contract.errors import ErucaError, OverloadedError
+from eruca_console.core.pace import Pace
 
 MEDIA_TYPE: Final = "text/event-stream"
 _SILENCE_STEPS: Final = 10  # after so many equal renderings a comment shows that the stream lives
@@ -26,15 +30,20 @@ class LiveStreams:
     Args:
         maximum: Streams at the same time.
         per_caller: … of one caller.
-        period_seconds: Time between two renderings.
+        period_seconds: Time between two renderings, at least.
     """
 
     def __init__(self, *, maximum: int, per_caller: int, period_seconds: float) -> None:
         self._maximum = maximum
         self._per_caller = per_caller
-        self.period_seconds = period_seconds
+        self._pace = Pace(period_seconds)
         self._open: Counter[str] = Counter()
         self._stopping = asyncio.Event()
+
+    @property
+    def period_seconds(self) -> float:
+        """The time between two renderings of a page now."""
+        return self._pace.period_seconds(self.count)
 
     @property
     def count(self) -> int:
@@ -79,6 +88,7 @@ class LiveStreams:
                 except ErucaError as error:  # the page would be an error's: it stays as it is
                     yield event("failed", error.detail)
                     text = last
+                self._pace.updated(process_time())
                 if text is None:
                     yield event("ended", "the session is over")
                     return
@@ -97,7 +107,8 @@ class LiveStreams:
 
     async def _pause(self) -> None:
         try:
-            async with asyncio.timeout(self.period_seconds):
+            # Pages that were opened together would be rendered together for ever.
+            async with asyncio.timeout(self.period_seconds * random.uniform(0.8, 1.2)):
                 await self._stopping.wait()
         except TimeoutError:
             pass  # the period is over
