@@ -47,6 +47,7 @@ ALLOWED_PARTS: Final = {
 }
 """Parts with another licence, each for a reason."""
 _STATED: Final = {
+    "3-Clause BSD License": "BSD-3-Clause",
     "Apache Software License": "Apache-2.0",
     "Apache License 2.0": "Apache-2.0",
     "BSD 3-Clause License": "BSD-3-Clause",

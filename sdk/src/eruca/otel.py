@@ -12,6 +12,9 @@ OpenTelemetry's SDK where spans are exported::
   and ``tracestate``: up to 600 bytes, which count towards the limit of properties. A message that
   already has a ``traceparent`` keeps it. The messages of one ``send_many`` share one span. The span
   of a transaction's message begins before the half message is stored.
+* The request that carries the message has the context as headers. So a broker that exports spans
+  (``ERUCA_TRACES``) continues the trace. If a request carries messages of several traces, it
+  belongs to that of the first one.
 * A handler of a push consumer, and a ``handling`` block of a simple consumer, runs in a CONSUMER
   span that continues its message's trace. Retries, delayed and redriven messages have the
   properties of the original message, and so its trace. A half message has them when it is
@@ -46,6 +49,7 @@ except ModuleNotFoundError as error:
 
 from eruca.aio.client import AsyncClient
 from eruca.contract.errors import ValidationError
+from eruca.contract.properties import TRACE_PARENT
 from eruca.core.interceptors import HandleCall, HandleOutcome, Interceptor, SendCall
 from eruca.core.messages.message import Message
 from eruca.core.messages.received_message import ReceivedMessage
@@ -56,7 +60,6 @@ if TYPE_CHECKING:
 AnyClient = TypeVar("AnyClient", "Client", AsyncClient)
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
-_PARENT: Final = "traceparent"
 _SYSTEM: Final = "eruca"
 _instrumented: Final[WeakKeyDictionary[Client | AsyncClient, TracerProvider | None]] = (
     WeakKeyDictionary()
@@ -212,7 +215,7 @@ def _with_context(message: Message) -> Message:
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier)
     added = {name: value for name, value in carrier.items() if value}
-    if _PARENT in properties or not added:
+    if TRACE_PARENT in properties or not added:
         return message
     return _copy(message, {**properties, **added})
 

@@ -49,7 +49,8 @@ DEAD_ERROR: Final = "ERUCA_DEAD_ERROR"
 BODY_FORMAT: Final = "ERUCA_BODY_FORMAT"  # the body's form in the send, unless it was octets …
 JSON_FORMAT: Final = "json"  # … a JSON value
 
-TRACE_CONTEXT: Final = frozenset(("traceparent", "tracestate"))
+TRACE_PARENT: Final = "traceparent"
+TRACE_CONTEXT: Final = frozenset((TRACE_PARENT, "tracestate"))
 """Properties of the W3C trace context, which are not part of a message's content."""
 
 # Names that users may not set: MessageConst's set, and internal names that it lacks.

@@ -19,6 +19,7 @@ from eruca_broker.store.recovery.cut import DamagedCutError, InvalidCutError
 from eruca_broker.store.settings import StoreSettings
 from eruca_chassis.clock import Clock
 from eruca_chassis.start import StartError
+from eruca_chassis.tracing import Tracing
 
 UNFINISHED_RESTORE: Final = "commitlog.unfinished"  # what `eruca restore` is writing
 _QUEUE_FILES_MAX: Final = 1_024  # of consume queues that are open at a time
@@ -35,6 +36,7 @@ async def open_store(
     *,
     cut_to: int | None = None,
     gives_up_damage: bool = False,
+    tracing: Tracing | None = None,
 ) -> MessageStore:
     """Return the open store; that of a broker with replicas as a replica's.
 
@@ -44,6 +46,7 @@ async def open_store(
         clock: The store's.
         cut_to: Log offset at which its log is truncated first; None: it is not.
         gives_up_damage: Whether damaged records are given up, as by the setting ``cut_damage``.
+        tracing: Makes spans of its work; None: there are none.
 
     Raises:
         LostRecordsStartError: It lacks durable records, which may be given up.
@@ -63,6 +66,7 @@ async def open_store(
         replica_id=settings.replica_id if settings.is_replica else None,
         is_damage_cut=settings.cut_damage or gives_up_damage,
         cut_to=cut_to,
+        tracing=tracing,
         cold_rates=ColdRates(settings.cold_read_rate_of_one, settings.cold_read_rate_max),
     )
     if (settings.store_dir / UNFINISHED_RESTORE).exists():  # a new log would take its place

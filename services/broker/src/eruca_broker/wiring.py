@@ -182,7 +182,7 @@ async def _audit_of(process: Process, stack: AsyncExitStack) -> Write:
 async def _begin_alone(process: Process, stack: AsyncExitStack) -> Registration:
     """Begin the only role of a broker without replicas."""
     settings, clock = process.settings, process.clock
-    store = await open_store(settings, process.store_host, clock)
+    store = await open_store(settings, process.store_host, clock, tracing=process.app.tracing)
     stack.push_async_callback(store.close)
     gate, first_version = NameGate(process.app.readiness), clock.now_ms() << _VERSION_SHIFT
     registration = _registration(
@@ -259,7 +259,13 @@ class _ReplicaStage:
 
     async def open_store(self, cut_to: int | None) -> MessageStore:
         process, settings = self._process, self._process.settings
-        opened = partial(open_store, settings, process.store_host, process.clock)
+        opened = partial(
+            open_store,
+            settings,
+            process.store_host,
+            process.clock,
+            tracing=process.app.tracing,
+        )
         try:
             self.store = await opened(cut_to=cut_to)
         except LostRecordsStartError as error:

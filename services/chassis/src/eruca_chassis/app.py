@@ -80,7 +80,7 @@ from eruca_chassis.gate import (
 from eruca_chassis.guard import Guard
 from eruca_chassis.hot_router import HotRouter
 from eruca_chassis.listening import Address
-from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics, RouteMetrics
+from eruca_chassis.metrics import CLIENT_GONE_STATUS, UNKNOWN_ROUTE, RequestMetrics
 from eruca_chassis.needs import PUBLIC
 from eruca_chassis.operations import TAG, operations_router
 from eruca_chassis.parts import Parts, declared_parts
@@ -95,6 +95,7 @@ from eruca_chassis.requests.targets import (
 )
 from eruca_chassis.requests.validation import error_of_faults, unreadable_body
 from eruca_chassis.router import OPERATION, id_of, needs_of
+from eruca_chassis.tracing import Tracing
 from eruca_chassis.under_way import UnderWay
 
 Lifespan: TypeAlias = Callable[["ServiceApp"], AbstractAsyncContextManager[None]]
@@ -202,6 +203,7 @@ class ServiceApp(FastAPI):
         self.farewells: list[Callable[[], Awaitable[None]]] = []
         self.stop_hooks: list[Callable[[], None]] = []
         self.metrics_hooks: list[Callable[[], Awaitable[None]]] = []
+        self.tracing: Tracing | None = None  # makes spans; set before the lifespan starts
         self.addresses: list[Address] = []  # where it listens; set before the lifespan starts
         self.is_listening = False  # on an address or a Unix socket; set with them
         operations = operations_router(self.readiness, self.registry, self.metrics_hooks)
@@ -307,7 +309,7 @@ class ServiceApp(FastAPI):
         else:
             handle = _renamed(self._through_fastapi, renaming)
             status = await self._answer(handle, scope, receive, send)
-            metrics = self._metrics_of(scope)
+            metrics = self.metrics.route(scope["method"], self._template_of(scope))
         metrics.add(status, perf_counter() - started)
 
     async def _answer(
@@ -545,7 +547,12 @@ class ServiceApp(FastAPI):
                 scope["endpoint"] = routed.get("endpoint")
         return status
 
-    def _metrics_of(self, scope: Scope) -> RouteMetrics:
+    def template_of(self, scope: Scope) -> str:
+        """Return the template of an answered request's path: of an own one, never of a client's."""
+        found = self.hot.find(scope["method"], scope["path"])
+        return self._template_of(scope) if found is None else found.route.template
+
+    def _template_of(self, scope: Scope) -> str:
         if not self._templates:
             named = {
                 (context.endpoint, context.path or UNKNOWN_ROUTE)
@@ -553,8 +560,7 @@ class ServiceApp(FastAPI):
             }
             self._templates = dict(named)
             assert len(self._templates) == len(named)  # each endpoint identifies one route
-        template = self._templates.get(scope.get("endpoint"), UNKNOWN_ROUTE)
-        return self.metrics.route(scope["method"], template)
+        return self._templates.get(scope.get("endpoint"), UNKNOWN_ROUTE)
 
     def allowed_methods(self, path: str) -> list[str]:
         """Return every method that some route takes at *path*, sorted."""

@@ -15,6 +15,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry
 
+from eruca_chassis.exporting_traces import endpoint, why_not_tracing
 from eruca_chassis.listening import listen, shown_host
 from eruca_chassis.serving import why_not_listening
 from eruca_chassis.settings import ServiceSettings
@@ -53,6 +54,8 @@ def findings_of(
     files = settings.tls_files()
     if files is not None:
         yield _tls(ServerTls, files)
+    if settings.traces:
+        yield _traces(settings)
     yield _socket(settings) if settings.socket_path else _port(settings)
     yield from inspect(settings)
 
@@ -90,6 +93,13 @@ def _tls(load: Callable[..., ServerTls], files: object) -> Finding:
     except StartError as error:
         return Finding("fault", "tls", str(error))
     return Finding("ok", "tls", f"the certificate is valid until {tls.expires_at.isoformat()}")
+
+
+def _traces(settings: ServiceSettings) -> Finding:
+    fault = why_not_tracing(settings.distribution())
+    if fault is not None:
+        return Finding("fault", "traces", fault)
+    return Finding("ok", "traces", f"exported to {endpoint()}, which is not called here")
 
 
 def _socket(settings: ServiceSettings) -> Finding:

@@ -57,7 +57,7 @@ def run_program(
         _show(help_text(kind, shutil.get_terminal_size((_WIDTH, 24)).columns))
         raise SystemExit(0)
     if options.version:
-        _show(f"{_distribution(kind)} {version(_distribution(kind))}\n")
+        _show(f"{kind.distribution()} {version(kind.distribution())}\n")
         raise SystemExit(0)
     try:
         sources = set_from_file(options.config, kind, os.environ) if options.config else {}
@@ -137,17 +137,12 @@ def _refuse(faults: Sequence[str]) -> NoReturn:
     raise SystemExit(SETTINGS_EXIT_CODE)
 
 
-def _distribution(kind: type[ServiceSettings]) -> str:
-    """Return the name of the distribution that *kind* comes from, and of its command."""
-    return kind.__module__.partition(".")[0].replace("_", "-")  # it has the package's name
-
-
 def help_text(kind: type[ServiceSettings], width: int) -> str:
     """Return the usage and the table of all settings, in lines of at most *width* characters.
 
     Only a variable or a default that is longer than that makes a longer line.
     """
-    command = _distribution(kind)
+    command = kind.distribution()
     known = known_settings(kind)
     key = next(setting.key for setting in known.own)
     lines = [

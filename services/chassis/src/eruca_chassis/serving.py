@@ -41,8 +41,10 @@ from eruca_chassis.connections.connections import (
 )
 from eruca_chassis.connections.entrance import Door
 from eruca_chassis.connections.tls_door import TlsDoor
+from eruca_chassis.connections.traced import TracedApp
 from eruca_chassis.connections.unix_door import UnixDoor
 from eruca_chassis.directories import keep_private
+from eruca_chassis.exporting_traces import tracing_of
 from eruca_chassis.listening import addresses_of, listen, listen_again, shown_host, url_of
 from eruca_chassis.logging import configure_logging
 from eruca_chassis.loops import BackgroundLoop
@@ -75,6 +77,8 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: ServiceApp, settings: ServiceSettings) -> None:
         self.service = app
+        self.tracing = tracing_of(settings.traces, settings.distribution())
+        app.tracing = self.tracing
         self._is_told = asyncio.Event()  # to stop
         files = settings.tls_files()
         self.tls = None if files is None else ServerTls(files, app.registry)
@@ -102,11 +106,12 @@ class Server(uvicorn.Server):
             app.gate,
             is_forwarded=settings.socket_path is not None and settings.listen_peer == "forwarded",
             is_certified=settings.socket_path is not None and settings.listen_client_cert,
+            tracing=self.tracing,
         )
         self._heads = protocol.heads
         super().__init__(
             uvicorn.Config(
-                app,
+                app if self.tracing is None else TracedApp(app, app.template_of, self.tracing),
                 http=protocol,
                 ws="none",
                 lifespan="off",  # serve() runs it, so that its errors are raised unchanged
@@ -330,6 +335,8 @@ async def serve(server: Server, listeners: list[socket.socket]) -> None:
         await sweep.stop()
         if certificates is not None:
             await certificates.stop()
+        if server.tracing is not None:
+            await server.tracing.close()
     _log.info("stopped")
 
 

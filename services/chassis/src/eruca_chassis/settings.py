@@ -31,6 +31,7 @@ from eruca_chassis.hosts import AllowedHosts, hosts_of
 from eruca_chassis.listening import bare_host, is_loopback
 from eruca_chassis.logging import LogLevel, LogStyle
 from eruca_chassis.tls import ClientCertificates, TlsFiles
+from eruca_chassis.tracing import Traces
 from eruca_chassis.unix_sockets import mode_of, path_of
 
 SECRET_FILE_SUFFIX: Final = "_FILE"  # of the variable that names the file with a secret
@@ -138,6 +139,12 @@ class ServiceSettings(BaseSettings):
     )
     log_level: LogLevel = Field(default="info", description="lowest level that is logged")
     log_style: LogStyle = Field(default="auto", description="auto: console on a terminal")
+    traces: Traces = Field(
+        default="",
+        validation_alias="ERUCA_TRACES",
+        description="otlp: export a span of each request of a sampled trace by OTLP/HTTP, as "
+        "OpenTelemetry's variables (OTEL_…) say; requires the extra otel",
+    )
     backlog: int = Field(
         default=2_048, ge=1, le=2**31 - 1, description="connections that may wait in the kernel"
     )
@@ -357,6 +364,11 @@ class ServiceSettings(BaseSettings):
     def prefix(cls) -> str:
         """Return the prefix of the service's variables."""
         return str(cls.model_config["env_prefix"])
+
+    @classmethod
+    def distribution(cls) -> str:
+        """Return the name of the distribution that the class comes from, and of its command."""
+        return cls.__module__.partition(".")[0].replace("_", "-")  # it has the package's name
 
     @classmethod
     def variables(cls) -> dict[str, str]:

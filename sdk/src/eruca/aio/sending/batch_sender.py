@@ -10,7 +10,8 @@ message. It halves the batch until the invalid message is alone, so that no othe
 it.
 
 Batches are sent as records. A batch with a delayed message is sent as JSON, because only JSON has
-the delay.
+the delay. A batch whose first message has a W3C ``traceparent`` has it as a header, too: the
+broker's span of the request is in that trace.
 
 Source: RocketMQ 5.3, ``DefaultMQProducerImpl.sendDefaultImpl``, ``MQFaultStrategy``.
 """
@@ -21,7 +22,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
@@ -55,6 +56,7 @@ from eruca.contract.errors import (
     ValidationError,
 )
 from eruca.contract.messages import BatchReceipt, SendReceipts
+from eruca.contract.properties import TRACE_CONTEXT, TRACE_PARENT
 from eruca.contract.records import NO_HOST, Host
 from eruca.contract.wire import RECORDS_MEDIA_TYPE
 from eruca.core.call_statistics import ClientStatistics
@@ -213,6 +215,9 @@ class BatchSender:
     def _headers(
         self, headers: Sequence[tuple[str, str]], batch: PendingBatch
     ) -> Sequence[tuple[str, str]]:
+        properties = batch.messages[0].properties
+        if TRACE_PARENT in properties:
+            headers = (*headers, *_trace_headers(properties))
         if not self._is_idempotent:
             return headers
         assert batch.message_ids is not None
@@ -358,6 +363,17 @@ class _Course:
         if (queue := self.batch.queue or self.kept_queue) is not None:
             return {queue.broker_name}
         return set() if self.view is None else {queue.broker_name for queue in self.view.queues}
+
+
+def _trace_headers(properties: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the headers of a request in the trace of its first message.
+
+    Only one trace can be the request's. The other messages have theirs in their properties.
+    """
+    for name in sorted(TRACE_CONTEXT & properties.keys()):
+        value = properties[name]
+        if value.isascii() and value.isprintable():  # a program may have set anything
+            yield name, value
 
 
 @lru_cache(maxsize=1_024)

@@ -33,7 +33,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, ParamSpec
 
 import msgspec
 import structlog
@@ -96,6 +96,7 @@ from eruca_broker.store.settings import StoreSettings
 from eruca_broker.store.state.past_states import PastStates
 from eruca_broker.store.state.published_fold import PublishedFold
 from eruca_broker.store.state.state_snapshots import StateSnapshots
+from eruca_broker.store.traced_writer import TracedWriter
 from eruca_broker.store.writer import Writer
 from eruca_chassis.clock import Clock
 from eruca_chassis.directories import make_directory, tighten
@@ -106,6 +107,8 @@ logger = structlog.get_logger(__name__)
 
 LOG_ID_SIZE: Final = 8  # random bytes: two logs of one broker name never share an id
 _OPENED_COUNT: Final = 100  # queues that are opened at a time after a crash: some ms
+
+P = ParamSpec("P")
 
 Arrivals = Callable[[Sequence[tuple[str, int]]], None]
 
@@ -178,7 +181,7 @@ class MessageStore:
             is_replica=settings.is_replica,
             timers_set=lambda: self.on_timers(),
         )
-        self._writer = Writer(
+        self._writer = _writer_class(settings)(
             self._log,
             self.queues,
             self._projections,
@@ -300,6 +303,13 @@ class MessageStore:
         *append* appends records that are gathered until then, and must not raise.
         """
         self._writer.announce(append)
+
+    def noting(self, gather: Callable[P, None]) -> Callable[P, None]:
+        """Return *gather*, which gathers records that are announced, for a request of its own.
+
+        If the store's work is traced, each call notes for whom it is.
+        """
+        return self._writer.noting(gather)
 
     def append_group(
         self,
@@ -839,3 +849,8 @@ def _needs_snapshot(recovered: Recovered, *, is_replica: bool) -> bool:
     if is_replica:
         return recovered.is_imported
     return recovered.needs_snapshot or not recovered.state.log_id
+
+
+def _writer_class(settings: StoreSettings) -> Callable[..., Writer]:
+    """Return what makes the store's writer: with spans or, at no cost, without."""
+    return Writer if settings.tracing is None else partial(TracedWriter, settings.tracing)

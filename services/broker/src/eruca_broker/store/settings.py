@@ -8,6 +8,7 @@ from typing import Final
 
 from eruca.contract.records import Host
 from eruca_broker.core.consuming.cold_turns import NO_RATES, ColdRates
+from eruca_chassis.tracing import Tracing
 
 SEGMENT_SIZE_MIN: Final = 64 * 1024  # bytes; a batch must fit into one segment
 
@@ -36,4 +37,5 @@ class StoreSettings:
     replica_id: int | None = None  # in its broker group; None: a standalone broker
     cut_to: int | None = None  # log offset at which the log is to end; None: where it does
     cold_rates: ColdRates = NO_RATES  # of reads for clients that are not in memory
+    tracing: Tracing | None = None  # makes spans of the store's work; None: there are none
     is_damage_cut: bool = False  # truncate the log at damaged durable records instead of failing

@@ -51,7 +51,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import Final
+from typing import Final, ParamSpec
 
 import structlog
 
@@ -90,6 +90,7 @@ from eruca_chassis.clock import Clock
 from eruca_chassis.finishing import finished_in_thread
 
 FLUSH_SECONDS_MAX: Final = 30.0  # a longer flush counts as stuck; disks retry for less
+P = ParamSpec("P")
 _END: Final = attrgetter("end_offset")
 _FOLLOWS: Final = "this broker follows another master now"
 _NOT_BEGUN: Final = "this broker could not begin its term"
@@ -255,6 +256,10 @@ class Writer:
         """
         self._announced.append(append)
         self._begin_tick()
+
+    def noting(self, gather: Callable[P, None]) -> Callable[P, None]:
+        """Return *gather*; the writer of a traced store returns one that notes for whom it is."""
+        return gather
 
     def append(
         self, batch: Batch, born_host: Host | None, done: Done | None, *, event: Event | None = None
@@ -507,7 +512,7 @@ class Writer:
             self._take_back(accepted, self.refusal)
             return
         try:
-            self._log.write()
+            self._write_log(accepted)
         except OSError as error:
             self.refusal = refusal_of(error, "the log could not be written")
             self._take_back(accepted, self.refusal)
@@ -774,6 +779,19 @@ class Writer:
         move(published, Act.PUBLISH)
         visible_offset = published[-1].end_offset
         assert visible_offset <= self.durable_offset, "visible before it is as promised"
+        self._project(published, visible_offset)
+        self.visible_timestamp = max(self.visible_timestamp, published[-1].store_timestamp)
+        self._arrived(published)  # last: what it wakes may append, and a snapshot needs all of it
+        for appended in published:
+            self._conclude(appended)
+            appended.settle(appended)
+
+    def _write_log(self, accepted: Sequence[Appended]) -> None:
+        """Write *accepted* into the log's files; raise OSError if the disk refuses."""
+        self._log.write()
+
+    def _project(self, published: list[Appended], visible_offset: int) -> None:
+        """Feed the projections with *published*, which end at *visible_offset*; fold the events."""
         whole = [(published, visible_offset)]
         for part, end_offset in _parted(published, visible_offset) if self._leaving else whole:
             shortage = self._projections.feed(part, end_offset)
@@ -783,11 +801,6 @@ class Writer:
             for event in events:
                 assert self._coming.popleft() == event, "events are folded in the log's order"
             self._fold(events)
-        self.visible_timestamp = max(self.visible_timestamp, published[-1].store_timestamp)
-        self._arrived(published)  # last: what it wakes may append, and a snapshot needs all of it
-        for appended in published:
-            self._conclude(appended)
-            appended.settle(appended)
 
     def _fail(self, failed: Sequence[Appended], error: ErucaError) -> None:
         lost = {appended.log_offset for appended in failed if appended.event is not None}

@@ -59,7 +59,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from time import monotonic
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
 import structlog
@@ -100,11 +100,15 @@ from eruca_chassis.connections.parsing import new_parser, unreadable
 from eruca_chassis.connections.peers import Peer, forwarded_peer
 from eruca_chassis.connections.reading_flow import ReadingFlow
 from eruca_chassis.connections.refusing import Lingering, last_answer, refuse_connection
+from eruca_chassis.connections.traced import TracedAnswerQueue, traced_exchange
 from eruca_chassis.connections.upgrades import AfterUpgrade, head_for_body
 from eruca_chassis.gate import CERTIFICATE_KEY, CONNECTION_KEY, Gate, Quota
 from eruca_chassis.guard import Guard
 from eruca_chassis.readiness import Readiness
 from eruca_chassis.requests.targets import host_of_target
+
+if TYPE_CHECKING:
+    from eruca_chassis.otel import OtelTracing
 
 AHEAD_MAX: Final = 64  # requests in progress per connection; later ones wait unread
 SWEEP_SECONDS: Final = 1.0
@@ -124,6 +128,8 @@ class ServiceProtocol(HttpToolsProtocol):
     readiness: Readiness
     guard: Guard
     gate: Gate | None
+    exchange_class: type[Exchange] = Exchange
+    queue_class: type[AnswerQueue] = AnswerQueue
 
     _idle_since = 0.0  # when it was created, or uvicorn's latest request ended; monotonic
     url = b""  # of the request whose head is arriving
@@ -162,7 +168,7 @@ class ServiceProtocol(HttpToolsProtocol):
             self.certificate = certificate_of(shown)
         self.flow: ReadingFlow = ReadingFlow(transport)
         self._framing = Framing()
-        self._answers = AnswerQueue(transport, self.flow, self._closes_behind_answer)
+        self._answers = self.queue_class(transport, self.flow, self._closes_behind_answer)
         self._idle_since = monotonic()
         descriptor = transport.get_extra_info("socket").fileno()
         admission = self.watch.admission(descriptor, self._idle_since)
@@ -265,7 +271,7 @@ class ServiceProtocol(HttpToolsProtocol):
             body_end = end + (request.body_size or 0)
             if body_end > len(data):
                 break
-            exchange = Exchange(self, request, self.client)
+            exchange = self.exchange_class(self, request, self.client)
             if self.certificate is not None:
                 exchange.certificate = self.certificate
             self._latest = exchange
@@ -457,7 +463,7 @@ class ServiceProtocol(HttpToolsProtocol):
             self.guard.check(request.method, path, query, "1.1", headers)
         except ErucaError:
             return None  # the application asks the guard again, and answers why
-        exchange = Exchange(self, request, self.client)
+        exchange = self.exchange_class(self, request, self.client)
         exchange.certificate = self.certificate
         if not parser.should_keep_alive():
             exchange.closes = self._is_ending = True
@@ -821,6 +827,7 @@ def protocol_class(
     *,
     is_forwarded: bool = False,
     is_certified: bool = False,
+    tracing: OtelTracing | None = None,
 ) -> type[ServiceProtocol]:
     """Return the protocol class for a service's connections.
 
@@ -832,6 +839,7 @@ def protocol_class(
         gate: Decides who may do what; None: everybody may do everything.
         is_forwarded: Whether they come from a proxy on a Unix socket that sets *Forwarded*.
         is_certified: Whether they come from a proxy on a Unix socket that sets *Client-Cert*.
+        tracing: Makes spans of requests; None: there are none.
     """
     is_described = is_forwarded or is_certified
     parts = {
@@ -844,6 +852,8 @@ def protocol_class(
     }
     if is_described:
         parts |= {"names_address": is_forwarded, "names_certificate": is_certified}
+    if tracing is not None:
+        parts |= {"exchange_class": traced_exchange(tracing), "queue_class": TracedAnswerQueue}
     kind = ForwardedProtocol if is_described else ServiceProtocol
     return type("ServedProtocol", (kind,), parts)
 

@@ -419,6 +419,7 @@ class SendRecords(HotEndpoint):
         self._singles = Singles(
             store, sender, settled=self._answer_singles, send_alone=self._send_alone
         )
+        self._gather = store.noting(self._singles.add)
         self._limit = BodyLimit(in_flight, BATCH_BODY_SIZE_MAX, "batch_body_size_max")
 
     @staticmethod
@@ -447,7 +448,7 @@ class SendRecords(HotEndpoint):
         if key is None and is_single(body):
             address = born_address(exchange.client)
             if len(address) == IPV4_HOST_SIZE:
-                self._singles.add(topic, queue_id, body, address, exchange)
+                self._gather(topic, queue_id, body, address, exchange)
                 return
         self._send(exchange)
 
