@@ -63,6 +63,16 @@ def postgres_url() -> Iterator[str]:
         yield server.url
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_left_open() -> Iterator[None]:
+    """Fail where connections, files or tasks were left open, not in whatever runs next.
+
+    They warn when they are collected as garbage, which would be at any time.
+    """
+    yield
+    gc.collect()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collect no garbage while tests are collected, and never look at the tests again.
