@@ -246,6 +246,18 @@ DASHBOARDS: Final = (
                 unit="Bps",
             ),
             Panel(
+                "Closed segments that are not in the tier",
+                "Above 0 for long: the tier fails, or is slower than the messages.",
+                (Query(f"eruca_broker_tier_behind_bytes{BROKER}", "{{instance}}"),),
+                unit="bytes",
+            ),
+            Panel(
+                "Read from the tier",
+                "Bytes fetched from the object store for readers of old messages.",
+                (Query(rate("eruca_broker_tier_fetched_bytes_total", BROKER), "{{instance}}"),),
+                unit="Bps",
+            ),
+            Panel(
                 "Bytes not flushed",
                 "A power failure would lose them.",
                 (Query(f"eruca_broker_unflushed_bytes{BROKER}", "{{instance}}"),),

@@ -42,6 +42,7 @@ PAGES: Final = (
     "testing/README.md",
     "services/query/EXPORTS.md",
     "services/*/src/*/DESIGN.md",
+    "services/broker/src/eruca_broker/store/tier/DESIGN.md",
     "sdk/src/*/*/DESIGN.md",
     "sdk/src/*/*/*/DESIGN.md",
     "tests/SCENARIOS.md",

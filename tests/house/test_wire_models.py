@@ -47,6 +47,7 @@ REASONS: Final = {
     "services/broker/src/eruca_broker/core/records/new_messages.py": "a body that is the request's "
     "own; there is no JSON of it",
     "services/broker/src/eruca_broker/core/state/": "control records and snapshots, in the log",
+    "services/broker/src/eruca_broker/core/tier/": "objects of the tier",
     "services/broker/src/eruca_broker/store/": "files of the store",
     "services/query/src/eruca_query/core/control_records.py": "control records, as they are read",
     "services/query/src/eruca_query/exports/workers/steps.py": "between processes of one instance",

@@ -16,11 +16,11 @@ import anyio
 import pytest
 
 from eruca.cli.backups.copying import back_up
-from eruca.cli.backups.folders import FolderRepository
 from eruca.cli.backups.log_source import Extent, Stretch
 from eruca.cli.backups.manifests import Manifest
 from eruca.cli.backups.restoring import restore
 from eruca.contract.errors import ConflictError, ValidationError
+from eruca.objects.folders import FolderRepository
 from eruca_broker.opening import UNFINISHED_RESTORE, open_store
 from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.files.checkpoint import read_checkpoint

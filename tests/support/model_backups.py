@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Coroutine, Generator
+from collections.abc import AsyncIterator, Coroutine, Generator
 from typing import Any, Final, NamedTuple
 
 from eruca.cli.backups.log_source import Extent, Stretch
-from eruca.cli.backups.repositories import PathTakenError
 from eruca.contract.errors import MessageDamagedError, RecordNotFoundError, StaleEpochError
 from eruca.contract.records import (
     BLANK_SIZE_MIN,
@@ -16,6 +15,7 @@ from eruca.contract.records import (
     RECORD_SIZE_MIN,
     RecordLayout,
 )
+from eruca.objects.repositories import PathTakenError
 
 SEGMENT_SIZE: Final = 400
 LOG_ID: Final = "9f2c51d07ab3e846"
@@ -154,9 +154,13 @@ class ModelRepository:
     async def get_range(self, path: str, begin: int, end: int) -> bytes:
         return (await self.get(path))[begin:end]
 
-    async def sizes(self, folder: str) -> dict[str, int]:
+    async def put_parts(self, path: str, parts: AsyncIterator[bytes]) -> None:
+        await self.put(path, b"".join([part async for part in parts]))
+
+    async def sizes(self, folder: str, *, after: str | None = None) -> dict[str, int]:
         await Step()
-        return {p: len(data) for p, data in self.objects.items() if p.startswith(f"{folder}/")}
+        found = {p: len(data) for p, data in self.objects.items() if p.startswith(f"{folder}/")}
+        return {path: size for path, size in found.items() if after is None or path > after}
 
     async def delete(self, paths: list[str]) -> None:
         for path in paths:

@@ -33,11 +33,36 @@ class LogStatus(Answer):
         description="Distinguishes this log from any other log of this broker; null: the broker's "
         "version does not report it.",
     )
-    min_offset: int
+    min_offset: int = Field(description="offset of the first record on the broker's disk")
+    tier_min_offset: int | None = Field(
+        default=None,
+        description="offset of the first record in the tier, from which messages can be pulled; "
+        "null: nothing is there, or that is not known yet",
+    )
     max_offset: int = Field(description="offset of the next record")
     flushed_offset: int = Field(description="all bytes before this offset survive power loss")
     segment_bytes: int
     segment_count: int
+
+
+class TierStatus(Answer):
+    """The tier: closed segments of the log in an object store."""
+
+    min_offset: int | None = Field(
+        description="log offset of its first record; null: it is empty, or not known yet"
+    )
+    max_offset: int | None = Field(description="log offset up to which it has the log")
+    manifest: int = Field(description="number of the manifest by which it is read; 0: none")
+    segment_count: int
+    behind_bytes: int = Field(description="bytes of closed segments that it does not have yet")
+    failure: str | None = Field(
+        description="reason why the last step failed; the broker repeats it; null: it did not"
+    )
+    cache_bytes: int
+    cache_bytes_max: int
+    damaged_count: int = Field(
+        description="reads since the start in which an object was not as it was uploaded"
+    )
 
 
 class BrokerStatus(Answer):
@@ -61,6 +86,9 @@ class BrokerStatus(Answer):
     disk_used_ratio: float
     log: LogStatus
     projections: list[ProjectionStatus]
+    tier: TierStatus | None = Field(
+        default=None, description="null: the broker has no tier, or its version does not report it"
+    )
     held_requests: int
     held_requests_max: int
     bytes_in_flight: int

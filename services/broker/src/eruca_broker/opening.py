@@ -5,8 +5,10 @@ from __future__ import annotations
 import resource
 from typing import Final
 
-from eruca.contract.errors import UnavailableError
+from eruca.contract.errors import UnavailableError, ValidationError
 from eruca.contract.records import Host
+from eruca.objects.places import folder_of, open_repository
+from eruca.objects.repositories import Repository
 from eruca_broker.core.consuming.cold_turns import ColdRates
 from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.config.rocketmq_json import UnreadableConfigError
@@ -97,6 +99,26 @@ async def open_store(
         raise StartError(
             f"the store in {settings.store_dir} cannot be opened: {reason}; {fix}"
         ) from error
+
+
+def open_tier(settings: BrokerSettings) -> Repository | None:
+    """Return the place of the tier for brokers of this name; None: there is no tier.
+
+    Raises:
+        StartError: The setting is invalid, or obstore is not installed.
+    """
+    if not settings.tier_url:
+        return None
+    folder = f"{folder_of(settings.cluster)}/{folder_of(settings.name)}"
+    try:
+        return open_repository(
+            settings.tier_url,
+            folder,
+            named="ERUCA_BROKER_TIER_URL",
+            installation="the extra tier: pip install 'eruca-broker[tier]'",
+        )
+    except ValidationError as error:
+        raise StartError(f"{error.detail}; {error.fix}") from error
 
 
 def _queue_files_max() -> int:

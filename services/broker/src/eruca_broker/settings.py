@@ -173,6 +173,28 @@ class BrokerSettings(ServiceSettings):
         description="time in which the scrub verifies the whole log once; 0: never",
     )
 
+    tier_url: str = Field(
+        default="",
+        description="object store for closed segments, such as s3://BUCKET/PREFIX, or a folder's "
+        "path; the same for all replicas; empty: none",
+    )
+    tier_cache_bytes_max: int = Field(
+        default=4 * 1024**3,
+        ge=256 * 1024**2,
+        description="disk for the part of the tier that is being read",
+    )
+    tier_upload_rate_max: Annotated[int, AfterValidator(_checked_rate)] = Field(
+        default=64 * 1024**2,
+        ge=0,
+        description="bytes a second that are uploaded to the tier; 0: no limit",
+    )
+    tier_retention_hours: float = Field(
+        default=0,
+        ge=0,
+        description="a segment may be deleted from the tier this long after its last message, once "
+        "the broker's own retention has deleted it; 0: never",
+    )
+
     auto_create_topics: bool = Field(
         default=True, description="whether sending to an unknown topic creates it"
     )

@@ -35,7 +35,7 @@ from eruca.services.http import credentials_of, http1_transport
 from eruca_access.audit.trail import REPORT_OPERATION
 from eruca_access.reporting import Write, report_to, writing_audit
 from eruca_broker.addresses import store_host_of, urls_of
-from eruca_broker.api.metrics import BROKER_METRICS, ScrubMetrics
+from eruca_broker.api.metrics import BROKER_METRICS, ScrubMetrics, TierMetrics
 from eruca_broker.core.log.retention import RetentionRules
 from eruca_broker.core.records.rendering import host_text
 from eruca_broker.core.replication.appointments import author_of
@@ -47,7 +47,7 @@ from eruca_broker.loops.retention import FollowedRetention
 from eruca_broker.loops.sessions import session_loop
 from eruca_broker.loops.timers import TimerLoop
 from eruca_broker.loops.upkeep import Upkeep
-from eruca_broker.opening import LostRecordsStartError, open_store
+from eruca_broker.opening import LostRecordsStartError, open_store, open_tier
 from eruca_broker.processors.audit import AuditLog
 from eruca_broker.processors.budgets import ConsumeBudget, SendBudget
 from eruca_broker.processors.dead_letters import DeadLetters
@@ -91,6 +91,7 @@ from eruca_broker.settings import BrokerSettings, split_hours
 from eruca_broker.store.identity import remember_row
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import Scrub
+from eruca_broker.store.tiering.tiering import Tiering, TierSettings
 from eruca_chassis.app import FILES_NEEDED, ServiceApp
 from eruca_chassis.budget import Budget, client_max_of
 from eruca_chassis.clock import Clock
@@ -131,6 +132,7 @@ class Process(NamedTuple):
 @asynccontextmanager
 async def wired(app: ServiceApp, *, settings: BrokerSettings, clock: Clock) -> AsyncIterator[None]:
     """Run the broker for the block, and let *app* answer requests by its parts."""
+    open_tier(settings)  # before anything else begins: it may be refused
     addresses = app.addresses or [("127.0.0.1", settings.port)]  # called in process
     process = Process(
         app,
@@ -342,6 +344,9 @@ async def working(
         supervisor=supervisor,
         registration=registration,
     )
+    tiering = await _open_tiering(settings, store, clock, is_master=is_master)
+    if tiering is not None:
+        parts[Status].tiering = tiering
     app.parts = parts
     app.open_routes()
     scrub = Scrub(store, hours=settings.scrub_hours) if settings.scrub_hours else None
@@ -359,6 +364,9 @@ async def working(
             stack.enter_context(app.telling(parts.make(metrics)))
         if scrub is not None:
             stack.enter_context(app.telling(ScrubMetrics(scrub)))
+        if tiering is not None:
+            stack.push_async_callback(tiering.close)
+            stack.enter_context(app.telling(TierMetrics(tiering)))
         app.files_needed = lambda: FILES_NEEDED + store.unopened_files_max
         consumption = parts[GroupWork].consumption
         stack.enter_context(_added(app.metrics_hooks, [lags.measure, consumption.refresh]))
@@ -386,6 +394,7 @@ async def working(
             lags=lags,
             kept_from=replication.kept_from,
             scrub=scrub,
+            tiering=tiering,
         )
         loops: list[_Loop] = [upkeep]
         if is_master:
@@ -564,6 +573,35 @@ def compose(
             clock=clock,
         )
     )
+
+
+async def _open_tiering(
+    settings: BrokerSettings, store: MessageStore, clock: Clock, *, is_master: bool
+) -> Tiering | None:
+    """Return the tier of *store*; None: there is none.
+
+    Raises:
+        StartError: Its setting is invalid, or obstore is not installed.
+        OSError: The cache cannot be made.
+    """
+    repository = open_tier(settings)
+    if repository is None:
+        return None
+    tiering = Tiering(
+        store,
+        repository,
+        TierSettings(
+            settings.cluster,
+            settings.name,
+            cache_bytes_max=settings.tier_cache_bytes_max,
+            upload_rate_max=settings.tier_upload_rate_max,
+            keep_hours=settings.tier_retention_hours,
+        ),
+        clock,
+        is_master=is_master,
+    )
+    await tiering.open()
+    return tiering
 
 
 def _budget(kind: type[_BudgetT], settings: BrokerSettings, name: str, *, largest: int) -> _BudgetT:

@@ -35,11 +35,19 @@ def anyio_backend() -> str:
 
 
 def loop_of(
-    store: MessageStore, rules: RetentionRules, *, kept_from: int | None = None
+    store: MessageStore,
+    rules: RetentionRules,
+    *,
+    kept_from: int | None = None,
+    tiered_to: int | None = None,
 ) -> RetentionLoop:
     carry_forward = Timers(store, ManualClock()).carry_forward
     lags = GroupLags(store)
-    return RetentionLoop(store, rules, carry_forward, lags, kept_from=lambda: kept_from)
+    return RetentionLoop(
+        *(store, rules, carry_forward, lags),
+        kept_from=lambda: kept_from,
+        tiered_to=lambda: tiered_to,
+    )
 
 
 async def test_a_disk_that_is_full_is_told_of_once_nothing_else_is_short(tmp_path: Path) -> None:
@@ -155,4 +163,20 @@ async def test_segments_that_a_replica_needs_stay_unless_the_disk_is_too_full(
 
     await loop_of(store, ALL_MAY_GO, kept_from=second).step()
     assert store.log_min_offset > second
+    await store.close()
+
+
+async def test_what_the_tier_lacks_stays_however_full_the_disk_is(tmp_path: Path) -> None:
+    store = await MessageStore.open(tmp_path, small_settings(), ManualClock())
+    await store.change(TopicPut("orders", 1, 1, "rw"))
+    for _ in range(30):
+        await store.append(batch("orders", 0, [bytes(4_000)]))
+    await store.flush()
+    first, second, third = store.retention.segment_ends()[:3]
+
+    await loop_of(store, ALL_MAY_GO, tiered_to=first - 1).step()
+    assert store.log_min_offset == 0
+
+    await loop_of(store, ALL_MAY_GO, tiered_to=third - 1).step()
+    assert store.log_min_offset == second
     await store.close()

@@ -40,7 +40,6 @@ from eruca.cli.backups.manifests import (
 )
 from eruca.cli.backups.pieces import UPLOAD_SIZE, Piece, Prove, usable
 from eruca.cli.backups.records_walk import walk
-from eruca.cli.backups.repositories import PathTakenError, Repository
 from eruca.contract.errors import (
     ConflictError,
     RecordNotFoundError,
@@ -48,6 +47,7 @@ from eruca.contract.errors import (
     TransportError,
 )
 from eruca.contract.records import DamagedRecordError
+from eruca.objects.repositories import PathTakenError, Repository
 
 PIECE_SIZE: Final = 64 * 1024 * 1024  # bytes; what a killed run may have to copy again
 PLANS_MAX: Final = 5  # retention may overtake a backup, which begins again then

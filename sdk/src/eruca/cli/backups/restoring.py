@@ -16,10 +16,10 @@ from typing import NamedTuple
 from eruca.cli.backups.manifests import LOG_FOLDER, Manifest, path_of
 from eruca.cli.backups.pieces import Piece
 from eruca.cli.backups.records_walk import walk
-from eruca.cli.backups.repositories import Repository
 from eruca.cli.backups.store_files import RestoredStore
 from eruca.contract.errors import ConflictError, ValidationError
 from eruca.contract.records import BLANK_SIZE_MIN, DamagedRecordError
+from eruca.objects.repositories import Repository
 
 Count = Callable[[int], None]
 """Called with the number of further bytes."""

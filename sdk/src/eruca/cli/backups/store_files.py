@@ -21,10 +21,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from eruca.cli.backups.folders import named_errors
-from eruca.cli.durable_files import make_durable
 from eruca.contract.errors import ConflictError
 from eruca.contract.records import encode_blank
+from eruca.objects.durable_files import make_durable
+from eruca.objects.folders import named_errors
 
 LOG_NAME: Final = "commitlog"
 UNFINISHED_NAME: Final = "commitlog.unfinished"

@@ -15,7 +15,7 @@ from eruca.cli.session import Session
 
 if TYPE_CHECKING:
     from eruca.cli.backups.manifests import Manifest
-    from eruca.cli.backups.repositories import Repository
+    from eruca.objects.repositories import Repository
 
 _HEADINGS: Final = ("backup", "begun at", "last record", "min offset", "end offset", "bytes", "new")
 
@@ -66,10 +66,10 @@ async def create(
 
     from eruca.cli.backups.copying import Plan, Told, back_up
     from eruca.cli.backups.log_source import BrokerLog
-    from eruca.cli.backups.places import open_repository
     from eruca.cli.sending.progress import progress_bar
+    from eruca.objects.places import folder_of, open_repository
 
-    opened = open_repository(repository, broker)
+    opened = open_repository(repository, folder_of(broker))
     plans: list[Plan] = []
     with progress_bar(DownloadColumn(binary_units=True)) as progress:
         task: TaskID = progress.add_task(broker, total=None)
@@ -113,9 +113,9 @@ async def list_backups(
 ) -> int:
     """List a broker's backups, the latest one last; exit with 1 if one's manifest is invalid."""
     from eruca.cli.backups.copying import live_numbers, numbers
-    from eruca.cli.backups.places import open_repository
+    from eruca.objects.places import folder_of, open_repository
 
-    opened = open_repository(repository, broker)
+    opened = open_repository(repository, folder_of(broker))
     found, invalid = await _manifests(opened, live_numbers(await numbers(opened)))
     for fault in invalid.values():
         session.say(f"error: {fault}")
@@ -159,11 +159,11 @@ async def verify(
     from rich.progress import DownloadColumn
 
     from eruca.cli.backups.copying import live_numbers, numbers
-    from eruca.cli.backups.places import open_repository
     from eruca.cli.backups.restoring import faults_of
     from eruca.cli.sending.progress import progress_bar
+    from eruca.objects.places import folder_of, open_repository
 
-    opened = open_repository(repository, broker)
+    opened = open_repository(repository, folder_of(broker))
     if number is None:
         wanted = live_numbers(await numbers(opened))
         if not wanted:
@@ -219,11 +219,11 @@ async def restore(
     from rich.progress import DownloadColumn
 
     from eruca.cli.backups.copying import live_numbers, numbers
-    from eruca.cli.backups.places import open_repository
     from eruca.cli.backups.restoring import restore as restored_from
     from eruca.cli.sending.progress import progress_bar
+    from eruca.objects.places import folder_of, open_repository
 
-    opened = open_repository(repository, broker)
+    opened = open_repository(repository, folder_of(broker))
     if number is None:
         known = live_numbers(await numbers(opened))
         if not known:

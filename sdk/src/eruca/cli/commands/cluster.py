@@ -20,6 +20,7 @@ _BROKER_HEADINGS: Final = (
     "broker",
     "cluster",
     "log min offset",
+    "tier min offset",
     "log max offset",
     "flushed offset",
     "behind",
@@ -152,6 +153,7 @@ def _broker_row(name: str, found: BrokerStatus | ErucaError) -> tuple[object, ..
         name,
         found.cluster,
         found.log.min_offset,
+        found.log.tier_min_offset,
         found.log.max_offset,
         found.log.flushed_offset,
         behind,
@@ -170,4 +172,6 @@ def _problem_of(broker: BrokerStatus) -> str:
         for projection in broker.projections
         if projection.failure is not None
     ]
+    if broker.tier is not None and broker.tier.failure is not None:
+        problems.append(f"tier: {broker.tier.failure}")
     return "; ".join(problems) or "none"

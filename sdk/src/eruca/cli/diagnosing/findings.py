@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from eruca.contract.routes import BrokerAddress
-from eruca.contract.status import BrokerStatus
+from eruca.contract.status import BrokerStatus, LogStatus, TierStatus
 
 SLOW_SECONDS: Final = 0.5  # an empty request over a healthy network is much faster
 # above it, ids, store times and offsets by time become inconsistent
@@ -163,6 +163,7 @@ def broker_health(name: str, status: BrokerStatus) -> list[Finding]:
         _disk(name, status.disk_used_ratio),
         _projections(name, status),
         _load(name, status),
+        *([] if status.tier is None else [_tier(name, status.log, status.tier)]),
     ]
 
 
@@ -212,6 +213,38 @@ def _projections(name: str, status: BrokerStatus) -> Finding:
         Verdict.WARNING,
         f"{detail} behind the log",
         "wait: they catch up; if not, check the broker's load and log",
+    )
+
+
+def _tier(name: str, log: LogStatus, tier: TierStatus) -> Finding:
+    if tier.failure is not None:
+        return Finding(
+            name,
+            "tier",
+            Verdict.FAULT,
+            tier.failure,
+            "check the object store and the broker's access to it; meanwhile the broker's disk"
+            " keeps what the tier lacks, and refuses writes once it is full",
+        )
+    if tier.damaged_count:
+        return Finding(
+            name,
+            "tier",
+            Verdict.FAULT,
+            f"objects were damaged in {tier.damaged_count} reads",
+            "restore the objects that the broker's log names, from a copy or an earlier version",
+        )
+    if tier.behind_bytes > max(BEHIND_BYTES, 2 * log.segment_bytes):
+        return Finding(
+            name,
+            "tier",
+            Verdict.WARNING,
+            f"{tier.behind_bytes / 2**20:.0f} MiB of closed segments are not in it yet",
+            "wait: it catches up; if not, raise ERUCA_BROKER_TIER_UPLOAD_RATE_MAX",
+        )
+    begin = "nothing yet" if log.tier_min_offset is None else f"log offset {log.tier_min_offset} on"
+    return Finding(
+        name, "tier", Verdict.OK, f"has {begin}; the broker's disk has {log.min_offset} on"
     )
 
 

@@ -12,10 +12,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from eruca.cli.durable_files import make_durable
 from eruca.cli.installation import INSTALLATION
 from eruca.contract.errors import ConflictError, ValidationError
 from eruca.contract.exports import ARROW_MEDIA_TYPE, NDJSON_MEDIA_TYPE
+from eruca.objects.durable_files import make_durable
 
 ROW_GROUP_SIZE: Final = 32 * 1024 * 1024  # bytes of rows in one Parquet row group
 _COPY_SIZE: Final = 1024 * 1024

@@ -19,9 +19,9 @@ from typing import BinaryIO, Final, Self
 
 import msgspec
 
-from eruca.cli.durable_files import make_durable
 from eruca.contract.errors import ConflictError
 from eruca.contract.exports import DamagedRows, ExportPartition, ExportPlan
+from eruca.objects.durable_files import make_durable
 
 if sys.platform != "win32":
     import fcntl

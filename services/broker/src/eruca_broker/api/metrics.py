@@ -38,6 +38,7 @@ from eruca_broker.processors.transactions.transactions import Transactions
 from eruca_broker.settings import BrokerSettings
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import Scrub
+from eruca_broker.store.tiering.tiering import Tiering
 
 REPLICA_ROLES: Final[tuple[ReplicationRole, ...]] = (
     "master",
@@ -156,6 +157,57 @@ class ScrubMetrics(Collector):
             "eruca_broker_scrub_rounds",
             "Number of times that the scrub read the whole log",
             scrub.rounds,
+        )
+
+
+class TierMetrics(Collector):
+    """The tier."""
+
+    def __init__(self, tiering: Tiering) -> None:
+        self._tiering = tiering
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the samples."""
+        tiering, cache, manifest = self._tiering, self._tiering.cache, self._tiering.manifest
+        if manifest is not None and manifest.min_offset is not None:
+            yield _gauge(
+                "eruca_broker_tier_min_offset",
+                "Log offset of the tier's beginning",
+                manifest.min_offset,
+            )
+        yield _gauge(
+            "eruca_broker_tier_behind_bytes",
+            "Bytes of closed segments that the tier does not have yet",
+            tiering.behind_bytes,
+        )
+        yield _gauge(
+            "eruca_broker_tier_failing",
+            "1 while the tier cannot be brought up to date",
+            int(tiering.failure is not None),
+        )
+        yield _counter(
+            "eruca_broker_tier_failures", "Steps of the tier that failed", tiering.failure_count
+        )
+        yield _counter(
+            "eruca_broker_tier_uploaded_bytes",
+            "Bytes of segments that were uploaded",
+            tiering.uploaded_size,
+        )
+        yield _counter(
+            "eruca_broker_tier_fetched_bytes",
+            "Bytes that were fetched from the tier for readers",
+            cache.fetched_size,
+        )
+        yield _counter(
+            "eruca_broker_tier_read_messages",
+            "Messages that were read from the tier",
+            tiering.reader.read_count,
+        )
+        yield _gauge("eruca_broker_tier_cache_bytes", "Bytes in the tier's cache", cache.size)
+        yield _counter(
+            "eruca_broker_tier_damaged_reads",
+            "Reads in which an object of the tier was not as it was uploaded",
+            cache.damaged_count,
         )
 
 

@@ -73,6 +73,8 @@ class RetentionLoop:
         carry_forward: Stores the content before an offset again that is still needed.
         lags: Know the unread messages of groups.
         kept_from: Returns the log offset from which other replicas need the log; None: they do not.
+        tiered_to: Returns the log offset before which the tier has everything; None: there is no
+            tier. What it lacks is never deleted, whatever the disk.
     """
 
     def __init__(
@@ -83,9 +85,12 @@ class RetentionLoop:
         lags: GroupLags,
         *,
         kept_from: Callable[[], int | None] = lambda: None,
+        tiered_to: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._store = store
         self._rules = rules
+        self._tiered_to = tiered_to
+        self._is_waiting = False  # segments that would be deleted but for the tier
         self._kept_from = kept_from
         self._is_keeping = False  # segments that would be deleted but for other replicas
         self._carry_forward = carry_forward
@@ -102,6 +107,7 @@ class RetentionLoop:
         count = decision.delete_count
         if not decision.is_forced:
             count = self._without_needed(count)
+        count = self._in_tier(count)
         if count:
             await self._delete(count)
 
@@ -146,6 +152,19 @@ class RetentionLoop:
         if self._is_keeping and not is_keeping:
             logger.info(
                 "segments kept for replicas", count=count - allowed, needed_from=needed_from
+            )
+        return allowed
+
+    def _in_tier(self, count: int) -> int:
+        """Return how many of *count* segments the tier has."""
+        tiered_to = self._tiered_to()
+        if tiered_to is None:
+            return count
+        allowed = sum(end <= tiered_to for end in self._store.retention.segment_ends()[:count])
+        was_waiting, self._is_waiting = self._is_waiting, allowed < count
+        if self._is_waiting and not was_waiting:
+            logger.warning(
+                "segments kept until the tier has them", count=count - allowed, tiered_to=tiered_to
             )
         return allowed
 

@@ -15,6 +15,7 @@ from eruca_broker.loops.retention import FollowedRetention, RetentionLoop
 from eruca_broker.processors.groups.lags import GroupLags
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.scrub import STEP_SECONDS, Scrub
+from eruca_broker.store.tiering.tiering import Tiering
 from eruca_chassis.loops import BackgroundLoop
 
 FLUSH_SECONDS: Final = 0.5  # RocketMQ's flushIntervalCommitLog
@@ -37,6 +38,7 @@ class Upkeep:
         lags: GroupLags | None = None,
         kept_from: Callable[[], int | None] = lambda: None,
         scrub: Scrub | None = None,
+        tiering: Tiering | None = None,
     ) -> None:
         self._store = store
         self._checked_offset = -1  # log offset of the last checkpoint
@@ -45,7 +47,12 @@ class Upkeep:
             rules
             if isinstance(rules, FollowedRetention)
             else RetentionLoop(
-                store, rules, carry_forward, lags or GroupLags(store), kept_from=kept_from
+                store,
+                rules,
+                carry_forward,
+                lags or GroupLags(store),
+                kept_from=kept_from,
+                tiered_to=lambda: None if tiering is None else tiering.tiered_to,
             )
         )
         self._retaining = asyncio.Lock()
@@ -62,6 +69,9 @@ class Upkeep:
         ]
         if scrub is not None:
             self._loops.append(BackgroundLoop("scrub", scrub.step, period_seconds=STEP_SECONDS))
+
+        if tiering is not None:
+            self._loops.append(BackgroundLoop("tier", tiering.step, period_seconds=STEP_SECONDS))
 
     def start(self) -> None:
         """Start the loops on the running event loop."""

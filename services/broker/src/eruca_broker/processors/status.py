@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Literal
 
 from eruca.contract.fields import BrokerRole
-from eruca.contract.status import BrokerStatus, LogStatus, ProjectionStatus
+from eruca.contract.status import BrokerStatus, LogStatus, ProjectionStatus, TierStatus
 from eruca_broker.core.records.times import moment
 from eruca_broker.processors.budgets import ConsumeBudget, SendBudget
 from eruca_broker.processors.held_requests import HeldRequests
 from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.tiering.tiering import Tiering
 from eruca_chassis.clock import Clock
 
 
@@ -43,6 +44,7 @@ class Status:
         role: Callable[[], BrokerRole],
         clock: Clock,
     ) -> None:
+        self.tiering: Tiering | None = None  # None: there is no tier
         self._role = role
         self._identity = identity
         self._store = store
@@ -54,7 +56,7 @@ class Status:
     def now(self) -> BrokerStatus:
         """Return the broker's current status."""
         identity, store = self._identity, self._store
-        end = store.log_max_offset
+        end, tier = store.log_max_offset, self._tier()
         return BrokerStatus(
             cluster=identity.cluster,
             broker_name=identity.broker_name,
@@ -71,6 +73,7 @@ class Status:
             log=LogStatus(
                 log_id=store.state.log_id or None,
                 min_offset=store.log_min_offset,
+                tier_min_offset=None if tier is None else tier.min_offset,
                 max_offset=end,
                 flushed_offset=store.flushed_offset,
                 segment_bytes=store.segment_bytes,
@@ -85,6 +88,7 @@ class Status:
                 )
                 for p in store.projections()
             ],
+            tier=tier,
             held_requests=len(self._held),
             held_requests_max=self._held.size_max,
             bytes_in_flight=self._senders.used,
@@ -93,4 +97,21 @@ class Status:
             consume_bytes_in_flight_max=self._consumers.maximum,
             topics=sum(not topic.is_system for topic in store.state.topics.values()),
             groups=len(list(store.state.groups)),
+        )
+
+    def _tier(self) -> TierStatus | None:
+        tiering = self.tiering
+        if tiering is None:
+            return None
+        manifest = tiering.manifest
+        return TierStatus(
+            min_offset=None if manifest is None else manifest.min_offset,
+            max_offset=None if manifest is None else manifest.end_offset,
+            manifest=0 if manifest is None else manifest.number,
+            segment_count=0 if manifest is None else len(manifest.segments),
+            behind_bytes=tiering.behind_bytes,
+            failure=tiering.failure,
+            cache_bytes=tiering.cache.size,
+            cache_bytes_max=tiering.cache.size_max,
+            damaged_count=tiering.cache.damaged_count,
         )

@@ -9,6 +9,9 @@ and answers with the mapping as always::
        ▲ └───lacks bytes──► wait for a turn ──► read in a thread ─┐
        └──────────────────────────────────────────────────────────┘
 
+Bytes that are only in the tier (:mod:`.tier.reader`) are fetched from there instead, in turns of
+their own: a slow object store delays no read of the disk.
+
 Nothing else happens meanwhile: a read that waits is not answered, and never as if it were empty. If
 the same bytes leave memory again and again before they can be used, the loop reads them itself,
 which is counted.
@@ -32,6 +35,7 @@ from eruca_chassis.clock import Clock
 from eruca_chassis.connections.exchange import PostponedError
 
 THREADS: Final = 4  # reads in progress: enough to keep a disk busy, few beside the log's writer
+FETCHES: Final = 8  # fetches from the tier in progress; each has a chunk in memory
 AHEAD_SIZE: Final = 1024 * 1024  # bytes requested behind those that a reader in order lacks
 TRIES_MAX: Final = 3  # reads of the same bytes for one request, before the loop reads them itself
 _CHUNK_SIZE: Final = 256 * 1024  # bytes of one system call
@@ -45,10 +49,11 @@ class _Read:
     """A cold read; *ended* is called once, with the fault if there was one."""
 
     def __init__(
-        self, stretches: list[Stretch], ahead: int, ended: Callable[[Exception | None], None]
+        self, cold: NotInMemoryError, ahead: int, ended: Callable[[Exception | None], None]
     ) -> None:
-        self.stretches = stretches
-        self.ahead = ahead
+        self.stretches = cold.stretches
+        self.fetch = cold.fetch
+        self.ahead = 0 if cold.fetch else ahead
         self._ended = ended
         self._is_over = False
 
@@ -68,6 +73,22 @@ class _Read:
         self._is_over = True
 
 
+class _Lane:
+    """Reads from one device: those that wait for a turn, and those in progress."""
+
+    def __init__(self, rates: ColdRates, reads_max: int) -> None:
+        self.turns: ColdTurns[_Read] = ColdTurns(rates)
+        self.reads_max = reads_max
+        self.reading: dict[_Read, asyncio.Future[int]] = {}
+        self.timer: asyncio.TimerHandle | None = None
+
+    def stop_timer(self) -> None:
+        """Forget when the next read is due."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
 class ColdReads:
     """Attempts reads of one store. All methods are called on the loop's thread."""
 
@@ -76,18 +97,17 @@ class ColdReads:
         self.size = 0  # bytes of them, without those read ahead
         self.on_loop_count = 0  # reads that the event loop had to do
         self._clock = clock
-        self._turns: ColdTurns[_Read] = ColdTurns(rates)
+        self._disk = _Lane(rates, THREADS)
+        self._tier = _Lane(rates, FETCHES)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cold-reads")
-        self._reading: set[_Read] = set()
         self._begun: set[tuple[str, tuple[Stretch, ...]]] = set()  # for later attempts
-        self._timer: asyncio.TimerHandle | None = None
         self._tries: Tries | None = None  # of the exchange whose step runs again
         self._is_closed = False
 
     @property
     def waiting_count(self) -> int:
-        """Reads that wait for a turn or for the disk."""
-        return len(self._turns) + len(self._reading)
+        """Reads that wait for a turn, for the disk or for the tier."""
+        return sum(len(lane.turns) + len(lane.reading) for lane in (self._disk, self._tier))
 
     def attempt(self, reader: str, read: Callable[[], _T], *, ahead: int = 0) -> _T:
         """Return the result of *read*, a step of an exchange.
@@ -106,7 +126,7 @@ class ColdReads:
         try:
             return self.try_now(read, tries)
         except NotInMemoryError as cold:
-            start = partial(self._postpone, (reader, cold.stretches, ahead), tries)
+            start = partial(self._postpone, (reader, cold, ahead), tries)
             raise PostponedError(start) from None
 
     async def read(self, reader: str, read: Callable[[], _T], *, ahead: int = 0) -> _T:
@@ -139,8 +159,9 @@ class ColdReads:
             tries[key] = tries.get(key, 0) + 1
             if not self._is_closed and tries[key] <= TRIES_MAX:
                 raise
-        self.on_loop_count += 1
-        return read()
+            if cold.fetch is None:
+                self.on_loop_count += 1
+        return read()  # what is only in the tier is refused then
 
     async def bring(self, reader: str, cold: NotInMemoryError, *, ahead: int = 0) -> None:
         """Return once the bytes that *cold* names have been read.
@@ -158,7 +179,7 @@ class ColdReads:
             else:
                 arrived.set_exception(fault)
 
-        leave = self._ask(reader, _Read(cold.stretches, ahead, ended))
+        leave = self._ask(reader, _Read(cold, ahead, ended))
         try:
             await arrived
         finally:
@@ -169,15 +190,17 @@ class ColdReads:
         key = (reader, tuple(cold.stretches))
         if key not in self._begun and not self._is_closed:
             self._begun.add(key)
-            self._ask(reader, _Read(cold.stretches, ahead, lambda _: self._begun.discard(key)))
+            self._ask(reader, _Read(cold, ahead, lambda _: self._begun.discard(key)))
 
     def close(self) -> None:
         """Let every read that waits go on, on the loop if need be: the store is closing."""
         self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        waiting = [*self._reading, *self._turns.give_up()]
+        waiting: list[_Read] = []
+        for lane in (self._disk, self._tier):
+            lane.stop_timer()
+            waiting += [*lane.reading, *lane.turns.give_up()]
+        for fetch in self._tier.reading.values():
+            fetch.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
         for read in waiting:
             read.end()
@@ -186,12 +209,12 @@ class ColdReads:
 
     def _postpone(
         self,
-        place: tuple[str, list[Stretch], int],
+        place: tuple[str, NotInMemoryError, int],
         tries: Tries,
         again: Callable[[], None],
         failed: Callable[[BaseException], None],
     ) -> Callable[[], object]:
-        reader, stretches, ahead = place
+        reader, cold, ahead = place
 
         def ended(fault: Exception | None) -> None:
             if fault is not None:
@@ -203,48 +226,54 @@ class ColdReads:
             finally:
                 self._tries = None
 
-        return self._ask(reader, _Read(stretches, ahead, ended))
+        return self._ask(reader, _Read(cold, ahead, ended))
 
     def _ask(self, reader: str, read: _Read) -> Callable[[], object]:
-        self._turns.ask(reader, read, read.size)
-        self._go_on()
+        lane = self._disk if read.fetch is None else self._tier
+        lane.turns.ask(reader, read, read.size)
+        self._go_on(lane)
 
         def leave() -> None:
             read.leave()
-            self._turns.withdraw(reader, read)
+            lane.turns.withdraw(reader, read)
 
         return leave
 
-    def _go_on(self) -> None:
+    def _go_on(self, lane: _Lane) -> None:
         """Begin the reads whose turn has come."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        lane.stop_timer()
         loop = asyncio.get_running_loop()
-        while len(self._reading) < THREADS:
-            taken = self._turns.take(self._clock.monotonic())
+        while len(lane.reading) < lane.reads_max:
+            taken = lane.turns.take(self._clock.monotonic())
             if taken is None:
-                due_in = self._turns.due_in(self._clock.monotonic())
+                due_in = lane.turns.due_in(self._clock.monotonic())
                 if due_in is not None:
-                    self._timer = loop.call_later(due_in, self._go_on)
+                    lane.timer = loop.call_later(due_in, self._go_on, lane)
                 return
             reader, read = taken
-            self._reading.add(read)
-            self.count += 1
-            work = loop.run_in_executor(self._pool, bring, read.stretches, read.ahead)
-            work.add_done_callback(partial(self._done, reader, read))
+            work: asyncio.Future[int]
+            if read.fetch is None:
+                self.count += 1
+                work = loop.run_in_executor(self._pool, bring, read.stretches, read.ahead)
+            else:
+                work = loop.create_task(read.fetch())
+            lane.reading[read] = work
+            work.add_done_callback(partial(self._done, lane, reader, read))
 
-    def _done(self, reader: str, read: _Read, work: asyncio.Future[int]) -> None:
-        self._reading.discard(read)
+    def _done(self, lane: _Lane, reader: str, read: _Read, work: asyncio.Future[int]) -> None:
+        del lane.reading[read]
         if self._is_closed:
             if not work.cancelled():
                 work.exception()  # it was told to go on
             return
-        self._turns.done(reader)
+        lane.turns.done(reader)
         error = work.exception()
         fault: Exception | None = None
         if error is None:
-            self.size += work.result()
+            if read.fetch is None:
+                self.size += work.result()
+        elif isinstance(error, UnavailableError):
+            fault = error
         elif isinstance(error, OSError):
             _log.error("a file of the store cannot be read", file=error.filename, fault=str(error))
             fault = UnavailableError(
@@ -253,7 +282,7 @@ class ColdReads:
             )
         else:
             raise error
-        self._go_on()
+        self._go_on(lane)
         read.end(fault)
 
 

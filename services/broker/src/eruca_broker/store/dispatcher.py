@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -306,7 +306,7 @@ class Dispatcher:
             if first == trusted and self._trusted_to:
                 self.end_trust()
             rows = np.flatnonzero(is_queued[first:last]) + first
-            for key, queue_offset, entries in _runs(columns, base_offset, topics, codes, rows):
+            for key, queue_offset, entries, _ in _runs(columns, base_offset, topics, codes, rows):
                 if last <= trusted:
                     self._note_walked(key, queue_offset, entries)
                 else:
@@ -390,7 +390,7 @@ class Dispatcher:
                     is_lacking = is_its & columns.is_queued() & (log_offsets >= lag.log_offset)
                     rows = np.flatnonzero(is_lacking)
                     for run in _runs(columns, base_offset, topics, codes, rows):
-                        self._put_run(*run, self._foreign_end())
+                        self._put_run(run.key, run.first, run.entries, self._foreign_end())
             except (OSError, DamagedQueueError) as error:
                 failed[key] = Lag(max(lag.log_offset, log_offsets.item(0)), error)
 
@@ -440,18 +440,29 @@ class Dispatcher:
             self._queues.delete_topic(event.topic)
 
 
+class QueueRun(NamedTuple):
+    """Messages of one queue with consecutive offsets, in log order."""
+
+    key: Key
+    first: int  # queue offset of the first one
+    entries: Entries
+    rows: Int64Array  # of the columns
+
+
+def queue_runs(columns: RecordColumns, topics: TopicColumn, base_offset: int) -> Iterator[QueueRun]:
+    """Yield the entries that a dispatch of these records puts into the consume queues."""
+    codes = _with_delivery_times(columns, topics, _found_in(columns, topics).tag_codes)
+    yield from _runs(columns, base_offset, topics, codes, np.flatnonzero(columns.is_queued()))
+
+
 def _runs(
     columns: RecordColumns,
     base_offset: int,
     topics: TopicColumn,
     codes: Int64Array,
     rows: Int64Array,
-) -> Iterator[tuple[Key, int, Entries]]:
-    """Yield the entries of *rows* as runs: neighbours in one queue with consecutive offsets.
-
-    Yields:
-        The queue, the queue offset of the first entry, and the entries in log order.
-    """
+) -> Iterator[QueueRun]:
+    """Yield the entries of *rows* as runs: neighbours in one queue with consecutive offsets."""
     places = topics.numbers[rows] << 32 | columns.queue_ids[rows]
     order = rows[np.argsort(places, kind="stable")]
     offsets = columns.queue_offsets[order]
@@ -463,7 +474,7 @@ def _runs(
     for first, last in pairwise([0, *(breaks + 1).tolist(), len(order)]):
         if first < last:
             key = topics.names[int(topic_numbers[first])], int(queue_ids[first])
-            yield key, int(offsets[first]), entries[first:last]
+            yield QueueRun(key, int(offsets[first]), entries[first:last], order[first:last])
 
 
 def _found_in(columns: RecordColumns, topics: TopicColumn) -> FoundProperties:

@@ -28,7 +28,7 @@ from eruca.core.filters.sql92 import Sql92Filter
 from eruca_broker.core.properties.stored import stored_properties
 from eruca_broker.core.records.stored_proof import is_sound, proved_rows
 from eruca_broker.store.files.residency import NotInMemoryError
-from eruca_broker.store.log.commit_log import CommitLog
+from eruca_broker.store.log.log_bytes import LogBytes
 
 SCAN_RECORDS_MAX: Final = 2_048  # records examined for one answer; about 5 ms on a small machine
 SCAN_SIZE_MAX: Final = 32 * 1024 * 1024  # bytes of records that they may have
@@ -54,7 +54,7 @@ class Scan(NamedTuple):
     excluded: list[int]  # the entries that the filter excludes, among those that are processed
 
 
-def scan(log: CommitLog, entries: NDArray[Any], sql92: Sql92Filter, limits: ScanLimits) -> Scan:
+def scan(log: LogBytes, entries: NDArray[Any], sql92: Sql92Filter, limits: ScanLimits) -> Scan:
     """Try *sql92* on the records of *entries*, some of one queue, until it is enough.
 
     Raises:
@@ -93,7 +93,7 @@ def scan(log: CommitLog, entries: NDArray[Any], sql92: Sql92Filter, limits: Scan
     return Scan(rows, end, work, excluded)
 
 
-def _proved(log: CommitLog, entries: NDArray[Any]) -> list[bool]:
+def _proved(log: LogBytes, entries: NDArray[Any]) -> list[bool]:
     """Tell which of the records of *entries* are valid: usually all of them are in one segment."""
     starts, sizes = entries["log_offset"].astype(np.int64), entries["size"].astype(np.int64)
     segment = log.segment_at(int(starts[0]))

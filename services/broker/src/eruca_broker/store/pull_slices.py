@@ -16,7 +16,7 @@ import numpy as np
 
 from eruca.core.messages.record_columns import Int64Array
 from eruca_broker.core.consume_queue_entry import Entries
-from eruca_broker.store.log.commit_log import CommitLog
+from eruca_broker.store.log.log_bytes import LogBytes
 from eruca_broker.store.property_scan import Scan
 
 FEW_MAX: Final = 16  # entries up to which a loop costs less than numpy's calls; measured
@@ -42,7 +42,7 @@ class PullSlices(NamedTuple):
 
 
 def take(
-    log: CommitLog,
+    log: LogBytes,
     entries: Entries,
     count_max: int,
     bytes_max: int,
@@ -77,14 +77,14 @@ def take(
     return PullSlices(wire_sizes, log.views(begins, ends), begins, many.size, many.end)
 
 
-def take_found(log: CommitLog, found: Scan) -> PullSlices:
+def take_found(log: LogBytes, found: Scan) -> PullSlices:
     """Return the messages that match a filter over properties."""
     size = sum(size for _, size in found.rows)
     return _slices(log, found.rows, size, found.end, found.work)
 
 
 def _slices(
-    log: CommitLog, rows: Sequence[tuple[int, int]], size: int, end: int, work: int = 0
+    log: LogBytes, rows: Sequence[tuple[int, int]], size: int, end: int, work: int = 0
 ) -> PullSlices:
     """Return the records at *rows*, which are log offsets and sizes."""
     wire_sizes = struct.pack(f">{len(rows)}I", *(size for _, size in rows))

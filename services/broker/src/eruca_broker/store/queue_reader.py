@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import structlog
@@ -26,6 +26,7 @@ from eruca_broker.core.records.stored_proof import WRONG_PLACE, fault_of, sound_
 from eruca_broker.core.state.state import BrokerState
 from eruca_broker.store.dispatcher import Dispatcher
 from eruca_broker.store.log.commit_log import CommitLog, OutsideLogError
+from eruca_broker.store.log.log_bytes import LogBytes
 from eruca_broker.store.log_reader import LogReader
 from eruca_broker.store.property_scan import (
     SCAN_RECORDS_MAX,
@@ -35,10 +36,10 @@ from eruca_broker.store.property_scan import (
     scan,
 )
 from eruca_broker.store.pull_slices import PullSlices, take, take_found
-from eruca_broker.store.queues.consume_queue import ConsumeQueue
 from eruca_broker.store.queues.consume_queues import ConsumeQueues
 from eruca_broker.store.queues.lagging import Key, ProjectionError, queue_failed
 from eruca_broker.store.queues.queue_files import DamagedQueueError
+from eruca_broker.store.tier.reader import TierReader
 
 SKIP_COUNT_MAX: Final = 65_536  # entries that one pull passes over, if a filter excludes them
 SCAN_COUNT_MAX: Final = 16_384  # entries that one pull with tags examines
@@ -82,6 +83,23 @@ class QueueRead:
                 position = end
 
 
+class _Entries(Protocol):
+    """Entries of a queue: of a consume queue, or of its part in the tier."""
+
+    @property
+    def generation(self) -> int: ...
+    def entries(self, offset: int, count: int) -> Entries: ...
+
+
+class _Source(NamedTuple):
+    """The place of messages of a queue."""
+
+    log: LogBytes
+    queue: _Entries
+    end: int  # queue offset after the last one in it
+    is_tier: bool
+
+
 class QueueReader:
     """Reads the queues of one store.
 
@@ -112,20 +130,40 @@ class QueueReader:
         self._log_reader = log_reader
         self._may_be_behind = may_be_behind
         self._mismatches = KnownMismatches()
+        self.tier: TierReader | None = None  # has what retention has deleted here; None: nothing
         self.evaluated_count = 0  # messages on which a filter over properties was tried
         self.spared_count = 0  # … and those on which its result was known
         self.damage_count = 0  # reads that found a damaged message
 
     def range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Return the offsets of the first message present and of the next message.
+        """Return the offsets of the first message that can be read, and of the next message.
+
+        The first one is in the tier, if there is one; see :meth:`local_range`.
 
         Raises:
-            UnavailableError: The queue's files cannot be read.
+            UnavailableError: The queue's files cannot be read; or it is not known yet what is in
+                the tier.
         """
         try:
             return self._range(topic, queue_id)
         except (OSError, DamagedQueueError) as error:
             raise self._failed((topic, queue_id), error) from error
+
+    def local_range(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Return the offsets of the first message here, without the tier, and of the next message.
+
+        Raises:
+            UnavailableError: The queue's files cannot be read.
+        """
+        try:
+            return self._local_range(topic, queue_id)
+        except (OSError, DamagedQueueError) as error:
+            raise self._failed((topic, queue_id), error) from error
+
+    def beginnings(self) -> Iterator[tuple[Key, int]]:
+        """Yield each queue, past ones included, with the offset of its first message here."""
+        for key in {*self._queues, *self._state.queue_ends}:
+            yield key, self.local_range(*key)[0]
 
     def lag_of(self, topic: str, queue_id: int) -> UnavailableError | None:
         """Return why a queue lacks messages of the log; None if it lacks none."""
@@ -171,27 +209,31 @@ class QueueReader:
         Raises:
             UnavailableError: The queue's files cannot be read, or lack the messages at *offset*.
         """
+        source: _Source | None = None
         try:
             lowest, highest = self._range(topic, queue_id)
             if offset >= highest and (lag := self.lag_of(topic, queue_id)) is not None:
                 raise lag
-            queue = self._queues.existing(topic, queue_id)
-            if queue is None or not lowest <= offset < highest:
+            if not lowest <= offset < highest:
                 return self._nothing(offset, lowest, highest)
+            source = self._source(topic, queue_id, offset)
+            if source is None:
+                return self._nothing(offset, lowest, highest)
+            log, queue = source.log, source.queue
             if sql92 is not None:
                 limits = ScanLimits(count_max, bytes_max, scan_work_max)
-                entries, begin, found = self._scan(queue, offset, highest, sql92, limits)
-                taken = take_found(self._log, found)
+                entries, begin, found = self._scan(source, offset, sql92, limits)
+                taken = take_found(log, found)
             else:
                 begin = offset
                 looked_at = count_max if tag_codes is None else SCAN_COUNT_MAX
-                entries = queue.entries(offset, min(looked_at, highest - offset))
-                taken = take(self._log, entries, count_max, bytes_max, tag_codes)
+                entries = queue.entries(offset, min(looked_at, source.end - offset))
+                taken = take(log, entries, count_max, bytes_max, tag_codes)
             is_gapless = sql92 is None and tag_codes is None
             sound = self._sound_count(topic, queue_id, offset if is_gapless else None, taken)
             if sound < taken.message_count:
                 if not sound:
-                    damage = self._damage(topic, queue_id, begin, entries, taken)
+                    damage = self._damage(log, (topic, queue_id), begin, entries, taken)
                     following = damage.queue_offset + 1
                     return QueueRead(PullStatus.DAMAGED, following, lowest, highest, damage=damage)
                 return self.read(
@@ -205,9 +247,18 @@ class QueueReader:
                     scan_work_max=scan_work_max,
                 )
         except OutsideLogError as error:
+            if source is not None and source.is_tier:
+                raise UnavailableError(
+                    f"the tier's entries of {topic}/{queue_id} are invalid: {error}",
+                    fix="restore the side object of the segment from a copy",
+                ) from error
             raise self._queues.distrust(topic, queue_id, f"invalid entry: {error}") from error
         except (OSError, DamagedQueueError) as error:
             raise self._failed((topic, queue_id), error) from error
+        is_copied = taken.gathered_from is not None
+        if source.is_tier and self.tier is not None:
+            self.tier.read_count += taken.message_count
+            is_copied = True
         assert 0 < taken.end <= highest - offset, "a reader would stay where it is, or pass the end"
         return QueueRead(
             PullStatus.FOUND if taken.slices else PullStatus.NO_MATCHED_MESSAGE,
@@ -217,15 +268,25 @@ class QueueReader:
             taken.sizes,
             taken.slices,
             taken.size,
-            copied_size=0 if taken.gathered_from is None else taken.size,
+            copied_size=taken.size if is_copied else 0,
             scan_work=taken.work,
         )
 
+    def _source(self, topic: str, queue_id: int, offset: int) -> _Source | None:
+        """Return where the message at *offset* is; None: nowhere."""
+        queue = self._queues.existing(topic, queue_id)
+        begin, end = self._local_range(topic, queue_id)
+        if queue is not None and begin <= offset < end:
+            return _Source(self._log, queue, end, is_tier=False)
+        if self.tier is None:
+            return None
+        part = self.tier.queue((topic, queue_id), self._created_at(topic), offset)
+        return _Source(self.tier, part, part.end, is_tier=True)
+
     def _scan(
         self,
-        queue: ConsumeQueue,
+        source: _Source,
         offset: int,
-        highest: int,
         sql92: Sql92Filter,
         limits: ScanLimits,
     ) -> tuple[Entries, int, Scan]:
@@ -234,7 +295,8 @@ class QueueReader:
         Return entries, the queue offset of the first one, and the result, which also counts those
         that were passed over.
         """
-        window = min(highest - offset, SKIP_COUNT_MAX)
+        queue = source.queue
+        window = min(source.end - offset, SKIP_COUNT_MAX)
         generation, condition = queue.generation, sql92.expression
         places, end = self._mismatches.unknown(
             generation, condition, offset, window, SCAN_RECORDS_MAX
@@ -244,7 +306,10 @@ class QueueReader:
             return queue.entries(offset, 1), offset, Scan([], end, 0, [])
         first = int(places[0])
         entries = queue.entries(offset + first, int(places[-1]) + 1 - first)
-        found = scan(self._log, entries[places - first], sql92, limits)
+        if first + len(entries) <= int(places[-1]):  # the tier returns fewer
+            known = int(np.searchsorted(places, first + len(entries)))
+            places, end = places[:known], int(places[known])
+        found = scan(source.log, entries[places - first], sql92, limits)
         excluded = (offset + places[found.excluded]).tolist()
         self._mismatches.note(generation, condition, excluded)
         if found.end < len(places):  # the next one begins with what was not evaluated
@@ -262,26 +327,33 @@ class QueueReader:
             UnavailableError: The queue's files cannot be read.
         """
         lowest, highest = self.range(topic, queue_id)
+        first, _ = self.local_range(topic, queue_id)
+        if lowest < first:
+            found = self._tier_offset_by_time(topic, queue_id, timestamp_ms, upper=upper)
+            if found is not None:
+                return min(max(found, lowest), highest)
         queue = self._queues.existing(topic, queue_id)
-        if queue is None or lowest == highest:
-            return highest
+        if queue is None or first == highest:
+            return highest - 1 if upper and lowest < highest else highest
         try:
             found = queue.offset_by_time(
                 timestamp_ms, upper=upper, store_time_of=self._log_reader.store_timestamp
             )
         except (OSError, DamagedQueueError) as error:
             raise self._failed((topic, queue_id), error) from error
+        if upper and lowest < first:
+            found = max(found, first - 1)  # the last one in the tier is at or before the time
         return min(max(found, lowest), highest)
 
     def bytes_between(self, topic: str, queue_id: int, begin: int, end: int) -> tuple[int, int]:
         """Return the bytes of the messages from offset *begin* up to *end*, and their number.
 
-        Only messages that are present count.
+        Only messages that are present here count, and none of the tier.
 
         Raises:
             UnavailableError: The queue's files cannot be read.
         """
-        lowest, highest = self.range(topic, queue_id)
+        lowest, highest = self.local_range(topic, queue_id)
         queue = self._queues.existing(topic, queue_id)
         begin, end = max(begin, lowest), min(end, highest)
         if queue is None or begin >= end:
@@ -292,6 +364,21 @@ class QueueReader:
             raise self._failed((topic, queue_id), error) from error
         return int(entries["size"].sum(dtype=np.int64)), len(entries)
 
+    def _tier_offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool
+    ) -> int | None:
+        """Return the result of a search that ends in the tier; None: it ends behind it."""
+        assert self.tier is not None
+        since = self._created_at(topic)
+        first_ms = timestamp_ms + 1 if upper else timestamp_ms
+        found = self.tier.offset_by_time((topic, queue_id), since, first_ms)
+        if found is None:
+            return None
+        first, highest = self.local_range(topic, queue_id)
+        if found >= first and first < highest:
+            return None  # the log here decides
+        return found - 1 if upper else found
+
     def stored_at_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
         """Return when a message was stored; None if it is missing or damaged.
 
@@ -299,7 +386,13 @@ class QueueReader:
         """
         lowest, highest = self.range(topic, queue_id)
         queue = self._queues.existing(topic, queue_id)
-        if queue is None or not lowest <= queue_offset < highest:
+        if not lowest <= queue_offset < highest:
+            return None
+        if queue_offset < self.local_range(topic, queue_id)[0]:
+            assert self.tier is not None
+            since = self._created_at(topic)
+            return self.tier.queue((topic, queue_id), since, queue_offset).time(queue_offset)
+        if queue is None:
             return None
         try:
             return self._log_reader.record(queue.entry(queue_offset).log_offset).store_timestamp
@@ -322,6 +415,10 @@ class QueueReader:
         Raises:
             UnavailableError: The queue's files cannot be read.
         """
+        if self.tier is not None and queue_offset < self.local_range(topic, queue_id)[0]:
+            since = self._created_at(topic)
+            part = self.tier.queue((topic, queue_id), since, queue_offset)
+            return part.entry_at(queue_offset)
         try:
             return self._queues.queue(topic, queue_id).entry(queue_offset).log_offset
         except (OSError, DamagedQueueError) as error:
@@ -333,7 +430,7 @@ class QueueReader:
         Raises:
             UnavailableError: The queue's files cannot be read.
         """
-        lowest, highest = self.range(topic, queue_id)
+        lowest, highest = self.local_range(topic, queue_id)
         queue = self._queues.existing(topic, queue_id)
         if queue is None:
             return None
@@ -365,12 +462,13 @@ class QueueReader:
         )
 
     def _damage(
-        self, topic: str, queue_id: int, offset: int, entries: Entries, taken: PullSlices
+        self, log: LogBytes, key: Key, offset: int, entries: Entries, taken: PullSlices
     ) -> Damage:
         """Return the damage of the first message taken of *entries*."""
+        topic, queue_id = key
         log_offset, size = taken.begins[0], int.from_bytes(taken.sizes[:4])
         row = int(np.argmax(entries["log_offset"] == log_offset))
-        fault = fault_of(self._log.view(log_offset, size)) or WRONG_PLACE
+        fault = fault_of(log.view(log_offset, size)) or WRONG_PLACE
         damage = Damage(offset + row, log_offset, size, fault)
         self.damage_count += 1
         _log.error(
@@ -385,6 +483,17 @@ class QueueReader:
         return damage
 
     def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
+        lowest, highest = self._local_range(topic, queue_id)
+        if self.tier is not None and lowest:
+            lowest = self.tier.begin_of((topic, queue_id), self._created_at(topic), lowest)
+        return lowest, highest
+
+    def _created_at(self, topic: str) -> int:
+        """Return the log offset from which records of *topic* are the present topic's."""
+        known = self._state.topics.get(topic)
+        return known.created_at if known else 0
+
+    def _local_range(self, topic: str, queue_id: int) -> tuple[int, int]:
         if (topic, queue_id) in self._dispatcher.rebuilding:
             raise DamagedQueueError("it is being rebuilt from the log")  # its end is unknown
         queue = self._queues.existing(topic, queue_id)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from eruca.contract.errors import UnavailableError
 from eruca.contract.names import dead_letter_topic
 from eruca_broker.core.log.retention import oldest_needed
 from eruca_broker.store.queue_reader import QueueReader
@@ -100,11 +101,15 @@ class Retention:
                 return
             self._index.delete_expired(segment.end_offset)
             self._log.delete_oldest()
-            self._state.redriven.forget_before(
-                lambda group: self._queues.range(dead_letter_topic(group), 0)[0]
-            )
+            self._state.redriven.forget_before(self._first_dead_letter)
             self._state.log_epochs.forget_before(self._log.min_offset)
             yield self._log.min_offset
+
+    def _first_dead_letter(self, group: str) -> int:
+        try:
+            return self._queues.range(dead_letter_topic(group), 0)[0]
+        except UnavailableError:  # the tier may have earlier ones: nothing of them is forgotten
+            return 0
 
     async def let_deleted_go(self) -> None:
         """Free the memory of deleted segments; await it before deleting another one.

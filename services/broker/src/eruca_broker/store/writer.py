@@ -180,7 +180,7 @@ class Writer:
         if offset is None:
             if topic in self._leaving:
                 return 0  # the visible queue is its predecessor's
-            _, offset = self._queues.range(topic, queue_id)
+            _, offset = self._queues.local_range(topic, queue_id)
             self._next_offsets[key] = offset
         return offset
 

@@ -18,9 +18,9 @@ import errno
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from time import monotonic
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -48,12 +48,22 @@ class Stretch(NamedTuple):
     end: int
 
 
-class NotInMemoryError(Exception):
-    """A read stopped before bytes that are not in memory; it can be repeated once they are."""
+Fetch: TypeAlias = Callable[[], Coroutine[Any, Any, int]]
+"""Brings bytes from another machine to this one; returns their number."""
 
-    def __init__(self, stretches: list[Stretch]) -> None:
+
+class NotInMemoryError(Exception):
+    """A read stopped before bytes that are not in memory; it can be repeated once they are.
+
+    Args:
+        stretches: The bytes.
+        fetch: Brings them from another machine; None: they are in files here.
+    """
+
+    def __init__(self, stretches: list[Stretch], fetch: Fetch | None = None) -> None:
         super().__init__(stretches)
         self.stretches = stretches
+        self.fetch = fetch
 
 
 # A descriptor may be another file's by now: then one read may wait, as if its pages had just left.
@@ -202,3 +212,30 @@ def pread(descriptor: int, size: int, position: int) -> bytes:
             path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - it is no path
             raise NotInMemoryError([Stretch(path, position, position + size)])
     return os.pread(descriptor, size, position)
+
+
+def read_at(path: str, size: int, position: int) -> bytes:
+    """Return bytes of the file at *path*; in an attempt only what is in memory.
+
+    Raises:
+        NotInMemoryError: The bytes are not in memory, in an attempt.
+        OSError: They cannot be read, or the file is missing.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _thread.is_attempting and _NOWAIT and size:
+            data = bytearray(size)
+            try:
+                if read_now(descriptor, data, position) == size:
+                    return bytes(data)
+            except OSError as error:
+                if error.errno not in _REFUSALS:
+                    raise
+                is_cold = error.errno == errno.EAGAIN
+            else:
+                is_cold = position + size <= os.fstat(descriptor).st_size
+            if is_cold:
+                raise NotInMemoryError([Stretch(path, position, position + size)])
+        return os.pread(descriptor, size, position)
+    finally:
+        os.close(descriptor)

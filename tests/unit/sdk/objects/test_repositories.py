@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from eruca.cli.backups.folders import FolderRepository
-from eruca.cli.backups.object_stores import ObjectRepository
-from eruca.cli.backups.places import folder_of, open_repository
-from eruca.cli.backups.repositories import PathTakenError, Repository
 from eruca.contract.errors import TransportError, ValidationError
+from eruca.objects.folders import FolderRepository
+from eruca.objects.object_stores import ObjectRepository
+from eruca.objects.places import folder_of, open_repository
+from eruca.objects.repositories import PathTakenError, Repository
 from support.limits import file_size_limit
 
 pytestmark = pytest.mark.anyio

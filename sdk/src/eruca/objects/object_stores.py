@@ -7,17 +7,18 @@ refuses it: then the object's content tells whether it is ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Self
 
-from eruca.cli.backups.repositories import PathTakenError
 from eruca.contract.errors import TransportError, ValidationError
+from eruca.objects.repositories import PathTakenError
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 INSTALLATION: Final = "in a copy of Eruca's repository: pip install './sdk[cli,backup]'"
+_PART_SIZE: Final = 8 * 1024 * 1024  # bytes of one request of an upload; a store takes 10,000
 
 
 class ObjectRepository:
@@ -35,7 +36,7 @@ class ObjectRepository:
         self._url = url
 
     @classmethod
-    def of_url(cls, url: str, folder: str) -> Self:
+    def of_url(cls, url: str, folder: str, installation: str = INSTALLATION) -> Self:
         """Return the repository at *url*.
 
         Raises:
@@ -48,7 +49,7 @@ class ObjectRepository:
             if error.name != "obstore":
                 raise
             raise ValidationError(
-                f"{url} needs the package obstore", fix=f"install it ({INSTALLATION})"
+                f"{url} needs the package obstore", fix=f"install it ({installation})"
             ) from error
         try:
             return cls(from_url(url), folder, url)
@@ -64,6 +65,15 @@ class ObjectRepository:
 
         with self._failures(path):
             await put_async(self._store, self._path(path), data)
+
+    async def put_parts(self, path: str, parts: AsyncIterator[bytes]) -> None:
+        """Write an object of many parts; see :class:`.Repository`."""
+        from obstore import put_async
+
+        with self._failures(path):
+            await put_async(
+                self._store, self._path(path), parts, chunk_size=_PART_SIZE, max_concurrency=2
+            )
 
     async def create(self, path: str, data: bytes) -> None:
         """Write an object that is new; see :class:`.Repository`."""
@@ -92,13 +102,15 @@ class ObjectRepository:
         with self._failures(path):
             return bytes(await get_range_async(self._store, self._path(path), start=begin, end=end))
 
-    async def sizes(self, folder: str) -> dict[str, int]:
+    async def sizes(self, folder: str, *, after: str | None = None) -> dict[str, int]:
         """Return the sizes of all objects below *folder*; see :class:`.Repository`."""
         import obstore
 
         found: dict[str, int] = {}
+        offset = None if after is None else self._path(after)
         with self._failures(folder):
-            async for some in obstore.list(self._store, self._path(folder), chunk_size=1000):
+            listed = obstore.list(self._store, self._path(folder), offset=offset, chunk_size=1000)
+            async for some in listed:
                 for one in some:
                     found[str(one["path"]).removeprefix(f"{self._folder}/")] = int(one["size"])
         return found
@@ -132,7 +144,7 @@ class ObjectRepository:
         except (BaseError, OSError) as error:
             raise TransportError(
                 f"{self}/{path}: {_line(error)}",
-                fix="check the store's URL and credentials, and run the command again",
+                fix="check the store's URL and credentials, and try again",
             ) from error
 
 

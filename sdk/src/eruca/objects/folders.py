@@ -2,7 +2,7 @@
 
 A file is written beside its place, flushed and renamed, or linked if no other may have its name. So
 an existing file is whole, after a power failure, too. A killed run leaves ``*.unfinished`` files,
-which the next backup with ``--keep`` deletes.
+which the next backup with ``--keep``, or the tier, deletes.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from eruca.cli.backups.repositories import PathTakenError
-from eruca.cli.durable_files import make_durable
+from eruca.objects.durable_files import make_durable
+from eruca.objects.repositories import PathTakenError
 
 UNFINISHED: Final = ".unfinished"
 _DIRECTORY_MODE: Final = 0o750
@@ -36,6 +36,19 @@ class FolderRepository:
         """Write a file; see :class:`.Repository`."""
         await asyncio.to_thread(self._put, self._folder / path, data, is_new=False)
 
+    async def put_parts(self, path: str, parts: AsyncIterator[bytes]) -> None:
+        """Write a file of many parts; see :class:`.Repository`."""
+        place = self._folder / path
+        unfinished = await asyncio.to_thread(_begin, place)
+        try:
+            async for part in parts:
+                await asyncio.to_thread(_append, unfinished, part)
+            await asyncio.to_thread(_finish, unfinished, place)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                unfinished.unlink()
+            raise
+
     async def create(self, path: str, data: bytes) -> None:
         """Write a file that is new; see :class:`.Repository`."""
         await asyncio.to_thread(self._put, self._folder / path, data, is_new=True)
@@ -48,9 +61,10 @@ class FolderRepository:
         """Return some of a file's bytes; see :class:`.Repository`."""
         return await asyncio.to_thread(_read, self._folder / path, begin, end)
 
-    async def sizes(self, folder: str) -> dict[str, int]:
+    async def sizes(self, folder: str, *, after: str | None = None) -> dict[str, int]:
         """Return the sizes of all files below *folder*; see :class:`.Repository`."""
-        return await asyncio.to_thread(self._sizes, folder)
+        found = await asyncio.to_thread(self._sizes, folder)
+        return {path: size for path, size in found.items() if after is None or path > after}
 
     async def delete(self, paths: list[str]) -> None:
         """Delete files; see :class:`.Repository`."""
@@ -97,6 +111,25 @@ def named_errors(path: Path) -> Iterator[None]:
         if error.filename is None:
             error.filename = str(path)
         raise
+
+
+def _begin(path: Path) -> Path:
+    """Make the file in which the one at *path* is written, and return its path."""
+    _make(path.parent)
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
+    os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE))
+    return unfinished
+
+
+def _append(unfinished: Path, part: bytes) -> None:
+    with named_errors(unfinished), unfinished.open("ab") as file:
+        file.write(part)
+
+
+def _finish(unfinished: Path, path: Path) -> None:
+    make_durable(unfinished)
+    unfinished.replace(path)
+    make_durable(path.parent)
 
 
 def _make(directory: Path) -> None:

@@ -1,10 +1,11 @@
-"""The place where the backups of one broker are kept: a folder, or a prefix in an object store.
+"""The place of a broker's backups or of its tier: a folder, or a prefix in an object store.
 
-The protocol is what backups need of either. A path is relative, with ``/`` between its parts.
+The protocol is what they need of either. A path is relative, with ``/`` between its parts.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Protocol
 
 
@@ -17,6 +18,15 @@ class Repository(Protocol):
 
     async def put(self, path: str, data: bytes) -> None:
         """Write an object, durably; replace one of the same path.
+
+        Raises:
+            ErucaError: It cannot be written now.
+            OSError: The same.
+        """
+        ...
+
+    async def put_parts(self, path: str, parts: AsyncIterator[bytes]) -> None:
+        """Write an object of many parts, as :meth:`put` does; nothing is there before the last one.
 
         Raises:
             ErucaError: It cannot be written now.
@@ -48,8 +58,12 @@ class Repository(Protocol):
         """Return an object's bytes from *begin* to *end*; fewer if it is shorter; else as get."""
         ...
 
-    async def sizes(self, folder: str) -> dict[str, int]:
+    async def sizes(self, folder: str, *, after: str | None = None) -> dict[str, int]:
         """Return the size of each object below *folder*, by path; empty if there is none.
+
+        Args:
+            folder: A path.
+            after: Only objects whose paths come after this one in the alphabet; None: all.
 
         Raises:
             ErucaError: It cannot be read now.

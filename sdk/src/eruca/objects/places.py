@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import Final
 
-from eruca.cli.backups.folders import FolderRepository
-from eruca.cli.backups.object_stores import ObjectRepository
-from eruca.cli.backups.repositories import Repository
 from eruca.contract.errors import ValidationError
+from eruca.objects.folders import FolderRepository
+from eruca.objects.object_stores import INSTALLATION, ObjectRepository
+from eruca.objects.repositories import Repository
 
 _PLAIN: Final = re.compile(r"^\.|[^A-Za-z0-9._-]")
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):/(/?)", re.IGNORECASE)
@@ -20,28 +20,34 @@ _NO_STORES: Final = {
 _FIX: Final = "use a folder's path, or the URL of an object store, such as s3://BUCKET/PREFIX"
 
 
-def open_repository(place: str, broker_name: str) -> Repository:
-    """Return the repository of a broker in *place*.
+def open_repository(
+    place: str, folder: str, *, named: str = "--repository", installation: str = INSTALLATION
+) -> Repository:
+    """Return the repository in a folder of *place*.
 
     Args:
         place: A folder's path, or the URL of an object store: ``s3://BUCKET/PREFIX``.
-        broker_name: The broker.
+        folder: Relative to it, with ``/`` between its parts.
+        named: The option or setting that has the place, for errors.
+        installation: The command that installs obstore, for errors.
 
     Raises:
         ValidationError: The place is empty, the URL is invalid or not that of an object store, or
-            the extra ``backup`` is not installed.
+            obstore is not installed.
     """
-    folder = folder_of(broker_name)
     if not place:
-        raise ValidationError("--repository is empty", fix=_FIX)
+        raise ValidationError(f"{named} is empty", fix=_FIX)
     match = _SCHEME.match(place)
     if match is None:
         return FolderRepository(Path(place) / folder)
     if not match[2]:  # a slip of the pen would make a folder of this name
-        raise ValidationError(f"--repository {place}: expected {match[1]}://", fix=_FIX)
+        raise ValidationError(f"{named} {place}: expected {match[1]}://", fix=_FIX)
     if why := _NO_STORES.get(match[1].lower()):
-        raise ValidationError(f"--repository {place}: not an object store: {why}", fix=_FIX)
-    return ObjectRepository.of_url(place, folder)
+        raise ValidationError(f"{named} {place}: not an object store: {why}", fix=_FIX)
+    try:
+        return ObjectRepository.of_url(place, folder, installation)
+    except ValidationError as error:
+        raise ValidationError(f"{named} {error.detail}", fix=error.fix or _FIX) from error
 
 
 def folder_of(broker_name: str) -> str:

@@ -1,0 +1,1 @@
+"""Decisions about the tier: manifests, its next step, and where a queue's messages are in it."""

@@ -1,0 +1,181 @@
+"""The steps of the tier's writer, which is the broker group's master. Pure.
+
+The life of a segment:
+
+    open ──full──► closed ──confirmed, flushed──► uploading ──objects whole──► uploaded
+      uploaded ──manifest created──► in the tier ──retention──► only in the tier ──expired──► gone
+
+A writer loads the latest manifest, and *reconciles* it with its log before anything else. What the
+manifest has and the log does not have is of another history: the log was truncated by an unclean
+election, or restored from an older backup. Such segments are abandoned: they stay in the store,
+and no reader gets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from eruca_broker.core.tier.manifests import FORMAT, Manifest, TierSegment
+
+EXPIRED_PER_STEP_MAX: Final = 10  # as for retention: a clock that jumps deletes not everything
+_MS_PER_HOUR: Final = 3_600_000
+
+
+class FencedError(Exception):
+    """A later master has written the manifest: this broker is not the writer any more."""
+
+
+class LogExtent(NamedTuple):
+    """The part of the log that is here."""
+
+    min_offset: int  # where the first segment begins
+    end_offset: int  # after the last record that is written
+    safe_offset: int  # everything before it is confirmed, and flushed to the disk
+    segment_bytes: int
+
+
+class Writer(NamedTuple):
+    """The master that writes manifests."""
+
+    cluster: str
+    broker_name: str
+    log_id: str
+    epoch: int  # 0: without replicas
+
+
+def first_manifest(writer: Writer) -> Manifest:
+    """Return the state before the first manifest; it has number 0, and is never written."""
+    return Manifest(
+        format=FORMAT,
+        number=0,
+        cluster=writer.cluster,
+        broker_name=writer.broker_name,
+        log_id=writer.log_id,
+        epoch=writer.epoch,
+        written_at_ms=0,
+        segments=[],
+        condemned=[],
+        abandoned=[],
+    )
+
+
+def check_fence(manifest: Manifest, epoch: int) -> None:
+    """Go on if the master of *epoch* may write after *manifest*.
+
+    Raises:
+        FencedError: It may not.
+    """
+    if manifest.epoch > epoch:
+        raise FencedError(
+            f"the manifest is of epoch {manifest.epoch}, and this broker's epoch is {epoch}"
+        )
+
+
+def to_compare(manifest: Manifest, log: LogExtent) -> list[TierSegment]:
+    """Return the segments to compare with the log, latest first, until one is equal.
+
+    A log changes only at its end: if one is equal, all before it are. Those that are not here any
+    more are older than everything here, so they cannot have been truncated.
+    """
+    here = [one for one in manifest.segments if log.min_offset <= one.base]
+    # A new master does not know yet what its predecessor confirmed, so the log's end counts here.
+    return [one for one in reversed(here) if one.end <= log.end_offset]
+
+
+def reconciled(manifest: Manifest, log: LogExtent, equal: TierSegment | None) -> Manifest:
+    """Return *manifest* without what is of another history than the log's.
+
+    Args:
+        manifest: The latest one.
+        log: The log.
+        equal: The first of :func:`to_compare` that equals the log; None: none does.
+    """
+    end = log.min_offset if equal is None else equal.end
+    kept = [one for one in manifest.segments if one.end <= end]
+    if kept and kept[-1].end < log.min_offset:
+        kept = []  # retention has deleted what should follow, while there was no tier
+    others = [one for one in manifest.segments if one not in kept]
+    return replace(manifest, segments=kept, abandoned=[*manifest.abandoned, *others])
+
+
+def next_base(manifest: Manifest, log: LogExtent) -> int | None:
+    """Return the log offset of the next segment to upload; None: it is not closed yet."""
+    base = manifest.end_offset
+    if base is None:
+        base = log.min_offset
+    assert base >= log.min_offset, "reconciled: the tier reaches up to the log here"
+    return base if base + log.segment_bytes <= log.safe_offset else None
+
+
+def added(manifest: Manifest, segment: TierSegment) -> Manifest:
+    """Return *manifest* with a segment whose objects are whole."""
+    assert manifest.end_offset in (None, segment.base), "a gap in the tier"
+    return replace(manifest, segments=[*manifest.segments, segment])
+
+
+def orphans(manifest: Manifest, listed: Collection[str]) -> list[str]:
+    """Return the paths among *listed* that no manifest needs: of killed uploads, or expired."""
+    named = {path for one in (*manifest.segments, *manifest.abandoned) for path in one.paths}
+    return sorted(set(listed) - named)
+
+
+def expired(
+    manifest: Manifest, *, keep_hours: float, now_ms: int, local_min_offset: int
+) -> Manifest:
+    """Return *manifest* without segments that the tier's own retention deletes; condemn them.
+
+    Args:
+        manifest: The latest one.
+        keep_hours: Since a segment's last record was stored; 0: for ever.
+        now_ms: In ms since 1970.
+        local_min_offset: Only what the broker no longer has is deleted.
+    """
+    if not keep_hours:
+        return manifest
+    before = now_ms - int(keep_hours * _MS_PER_HOUR)
+    count = 0
+    while (
+        count < min(len(manifest.segments) - 1, EXPIRED_PER_STEP_MAX)
+        and manifest.segments[count].last_ms < before
+        and manifest.segments[count].end <= local_min_offset
+    ):
+        count += 1
+    gone = manifest.segments[:count]
+    old = [one for one in manifest.abandoned if one.last_ms < before]
+    if not gone and not old:
+        return manifest
+    return replace(
+        manifest,
+        segments=manifest.segments[count:],
+        abandoned=[one for one in manifest.abandoned if one not in old],
+        condemned=[*manifest.condemned, *(path for one in (*gone, *old) for path in one.paths)],
+    )
+
+
+def following(
+    manifest: Manifest, writer: Writer, *, now_ms: int, condemned: Sequence[str] = ()
+) -> Manifest:
+    """Return the manifest to create next.
+
+    Args:
+        manifest: The latest one, with its changes.
+        writer: Writes it.
+        now_ms: In ms since 1970.
+        condemned: Paths of further objects that nobody needs.
+    """
+    check_fence(manifest, writer.epoch)
+    return replace(
+        manifest,
+        number=manifest.number + 1,
+        epoch=writer.epoch,
+        written_at_ms=now_ms,
+        condemned=sorted({*manifest.condemned, *condemned}),
+    )
+
+
+def purged(manifest: Manifest, deleted: Collection[str]) -> Manifest:
+    """Return *manifest* without the condemned objects that are deleted; for the next one."""
+    return replace(manifest, condemned=[path for path in manifest.condemned if path not in deleted])

@@ -1,0 +1,417 @@
+"""The tier of one store: its writer, while the broker is the master, and its readers' manifest.
+
+:mod:`eruca_broker.core.tier.steps` decides. States, invariants and failures are in
+``store/tier/DESIGN.md``. All methods run on the loop's thread; files are read in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from eruca.contract.errors import ErucaError, UnavailableError
+from eruca.contract.names import is_system_topic
+from eruca.objects.repositories import PathTakenError, Repository
+from eruca_broker.core.tier.manifests import (
+    MANIFESTS,
+    SEGMENTS,
+    InvalidManifestError,
+    Manifest,
+    TierSegment,
+    decoded,
+    encoded,
+    name_of,
+    number_of,
+)
+from eruca_broker.core.tier.queue_tables import InvalidHeadError, Key, QueueTable, Run
+from eruca_broker.core.tier.queue_tables import decoded as decoded_head
+from eruca_broker.core.tier.steps import (
+    FencedError,
+    LogExtent,
+    Writer,
+    added,
+    expired,
+    first_manifest,
+    following,
+    next_base,
+    orphans,
+    purged,
+    reconciled,
+    to_compare,
+)
+from eruca_broker.store.files.small_files import read_file, replace_files
+from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.tier.cache import TierCache
+from eruca_broker.store.tier.reader import TierReader, head_of
+from eruca_broker.store.tier.sides import CHUNK_SIZE, remove
+from eruca_broker.store.tiering.uploads import equals, upload
+from eruca_chassis.clock import Clock
+
+STEP_SECONDS: Final = 5.0  # between two looks at the log
+REFRESH_SECONDS: Final = 30.0  # between two looks for another broker's manifest
+RETRY_SECONDS: Final = 10.0  # after a failure
+TIER: Final = "tier"  # the directory in the store's
+_KEPT_NUMBERS: Final = 2  # manifests that stay whole, for those who are reading them
+_MANIFEST_FILE: Final = "manifest.json"
+_HEAD_FILE: Final = "first.queues"
+_FILE_SIZE_MAX: Final = 1024**3
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TierSettings:
+    """The settings of a tier."""
+
+    cluster: str
+    broker_name: str
+    cache_bytes_max: int
+    upload_rate_max: int = 0  # bytes a second; 0: no limit
+    keep_hours: float = 0.0  # of the tier's own retention; 0: for ever
+    chunk_size: int = CHUNK_SIZE  # bytes
+
+
+class Tiering:
+    """The tier of an open store.
+
+    Args:
+        store: The store.
+        repository: The tier's place, for brokers of this name.
+        settings: The tier's.
+        clock: Tells how old messages are.
+        is_master: Whether this broker writes the tier.
+
+    Attributes:
+        failure: Why the last step failed; None: it did not.
+        failure_count: Steps that failed.
+        uploaded_count: Segments.
+        uploaded_size: Their bytes.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        repository: Repository,
+        settings: TierSettings,
+        clock: Clock,
+        *,
+        is_master: bool,
+    ) -> None:
+        self.failure: str | None = None
+        self.failure_count = 0
+        self.uploaded_count = 0
+        self.uploaded_size = 0
+        self._store = store
+        self._repository = repository
+        self._settings = settings
+        self._clock = clock
+        self._is_master = is_master
+        self._directory = store.directory / TIER
+        self.cache = TierCache(
+            self._directory / "cache", self._read, settings.cache_bytes_max, self._doubt
+        )
+        self.reader = TierReader(self.cache, store.cold.begin)
+        self._manifest: Manifest | None = None  # the latest one, for the next one
+        self._last: QueueTable | None = None  # of its last segment
+        self._is_writer = False  # it has been reconciled with the log
+        self._stepping = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Begin to read by the manifest that was known last.
+
+        Raises:
+            OSError: The cache cannot be made.
+        """
+        await self.cache.open()
+        await asyncio.to_thread(remove, self._room)
+        await self._remember()
+        self._store.queues.tier = self.reader
+
+    async def close(self) -> None:
+        """Stop reading."""
+        await self.cache.close()
+        self._store.queues.tier = None
+
+    # --- For retention and status -----------------------------------------------------------------
+
+    @property
+    def tiered_to(self) -> int:
+        """The log offset before which the tier has all of this log's history; 0: unknown."""
+        if not self._is_writer or self._manifest is None:
+            return 0
+        end = self._manifest.end_offset
+        return 0 if end is None else end
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """The manifest by which readers read; None: none is known."""
+        return self.reader.manifest
+
+    @property
+    def behind_bytes(self) -> int:
+        """Bytes of closed segments that the tier does not have yet."""
+        extent = self._extent()
+        end = None if self.manifest is None else self.manifest.end_offset
+        left = extent.safe_offset - (extent.min_offset if end is None else end)
+        return max(left - left % extent.segment_bytes, 0)
+
+    # --- The loop ---------------------------------------------------------------------------------
+
+    async def step(self) -> float:
+        """Do what is due; return the seconds until the next step.
+
+        A failure is logged once, counted, and kept in :attr:`failure`; the step is repeated.
+        """
+        try:
+            async with self._stepping:
+                pause = await self._step()
+        except (ErucaError, OSError, FencedError, InvalidManifestError, InvalidHeadError) as error:
+            self.failure_count += 1
+            text = error.detail if isinstance(error, ErucaError) else str(error)
+            if text != self.failure:
+                _log.error("the tier cannot be brought up to date", reason=text)
+            self.failure = text
+            return RETRY_SECONDS
+        if self.failure is not None:
+            _log.info("the tier is brought up to date again")
+        self.failure = None
+        return pause
+
+    async def _step(self) -> float:
+        if not self._store.state.log_id:
+            return STEP_SECONDS  # a log that has not begun
+        if not self._is_writer:
+            await self._refresh()
+            if not self._is_master or self._store.is_replica:
+                return REFRESH_SECONDS
+            await self._take_over()
+        manifest = self._known()
+        shorter = expired(
+            manifest,
+            keep_hours=self._settings.keep_hours,
+            now_ms=min(self._clock.now_ms(), self._store.last_store_timestamp),
+            local_min_offset=self._store.log_min_offset,
+        )
+        if shorter is not manifest:
+            await self._commit(shorter)
+        base = next_base(self._known(), self._extent())
+        if base is None:
+            return STEP_SECONDS
+        await self._upload(base)
+        return 0.0
+
+    async def _refresh(self) -> None:
+        """Read the latest manifest, if it is not the one that is known.
+
+        Raises:
+            ErucaError: The tier cannot be read now.
+            OSError: The same.
+            InvalidManifestError: The manifest is damaged, or of a later version.
+        """
+        known = self._manifest
+        after = None if known is None or not known.number else self._path(name_of(known.number))
+        listed = await self._repository.sizes(self._path(MANIFESTS), after=after)
+        strip = len(self._path(""))
+        latest = max((number_of(path[strip:]) or 0 for path in listed), default=0)
+        if latest:
+            path = name_of(latest)
+            data = await self._repository.get(self._path(path))
+            if not data:
+                raise UnavailableError(f"the tier's manifest {path} was replaced meanwhile")
+            try:
+                manifest = decoded(data, number=latest, log_id=self._store.state.log_id)
+            except InvalidManifestError as error:
+                raise InvalidManifestError(f"{path} of the tier: {error}") from error
+            await self._show(manifest)
+        elif known is None:
+            await self._show(first_manifest(self._writer()))
+
+    async def _take_over(self) -> None:
+        """Reconcile the manifest with the log; from then on this broker writes.
+
+        Raises:
+            FencedError: A later master has written it.
+        """
+        manifest, extent = self._known(), self._extent()
+        equal: TierSegment | None = None
+        for segment in to_compare(manifest, extent):
+            if await equals(self._store.log.file(segment.base), segment):
+                equal = segment
+                break
+        ours = reconciled(manifest, extent, equal)
+        if left := len(manifest.segments) - len(ours.segments):
+            _log.error(
+                "the tier has segments of another history of this log; they are kept, unread",
+                count=left,
+                log_offset=ours.end_offset or extent.min_offset,
+            )
+        listed = await self._repository.sizes(self._path(SEGMENTS))
+        strip = len(self._path(""))
+        unnamed = orphans(ours, [path[strip:] for path in listed])
+        if ours != manifest or unnamed:
+            await self._commit(ours, unnamed)
+        self._last = None
+        if ours.segments:
+            self._last = await self._table_of(ours.segments[-1])
+        self._is_writer = True
+
+    async def _upload(self, base: int) -> None:
+        before = self._beginnings(base) if self._last is None else self._last.last_runs()
+        file = self._store.log.file(base)
+        uploaded = await upload(
+            file,
+            self._repository,
+            self._store.state.log_id,
+            epoch=self._store.epochs().at(file.end_offset - 1),
+            before=before,
+            is_current=self._is_current,
+            room=self._room,
+            chunk_size=self._settings.chunk_size,
+            rate_max=self._settings.upload_rate_max,
+        )
+        await self._commit(added(self._known(), uploaded.segment))
+        self._last = uploaded.table
+        self.uploaded_count += 1
+        self.uploaded_size += file.end_offset - base
+        _log.info("segment is in the tier", log_offset=base)
+
+    async def _commit(self, manifest: Manifest, condemned: list[str] | None = None) -> None:
+        """Create the manifest that follows the known one, and delete what it condemns.
+
+        Raises:
+            FencedError: A later master has written the known one.
+            UnavailableError: Another broker was faster: everything must be looked at again.
+        """
+        created = following(
+            manifest, self._writer(), now_ms=self._clock.now_ms(), condemned=condemned or ()
+        )
+        try:
+            await self._repository.create(self._path(name_of(created.number)), encoded(created))
+        except PathTakenError as error:
+            self._is_writer, self._manifest = False, None
+            raise UnavailableError(
+                f"another broker has written the tier's manifest {created.number}"
+            ) from error
+        except BaseException:
+            self._is_writer = False  # nobody knows whether it was created: read it again
+            raise
+        try:
+            await self._show(created)
+        except BaseException:
+            self._is_writer, self._manifest = False, None
+            raise
+        overtaken = created.number - _KEPT_NUMBERS
+        if overtaken > 0:
+            await self._repository.put(self._path(name_of(overtaken)), b"")
+        if created.condemned:
+            await self._repository.delete([self._path(path) for path in created.condemned])
+            self._manifest = purged(created, created.condemned)
+
+    async def _show(self, manifest: Manifest) -> None:
+        """Let readers read by *manifest*, and remember it for the next start."""
+        first = self.reader.first
+        shown = self.reader.manifest
+        head: bytes | None = None
+        if not manifest.segments:
+            first = None
+        elif shown is None or not shown.segments or shown.segments[0] != manifest.segments[0]:
+            head = await self._head_of(manifest.segments[0])
+            first = decoded_head(head)
+        self._manifest = manifest
+        self.reader.show(manifest, first)
+        contents = {} if head is None else {_HEAD_FILE: head}
+        contents[_MANIFEST_FILE] = encoded(manifest)
+        await asyncio.to_thread(replace_files, self._directory, contents)
+
+    async def _remember(self) -> None:
+        """Read by the manifest that the last process knew, if it is this log's."""
+        try:
+            data = await asyncio.to_thread(
+                read_file, self._directory / _MANIFEST_FILE, _FILE_SIZE_MAX
+            )
+            log_id = self._store.state.log_id
+            manifest = decoded(data, number=None, log_id=log_id)
+            first = None
+            if manifest.segments:
+                head = await asyncio.to_thread(
+                    read_file, self._directory / _HEAD_FILE, _FILE_SIZE_MAX
+                )
+                if hashlib.sha256(head).hexdigest() != manifest.segments[0].head_sha256:
+                    return  # a crash came between the two files
+                first = decoded_head(head)
+        except FileNotFoundError:
+            return
+        except (OSError, InvalidManifestError, InvalidHeadError) as error:
+            _log.warning("the last manifest of the tier cannot be read here", reason=str(error))
+            return
+        self.reader.show(manifest, first)
+
+    async def _table_of(self, segment: TierSegment) -> QueueTable:
+        return decoded_head(await self._head_of(segment))
+
+    async def _head_of(self, segment: TierSegment) -> bytes:
+        blob = head_of(segment)
+        await self.cache.fetch([blob])
+        path = self.cache.find(blob)
+        if path is None:
+            raise UnavailableError("the tier's cache is too small for a head")
+        return await asyncio.to_thread(path.read_bytes)
+
+    # --- Facts ------------------------------------------------------------------------------------
+
+    def _known(self) -> Manifest:
+        if self._manifest is None:
+            raise UnavailableError("the tier's manifest is not known yet")
+        return self._manifest
+
+    def _extent(self) -> LogExtent:
+        store = self._store
+        return LogExtent(
+            min_offset=store.log_min_offset,
+            end_offset=store.log_max_offset,
+            safe_offset=min(store.visible_offset, store.flushed_offset),
+            segment_bytes=store.segment_bytes,
+        )
+
+    def _writer(self) -> Writer:
+        settings, store = self._settings, self._store
+        return Writer(
+            settings.cluster, settings.broker_name, store.state.log_id, store.epochs().last
+        )
+
+    def _beginnings(self, base: int) -> dict[Key, Run]:
+        """Return where each queue stands before the first segment of a tier."""
+        if not base:
+            return {}  # each queue begins with its first record
+        return {
+            key: Run(begin, 0, max(self._created_at(key[0]), base), 0)
+            for key, begin in self._store.queues.beginnings()
+        }
+
+    def _is_current(self, key: Key, run: Run) -> bool:
+        if key[0] not in self._store.state.topics:
+            return is_system_topic(key[0])
+        return run.log_offset >= self._created_at(key[0])
+
+    def _created_at(self, topic: str) -> int:
+        known = self._store.state.topics.get(topic)
+        return 0 if known is None else known.created_at
+
+    def _doubt(self) -> None:
+        """Look for a later manifest at the next step."""
+        self._is_writer = False
+
+    async def _read(self, path: str, begin: int, end: int) -> bytes:
+        return await self._repository.get_range(self._path(path), begin, end)
+
+    def _path(self, path: str) -> str:
+        return f"{self._store.state.log_id}/{path}"
+
+    @property
+    def _room(self) -> Path:
+        return self._directory / "side.unfinished"

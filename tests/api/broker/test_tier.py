@@ -1,0 +1,116 @@
+"""A broker with a tier, as clients see it: retention deletes here, and nothing is missing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from eruca_broker.processors.status import Status
+from eruca_broker.store.tiering.tiering import Tiering
+from eruca_chassis.app import ServiceApp
+from eruca_chassis.start import StartError
+from support.brokers import broker_of, client_of, open_broker
+from support.delivery_clients import DeliveryClient
+from support.pulled_messages import AS_RECORDS, QUEUE
+from support.stores import without_log_lines
+from support.tiers import brought_up, delete_local
+
+pytestmark = pytest.mark.anyio
+COUNT = 40
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[ServiceApp]:
+    with without_log_lines():
+        async with open_broker(
+            tmp_path / "store",
+            segment_bytes=64 * 1024,
+            tier_url=str(tmp_path / "tier"),
+            tier_upload_rate_max=0,
+        ) as app:
+            yield app
+
+
+@pytest.fixture
+async def client(app: ServiceApp) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(app) as client:
+        sender = DeliveryClient(client)
+        await sender.create()
+        for number in range(COUNT):
+            await sender.send(f"{number} {'x' * 8_000}")
+        yield client
+
+
+def tiering_of(app: ServiceApp) -> Tiering:
+    tiering = app.parts[Status].tiering
+    assert tiering is not None
+    return tiering
+
+
+async def pull_all(client: httpx.AsyncClient) -> bytes:
+    """Return all records of the queue, as the wire has them."""
+    offset, records = 0, b""
+    while offset < COUNT:
+        answer = await client.get(
+            QUEUE, params={"offset": offset, "count_max": 1}, headers=AS_RECORDS
+        )
+        assert answer.status_code == 200, answer.text
+        records += answer.content
+        offset += 1
+    return records
+
+
+async def tier_and_delete(app: ServiceApp) -> None:
+    store = broker_of(app).store
+    await store.flush()
+    await brought_up(tiering_of(app))
+    await delete_local(store, tiering_of(app))
+    assert store.queues.local_range("orders", 0)[0] > COUNT // 2
+
+
+async def test_pulls_answer_the_same_bytes_before_and_after(
+    app: ServiceApp, client: httpx.AsyncClient
+) -> None:
+    before = await pull_all(client)
+    await tier_and_delete(app)
+
+    assert await pull_all(client) == before
+
+
+async def test_a_group_gets_what_is_only_in_the_tier(
+    app: ServiceApp, client: httpx.AsyncClient
+) -> None:
+    await tier_and_delete(app)
+    group, found = DeliveryClient(client), list[str]()
+    while len(found) < COUNT:
+        leased = await group.receive()
+        assert leased, "the queue's end, or a message is missing"
+        found += [one["message"]["body"]["text"].partition(" ")[0] for one in leased]
+        await group.ack(*leased)
+    assert found == [str(number) for number in range(COUNT)]
+
+
+async def test_status_and_metrics_show_both_beginnings(
+    app: ServiceApp, client: httpx.AsyncClient
+) -> None:
+    await tier_and_delete(app)
+    status = (await client.get("/status")).json()
+
+    assert status["log"]["tier_min_offset"] == 0 < status["log"]["min_offset"]
+    assert status["tier"]["failure"] is None
+    assert status["tier"]["max_offset"] >= status["log"]["min_offset"]
+    assert status["tier"]["behind_bytes"] == 0
+    offsets = (await client.get("/topics/orders/queues")).json()
+    assert offsets["queues"][0]["min_offset"] == 0
+    metrics = (await client.get("http://localhost/metrics")).text
+    assert "eruca_broker_tier_min_offset 0.0" in metrics
+    assert "eruca_broker_tier_failing 0.0" in metrics
+
+
+async def test_a_place_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="ERUCA_BROKER_TIER_URL ftp"):
+        async with open_broker(tmp_path / "store", tier_url="ftp://host/tier"):
+            pass

@@ -1,0 +1,323 @@
+"""The tier's writers against a model: two brokers, suspended anywhere, elected anyhow.
+
+Each request to the store is a step of its own, and a writer may be suspended, killed or overtaken
+between two of them. Segments have names instead of bytes: a history is a list of names.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
+
+from eruca_broker.core.tier.manifests import Manifest, TierSegment, faults
+from eruca_broker.core.tier.steps import (
+    FencedError,
+    LogExtent,
+    Writer,
+    added,
+    check_fence,
+    expired,
+    first_manifest,
+    following,
+    next_base,
+    orphans,
+    purged,
+    reconciled,
+    to_compare,
+)
+
+SIZE = 100  # bytes of a segment
+HOUR_MS = 3_600_000
+BROKERS = st.integers(0, 1)
+
+
+class Broker:
+    """A broker's log, as names of closed segments, and what it does with the tier."""
+
+    def __init__(self) -> None:
+        self.segments: list[str] = []  # of the whole log, those deleted here included
+        self.deleted = 0  # segments that retention has deleted here
+        self.epoch = 0
+        self.has_led = False  # a former master may go on as one, a replica never does
+        self.end_restart()
+
+    def end_restart(self) -> None:
+        """Forget everything that a process knows."""
+        self.manifest: Manifest | None = None
+        self.is_writer = False
+        self.creating: Manifest | None = None  # the request that is under way
+        self.deleting: list[str] = []  # … and those after it
+
+    @property
+    def extent(self) -> LogExtent:
+        """The part of the log that is here."""
+        end = len(self.segments) * SIZE
+        return LogExtent(self.deleted * SIZE, end, end, SIZE)
+
+    @property
+    def writer(self) -> Writer:
+        """The broker as a writer."""
+        return Writer("eruca", "broker-a", "log", self.epoch)
+
+    @property
+    def tiered_to(self) -> int:
+        """The number of segments that the tier has."""
+        if not self.is_writer or self.manifest is None or self.creating is not None:
+            return 0
+        return (self.manifest.end_offset or 0) // SIZE
+
+
+class TierMachine(RuleBasedStateMachine):
+    """Two brokers of a group, and the object store."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.brokers = [Broker(), Broker()]
+        self.master = 0
+        self.brokers[0].has_led = True
+        self.objects: dict[str, str] = {}  # names of the segments, by path
+        self.manifests: list[Manifest] = []  # number n is at index n - 1
+        self.names = 0
+        self.now_ms = 0
+        self.floor = 0  # where the tier began last
+        self.is_clean = True  # no election has lost anything
+
+    # --- The log ----------------------------------------------------------------------------------
+
+    @rule(count=st.integers(1, 3))
+    def close_segments(self, count: int) -> None:
+        for _ in range(count):
+            self.names += 1
+            self.now_ms += HOUR_MS
+            self.brokers[self.master].segments.append(f"{self.names}")
+
+    @rule()
+    def fail_over(self) -> None:
+        """The other broker has everything that was confirmed, and retention follows the master."""
+        old, new = self.brokers[self.master], self.brokers[1 - self.master]
+        new.segments, new.deleted = [*old.segments], old.deleted
+        self._elect(max(old.epoch, new.epoch) + 1)
+
+    @rule(lost=st.integers(1, 3))
+    def elect_uncleanly(self, lost: int) -> None:
+        """The other broker becomes the master without the last segments."""
+        old, new = self.brokers[self.master], self.brokers[1 - self.master]
+        kept = max(len(old.segments) - lost, old.deleted)
+        new.segments, new.deleted = old.segments[:kept], old.deleted
+        self.is_clean = False
+        self._elect(max(old.epoch, new.epoch) + 1)
+
+    def _elect(self, epoch: int) -> None:
+        """Make the other one master; the former one may not notice for long."""
+        self.master = 1 - self.master
+        new = self.brokers[self.master]
+        new.epoch, new.has_led = epoch, True
+        new.end_restart()
+
+    @rule(who=BROKERS)
+    def restart(self, who: int) -> None:
+        self.brokers[who].end_restart()
+
+    @rule()
+    def delete_here(self) -> None:
+        broker = self.brokers[self.master]
+        if broker.deleted < min(broker.tiered_to, len(broker.segments) - 1):
+            broker.deleted += 1
+
+    # --- The writer -------------------------------------------------------------------------------
+
+    @rule(who=BROKERS)
+    def take_over(self, who: int) -> None:
+        """Read the latest manifest, reconcile it, and send the next one if that is different."""
+        broker = self.brokers[who]
+        if not broker.has_led or broker.creating is not None or broker.deleting:
+            return
+        latest = self.manifests[-1] if self.manifests else first_manifest(broker.writer)
+        try:
+            check_fence(latest, broker.epoch)
+        except FencedError:
+            return
+        equal = next(
+            (
+                one
+                for one in to_compare(latest, broker.extent)
+                if broker.segments[one.base // SIZE] == one.sha256
+            ),
+            None,
+        )
+        ours = reconciled(latest, broker.extent, equal)
+        unnamed = orphans(ours, self.objects)
+        broker.manifest, broker.is_writer = latest, True
+        if ours != latest or unnamed:
+            broker.creating = following(ours, broker.writer, now_ms=self.now_ms, condemned=unnamed)
+
+    @rule(who=BROKERS, is_killed=st.booleans())
+    def upload(self, who: int, *, is_killed: bool) -> None:
+        """Store the objects of the next segment, and send the manifest that names them."""
+        broker = self.brokers[who]
+        if not broker.is_writer or broker.manifest is None:
+            return
+        if broker.creating is not None or broker.deleting:
+            return
+        base = next_base(broker.manifest, broker.extent)
+        if base is None:
+            return
+        name = broker.segments[base // SIZE]
+        self.names += 1
+        segment = TierSegment(
+            base=base,
+            end=base + SIZE,
+            epoch=broker.epoch,
+            records=1,
+            first_ms=self.now_ms,
+            last_ms=self.now_ms,
+            chunk_size=SIZE,
+            sha256=name,
+            head_size=1,
+            head_sha256="",
+            side_size=1,
+            upload=f"{self.names}",
+        )
+        self.objects[segment.path] = name
+        if is_killed:
+            broker.end_restart()
+            return
+        self.objects[segment.side_path] = name
+        broker.creating = following(
+            added(broker.manifest, segment), broker.writer, now_ms=self.now_ms
+        )
+
+    @rule(keep_hours=st.sampled_from([1, 5]))
+    def expire(self, keep_hours: int) -> None:
+        broker = self.brokers[self.master]
+        if not broker.is_writer or broker.manifest is None:
+            return
+        if broker.creating is not None or broker.deleting:
+            return
+        shorter = expired(
+            broker.manifest,
+            keep_hours=keep_hours,
+            now_ms=self.now_ms,
+            local_min_offset=broker.deleted * SIZE,
+        )
+        if shorter is not broker.manifest:
+            broker.creating = following(shorter, broker.writer, now_ms=self.now_ms)
+
+    @rule(who=BROKERS, deletions=st.integers(0, 3))
+    def settle(self, who: int, deletions: int) -> None:
+        """Let a broker do all that is due, without a pause; then let retention delete here."""
+        for _ in range(8):
+            self.create(who)
+            while self.brokers[who].deleting:
+                self.delete(who)
+            if not self.brokers[who].is_writer:
+                self.take_over(who)
+            else:
+                self.upload(who, is_killed=False)
+        for _ in range(deletions):
+            self.delete_here()
+
+    @rule(who=BROKERS)
+    def create(self, who: int) -> None:
+        """The request to create a manifest arrives at the store, however late."""
+        broker = self.brokers[who]
+        manifest, broker.creating = broker.creating, None
+        if manifest is None:
+            return
+        if manifest.number <= len(self.manifests):
+            broker.end_restart()
+            return
+        assert manifest.number == len(self.manifests) + 1, "a number is free in between"
+        self.manifests.append(manifest)
+        broker.manifest, broker.deleting = manifest, [*manifest.condemned]
+
+    @rule(who=BROKERS)
+    def delete(self, who: int) -> None:
+        """One request to delete a condemned object arrives, however late."""
+        broker = self.brokers[who]
+        if broker.deleting:
+            self.objects.pop(broker.deleting.pop(), None)
+            if not broker.deleting and broker.manifest is not None:
+                broker.manifest = purged(broker.manifest, broker.manifest.condemned)
+
+    # --- What holds -------------------------------------------------------------------------------
+
+    @invariant()
+    def every_named_object_is_there(self) -> None:
+        for manifest in self.manifests[-1:]:
+            assert faults(manifest) is None
+            for segment in (*manifest.segments, *manifest.abandoned):
+                for path in segment.paths:
+                    assert self.objects.get(path) == segment.sha256
+
+    @invariant()
+    def epochs_of_manifests_ascend(self) -> None:
+        epochs = [manifest.epoch for manifest in self.manifests]
+        assert epochs == sorted(epochs)
+
+    @invariant()
+    def what_the_master_deleted_is_in_the_tier(self) -> None:
+        broker = self.brokers[self.master]
+        if not self.manifests:
+            assert not broker.deleted
+            return
+        manifest = self.manifests[-1]
+        found = {one.base // SIZE: one.sha256 for one in manifest.segments}
+        first = (manifest.min_offset or 0) // SIZE
+        assert first <= broker.deleted, "a gap between the tier and the log here"
+        for place in range(first, broker.deleted):
+            assert found.get(place) == broker.segments[place]
+
+    @invariant()
+    def the_beginning_moves_only_forward(self) -> None:
+        if self.manifests and self.manifests[-1].min_offset is not None:
+            begin = self.manifests[-1].min_offset
+            assert begin >= self.floor
+            self.floor = begin
+
+    @invariant()
+    def nothing_is_abandoned_without_a_loss(self) -> None:
+        if self.is_clean and self.manifests:
+            assert not self.manifests[-1].abandoned
+
+
+TestTier = TierMachine.TestCase
+TestTier.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+
+
+def test_a_manifest_that_condemns_what_it_needs_is_refused() -> None:
+    segment = TierSegment(
+        base=0,
+        end=SIZE,
+        epoch=0,
+        records=1,
+        first_ms=0,
+        last_ms=0,
+        chunk_size=SIZE,
+        sha256="",
+        head_size=1,
+        head_sha256="",
+        side_size=1,
+        upload="00",
+    )
+    whole = replace(
+        first_manifest(Writer("eruca", "broker-a", "log", 0)), number=1, segments=[segment]
+    )
+
+    assert faults(whole) is None
+    for broken in (
+        replace(whole, condemned=[segment.path]),
+        replace(whole, abandoned=[segment]),
+        replace(whole, segments=[segment, replace(segment, upload="01")]),
+    ):
+        assert faults(broken) is not None
+
+
+def test_a_former_master_does_not_write_after_a_later_one() -> None:
+    later = replace(first_manifest(Writer("eruca", "broker-a", "log", 3)), number=4)
+
+    with pytest.raises(FencedError):
+        following(later, Writer("eruca", "broker-a", "log", 2), now_ms=0)

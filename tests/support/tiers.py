@@ -1,0 +1,159 @@
+"""Tiers for tests: a store with small segments, its tier, and what can be read of both."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eruca.contract.errors import TransportError
+from eruca.contract.hashing import tags_code
+from eruca.contract.wire import PullStatus
+from eruca.objects.object_stores import ObjectRepository
+from eruca.objects.repositories import PathTakenError, Repository
+from eruca_broker.core.state.events import TopicPut
+from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.tiering.tiering import Tiering, TierSettings
+from support.clocks import ManualClock
+from support.stores import batch, delete_oldest_segments, small_settings
+
+if TYPE_CHECKING:
+    from eruca_broker.store.queue_reader import QueueRead
+
+STEPS_MAX = 50
+SETTINGS = TierSettings("eruca", "broker-a", cache_bytes_max=1 << 20, chunk_size=4_096)
+
+
+def memory_tier() -> ObjectRepository:
+    """Return an empty object store in memory."""
+    return ObjectRepository.of_url("memory:///", "eruca/broker-a")
+
+
+async def filled_store(directory: Path, clock: ManualClock, segments: int = 6) -> MessageStore:
+    """Return a store whose queues lie across *segments* segments."""
+    store = await MessageStore.open(directory, small_settings(), clock)
+    await store.change(TopicPut("orders", 3, 3, "rw"))
+    await store.change(TopicPut("rare", 1, 1, "rw"))
+    await store.append(batch("rare", 0, [b"only one"]))
+    await fill(store, clock, segments)
+    return store
+
+
+async def fill(store: MessageStore, clock: ManualClock, segments: int) -> None:
+    """Append messages of several queues until the log has *segments* more segments."""
+    count = store.segment_count + segments
+    number = 0
+    while store.segment_count < count:
+        clock.advance(1.0)
+        tag = ("red", "blue")[number % 2]
+        bodies = [b"%d/%d " % (number, row) + bytes(300) for row in range(5)]
+        await store.append(batch("orders", number % 2, bodies, tag=tag))
+        number += 1
+    await store.flush()
+
+
+async def brought_up(tiering: Tiering) -> None:
+    """Step until nothing is due; a failure is raised."""
+    for _ in range(STEPS_MAX):
+        pause = await tiering.step()
+        assert tiering.failure is None, tiering.failure
+        if pause:
+            return
+    raise AssertionError("the tier is never up to date")
+
+
+async def delete_local(store: MessageStore, tiering: Tiering, count: int = 99) -> None:
+    """Delete up to *count* segments here that the tier has."""
+    ends = store.retention.segment_ends()
+    in_tier = sum(end <= tiering.tiered_to for end in ends)
+    await delete_oldest_segments(store, min(count, in_tier))
+
+
+async def pulled(
+    store: MessageStore, topic: str, queue_id: int, begin: int = 0, tag: str | None = None
+) -> list[bytes]:
+    """Return all records of a queue from *begin* on, as pulls get them."""
+    offset, found = begin, list[bytes]()
+    codes = None if tag is None else frozenset({tags_code(tag)})
+    while True:
+        read: QueueRead = await store.cold.read(
+            "reader",
+            partial(
+                store.queues.read,
+                *(topic, queue_id, offset),
+                count_max=7,
+                bytes_max=3_000,
+                tag_codes=codes,
+            ),
+        )
+        if read.status not in (PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE):
+            assert read.status is PullStatus.NO_NEW_MESSAGE, read.status
+            return found
+        found += [bytes(raw) for raw in read.raws()]
+        offset = read.next_offset
+
+
+class FaultyRepository:
+    """A repository in memory whose steps can fail or be replaced.
+
+    Attributes:
+        objects: By path.
+        fails: Fail each step from now on.
+        dies_after: Requests that succeed before all others fail; None: all succeed.
+    """
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.fails = False
+        self.dies_after: int | None = None
+        self.requests = 0
+
+    def _step(self, *, writes: bool = False) -> None:
+        self.requests += 1
+        if self.fails:
+            raise TransportError("the object store is away", fix="wait")
+        if self.dies_after is not None and writes:
+            if self.dies_after == 0:
+                raise TransportError("killed", fix="start again")
+            self.dies_after -= 1
+
+    async def put(self, path: str, data: bytes) -> None:
+        self._step(writes=True)
+        self.objects[path] = data
+
+    async def put_parts(self, path: str, parts: AsyncIterator[bytes]) -> None:
+        data = b"".join([part async for part in parts])
+        self._step(writes=True)
+        self.objects[path] = data
+
+    async def create(self, path: str, data: bytes) -> None:
+        self._step(writes=True)
+        if self.objects.setdefault(path, data) != data:
+            raise PathTakenError(path)
+
+    async def get(self, path: str) -> bytes:
+        self._step()
+        if path not in self.objects:
+            raise FileNotFoundError(path)
+        return self.objects[path]
+
+    async def get_range(self, path: str, begin: int, end: int) -> bytes:
+        return (await self.get(path))[begin:end]
+
+    async def sizes(self, folder: str, *, after: str | None = None) -> dict[str, int]:
+        self._step()
+        return {
+            path: len(data)
+            for path, data in self.objects.items()
+            if path.startswith(f"{folder}/") and (after is None or path > after)
+        }
+
+    async def delete(self, paths: list[str]) -> None:
+        self._step(writes=True)
+        for path in paths:
+            self.objects.pop(path, None)
+
+
+def _conforms(repository: FaultyRepository) -> Repository:
+    return repository
