@@ -261,7 +261,7 @@ def _answer(handler: BaseHTTPRequestHandler, service: ExportService) -> None:
     query = parse_qs(target.query)
     topic = unquote(target.path.split("/")[3])
     if target.path.startswith("/v1/topics/"):  # it is the target of replays, and their name server
-        answer = _route(service.url) if target.path.endswith("/route") else {}
+        answer = _route(service.url) if target.path.endswith("/route") else {"messages": []}
         _send(handler, 200, "application/json", json.dumps(answer).encode())
         return
     if target.path.endswith("/plan"):

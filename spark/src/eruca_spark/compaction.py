@@ -10,6 +10,7 @@ from pyspark.sql import functions as f
 from eruca_spark.lake import LakeError
 from eruca_spark.lake_files import lake_files
 from eruca_spark.parquet import parquet_settings
+from pyspark_eruca.sink_columns import DELETED_PROPERTY
 
 KeyColumn = Literal["key", "sharding_key"]
 
@@ -23,7 +24,8 @@ def latest_by_key(messages: DataFrame, by: KeyColumn) -> DataFrame:
 
     The latest message is the one with the latest store time. For equal times in ms, it is the one
     later in the log. This is correct if all messages of a key are in one queue. Messages without a
-    key are omitted.
+    key are omitted, and so are keys whose latest message is a deletion: one with the property
+    ``ERUCA_DELETED=true``.
 
     Args:
         messages: Messages of any topics.
@@ -35,7 +37,8 @@ def latest_by_key(messages: DataFrame, by: KeyColumn) -> DataFrame:
     latest = keyed.groupBy("topic", "compaction_key").agg(
         f.max_by(whole, f.struct(*_ORDER)).alias("latest")
     )
-    return latest.select("compaction_key", "latest.*")
+    deleted = f.coalesce(f.try_element_at("latest.properties", f.lit(DELETED_PROPERTY)), f.lit(""))
+    return latest.where(deleted != "true").select("compaction_key", "latest.*")
 
 
 def write_compacted(latest: DataFrame, path: str) -> None:

@@ -1,8 +1,9 @@
-"""The Spark data source ``eruca``: topics as tables and streams, and replays of rows to a topic.
+"""The Spark data source ``eruca``: topics as tables and streams, and frames written to topics.
 
     spark.read.format("eruca").option("url", QUERY).option("topic", "orders").load()
     spark.readStream.format("eruca").option("url", QUERY).option("topic", "orders").load()
-    rows.write.format("eruca").mode("append").option("namesrv", NAMESRV)...  see ReplayWriter
+    rows.write.format("eruca").mode("append").option("namesrv", NAMESRV)...  see SinkWriter
+    rows.writeStream.format("eruca").option("namesrv", NAMESRV)...  see SinkStreamWriter
 
 It needs only the standard library, pyarrow and Spark, because ``eruca-spark`` sends it to every
 executor. If it is installed, Spark finds it by name, without registration.
@@ -23,6 +24,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
 )
 from pyspark.sql.types import StructType
@@ -30,10 +32,13 @@ from pyspark.sql.types import StructType
 from pyspark_eruca.columns import COLUMNS
 from pyspark_eruca.errors import OptionError
 from pyspark_eruca.exports import Exports
+from pyspark_eruca.option_texts import OptionTexts
 from pyspark_eruca.options import Options
 from pyspark_eruca.ranges import Range
 from pyspark_eruca.replay import ReplayWriter
 from pyspark_eruca.replay_options import ReplayOptions
+from pyspark_eruca.sink import SinkStreamWriter, SinkWriter
+from pyspark_eruca.sink_options import SinkOptions
 from pyspark_eruca.stream import StreamReader
 from pyspark_eruca.table import TableReader, pinned_ranges
 
@@ -69,6 +74,11 @@ class DefaultSource(DataSource):
                 "expected a table from its earliest offsets or from given offsets, without a"
                 " schema of your own; to choose columns, use the option columns"
             )
+        if options.progress_group is not None and options.ranges is None:
+            raise OptionError(
+                "option progressGroup: only a stream or an incremental export has progress; remove"
+                " the option from the table"
+            )
         return TableReader(options, self._ranges)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -76,10 +86,18 @@ class DefaultSource(DataSource):
         return StreamReader(self._options_for(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001
-        """Return a writer that replays rows."""
+        """Return a writer of a table: of a replay if the option names one."""
         if overwrite:
             raise OptionError("messages cannot be overwritten; use mode append")
-        return ReplayWriter(ReplayOptions.parse(self._given), schema.fieldNames())
+        if OptionTexts(self._given).text("replay") is not None:
+            return ReplayWriter(ReplayOptions.parse(self._given), schema.fieldNames())
+        return SinkWriter(SinkOptions.parse(self._given), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: FBT001
+        """Return a writer of a stream."""
+        if overwrite:
+            raise OptionError("messages cannot be overwritten; use outputMode append or update")
+        return SinkStreamWriter(SinkOptions.parse(self._given), schema)
 
     def _options_for(self, schema: StructType) -> Options:
         options = Options.parse(self._given)

@@ -15,7 +15,7 @@ from pyspark_eruca.credentials import CredentialFiles
 from pyspark_eruca.errors import OptionError
 from pyspark_eruca.ranges import Queue, Range
 
-_NAMES: Final = (
+OPTION_NAMES: Final = (
     "url",
     "topic",
     "subscribe",
@@ -37,6 +37,7 @@ _NAMES: Final = (
     "ranges",
     "failOnDataLoss",
     "damaged",
+    "progressGroup",
     "retrySeconds",
     "timeoutSeconds",
     "apiKeyFile",
@@ -45,15 +46,21 @@ _NAMES: Final = (
     "keyFile",
     # of the writer
     "namesrv",
+    "idempotencyPrefix",
+    "idempotencyKeyColumn",
+    "idempotencyWindowSeconds",
     "replay",
     "replayFrom",
     "force",
     "summaryFile",
+    # of Spark's own, which passes them on
+    "checkpointLocation",
+    "queryName",
 )
 _SHOWN_SIZE: Final = 120  # characters of an unexpected value
 _MILLISECONDS: Final = re.compile("[0-9]{13}")  # of 2001 to 2286; shorter ones may be a date
 _OFFSET_MAX: Final = 2**63 - 1
-_LOWER: Final = frozenset(name.lower() for name in _NAMES)
+_LOWER: Final = frozenset(name.lower() for name in OPTION_NAMES)
 _REMOVED: Final = {
     "pushdown": "Spark would apply the filters of one query to all queries of the same load,"
     " which would then lack rows; remove the option, and limit the rows with"
@@ -65,7 +72,8 @@ _KAFKA: Final = {  # options of Spark's Kafka source that have no meaning here, 
     "startingoffsetsbytimestamp": "use startingTimestamp, which applies to all queues",
     "endingoffsetsbytimestamp": "use endingTimestamp, which applies to all queues",
     "kafka.bootstrap.servers": "give the query service's URL in the option url",
-    "kafka.group.id": "remove it: the source belongs to no consumer group",
+    "kafka.group.id": "remove it: the source belongs to no consumer group; to see its lag, set"
+    " progressGroup",
 }
 _DURATION: Final = re.compile(r"([0-9]{1,9}) *(ms|s|m|min|h)")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -85,7 +93,7 @@ class OptionTexts:
         unknown = sorted(set(self._texts) - _LOWER)
         if unknown:
             named = ", ".join(repr(name) for name in unknown)
-            raise OptionError(f"unknown option {named}; valid options: {', '.join(_NAMES)}")
+            raise OptionError(f"unknown option {named}; valid options: {', '.join(OPTION_NAMES)}")
 
     def text(self, name: str) -> str | None:
         """Return an option's text; None if it is empty or not given."""

@@ -15,6 +15,7 @@ from pyspark_eruca.option_texts import OptionTexts
 from pyspark_eruca.ranges import Queue, Range
 
 _TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")  # as in brokers
+_PROGRESS_GROUP: Final = re.compile(r"spark-[%|a-zA-Z0-9_-]{1,114}")
 REQUEST_ROWS_MAX: Final = 5_000_000  # messages in one answer, the service's limit
 # messages; a task with fewer than 250 000 is mostly start-up
 PARTITION_ROWS_DEFAULT: Final = 500_000
@@ -54,6 +55,8 @@ class Options:
     patience_seconds: float  # how long to retry without any progress
     timeout_seconds: float  # for an answer's next bytes
     files: CredentialFiles
+    progress_group: str | None  # shows a stream's progress; None: it is not shown
+    namesrvs: tuple[str, ...]  # only for that; else none
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
@@ -106,6 +109,12 @@ class Options:
             raise OptionError(
                 f"option ranges excludes {', '.join(_STARTS_AND_ENDS)}; remove one or the other"
             )
+        progress_group = texts.text("progressGroup")
+        if progress_group is not None and not _PROGRESS_GROUP.fullmatch(progress_group):
+            raise OptionError(
+                "option progressGroup: expected a group's name that begins with spark-, because its"
+                f" offsets are overwritten; found {progress_group!r}"
+            )
         trigger_rows = texts.count(
             texts.either("maxRowsPerTrigger", "maxOffsetsPerTrigger"), TRIGGER_ROWS_DEFAULT
         )
@@ -140,6 +149,8 @@ class Options:
             patience_seconds=texts.seconds("retrySeconds", 300.0),
             timeout_seconds=texts.seconds("timeoutSeconds", 60.0),
             files=texts.credential_files(),
+            progress_group=progress_group,
+            namesrvs=() if progress_group is None else texts.urls("namesrv", "ERUCA_NAMESRV_URLS"),
         )
 
 

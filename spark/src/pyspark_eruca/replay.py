@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -65,11 +66,12 @@ class ReplayWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send a task's rows."""
-        sender = ReplaySender(self._options, [self._known, self._sent_by_earlier_attempts()])
-        for batch in iterator:
-            for row in batch.to_pylist():
-                sender.add(row)
-        sender.flush()
+        known = [self._known, self._sent_by_earlier_attempts()]
+        with closing(ReplaySender(self._options, known)) as sender:
+            for batch in iterator:
+                for row in batch.to_pylist():
+                    sender.add(row)
+            sender.flush()
         return ReplayDone(sender.sent, sender.skipped, sender.damaged)
 
     def _sent_by_earlier_attempts(self) -> Digests:

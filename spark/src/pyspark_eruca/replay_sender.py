@@ -1,18 +1,15 @@
-"""Send rows to a topic in batches; each batch is stored whole or not at all."""
+"""Send the rows of an export to a topic again, in batches (see :mod:`.sending`)."""
 
 from __future__ import annotations
 
 import base64
 import json
-import os
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
-from urllib.parse import quote
+from typing import Any, Final
 
 from pyspark_eruca.columns import DAMAGE
-from pyspark_eruca.credentials import credentials_of
 from pyspark_eruca.errors import SourceError
 from pyspark_eruca.ranges import Queue
 from pyspark_eruca.replay_options import ReplayOptions
@@ -22,12 +19,8 @@ from pyspark_eruca.replayed import (
     Digests,
     replay_digest,
 )
-from pyspark_eruca.service import TRANSIENT, Service
-
-REPLAY_BATCH_COUNT: Final = 1_000  # messages in one request
-# Bytes of their JSON, in which a body is a third larger. A broker accepts 6 MiB of JSON and 4 MiB
-# of records. A record is at most a little larger than its message in JSON.
-REPLAY_BATCH_SIZE: Final = 3 * 1024 * 1024
+from pyspark_eruca.sending import TopicSender, queue_index
+from pyspark_eruca.sink_batches import Batch, Batches, Lane
 
 _BODY_FORMAT: Final = "ERUCA_BODY_FORMAT"  # "json": the format in which the body was sent
 _COMPRESSED: Final = 1  # this bit of sys_flag stays if a body could not be decompressed
@@ -53,23 +46,16 @@ RESERVED_PROPERTIES: Final = frozenset((
 # fmt: on
 
 
-class _Message(NamedTuple):
-    """A message that waits for sending."""
-
-    message_id: str
-    text: bytes  # its JSON
-
-
 class ReplaySender:
-    """Sends rows in batches, one queue of the target at a time."""
+    """Sends the rows of a replay, each once, in batches."""
 
     def __init__(self, options: ReplayOptions, known: Sequence[Digests]) -> None:
         self._options = options
         self._known = [digests for digests in known if len(digests)]
-        self._brokers: dict[str, Service] = {}
-        self._queues = self._write_queues()
-        self._waiting: dict[Queue, list[_Message]] = {}
-        self._sizes: dict[Queue, int] = {}
+        self._topic = TopicSender(options, options.topic)
+        self._batches = Batches()
+        self._ids: dict[int, str] = {}  # of the rows that wait
+        self._row = 0
         self.sent = 0
         self.skipped = 0
         self.damaged = 0
@@ -94,28 +80,28 @@ class ReplaySender:
         self._refuse_loop(text, properties.get(REPLAY_ORIGIN_PROPERTY))
         if (row.get("sys_flag") or 0) & _COMPRESSED:
             raise SourceError(f"{text}: its body could not be decompressed, so it is not sent")
-        queue = self._queue_for(row.get("sharding_key"), origin)
-        waiting = self._waiting.setdefault(queue, [])
-        message = self._message(row, properties, text, digest)
-        size = self._sizes.get(queue, 0) + len(message.text)
-        if waiting and (len(waiting) == REPLAY_BATCH_COUNT or size > REPLAY_BATCH_SIZE):
-            self._send(queue)
-            waiting, size = self._waiting[queue], len(message.text)
-        waiting.append(message)
-        self._sizes[queue] = size
+        index = self._queue_index(row.get("sharding_key"), origin)
+        self._ids[self._row] = digest.hex().upper()
+        message = self._message(row, properties, text, self._ids[self._row])
+        for batch in self._batches.add(Lane(self._options.topic, index), message, self._row):
+            self._send(batch)
+        self._row += 1
 
     def flush(self) -> None:
         """Send the remaining messages."""
-        for queue in list(self._waiting):
-            self._send(queue)
+        for batch in self._batches.rest():
+            self._send(batch)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._topic.close()
 
     def _message(
-        self, row: Mapping[str, Any], properties: Mapping[str, str], origin: str, digest: bytes
-    ) -> _Message:
+        self, row: Mapping[str, Any], properties: Mapping[str, str], origin: str, message_id: str
+    ) -> bytes:
         own = {name: text for name, text in properties.items() if name not in RESERVED_PROPERTIES}
         own[REPLAY_ID_PROPERTY] = self._options.replay
         own[REPLAY_ORIGIN_PROPERTY] = origin
-        message_id = digest.hex().upper()
         message = {
             "tag": row.get("tag"),
             "keys": row.get("keys") or [],
@@ -125,7 +111,7 @@ class ReplaySender:
             "flag": row.get("flag") or 0,
         }
         body = _body_json(row["body"], is_json=properties.get(_BODY_FORMAT) == "json")
-        return _Message(message_id, b'{"body": %b, %b' % (body, json.dumps(message).encode()[1:]))
+        return b'{"body": %b, %b' % (body, json.dumps(message).encode()[1:])
 
     def _refuse_loop(self, origin: str, earlier: str | None) -> None:
         came_from = {text.split("/")[0] for text in (origin, earlier) if text}
@@ -135,71 +121,19 @@ class ReplaySender:
                 " would be a loop; to send it nevertheless, set force=true"
             )
 
-    def _queue_for(self, sharding_key: str | None, origin: Queue) -> Queue:
+    def _queue_index(self, sharding_key: str | None, origin: Queue) -> int:
+        count = len(self._topic.queues)
         if sharding_key:
-            return self._queues[queue_index(sharding_key, len(self._queues))]
-        return self._queues[zlib.crc32(origin.text.encode()) % len(self._queues)]
+            return queue_index(sharding_key, count)
+        return zlib.crc32(origin.text.encode()) % count
 
-    def _send(self, queue: Queue) -> None:
-        messages = self._waiting.pop(queue)
-        self._waiting[queue] = []
-        self._sizes[queue] = 0
-        if not messages:
-            return
-        service = self._brokers[queue.broker_name]
-        path = f"/v1/topics/{quote(queue.topic, safe='')}/messages"
-        body = b'{"messages": [%b]}' % b", ".join(message.text for message in messages)
-        patience = service.patience()
-        is_first_try = True
-        while True:
-            try:
-                # A batch is stored whole, so its first message shows whether it is stored.
-                if is_first_try or not self._is_stored(service, path, messages[0].message_id):
-                    is_first_try = False
-                    service.post(path, [("queue_id", str(queue.queue_id))], body)
-            except TRANSIENT as error:
-                patience.wait(error)
-            else:
-                self.sent += len(messages)
-                return
-
-    def _is_stored(self, service: Service, path: str, message_id: str) -> bool:
-        found = service.get_json(path, [("key", message_id), ("limit", "1")])
-        return bool(found["messages"])
-
-    def _write_queues(self) -> list[Queue]:
-        options = self._options
-        namesrv = self._service(options.namesrvs)
-        # All queues of the topic, because keys are divided over them. A name server that has just
-        # started would return only some.
-        route = namesrv.get_json(
-            f"/v1/topics/{quote(options.topic, safe='')}/route", [("require_settled", "true")]
-        )
-        masters = {
-            broker["broker_name"]: broker["urls"].get("0", {}).get("default")
-            for broker in route["brokers"]
-        }
-        queues = []
-        for data in sorted(route["queues"], key=lambda data: str(data["broker_name"])):
-            name, url = data["broker_name"], masters.get(data["broker_name"])
-            if url and "w" in data["permission"]:
-                self._brokers[name] = self._service([url])
-                queues += [
-                    Queue(options.topic, name, number)
-                    for number in range(data["write_queue_count"])
-                ]
-        if not queues:
-            raise SourceError(f"no broker accepts messages of {options.topic}")
-        return queues
-
-    def _service(self, urls: Sequence[str]) -> Service:
-        options = self._options
-        return Service(
-            urls,
-            timeout=options.timeout_seconds,
-            patience=options.patience_seconds,
-            credentials=credentials_of(os.environ, options.files),
-        )
+    def _send(self, batch: Batch) -> None:
+        assert batch.lane.queue_index is not None
+        ids = [self._ids.pop(row) for row in batch.rows]
+        if self._topic.send(self._topic.queues[batch.lane.queue_index], ids, batch.texts):
+            self.sent += len(ids)
+        else:  # another attempt has just sent them
+            self.skipped += len(ids)
 
 
 def _body_json(body: bytes, *, is_json: bool) -> bytes:
@@ -228,15 +162,3 @@ def _members(pairs: list[tuple[str, Any]]) -> None:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is invalid according to RFC 8259")
-
-
-def queue_index(sharding_key: str, queue_count: int) -> int:
-    """Return the queue for a sharding key's messages, as all producers compute it.
-
-    It is Java's ``String.hashCode``, and the absolute value of Java's remainder.
-    """
-    value = 0
-    units = sharding_key.encode("utf-16-le", "surrogatepass")
-    for at in range(0, len(units), 2):
-        value = (31 * value + int.from_bytes(units[at : at + 2], "little")) & 0xFFFF_FFFF
-    return abs(value - (1 << 32) if value & 0x8000_0000 else value) % queue_count

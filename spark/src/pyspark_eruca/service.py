@@ -14,8 +14,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -98,6 +99,12 @@ class Service:
         self._credentials = credentials or credentials_of(os.environ)
         self._timeout = timeout
         self._patience = patience
+        self._kept: http.client.HTTPConnection | None = None  # of kept_request
+
+    @property
+    def url(self) -> str:
+        """The URL of the next request."""
+        return self._urls[0]
 
     def patience(self) -> Patience:
         """Return a new retry limit for this service."""
@@ -136,6 +143,7 @@ class Service:
     def next_url(self) -> None:
         """Use the next of the URLs."""
         self._urls.append(self._urls.pop(0))
+        self.close()
 
     def request(
         self,
@@ -143,7 +151,9 @@ class Service:
         method: str,
         path: str,
         query: Sequence[tuple[str, str]] = (),
+        *,
         body: bytes | None = None,
+        more_headers: Mapping[str, str] = MappingProxyType({}),
     ) -> http.client.HTTPResponse:
         """Return a 2xx answer.
 
@@ -154,6 +164,7 @@ class Service:
         """
         target = path + (f"?{urlencode(query)}" if query else "")
         headers = {"accept": "application/vnd.apache.arrow.stream, application/json"}
+        headers |= more_headers
         if body is not None:
             headers["content-type"] = "application/json"
         added = self._credentials.headers(self._urls[0])
@@ -174,10 +185,35 @@ class Service:
             raise BrokenAnswer(text, retry_after=_seconds_of(answer.getheader("retry-after")))
         raise RefusedError(text, code)
 
-    def post(self, path: str, query: Sequence[tuple[str, str]], body: bytes) -> None:
-        """Send a body, without a retry."""
-        with closing(self._connect()) as connection:
-            self.request(connection, "POST", path, query, body).read()
+    def kept_request(
+        self,
+        method: str,
+        path: str,
+        query: Sequence[tuple[str, str]],
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> tuple[http.client.HTTPMessage, bytes]:
+        """Return the headers and the body of an answer, without a retry.
+
+        The connection is kept for the next request; :meth:`close` closes it. Raises as
+        :meth:`request` does.
+        """
+        connection, self._kept = self._kept or self._connect(), None
+        try:
+            answer = self.request(connection, method, path, query, body=body, more_headers=headers)
+            content = answer.read()
+        except BaseException:
+            connection.close()
+            raise
+        self._kept = connection
+        return answer.headers, content
+
+    def close(self) -> None:
+        """Close the kept connection."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
 
     def _connect(self) -> http.client.HTTPConnection:
         parts = urlsplit(self._urls[0])

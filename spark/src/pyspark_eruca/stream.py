@@ -16,6 +16,7 @@ from pyspark_eruca.exports import Exports
 from pyspark_eruca.options import Options
 from pyspark_eruca.positions import Lost, Position, adopted, compare
 from pyspark_eruca.ranges import Held, Queue, pack
+from pyspark_eruca.shown_progress import ShownProgress
 from pyspark_eruca.starts import check_later, checked_starts
 from pyspark_eruca.stream_offsets import StreamOffset, batch_ranges, next_offset
 from pyspark_eruca.table import RangePartition, read_partition
@@ -35,6 +36,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._triggered_at: float | None = None
         self._latest: dict[str, Any] | None = None
         self._exports = Exports(options)
+        self._progress = ShownProgress(options) if options.progress_group else None
         self._target: dict[Queue, Held] | None = None
         self._told: set[str] = set()  # reported faults of the checkpoint
         self._proved: dict[Queue, tuple[Position, str | None]] = {}  # with the run of the broker
@@ -55,6 +57,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the next batch."""
         options = self._options
         given = self._parsed(start)
+        if self._progress is not None and given.next:  # all before start is finished
+            self._progress.show({queue: one.offset for queue, one in given.next.items()})
         held = self._target
         if held is None:
             held = self._exports.held(options.topics)

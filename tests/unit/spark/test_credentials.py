@@ -18,6 +18,7 @@ from pyspark_eruca import DefaultSource
 from pyspark_eruca.errors import OptionError, RefusedError, UnavailableError
 from pyspark_eruca.replay_options import ReplayOptions
 from pyspark_eruca.replay_sender import ReplaySender
+from pyspark_eruca.replayed import replay_digest
 from pyspark_eruca.table import TableReader
 from support.authority import Authority, Pair
 from support.export_service import ExportService, Fault, Refusal, serving_exports
@@ -220,10 +221,13 @@ def test_a_replay_has_the_key_and_the_authority(tmp_path: Path, key_file: Path) 
         sender = ReplaySender(ReplayOptions.parse(given), [])
         sender.add({**ORIGIN, "queue_offset": 0, "body": b"a"})
         sender.flush()
+        sender.close()
 
+    message_id = replay_digest("one", "orders/broker-a/0/0").hex().upper()
     assert sender.sent == 1
     assert service.requests[1:] == [
         "/v1/topics/again/route?require_settled=true",
+        f"/v1/topics/again/messages?key={message_id}&limit=64",
         "/v1/topics/again/messages?queue_id=0",
     ]
 

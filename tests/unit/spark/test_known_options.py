@@ -69,6 +69,8 @@ def test_names_of_kafkas_source_are_names_of_ours() -> None:
         ),
         ({"topic": "a", "kafka.bootstrap.servers": "b:9092"}, "belongs to Spark's Kafka source"),
         ({"topic": "a", "includeHeaders": "true"}, "the column properties always has them"),
+        ({"topic": "a", "progressGroup": "billing"}, "a group's name that begins with spark-"),
+        ({"topic": "a", "progressGroup": "spark-a", "namesrv": "n"}, "expected an http URL"),
         ({"topic": "a", "ranges": "[]", "endingOffsets": "latest"}, "option ranges excludes"),
         ({"topic": "a", "ranges": '[{"topic": "a"}]'}, "expected a JSON array of ranges"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from eruca.contract.properties import RESERVED
 from pyspark_eruca.errors import UnavailableError
 from pyspark_eruca.replay import ReplayWriter
 from pyspark_eruca.replay_options import ReplayOptions
-from pyspark_eruca.replay_sender import RESERVED_PROPERTIES, ReplaySender, queue_index
+from pyspark_eruca.replay_sender import RESERVED_PROPERTIES, ReplaySender
 from pyspark_eruca.replayed import Digests, replay_digest
+from pyspark_eruca.sending import queue_index
 from support.export_service import ExportService, serving_exports
 from support.in_process_cluster import in_process_cluster
 
@@ -32,9 +34,10 @@ def replay(namesrv: str, rows: Sequence[Mapping[str, Any]]) -> ReplaySender:
     """Send *rows* to the topic ``again``."""
     options = {"topic": "again", "replay": "one", "namesrv": namesrv, "retrySeconds": "30"}
     sender = ReplaySender(ReplayOptions.parse({**options, "url": "http://127.0.0.1:9"}), [])
-    for row in rows:
-        sender.add(row)
-    sender.flush()
+    with closing(sender):
+        for row in rows:
+            sender.add(row)
+        sender.flush()
     return sender
 
 

@@ -63,7 +63,8 @@ def test_each_request_carries_the_headers_of_its_credentials() -> None:
     with listening() as (url, said):
         service = Service([url], timeout=5, patience=0, credentials=Signed())
         service.get_json("/plan")
-        service.post("/messages", (), b"{}")
+        service.kept_request("POST", "/messages", (), body=b"{}")
+        service.close()
         connection, answer = service.open("/records", ())
         answer.read()
         connection.close()

@@ -1,0 +1,161 @@
+"""Write the rows of any frame to topics, each once.
+
+A message's id names its row: the write, the partition, the lane and the place in it (see
+:mod:`.sink_batches`). Messages are sent under these ids as idempotency keys, so brokers store each
+once, however often Spark runs a task, one attempt after the other or several at once. An attempt
+after the time for which brokers know a key finds the messages in the log (see :mod:`.sending`).
+
+The write of a stream is its query and the micro-batch. Both are in Spark's checkpoint, so a
+micro-batch that runs again after a restart has the same ids. The write of a table is new for each
+``save()``, unless the option ``idempotencyPrefix`` names it.
+
+This requires that a partition has the same rows in the same order whenever it runs again. Spark
+promises that for rows that come straight from a source that repeats them (files, topics). It does
+not for rows after a shuffle. If the order changes, the sink does not send twice: a broker refuses
+other content under a known key, and the write fails. With ``idempotencyKeyColumn`` neither the
+order nor the partition matters; each row is then a request of its own.
+
+Source: Spark 4.3, ``MicroBatchExecution`` (the local properties of query and batch).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_eruca.errors import OptionError, SourceError
+from pyspark_eruca.sending import TopicSender
+from pyspark_eruca.sink_columns import SinkColumns
+from pyspark_eruca.sink_options import SinkOptions
+from pyspark_eruca.sink_sender import SinkSender
+
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
+_ROWS_AT_ONCE: Final = 256  # rows as Python objects; a batch of Spark's may have 10 000
+
+
+class Sent(WriterCommitMessage):
+    """The result of a task."""
+
+    def __init__(self, sent: int, known: int) -> None:
+        self.sent = sent
+        self.known = known
+
+
+class SinkWriter(DataSourceArrowWriter):
+    """Writes a table to topics.
+
+    Raises:
+        OptionError: A column does not fit.
+        SourceError: The topic of the option does not exist.
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = _checked(options, schema)
+        self._prefix = options.prefix or f"spark-{uuid.uuid4().hex}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send a task's rows."""
+        context = TaskContext.get()
+        assert context is not None
+        sender = SinkSender(
+            self._options, self._columns, prefix=self._prefix, partition=context.partitionId()
+        )
+        return _sent(sender, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Report the counts."""
+        if self._options.summary_file:
+            sent, known = _counts(messages)
+            summary = {"sent": sent, "skipped": known, "prefix": self._prefix}
+            Path(self._options.summary_file).write_text(json.dumps(summary) + "\n")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Report what is stored all the same: nothing takes messages back."""
+        _tell_aborted(messages, f"write {self._prefix}")
+
+
+class SinkStreamWriter(DataSourceStreamArrowWriter):
+    """Writes a stream to topics; raises as :class:`SinkWriter` does."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        if options.prefix is not None:
+            raise OptionError(
+                "option idempotencyPrefix: a stream's messages are known by the query and the"
+                " micro-batch; remove the option"
+            )
+        self._options = options
+        self._columns = _checked(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send a task's rows of a micro-batch."""
+        context = TaskContext.get()
+        assert context is not None
+        query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+        if query is None or batch is None:
+            raise SourceError(
+                "Spark does not tell the query and the micro-batch, by which the messages of a"
+                " repeated micro-batch are known; use Spark 4.3, or write in foreachBatch with the"
+                " option idempotencyPrefix"
+            )
+        sender = SinkSender(
+            self._options,
+            self._columns,
+            prefix=f"{query}-{batch}",
+            partition=context.partitionId(),
+        )
+        return _sent(sender, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - as Spark's
+        """Do nothing: every message is stored."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - as Spark's
+        """Report what is stored all the same; the micro-batch will run again."""
+        _tell_aborted(messages, f"micro-batch {batchId}")
+
+
+def _checked(options: SinkOptions, schema: StructType) -> SinkColumns:
+    columns = SinkColumns(schema, topic=options.topic, key_column=options.key_column)
+    if options.topic is not None:
+        TopicSender(options, options.topic)  # it must exist before anything is sent
+    return columns
+
+
+def _sent(sender: SinkSender, batches: Iterator[pa.RecordBatch]) -> Sent:
+    with closing(sender):
+        for batch in batches:
+            for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                rows: list[dict[str, Any]] = batch.slice(start, _ROWS_AT_ONCE).to_pylist()
+                sender.send(rows)
+        sender.flush()
+    return Sent(sender.sent, sender.known)
+
+
+def _counts(messages: list[WriterCommitMessage | None]) -> tuple[int, int]:
+    done = [message for message in messages if isinstance(message, Sent)]
+    return sum(one.sent for one in done), sum(one.known for one in done)
+
+
+def _tell_aborted(messages: list[WriterCommitMessage | None], what: str) -> None:
+    sent, known = _counts(messages)
+    failed = sum(message is None for message in messages)
+    print(
+        f"{what} failed: {len(messages) - failed} tasks are complete, with {sent + known} messages"
+        f" acknowledged; {failed} tasks are not, and their errors tell what they have sent",
+        file=sys.stderr,
+    )

@@ -1,0 +1,130 @@
+"""Send the rows of a task, each once."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pyspark_eruca.errors import RefusedError, SourceError
+from pyspark_eruca.sending import KEY_REUSED, TopicSender, queue_index
+from pyspark_eruca.sink_batches import Batch, Batches, Lane
+from pyspark_eruca.sink_columns import RowError, SinkColumns
+from pyspark_eruca.sink_options import SinkOptions
+
+_OF_A_MESSAGE: Final = re.compile(r"/body/messages/([0-9]+)")  # in a refusal
+_REUSED_FIX: Final = (
+    "an earlier attempt sent other rows here, or the same in another order. Give each partition"
+    " an order before writing (sortWithinPartitions), or name a column of unique values in the"
+    " option idempotencyKeyColumn"
+)
+
+
+class SinkSender:
+    """Sends the rows of one partition, in their order.
+
+    Args:
+        options: The name servers, and how long to retry.
+        columns: The rows' columns.
+        prefix: The beginning of the keys of this write; unused if rows have keys of their own.
+        partition: The partition's number.
+    """
+
+    def __init__(
+        self, options: SinkOptions, columns: SinkColumns, *, prefix: str, partition: int
+    ) -> None:
+        self._options = options
+        self._columns = columns
+        self._prefix = prefix
+        self._partition = partition
+        self._batches = Batches()
+        self._topics: dict[str, TopicSender] = {}
+        self._row = 0
+        self.sent = 0  # messages stored now
+        self.known = 0  # messages that were stored under their keys before
+
+    def send(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Send rows; those that wait for more are sent by :meth:`flush`.
+
+        Raises:
+            SourceError: A row is not a message, or a broker refused it or was unreachable. The text
+                names the row, and how many messages of the partition are stored.
+        """
+        for row in rows:
+            try:
+                key = self._columns.key_of(row)
+                topic, sharding_key, text = self._columns.message_of(row)
+                queues = self._topic(topic, self._row).queues
+                index = queue_index(sharding_key, len(queues)) if sharding_key else None
+            except RowError as error:
+                raise self._failure(f"row {self._row}", error) from error
+            lane = Lane(topic, index)
+            if key is None:
+                for batch in self._batches.add(lane, text, self._row):
+                    self._send(batch, self._keys_of(batch))
+            else:
+                self._send(Batch(lane, 0, [text], [self._row]), [key])
+            self._row += 1
+
+    def flush(self) -> None:
+        """Send the remaining rows; raises as :meth:`send` does."""
+        for batch in self._batches.rest():
+            self._send(batch, self._keys_of(batch))
+
+    def close(self) -> None:
+        """Close the connections."""
+        for topic in self._topics.values():
+            topic.close()
+
+    def _keys_of(self, batch: Batch) -> list[str]:
+        name = f"{self._prefix}-{self._partition}-{batch.lane.text}-{batch.number}"
+        return [f"{name}-{index}" for index in range(len(batch.texts))]
+
+    def _send(self, batch: Batch, keys: list[str]) -> None:
+        topic = self._topics[batch.lane.topic]
+        index = batch.lane.queue_index
+        if index is None:
+            index = zlib.crc32(keys[0].encode()) % len(topic.queues)
+        messages = [
+            b'%b, "message_id": %b}' % (text[:-1], json.dumps(key).encode())
+            for text, key in zip(batch.texts, keys, strict=True)
+        ]
+        try:
+            is_new = topic.send(topic.queues[index], keys, messages)
+        except RefusedError as error:
+            place = _place(batch.rows, str(error))
+            fix = f": {_REUSED_FIX}" if error.code == KEY_REUSED else ""
+            raise self._failure(place, error, fix) from error
+        except SourceError as error:
+            raise self._failure(_place(batch.rows, ""), error) from error
+        if is_new:
+            self.sent += len(messages)
+        else:
+            self.known += len(messages)
+
+    def _topic(self, name: str, row: int) -> TopicSender:
+        if name not in self._topics:
+            try:
+                self._topics[name] = TopicSender(
+                    self._options, name, window_seconds=self._options.window_seconds
+                )
+            except SourceError as error:
+                raise self._failure(f"row {row}", error) from error
+        return self._topics[name]
+
+    def _failure(self, place: str, error: Exception, fix: str = "") -> SourceError:
+        stored = self.sent + self.known
+        return SourceError(
+            f"partition {self._partition}, {place}: {error}{fix}. Acknowledged of this partition:"
+            f" {stored} messages, {self.sent} of them by this attempt"
+        )
+
+
+def _place(rows: list[int], refusal: str) -> str:
+    """Return the rows of a batch that a refusal is about, in words."""
+    found = _OF_A_MESSAGE.search(refusal)
+    if found is not None and int(found[1]) < len(rows):
+        return f"row {rows[int(found[1])]}"
+    return f"row {rows[0]}" if len(rows) == 1 else f"rows {rows[0]} to {rows[-1]}"

@@ -1,0 +1,205 @@
+"""A sink's rows at real brokers: each once, whatever runs again; refusals name the row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import httpx
+import pytest
+from pyspark.sql import types
+
+import eruca
+from pyspark_eruca.errors import SourceError
+from pyspark_eruca.sink_columns import SinkColumns
+from pyspark_eruca.sink_options import SinkOptions
+from pyspark_eruca.sink_sender import SinkSender
+from support.clocks import WrongClock
+from support.in_process_cluster import InProcessCluster, in_process_cluster
+
+pytestmark = pytest.mark.anyio
+QUEUES = 2
+TYPES = {
+    "body": types.StringType(),
+    "key": types.StringType(),
+    "sharding_key": types.StringType(),
+    "deliver_at": types.TimestampType(),
+    "id": types.StringType(),
+}
+Row = Mapping[str, Any]
+
+
+async def send(
+    cluster: InProcessCluster, rows: Sequence[Row], *, prefix: str = "w", **options: str
+) -> SinkSender:
+    """Send *rows* to the topic ``orders`` as partition 0 of the write *prefix*."""
+    given = {"namesrv": cluster.namesrv_urls[0], "topic": "orders", "retrySeconds": "30"}
+    parsed = SinkOptions.parse({**given, **options})
+
+    def run() -> SinkSender:
+        names = [name for name in TYPES if name in rows[0]]
+        fields = types.StructType([types.StructField(name, TYPES[name]) for name in names])
+        columns = SinkColumns(fields, topic="orders", key_column=parsed.key_column)
+        with closing(SinkSender(parsed, columns, prefix=prefix, partition=0)) as sender:
+            sender.send(rows)
+            sender.flush()
+        return sender
+
+    return await anyio.to_thread.run_sync(run)
+
+
+async def stored(cluster: InProcessCluster) -> Counter[str]:
+    """Return the bodies in all queues of the topic, with how often each is there."""
+    bodies: Counter[str] = Counter()
+    async with httpx.AsyncClient() as http:
+        for url in cluster.broker_urls.values():
+            for queue_id in range(QUEUES):
+                path = f"{url}/v1/topics/orders/queues/{queue_id}/messages"
+                offset, end = 0, 1
+                while offset < end:
+                    query = {"offset": offset, "count_max": 8_192}
+                    answer = (await http.get(path, params=query)).raise_for_status().json()
+                    bodies.update(message["body"]["text"] for message in answer["messages"])
+                    offset, end = answer["next_offset"], answer["max_offset"]
+    return bodies
+
+
+@asynccontextmanager
+async def cluster_with_orders(
+    tmp_path: Path,
+    brokers: int = 1,
+    **settings: Any,  # noqa: ANN401 - BrokerSettings' fields, of their types
+) -> AsyncIterator[InProcessCluster]:
+    async with (
+        in_process_cluster(tmp_path, brokers=brokers, **settings) as cluster,
+        eruca.AsyncClient(cluster.namesrv_urls) as client,
+    ):
+        await client.admin.create_topic("orders", queue_count=QUEUES)
+        yield cluster
+
+
+def rows_of(count: int, *, sharded: bool = False) -> list[Row]:
+    return [
+        {
+            "body": f"order {n}",
+            "key": f"k{n}",
+            "sharding_key": f"s{n % 7}" if sharded else None,
+            "deliver_at": None,
+        }
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+async def test_rows_that_are_sent_again_are_stored_once(tmp_path: Path, sharded: bool) -> None:
+    rows = rows_of(2_500, sharded=sharded)
+    async with cluster_with_orders(tmp_path, brokers=2) as cluster:
+        broken_off = await send(cluster, rows[:1_700])
+        whole = await send(cluster, rows[:1_700])
+        assert (broken_off.sent, whole.sent, whole.known) == (1_700, 0, 1_700)
+        assert await stored(cluster) == Counter(row["body"] for row in rows[:1_700])
+
+
+async def test_an_attempt_that_broke_off_between_batches_is_completed(tmp_path: Path) -> None:
+    rows = rows_of(2_500)
+    async with cluster_with_orders(tmp_path) as cluster:
+        bad = [*rows[:2_300], {**rows[0], "body": None}]
+        with pytest.raises(SourceError, match=r"partition 0, row 2300: .*Acknowledged .* 2000 mes"):
+            await send(cluster, bad)
+        completed = await send(cluster, rows)
+
+        assert (completed.known, completed.sent) == (2_000, 500)
+        assert await stored(cluster) == Counter(row["body"] for row in rows)
+
+
+async def test_another_write_is_another_message(tmp_path: Path) -> None:
+    rows = rows_of(3)
+    async with cluster_with_orders(tmp_path) as cluster:
+        await send(cluster, rows)
+        await send(cluster, rows, prefix="w2")
+
+        assert set((await stored(cluster)).values()) == {2}
+
+
+async def test_rows_in_another_order_are_refused_and_not_doubled(tmp_path: Path) -> None:
+    rows = rows_of(1_500)
+    async with cluster_with_orders(tmp_path, brokers=2) as cluster:
+        await send(cluster, rows)
+        with pytest.raises(SourceError, match=r"rows 0 to 999: .*sortWithinPartitions"):
+            await send(cluster, rows[::-1])
+
+        assert await stored(cluster) == Counter(row["body"] for row in rows)
+
+
+async def test_with_keys_of_their_own_rows_may_come_in_any_order(tmp_path: Path) -> None:
+    rows = [{**row, "id": f"id-{n}"} for n, row in enumerate(rows_of(40))]
+    async with cluster_with_orders(tmp_path, brokers=2) as cluster:
+        await send(cluster, rows[:25], idempotencyKeyColumn="id")
+        again = await send(cluster, rows[::-1], prefix="other", idempotencyKeyColumn="id")
+
+        assert (again.sent, again.known) == (15, 25)
+        assert await stored(cluster) == Counter(row["body"] for row in rows)
+
+
+async def test_a_key_that_brokers_have_forgotten_is_found_in_the_log(tmp_path: Path) -> None:
+    clock = WrongClock(ahead_seconds=-90_000)  # a day and an hour
+    rows = rows_of(1_200)
+    async with cluster_with_orders(tmp_path, brokers=2, broker_clock=clock) as cluster:
+        await send(cluster, rows)
+        clock.ahead_seconds = 0
+        again = await send(cluster, rows)
+        assert (again.sent, again.known) == (0, 1_200)
+        with pytest.raises(SourceError, match="has other content there"):
+            await send(cluster, rows[::-1])
+
+        assert await stored(cluster) == Counter(row["body"] for row in rows)
+
+
+async def test_new_queues_do_not_double_rows_without_sharding_keys(tmp_path: Path) -> None:
+    rows = rows_of(3_000)
+    async with (
+        cluster_with_orders(tmp_path, brokers=2) as cluster,
+        eruca.AsyncClient(cluster.namesrv_urls) as client,
+    ):
+        await send(cluster, rows)
+        await client.admin.create_topic("orders", queue_count=5)
+        again = await send(cluster, rows)
+
+    assert (again.sent, again.known) == (0, 3_000)
+
+
+async def test_messages_with_a_delivery_time_wait_for_it_and_are_stored_once(
+    tmp_path: Path,
+) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    rows = [{**row, "deliver_at": later if n % 2 else None} for n, row in enumerate(rows_of(30))]
+    async with (
+        cluster_with_orders(tmp_path) as cluster,
+        eruca.AsyncClient(cluster.namesrv_urls) as client,
+    ):
+        await send(cluster, rows)
+        again = await send(cluster, rows)
+        waiting = [one async for one in client.admin.scheduled("orders")]
+
+        assert again.known == 30
+        assert len(waiting) == 15
+        assert await stored(cluster) == Counter(row["body"] for row in rows[::2])
+
+
+async def test_a_message_that_a_broker_refuses_is_named_by_its_row(tmp_path: Path) -> None:
+    rows = rows_of(1_010)
+    rows[1_004] = {**rows[1_004], "key": "two words"}
+    async with cluster_with_orders(tmp_path) as cluster:
+        with pytest.raises(SourceError, match=r"partition 0, row 1004: .* 1000 messages, 1000 of"):
+            await send(cluster, rows)
+
+
+async def test_a_topic_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    async with in_process_cluster(tmp_path, brokers=1) as cluster:
+        with pytest.raises(SourceError, match=r"partition 0, row 0: .*topic-not-found"):
+            await send(cluster, rows_of(1))
