@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from bench import (
+    ahead_rows,
     checker_rows,
     client_rows,
     cold_rows,
@@ -43,6 +44,7 @@ SUITES: Final[dict[str, Callable[[Report, float], None]]] = {
     "client": client_rows.run,
     "lookups": lookup_rows.run,
     "e2e": e2e_rows.run,
+    "ahead": ahead_rows.run,
     "process": process_rows.run,
     "scale": scale_rows.run,
     "start": start_rows.run,

@@ -33,6 +33,9 @@ GOALS: Final = {
     "pull-mixed": Goal("pull of 256, 8 queues interleaved / fixed, per CPU-s", 0.22, "0.32"),
     "e2e-send": Goal("end to end, await send, msgs/s / raw sink requests/s", 4, "7"),
     "e2e-many": Goal("end to end, send_many(1000), msgs/s / raw sink requests/s", 8, "14"),
+    "ahead": Goal(
+        "one queue, send_many, 5 ms each way: 4 batches ahead / 1 at a time, msgs/s", 2, "-"
+    ),
     "ack-p99": Goal("ack p99 at half of its own maximum, ms", 50, "2.5-3", at_most=True),
     "group-commit": Goal("group commit, 64 in flight, no HTTP: messages per fdatasync", 32, "64"),
     "group-commit-http": Goal("group commit, 64 connections: messages per fdatasync", 16, "28-32"),

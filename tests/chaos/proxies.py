@@ -76,6 +76,11 @@ class Link:
         """The URL by which the source knows the target."""
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def target_port(self) -> int:
+        """The port at which the target listens."""
+        return self._target[1]
+
     async def listen(self) -> None:
         """Accept connections from now on."""
         loop = asyncio.get_running_loop()

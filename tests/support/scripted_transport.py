@@ -11,7 +11,7 @@ import msgspec
 
 import eruca
 from eruca.aio.cluster.following import FollowingTransport
-from eruca.aio.http.transport import HttpResponse
+from eruca.aio.http.transport import HttpResponse, HttpTransport
 from eruca.contract.errors import PROBLEM_MEDIA_TYPE, ErucaError, TimeoutExpiredError
 from eruca.contract.messages import BatchReceipt
 from eruca.contract.records import Buffer, Record
@@ -51,6 +51,7 @@ class ScriptedTransport:
     answer: Answerer
     requests: list[Request] = field(default_factory=list)
     is_closed: bool = False
+    pipe: Callable[[], HttpTransport | None] | None = None  # makes a connection of its own
 
     async def request(
         self,

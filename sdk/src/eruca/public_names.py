@@ -43,6 +43,7 @@ from eruca.contract.errors import ForbiddenError as ForbiddenError
 from eruca.contract.errors import GroupNotFoundError as GroupNotFoundError
 from eruca.contract.errors import IdempotencyKeyReusedError as IdempotencyKeyReusedError
 from eruca.contract.errors import KeyNotFoundError as KeyNotFoundError
+from eruca.contract.errors import LaneGapError as LaneGapError
 from eruca.contract.errors import MessageDamagedError as MessageDamagedError
 from eruca.contract.errors import MessageNotFoundError as MessageNotFoundError
 from eruca.contract.errors import NameServerSettlingError as NameServerSettlingError

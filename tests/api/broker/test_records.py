@@ -146,7 +146,7 @@ _BATCHES: Final = {
     "nothing": b"",
     "half a preamble": batch([_SOUND])[:8],
     "no records": batch([]),
-    "magic": batch([_SOUND], magic=b"ERB2"),
+    "magic": batch([_SOUND], magic=b"ERB9"),
     "count too small": batch([_SOUND] * 2, count=1),
     "count too large": batch([_SOUND], count=2),
     "count far too large": batch([_SOUND], count=2**32 - 1),

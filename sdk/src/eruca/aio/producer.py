@@ -2,8 +2,8 @@
 
 Each message goes into a *lane* (:mod:`eruca.aio.sending.send_lane`). Messages that may go to any
 queue share one lane per topic, and its batches are spread over the queues. Messages with a sharding
-key, a selector or a named queue go into the lane of that queue. Such a lane has one batch under way
-at a time, so its messages stay in order.
+key, a selector or a named queue go into the lane of that queue, and stay in order. Such a lane has
+one batch under way at a time; if batches wait for that, it sends several ahead, in order.
 
 The buffer is limited (``buffer_bytes_max``); if it is full, sending waits. A message is
 acknowledged when its ``SendResult`` is available. The result says how durable the message is.
@@ -24,6 +24,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from eruca.aio.sending.ahead import LaneTurns
 from eruca.aio.sending.attempts import view_before
 from eruca.aio.sending.batch_sender import BatchSender
 from eruca.aio.sending.bulk_send import BULK_IN_FLIGHT_MAX, BulkSend
@@ -268,6 +269,8 @@ class AsyncProducer:
             tasks += lane.cancel(unsent, under_way=under_way)
         if tasks:
             await asyncio.wait(tasks)
+        for lane in self._queue_lanes.values():
+            await lane.close()
         self._context.forget(self)
 
     async def leave(self, *, drain: bool, failed: bool) -> None:
@@ -403,8 +406,11 @@ class AsyncProducer:
             queue,
             limits=batching,
             linger=batching.linger_ms / 1000,
-            in_flight_max=batching.in_flight_max if queue is None else 1,
+            in_flight_max=batching.in_flight_max,
             timeout=self._timeout,
+            turns=None
+            if queue is None
+            else LaneTurns(self._context.hot_transport, batching.in_flight_max),
         )
         if queue is None:
             self._topic_lanes[topic] = lane

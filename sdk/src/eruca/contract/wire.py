@@ -12,6 +12,16 @@ A batch (request body of ``POST …/queues/{queue_id}/records``)::
     sizes    u32[count]   each record's size
     records  size bytes
 
+A batch that is sent ahead of the answers to earlier ones has the magic ``b"ERB2"``, and between
+*reserved* and *sizes* its position in its lane::
+
+    lane     8s   random; one for each ordered stream of batches to one queue
+    epoch    u32  the lane's; a later one follows each failure
+    sequence u32  in the epoch: 0, 1, 2 …
+
+The broker stores it only if it has stored the one before it (409 ``lane-gap``). A broker that does
+not know this form refuses it as malformed.
+
 The producer leaves QUEUEOFFSET, PHYSICALOFFSET, STORETIMESTAMP and STOREHOST zero; the broker
 stamps them. BORNHOST is zero as well: the broker stamps the peer's address. The store host's
 family (SYSFLAG) must be the broker's, which the topic's route contains. Properties end in the 20
@@ -63,14 +73,23 @@ BEHIND_SECONDS_HEADER: Final = "eruca-behind-seconds"  # since a standby had eve
 STALE_HEADER: Final = "eruca-stale"  # "true": the master is not sure that it still is the master
 
 BATCH_MAGIC: Final = b"ERB1"
+LANE_BATCH_MAGIC: Final = b"ERB2"
 PULL_MAGIC: Final = b"ERP1"
 MULTI_PULL_MAGIC: Final = b"ERM1"
 BATCH_PREAMBLE: Final = struct.Struct(">4sIII")
+LANE_POSITION: Final = struct.Struct(">8sII")
 PULL_PREAMBLE: Final = struct.Struct(">4sIIIqqq")
 MULTI_PULL_PREAMBLE: Final = struct.Struct(">4sI")
 MULTI_PULL_SECTION: Final = struct.Struct(">II")
 
-BATCH_BODY_SIZE_MAX: Final = BATCH_PREAMBLE.size + 4 * BATCH_COUNT_MAX + RECORDS_SIZE_MAX
+LANE_NUMBER_MAX: Final = 2**32 - 1  # of an epoch or a sequence
+
+BATCH_BODY_SIZE_MAX: Final = (
+    BATCH_PREAMBLE.size + LANE_POSITION.size + 4 * BATCH_COUNT_MAX + RECORDS_SIZE_MAX
+)
+
+
+_POSITION_SIZES: Final = {BATCH_MAGIC: 0, LANE_BATCH_MAGIC: LANE_POSITION.size}  # by magic
 
 
 class MalformedRecordsError(ValueError):
@@ -93,6 +112,14 @@ class PullStatus(StrEnum):
 
 _STATUSES: Final = tuple(PullStatus)
 _STATUS_INDEX: Final = {status: index for index, status in enumerate(_STATUSES)}
+
+
+class LanePosition(NamedTuple):
+    """The position of a batch in its lane."""
+
+    lane: bytes  # 8 bytes
+    epoch: int
+    sequence: int
 
 
 class PulledRecords(NamedTuple):
@@ -120,6 +147,21 @@ def encode_batch(records: Sequence[bytes]) -> bytes:
     return b"".join((head, struct.pack(f">{len(sizes)}I", *sizes), *records))
 
 
+def with_position(body: bytes, position: LanePosition) -> tuple[Buffer, ...]:
+    """Return the parts of a request body that is *body* at a position of its lane."""
+    view = memoryview(body)
+    rest = view[len(LANE_BATCH_MAGIC) : BATCH_PREAMBLE.size]
+    head = b"".join((LANE_BATCH_MAGIC, rest, LANE_POSITION.pack(*position)))
+    return head, view[BATCH_PREAMBLE.size :]
+
+
+def batch_position(body: Buffer) -> LanePosition | None:
+    """Return a batch's position in its lane; None: it has none, or is malformed."""
+    if body[:4] != LANE_BATCH_MAGIC or len(body) < BATCH_PREAMBLE.size + LANE_POSITION.size:
+        return None
+    return LanePosition._make(LANE_POSITION.unpack_from(body, BATCH_PREAMBLE.size))
+
+
 def batch_extent(body: Buffer) -> tuple[int, int]:
     """Return a batch's message count and the start of its records.
 
@@ -131,13 +173,14 @@ def batch_extent(body: Buffer) -> tuple[int, int]:
     if total < BATCH_PREAMBLE.size:
         raise MalformedRecordsError(f"{total} bytes are too few for a batch's preamble")
     magic, count, size, reserved = BATCH_PREAMBLE.unpack_from(body)
-    if magic != BATCH_MAGIC or reserved:
+    if magic not in _POSITION_SIZES or reserved:
         raise MalformedRecordsError(
-            f"expected {BATCH_MAGIC!r} and reserved 0, found {magic!r} and {reserved}"
+            f"expected {BATCH_MAGIC!r} or {LANE_BATCH_MAGIC!r} and reserved 0, found {magic!r} and "
+            f"{reserved}"
         )
     if not 1 <= count <= BATCH_COUNT_MAX:
         raise MalformedRecordsError(f"expected 1 to {BATCH_COUNT_MAX} messages, found {count}")
-    start = BATCH_PREAMBLE.size + 4 * count
+    start = BATCH_PREAMBLE.size + _POSITION_SIZES[magic] + 4 * count
     if start + size != total or size < count * RECORD_SIZE_MIN:
         raise MalformedRecordsError(
             f"{count} sizes and {size} bytes of records do not make a body of {total} bytes"
@@ -147,7 +190,8 @@ def batch_extent(body: Buffer) -> tuple[int, int]:
 
 def batch_sizes(body: Buffer, count: int) -> tuple[int, ...]:
     """Return the records' sizes in a batch that :func:`batch_extent` has accepted."""
-    return _column(count).unpack_from(body, BATCH_PREAMBLE.size)
+    position_size = _POSITION_SIZES[bytes(body[:4])]
+    return _column(count).unpack_from(body, BATCH_PREAMBLE.size + position_size)
 
 
 def encode_pull_head(

@@ -23,7 +23,7 @@ def test_one_message_of_the_largest_body_fits_into_a_batch_and_a_pull() -> None:
     assert limits.BODY_SIZE_MAX + overhead <= limits.RECORDS_SIZE_MAX
     assert limits.RECORDS_SIZE_MAX <= limits.PULL_SIZE_MAX
     assert limits.RECORDS_SIZE_MAX <= limits.LOG_READ_SIZE_MAX
-    assert wire.BATCH_BODY_SIZE_MAX == 16 + 4 * 8_192 + limits.RECORDS_SIZE_MAX
+    assert wire.BATCH_BODY_SIZE_MAX == 32 + 4 * 8_192 + limits.RECORDS_SIZE_MAX
 
 
 def test_a_body_in_base64_fits_into_a_json_request() -> None:

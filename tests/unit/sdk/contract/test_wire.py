@@ -81,7 +81,7 @@ def batch(count: int, size: int, *, magic: bytes = BATCH_MAGIC, reserved: int = 
     ("body", "reason"),
     [
         (b"", "too few"),
-        (batch(1, 91, magic=b"ERB2"), "found b'ER"),
+        (batch(1, 91, magic=b"ERB9"), "found b'ER"),
         (batch(1, 91, reserved=1), "found b'ER"),
         (batch(0, 0), "1 to 8192"),
         (batch(BATCH_COUNT_MAX + 1, (BATCH_COUNT_MAX + 1) * 91), "1 to 8192"),

@@ -26,6 +26,7 @@ from eruca.aio.http.transport import (
     HttpResponse,
     HttpTransport,
     NotConnectedError,
+    pipe_of,
     problem_error,
 )
 from eruca.contract.errors import ErucaError, NotMasterError, NotMasterForSureError
@@ -122,6 +123,13 @@ class FollowingTransport:
     async def close(self) -> None:
         """Close every connection; requests under way fail."""
         await self.transport.close()
+
+    def pipe(self) -> HttpTransport | None:
+        """Return a transport over one connection to the masters that this one knows."""
+        pipe = pipe_of(self.transport)
+        if pipe is None:
+            return None
+        return FollowingTransport(pipe, self._book, on_redirect=self._on_redirect)
 
     def _goes_on(self, course: _Course) -> bool:
         """Tell whether to send the request once more; *course* says where, and after what pause."""

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from eruca.aio.http.credentials import Credentials, Headers, pause_of
-from eruca.aio.http.transport import HttpResponse, HttpTransport
+from eruca.aio.http.transport import HttpResponse, HttpTransport, pipe_of
 from eruca.contract.errors import TimeoutExpiredError, UnauthenticatedError
 from eruca.contract.records import Buffer
 from eruca.core.pauses import doubled
@@ -85,6 +85,11 @@ class AuthorizedTransport:
             body=body,
             timeout=max(deadline - asyncio.get_running_loop().time(), 0.0),
         )
+
+    def pipe(self) -> HttpTransport | None:
+        """Return a transport over one connection, with the same credentials."""
+        pipe = pipe_of(self.transport)
+        return None if pipe is None else AuthorizedTransport(pipe, self._credentials)
 
     def _note_refusal(self, url: str, refused: Headers) -> None:
         before = self._refused.get(url)

@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from eruca.aio.http.credentials import ANONYMOUS, Credentials
 from eruca.aio.http.http1_connection import ConnectionLostError, Http1Connection
 from eruca.aio.http.known_answers import KnownAnswers
 from eruca.aio.http.ownership import Ownership
+from eruca.aio.http.pipeline import Pipeline, PipelinedConnection
 from eruca.aio.http.transport import (
     ConnectTimeoutError,
     HttpResponse,
@@ -42,6 +43,8 @@ CONNECTIONS_MAX: Final = 64  # to one server
 RESPONSE_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes; several times the largest pull
 IDLE_SECONDS: Final = 1.0  # after which a connection is asked whether its server has closed it
 _SAFE_METHODS: Final = frozenset(("GET", "HEAD"))
+
+_C = TypeVar("_C", bound=asyncio.BaseProtocol)
 
 
 class Http1Transport:
@@ -61,6 +64,7 @@ class Http1Transport:
         self._response_size_max = response_size_max
         self._hosts: dict[str, _HostPool] = {}
         self._busy: set[Http1Connection] = set()
+        self._pipes: set[Pipeline] = set()
         self._known = KnownAnswers()
         self._timer: asyncio.Handle | None = None
         self._timer_due = 0.0  # uvloop's handle of an immediate callback has no due time
@@ -123,6 +127,8 @@ class Http1Transport:
             connection.expire(ClosedError("the client was closed during the request"))
         for pool in self._hosts.values():
             pool.close()
+        for pipe in tuple(self._pipes):
+            await pipe.close()
         await asyncio.sleep(0)  # lets the transports close their sockets
 
     @property
@@ -130,20 +136,37 @@ class Http1Transport:
         """Number of connections, busy or idle."""
         return sum(pool.open_count for pool in self._hosts.values())
 
-    async def connect(self, host: str, port: int, place: str, *, tls: bool) -> Http1Connection:
+    async def connect(self, server: _Server) -> Http1Connection:
         """Return a new connection; the caller limits the time."""
-        loop = asyncio.get_running_loop()
-        context = await self._credentials.ssl_context() if tls else None
-        transport, connection = await loop.create_connection(
+        return await self._connected(
+            server,
             lambda: Http1Connection(
-                place,
+                server.url,
                 self._response_size_max,
                 self._known,
                 is_in_place=self._large_bodies_in_place,
             ),
-            host,
-            port,
-            ssl=context,
+        )
+
+    def pipe(self) -> Pipeline | None:
+        """Return a transport over one connection; None: there are too many of them."""
+        if self._is_closed or len(self._pipes) >= self._connections_max:
+            return None
+        pipe = Pipeline(self._open_pipe, _pipe_head, self._pipes.discard)
+        self._pipes.add(pipe)
+        return pipe
+
+    async def _open_pipe(self, url: str, deadline: float) -> PipelinedConnection:
+        self._ownership.check()
+        server = _server_at(url)
+        connecting = self._connected(server, lambda: PipelinedConnection(url))
+        return await _opened_before(deadline, url, connecting)
+
+    async def _connected(self, server: _Server, make: Callable[[], _C]) -> _C:
+        loop = asyncio.get_running_loop()
+        context = await self._credentials.ssl_context() if server.tls else None
+        transport, connection = await loop.create_connection(
+            make, server.host, server.port, ssl=context
         )
         opened = transport.get_extra_info("socket")
         for option in keep_alive_options():
@@ -173,31 +196,56 @@ class Http1Transport:
             self._set_timer(min(later))
 
 
+class _Server(NamedTuple):
+    """A server, by its URL."""
+
+    url: str
+    tls: bool
+    host: str
+    port: int
+    host_header: str
+
+
+@lru_cache(maxsize=256)
+def _server_at(url: str) -> _Server:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:  # a broker's URL comes from a route
+        raise TransportError(f"expected a URL, found {url!r}: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
+        raise TransportError(f"expected the http:// or https:// URL of a server, found {url!r}")
+    tls = parts.scheme == "https"
+    host_header = parts.netloc.rpartition("@")[2]
+    return _Server(url, tls, parts.hostname, port or (443 if tls else 80), host_header)
+
+
+async def _opened_before(deadline: float, place: str, connecting: Awaitable[_C]) -> _C:
+    """Return a new connection; raise the error that says that nothing has been sent."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await connecting
+    except TimeoutError:
+        raise ConnectTimeoutError(
+            f"{place}: no connection before the deadline{late_connection(place)}"
+        ) from None
+    # TLS errors; a host name that cannot be encoded
+    except (OSError, UnicodeError) as error:
+        raise NotConnectedError(f"{place}: {connection_fault(error, place)}") from error
+
+
 class _HostPool:
     """The connections to one server; the last used one is used first, so that others can expire."""
 
     def __init__(self, url: str, transport: Http1Transport) -> None:
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError as error:  # a broker's URL comes from a route
-            raise TransportError(f"expected a URL, found {url!r}: {error}") from error
-        if (
-            parts.scheme not in ("http", "https")
-            or not parts.hostname
-            or parts.path not in ("", "/")
-        ):
-            raise TransportError(f"expected the http:// or https:// URL of a server, found {url!r}")
-        self._tls = parts.scheme == "https"
-        self._host = parts.hostname
-        self._port = port or (443 if self._tls else 80)
+        self._server = _server_at(url)
         self._place = url
         self._transport = transport
         self._idle: list[Http1Connection] = []
         self._waiters: deque[asyncio.Future[Http1Connection | None]] = deque()
         self._is_closed = False
         self.open_count = 0
-        self.host_header = parts.netloc.rpartition("@")[2]
+        self.host_header = self._server.host_header
 
     @property
     def is_in_use(self) -> bool:
@@ -267,27 +315,16 @@ class _HostPool:
     async def _open(self, deadline: float) -> Http1Connection:
         self.open_count += 1
         try:
-            async with asyncio.timeout_at(deadline):
-                connection = await self._transport.connect(
-                    self._host, self._port, self._place, tls=self._tls
-                )
+            connection = await _opened_before(
+                deadline, self._place, self._transport.connect(self._server)
+            )
             if self._is_closed:
                 connection.abort()
                 raise ClosedError("the client was closed during the request")
             return connection
-        except BaseException as error:
+        except BaseException:
             self.open_count -= 1
             self._wake_one()
-            if isinstance(error, TimeoutError):
-                hint = late_connection(self._place)
-                raise ConnectTimeoutError(
-                    f"{self._place}: no connection before the deadline{hint}"
-                ) from None
-            # TLS errors; a host name that cannot be encoded
-            if isinstance(error, OSError | UnicodeError):
-                raise NotConnectedError(
-                    f"{self._place}: {connection_fault(error, self._place)}"
-                ) from error
             raise
 
     def _wake_one(self) -> None:
@@ -334,6 +371,12 @@ def _request_head(
     else:
         begin = _known_head_begin(method, target, host, tuple(headers))
     return b"%bcontent-length: %d\r\n\r\n" % (begin, size)
+
+
+def _pipe_head(
+    method: str, url: str, target: str, headers: Sequence[tuple[str, str]], size: int
+) -> bytes:
+    return _request_head(method, target, _server_at(url).host_header, headers, size)
 
 
 def _head_begin(method: str, target: str, host: str, headers: tuple[tuple[str, str], ...]) -> bytes:

@@ -7,7 +7,7 @@ can replace it by an object with the same two methods, for example one that uses
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 from urllib.parse import quote, urlencode
 
@@ -110,6 +110,16 @@ class HttpTransport(Protocol):
     async def close(self) -> None:
         """Close every connection; requests under way fail."""
         ...
+
+
+def pipe_of(transport: HttpTransport) -> HttpTransport | None:
+    """Return a transport whose requests share one connection of their own, each sent at once.
+
+    Answers come in the order of requests. Closing it closes that connection. None: *transport* has
+    no such connections, or no more of them now.
+    """
+    make: Callable[[], HttpTransport | None] | None = getattr(transport, "pipe", None)
+    return None if make is None else make()
 
 
 def keep_alive_options() -> list[tuple[int, int, int]]:

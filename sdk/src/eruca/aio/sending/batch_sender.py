@@ -49,6 +49,7 @@ from eruca.aio.sending.attempts import (
 from eruca.aio.sending.send_lane import PendingBatch
 from eruca.contract.errors import (
     ErucaError,
+    LaneGapError,
     MalformedBatchError,
     SendFailedError,
     TooLargeError,
@@ -58,7 +59,7 @@ from eruca.contract.errors import (
 from eruca.contract.messages import BatchReceipt, SendReceipts
 from eruca.contract.properties import TRACE_CONTEXT, TRACE_PARENT
 from eruca.contract.records import NO_HOST, Host
-from eruca.contract.wire import RECORDS_MEDIA_TYPE
+from eruca.contract.wire import RECORDS_MEDIA_TYPE, LanePosition, with_position
 from eruca.core.call_statistics import ClientStatistics
 from eruca.core.messages.idempotency_keys import HEADER, REPLAYED_HEADER, encode_key
 from eruca.core.messages.json_messages import json_batch
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from eruca.core.routing.route_table import PublishView
 
 THREAD_COMPRESSION_SIZE: Final = 256 * 1024  # bytes to compress from which a thread does it
+WITHOUT_LANES_SECONDS: Final = 60.0  # then a broker that knew no positions is asked again
 _CONTENT_ERRORS: Final = (ValidationError, MalformedBatchError, TooLargeError)
 _JSON_HEADERS: Final = (JSON_HEADER, ("accept", "application/json"))
 _RECORDS_HEADERS: Final = (("content-type", RECORDS_MEDIA_TYPE), ("accept", "application/json"))
@@ -118,6 +120,7 @@ class BatchSender:
         self._group = group
         self._statistics = statistics
         self._copies = copies if copies > 1 else None  # None: not in the request
+        self._without_lanes: dict[str, float] = {}  # brokers by URL: until when, monotonic
         self._unique_ids: UniqueIds | None = None
         self._decoder = msgspec.json.Decoder(BatchReceipt)
         self._json_decoder = msgspec.json.Decoder(SendReceipts)
@@ -136,6 +139,8 @@ class BatchSender:
                 batch.fail(error)
                 self._account(batch, begun_at, failed=True)
                 return
+            if batch.seat is not None:
+                batch.seat.is_divided = True
             middle = len(batch.messages) // 2
             for part in (batch.part(0, middle), batch.part(middle, len(batch.messages))):
                 await self.send(part)  # one after the other, because they may be ordered
@@ -160,6 +165,8 @@ class BatchSender:
             try:
                 return await self._attempt(course)
             except ErucaError as error:
+                if course.had_position and self._goes_again(course, error):
+                    continue
                 course.failures.append((course.broker_name or "no broker", error))
                 if self._is_idempotent and may_be_stored(error):
                     course.kept_queue = course.queue
@@ -175,7 +182,7 @@ class BatchSender:
         course.broker_name = queue.broker_name
         if view.is_missed(queue):
             view = course.view = await self._attempts.view_with(queue, batch.deadline)
-        url = view.url_of(queue)
+        url = course.url = view.url_of(queue)
         host = view.store_hosts.get(queue.broker_name, NO_HOST)
         if any_delayed(batch.messages):
             return await self._store_json(course, queue, url)
@@ -192,7 +199,7 @@ class BatchSender:
         target = _records_target(queue.topic, queue.queue_id, self._copies)
         headers = self._headers(_RECORDS_HEADERS, batch)
         request = _Request(url, target, headers, encoded.body, self._decoder)
-        receipt = await self._post(course, queue, request)
+        receipt = await self._post_in_turn(course, queue, request, are_records=True)
         _check_count(queue, receipt.count, batch)
         assert batch.message_ids is not None
         return StoredBatch(
@@ -208,7 +215,7 @@ class BatchSender:
         body = json_batch(batch.messages, batch.message_ids)
         headers = self._headers(_JSON_HEADERS, batch)
         request = _Request(url, target, headers, body, self._json_decoder)
-        receipts = (await self._post(course, queue, request)).messages
+        receipts = (await self._post_in_turn(course, queue, request)).messages
         _check_count(queue, len(receipts), batch)
         return StoredMessages(queue, receipts, course.is_replayed)
 
@@ -282,20 +289,83 @@ class BatchSender:
             for message, new in zip(messages, made, strict=True)
         ]
 
-    async def _post(self, course: _Course, queue: MessageQueue, request: _Request[T]) -> T:
+    async def _post_in_turn(
+        self,
+        course: _Course,
+        queue: MessageQueue,
+        request: _Request[T],
+        *,
+        are_records: bool = False,
+    ) -> T:
+        """Post a batch, in an ordered lane when its turn comes."""
+        batch = course.batch
+        turns, seat = batch.turns, batch.seat
+        if turns is None or seat is None:
+            return await self._post(course, queue, request, self._transport)
+        may_have_position = (
+            are_records and not self._is_idempotent and not self._is_without_lanes(request.url)
+        )
+        course.had_position = False
+        sending = await turns.turn(
+            seat, request.url, may_have_position=may_have_position, deadline=batch.deadline
+        )
+        if sending.position is not None:
+            course.had_position = True
+            course.is_ahead = sending.is_ahead
+        try:
+            answer = await self._post(course, queue, request, sending.transport, sending.position)
+        except BaseException:
+            if seat.is_under_way:  # else the batch has left the lane, which is closed
+                turns.failed(seat)
+            raise
+        turns.stored(seat)
+        return answer
+
+    def _is_without_lanes(self, url: str) -> bool:
+        """Tell whether a broker has refused batches with a position lately."""
+        until = self._without_lanes.get(url)
+        if until is not None and until < time.monotonic():
+            del self._without_lanes[url]
+            return False
+        return until is not None
+
+    def _goes_again(self, course: _Course, error: ErucaError) -> bool:
+        """Tell whether a batch with a position goes again because of the position alone.
+
+        If an earlier batch of the lane was not stored, this one was not either, and it waits for
+        another turn. If the broker refuses the content, an earlier version may have refused the
+        position: the batch goes without one, which shows that.
+        """
+        if isinstance(error, LaneGapError):
+            return course.is_ahead
+        if isinstance(error, MalformedBatchError):
+            assert course.url is not None
+            self._without_lanes[course.url] = time.monotonic() + WITHOUT_LANES_SECONDS
+            return True
+        return False
+
+    async def _post(
+        self,
+        course: _Course,
+        queue: MessageQueue,
+        request: _Request[T],
+        transport: HttpTransport,
+        position: LanePosition | None = None,
+    ) -> T:
         attempts_left = self._attempts_max - course.counted
         if course.view is not None and course.view.has_successor(queue.broker_name):
             attempts_left = max(attempts_left, 2)  # or a silent master would take all of the time
         timeout = attempt_seconds(remaining_seconds(course.batch.deadline), attempts_left)
+        body = (request.body,) if position is None else with_position(request.body, position)
         what = f"POST {request.url}{request.target}"
         started = time.monotonic()
         try:
-            answer = await self._transport.request(
+            answer = await transport.request(
                 "POST",
                 request.url,
                 request.target,
                 headers=request.headers,
-                body=(request.body,),
+                body=body,
                 timeout=timeout,
             )
             if answer.status >= 300:
@@ -335,10 +405,13 @@ class _Course:
         "encoded",
         "encoded_for",
         "failures",
+        "had_position",
+        "is_ahead",
         "is_replayed",
         "kept_queue",
         "patience",
         "queue",
+        "url",
         "view",
     )
 
@@ -351,6 +424,9 @@ class _Course:
         self.queue: MessageQueue | None = None  # the last attempt's
         self.kept_queue: MessageQueue | None = None  # where it may already be stored
         self.is_replayed = False
+        self.had_position = False  # whether the last attempt named the batch's position in its lane
+        self.is_ahead = False  # … and was sent before earlier ones were answered
+        self.url: str | None = None  # the last attempt's
         self.view: PublishView | None = None
         self.encoded: EncodedBatch | None = None
         self.encoded_for = (-1, False)  # queue id, whether the store host is IPv6

@@ -1,8 +1,9 @@
 """A lane: messages of one producer that may share a batch.
 
 Messages that may go to any queue of a topic share one lane, with several batches under way.
-Messages for one particular queue have their own lane with one batch under way at a time. This keeps
-them in order, retries included.
+Messages for one particular queue have their own lane, which keeps them in order, retries included.
+It has one batch under way at a time, or several that a broker stores only one after the other
+(:mod:`eruca.aio.sending.ahead`).
 
 Concurrency rule: everything runs on the producer's event loop; a lane never awaits.
 """
@@ -14,9 +15,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 
 from eruca.aio.http.ownership import Ownership
+from eruca.aio.sending.ahead import LaneTurns
 from eruca.core.messages.message import Message
 from eruca.core.messages.message_queue import MessageQueue
 from eruca.core.producing.batching import Batching, linger_seconds
+from eruca.core.producing.send_ahead import Seat
 from eruca.core.producing.send_result import SendResult, Stored
 
 SendFuture = asyncio.Future[SendResult]
@@ -35,7 +38,9 @@ class PendingBatch:
         "messages",
         "opened_at",
         "queue",
+        "seat",
         "size",
+        "turns",
         "whole",
     )
 
@@ -51,6 +56,8 @@ class PendingBatch:
         self.size = 0  # bytes, estimated
         self.is_closed = False  # accepts no further message
         self.finished: asyncio.Future[None] | None = None  # for flush()
+        self.turns: LaneTurns | None = None  # an ordered lane's; set when it leaves the lane
+        self.seat: Seat | None = None  # there
 
     def succeed(self, stored: Stored) -> None:
         """Set the results."""
@@ -88,6 +95,7 @@ class PendingBatch:
         part.messages = self.messages[start:end]
         part.futures = self.futures[start:end]
         part.message_ids = None if self.message_ids is None else self.message_ids[start:end]
+        part.turns, part.seat = self.turns, self.seat
         return part
 
 
@@ -101,6 +109,7 @@ class SendLane:
         linger: How long a batch may wait for more messages, in seconds.
         in_flight_max: Maximum number of batches under way.
         timeout: From a batch's first message to its deadline, in seconds.
+        turns: The turns of its batches, if they stay in order; then *in_flight_max* is theirs.
     """
 
     __slots__ = (
@@ -118,6 +127,7 @@ class SendLane:
         "_size_max",
         "_timeout",
         "_timer",
+        "_turns",
         "_waiting",
     )
 
@@ -130,7 +140,9 @@ class SendLane:
         linger: float,
         in_flight_max: int,
         timeout: float,
+        turns: LaneTurns | None = None,
     ) -> None:
+        self._turns = turns
         self._send = send
         self._queue = queue
         self._count_max = limits.count_max
@@ -187,6 +199,11 @@ class SendLane:
         self._pump_soon()
         return [*self._waiting, *self._in_flight.values()]
 
+    async def close(self) -> None:
+        """Close the lane's own connection."""
+        if self._turns is not None:
+            await self._turns.close()
+
     def cancel(self, error: BaseException, *, under_way: BaseException) -> list[asyncio.Task[None]]:
         """Fail all waiting batches, and those *under_way* by another error; return their tasks."""
         self._open = None
@@ -226,12 +243,13 @@ class SendLane:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        turns = self._turns
         while self._waiting:
             batch = self._waiting[0]
             wait = linger_seconds(
                 is_full=batch.is_closed,
                 in_flight=len(self._in_flight),
-                in_flight_max=self._in_flight_max,
+                in_flight_max=self._in_flight_max if turns is None else turns.room,
                 waited_seconds=self._loop.time() - batch.opened_at,
                 linger_seconds_max=self._linger,
             )
@@ -241,11 +259,15 @@ class SendLane:
                 self._timer = self._loop.call_later(wait, self._pump)
                 return
             self._dispatch(self._waiting.popleft())
+        if turns is not None and not self._in_flight:
+            turns.rest()
 
     def _dispatch(self, batch: PendingBatch) -> None:
         if batch is self._open:
             self._open = None
             batch.is_closed = True
+        if self._turns is not None:
+            batch.turns, batch.seat = self._turns, self._turns.enter()
         task = self._loop.create_task(self._send(batch))
         self._in_flight[task] = batch
         task.add_done_callback(self._on_done)
@@ -256,7 +278,15 @@ class SendLane:
             batch.fail(error)  # a defect; raise it where a caller waits
         if batch.finished is not None and not batch.finished.done():
             batch.finished.set_result(None)
+        if batch.turns is not None and batch.seat is not None:
+            batch.turns.leave(batch.seat)
+            if self._waiting and self._has_waited(self._waiting[0]):
+                batch.turns.want()
         self._pump_soon()
+
+    def _has_waited(self, batch: PendingBatch) -> bool:
+        """Tell whether a batch would have been sent earlier beside others."""
+        return batch.is_closed or self._loop.time() - batch.opened_at >= self._linger
 
 
 def finish(batch: PendingBatch, error: BaseException) -> None:

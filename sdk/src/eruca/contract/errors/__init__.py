@@ -64,6 +64,7 @@ The tree::
     │   │   ├── TransactionIdInUseError   transaction-id-in-use
     │   │   ├── StaleHandleError          stale-handle
     │   │   ├── StaleEpochError           stale-epoch
+    │   │   ├── LaneGapError              lane-gap
     │   │   └── ForeignReplicaError       foreign-replica
     │   ├── PreconditionFailedError   412 precondition-failed
     │   ├── ExpiredHandleError        410 expired-handle
@@ -163,6 +164,7 @@ from eruca.contract.errors.refusals import (
     DerivedTopicError,
     ExpiredHandleError,
     ForeignReplicaError,
+    LaneGapError,
     MessageDamagedError,
     MisdirectedError,
     OtherProducerGroupError,
@@ -251,6 +253,7 @@ __all__ = [
     "IdempotencyKeyReusedError",
     "InternalError",
     "KeyNotFoundError",
+    "LaneGapError",
     "MalformedBatchError",
     "MalformedBodyError",
     "MemberNotFoundError",

@@ -186,6 +186,17 @@ class StaleEpochError(ConflictError):
     default_fix = "fetch the route and continue at the current master, with a fresh token or offset"
 
 
+class LaneGapError(ConflictError):
+    """A batch before this one of its lane was not stored, so this one was not either."""
+
+    code = "lane-gap"
+    title = "An earlier batch of the lane was not stored"
+    default_fix = (
+        "wait for every answer that is under way; then send what is not acknowledged again, in "
+        "its order, under a later epoch from sequence 0"
+    )
+
+
 class ForeignReplicaError(ConflictError):
     """The replica's log does not descend from the master's; nothing of it has been changed."""
 

@@ -24,7 +24,8 @@ class Batching:
         count_max: Maximum number of messages in a batch.
         bytes_max: Maximum number of bytes in a batch, estimated; a larger message is sent alone.
         linger_ms: How long a batch may wait for more messages while another is under way.
-        in_flight_max: Maximum number of batches under way, per topic.
+        in_flight_max: Maximum number of batches under way, per topic; of ordered messages, per
+            queue.
 
     Raises:
         ValidationError: A value is not allowed.

@@ -29,12 +29,14 @@ from eruca.contract.wire import (
     PulledRecords,
     PullStatus,
     batch_extent,
+    batch_position,
     batch_sizes,
     decode_multi_pull,
     decode_pull,
     encode_batch,
     encode_multi_pull_heads,
     encode_pull_head,
+    with_position,
 )
 from eruca_access.namespaces.json_names import Changes
 
@@ -49,7 +51,9 @@ def changed_batch(body: bytes, changes: Changes) -> bytes:
     try:
         count, start = batch_extent(body)
         sizes = batch_sizes(body, count)
-        return encode_batch([_changed_unstamped(one, changes) for one in _cut(body, start, sizes)])
+        made = encode_batch([_changed_unstamped(one, changes) for one in _cut(body, start, sizes)])
+        position = batch_position(body)
+        return made if position is None else b"".join(with_position(made, position))
     except (MalformedRecordsError, DamagedRecordError, ValueError, struct.error):
         return body
 

@@ -14,18 +14,21 @@ import os
 import secrets
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from eruca.contract.errors import ErucaError, MisdirectedError
+from eruca.contract.errors import ErucaError, LaneGapError, MisdirectedError
 from eruca.contract.message_ids import encode_offset_id
 from eruca.contract.messages import BatchReceipt, NewMessage, SendReceipt
 from eruca.contract.records import IPV6_HOST_SIZE, Host
+from eruca.contract.wire import LanePosition
 from eruca.core.messages.unique_ids import UniqueIds
 from eruca_broker.core.batches.batch import Batch, batch_of_records, check_batch
 from eruca_broker.core.batches.born_hosts import with_room_for
+from eruca_broker.core.batches.lanes import Lanes
 from eruca_broker.core.records.new_messages import encode_messages, queue_of_sharding_keys
 from eruca_broker.core.records.scheduled import Destination, Wait
 from eruca_broker.core.records.times import rfc3339
@@ -98,6 +101,7 @@ class Sender:
         self._unique_ids = UniqueIds(store_host.address, secrets.randbits(32), secrets.randbits(16))
         self._process_id = os.getpid()
         self._creating: set[asyncio.Task[None]] = set()  # of topics
+        self._lanes = Lanes()
         self._turns: dict[str, int] = {}  # round robin: the queue whose turn it is in each topic
 
     def admit(
@@ -135,6 +139,36 @@ class Sender:
         """Append the result of :meth:`checked`, and call *done*."""
         wanted = self._topics.for_sending(batch.topic, batch.queue_id)
         self._append(wanted, *with_room_for(batch, born_host), done)
+
+    def send_in_lane(  # noqa: PLR0917 - as above
+        self,
+        position: LanePosition,
+        topic: str,
+        queue_id: int,
+        buffer: bytearray,
+        born_host: Host,
+        done: Sent,
+    ) -> None:
+        """Append a batch as :meth:`send_records` does, if the one before it is appended.
+
+        Raises:
+            LaneGapError: It is not, or was taken back.
+            MalformedBatchError: As there.
+            TooLargeError: As there.
+        """
+        self._lanes.check(position)
+        batch = self.checked(topic, queue_id, buffer)
+        wanted = self._topics.for_sending(topic, queue_id)
+        room = with_room_for(batch, born_host)
+        is_now = bool(wanted.created_at)
+        told = partial(self._settled_in_lane, position, done, is_now)
+        if is_now:  # else no later one may come before it
+            self._lanes.accept(position)
+        try:
+            self._append(wanted, *room, told)
+        except ErucaError:
+            self._lanes.close(position)
+            raise
 
     def now(self) -> float:
         """Return the monotonic time, from which the time of an append counts."""
@@ -321,6 +355,21 @@ class Sender:
         else:
             append = partial(self._store.append_then, batch, born_host, told)
             self.once_there(wanted, batch.queue_id, append, done)
+
+    def _settled_in_lane(
+        self,
+        position: LanePosition,
+        done: Sent,
+        is_accepted: bool,  # noqa: FBT001 - bound by position
+        outcome: Appended | Exception,
+    ) -> None:
+        if isinstance(outcome, Exception):
+            self._lanes.close(position)
+        elif not is_accepted:
+            with suppress(LaneGapError):  # a later epoch may have begun meanwhile
+                self._lanes.check(position)
+                self._lanes.accept(position)
+        done(outcome)
 
     def _append_later(
         self,

@@ -24,6 +24,7 @@ from eruca.contract.errors import (
     DiskFullError,
     ErucaError,
     IdempotencyKeyReusedError,
+    LaneGapError,
     MalformedBatchError,
     MalformedBodyError,
     MisdirectedError,
@@ -69,6 +70,7 @@ from eruca.contract.wire import (
     JSON_MEDIA_TYPE,
     OCTETS_MEDIA_TYPE,
     RECORDS_MEDIA_TYPE,
+    batch_position,
 )
 from eruca.core.messages.idempotency_keys import REPLAYED_HEADER, decode_key
 from eruca_access.needs import to
@@ -394,7 +396,7 @@ class SendMessages(HotEndpoint):
         description="Stored.",
         headers=_REPLAYED,
     )
-    | problems(MalformedBatchError, *_SEND_ERRORS),
+    | problems(MalformedBatchError, LaneGapError, *_SEND_ERRORS),
 )
 class SendRecords(HotEndpoint):
     """Append a batch that the client has encoded as the log stores it; the SDK's fast way.
@@ -403,6 +405,10 @@ class SendRecords(HotEndpoint):
     consecutive offsets, or refused. The answer comes once it is as durable as `durability` says.
 
     An `Idempotency-Key` must be the first record's unique id; it works as for sending messages.
+
+    A producer may send the batches of a queue in order on one connection, without waiting for each
+    answer. Each batch then has a position in its lane. It is stored only if the one before it is;
+    otherwise the answer is 409 `lane-gap`, and nothing is stored.
 
     The SDK's `eruca.contract.wire` and `eruca.contract.records` describe the layout of a batch.
     """
@@ -459,10 +465,20 @@ class SendRecords(HotEndpoint):
         topic, queue_id, key, _ = exchange.request.meaning
         peer = born_host(exchange.client)
         done = partial(exchange.resume, self._answer, exchange)
-        if key is None:
-            self._sender.send_records(topic, queue_id, exchange.buffer, peer, done)
+        buffer = exchange.buffer
+        position = batch_position(buffer)
+        if position is not None:
+            if key is not None:
+                raise fault(
+                    "header",
+                    "idempotency-key",
+                    "a batch at a position of a lane has no idempotency key",
+                )
+            self._sender.send_in_lane(position, topic, queue_id, buffer, peer, done)
+        elif key is None:
+            self._sender.send_records(topic, queue_id, buffer, peer, done)
         else:
-            self._idempotent.send_records(topic, queue_id, key, exchange.buffer, peer, done)
+            self._idempotent.send_records(topic, queue_id, key, buffer, peer, done)
 
     def _answer(self, exchange: Exchange, outcome: Appended | Replayed | Exception) -> None:
         if isinstance(outcome, Exception):

@@ -20,7 +20,7 @@ from eruca.contract.records import (
     Host,
     SysFlag,
 )
-from eruca.contract.wire import BATCH_PREAMBLE
+from eruca.contract.wire import BATCH_MAGIC, BATCH_PREAMBLE
 from eruca_broker.core.batches.batch import Batch
 from eruca_broker.core.batches.record_proof import expected_of
 from eruca_broker.core.native.library import address_of, gather_singles
@@ -31,15 +31,15 @@ from eruca_broker.core.properties.found import (
 )
 
 SINGLE_SIZE_MAX: Final = 16 * 1024  # bytes of a request; copies of larger ones cost too much
-_COUNT: Final = slice(4, 8)  # of the records, in a request
-_ONE: Final = (1).to_bytes(4)
+_BEGIN: Final = slice(8)  # of a request: its magic, and the count of its records
+_ONE: Final = BATCH_MAGIC + (1).to_bytes(4)
 
 assert BATCH_PREAMBLE.size + 4 == 20, "gather_singles expects the record behind one size"
 
 
 def is_single(request: bytes | bytearray) -> bool:
-    """Return whether a request's body is small and says that it has one record."""
-    return len(request) <= SINGLE_SIZE_MAX and request[_COUNT] == _ONE
+    """Return whether a request's body is small and says that it has one record, in no lane."""
+    return len(request) <= SINGLE_SIZE_MAX and request[_BEGIN] == _ONE
 
 
 def gather(

@@ -1,0 +1,236 @@
+"""An ordered producer that sends ahead, without a network: order, failures, earlier brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import pytest
+
+import eruca
+from eruca.aio.http.transport import HttpResponse, NotConnectedError
+from eruca.contract.errors import (
+    ErucaError,
+    LaneGapError,
+    MalformedBatchError,
+    OverloadedError,
+    TransportError,
+)
+from eruca.contract.records import Buffer
+from eruca.contract.wire import LanePosition, batch_position
+from eruca_broker.core.batches.lanes import Lanes
+from support.scripted_transport import Request, problem_answer, receipt_answer
+from support.sending_clients import bodies, client_of, message
+from support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+SMALL = eruca.Batching(count_max=3, linger_ms=0)
+SECONDS = 60.0
+
+
+class LaneBroker:
+    """A broker with lanes, and its connections: *fault* returns the error of a request, if any."""
+
+    def __init__(self, *, knows_lanes: bool = True, seed: int | None = None) -> None:
+        self.log: list[bytes] = []
+        self.positions: list[LanePosition | None] = []
+        self.under_way = 0
+        self.most_under_way = 0
+        self._knows_lanes = knows_lanes
+        self._random = None if seed is None else random.Random(seed)
+        self._lanes = Lanes()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self, request: Request) -> HttpResponse:
+        return await self._serve(request, self._arrive(request))
+
+    def _fault(self) -> ErucaError | str | None:
+        if self._random is None:
+            return None
+        faults: list[ErucaError | str | None] = [
+            OverloadedError("too much", retry_after_seconds=0.001),
+            "lost before",
+            "lost after",
+            "forget",
+        ]
+        return self._random.choice([*faults, *[None] * 12])
+
+    def _arrive(self, request: Request) -> HttpResponse | ErucaError:
+        """Store a batch or refuse it, when it arrives."""
+        position = batch_position(request.body)
+        self.positions.append(position)
+        fault = self._fault()
+        if isinstance(fault, ErucaError):
+            return problem_answer(fault)
+        if fault == "lost before":
+            return TransportError("the connection was lost")
+        if fault == "forget":
+            self._lanes = Lanes()
+        if position is not None:
+            if not self._knows_lanes:
+                return problem_answer(MalformedBatchError("expected b'ERB1', found b'ERB2'"))
+            try:
+                self._lanes.check(position)
+            except LaneGapError as error:
+                return problem_answer(error)
+            self._lanes.accept(position)
+        self.log += bodies(request)
+        if fault == "lost after":
+            return TransportError("the connection was lost")
+        return receipt_answer(request)
+
+    async def _serve(self, _: Request, outcome: HttpResponse | ErucaError) -> HttpResponse:
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        try:
+            await asyncio.sleep(0)
+            await self.gate.wait()
+        finally:
+            self.under_way -= 1
+        if isinstance(outcome, ErucaError):
+            raise outcome
+        return outcome
+
+    def pipe(self) -> Pipe:
+        return Pipe(self)
+
+
+class Pipe:
+    """One connection: requests arrive in order; once one is lost, so is the connection."""
+
+    def __init__(self, broker: LaneBroker) -> None:
+        self._broker = broker
+        self._lost: asyncio.Event = asyncio.Event()
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        target: str,
+        *,
+        headers: Sequence[tuple[str, str]] = (),
+        body: Sequence[Buffer] = (),
+        timeout: float,
+    ) -> HttpResponse:
+        request = Request(method, url, target, dict(headers), b"".join(body), timeout)
+        if self._lost.is_set():
+            raise NotConnectedError("the connection was lost before")
+        outcome = self._broker._arrive(request)
+        if isinstance(outcome, ErucaError):
+            self._lost.set()
+        answer = await self._broker._serve(request, outcome)
+        if self._lost.is_set():
+            raise TransportError("the connection was lost")
+        return answer
+
+    async def close(self) -> None:
+        self._lost.set()
+
+
+def client_with(broker: LaneBroker) -> eruca.AsyncClient:
+    client, hot = client_of(broker, "a", queue_count=1)
+    hot.pipe = broker.pipe
+    return client
+
+
+def numbers(log: Sequence[bytes]) -> list[int]:
+    return [int(body) for body in log]
+
+
+async def test_waiting_batches_are_sent_ahead_in_their_order() -> None:
+    broker = LaneBroker()
+    client = client_with(broker)
+    async with client, client.producer(batching=SMALL) as producer:
+        await producer.send_many([message(f"{n}", sharding_key="k") for n in range(60)])
+
+    assert numbers(broker.log) == list(range(60))
+    assert broker.most_under_way == 4
+    named = [position for position in broker.positions if position is not None]
+    assert [position.sequence for position in named] == list(range(len(named)))
+    assert len({(position.lane, position.epoch) for position in named}) == 1
+
+
+async def test_a_lone_sender_names_no_position() -> None:
+    broker = LaneBroker()
+    client = client_with(broker)
+    async with client, client.producer() as producer:
+        for number in range(5):
+            await producer.send(message(f"{number}", sharding_key="k"))
+
+    assert broker.positions == [None] * 5
+
+
+async def test_one_batch_at_a_time_if_the_program_says_so() -> None:
+    broker = LaneBroker()
+    client = client_with(broker)
+    batching = eruca.Batching(count_max=3, in_flight_max=1)
+    async with client, client.producer(batching=batching) as producer:
+        await producer.send_many([message(f"{n}", sharding_key="k") for n in range(30)])
+
+    assert broker.most_under_way == 1
+    assert set(broker.positions) == {None}
+
+
+async def test_an_idempotent_producer_sends_one_batch_at_a_time() -> None:
+    broker = LaneBroker()
+    client = client_with(broker)
+    async with client, client.producer(batching=SMALL, idempotent=True) as producer:
+        await producer.send_many([message(f"{n}", sharding_key="k") for n in range(30)])
+
+    assert broker.most_under_way == 1
+    assert set(broker.positions) == {None}
+
+
+async def test_a_broker_that_knows_no_lanes_gets_one_batch_at_a_time() -> None:
+    broker = LaneBroker(knows_lanes=False)
+    client = client_with(broker)
+    async with client, client.producer(batching=SMALL, retries_max=0) as producer:
+        await producer.send_many([message(f"{n}", sharding_key="k") for n in range(60)])
+
+    assert numbers(broker.log) == list(range(60))
+    assert broker.most_under_way == 1
+    assert len([position for position in broker.positions if position is not None]) == 1
+
+
+async def test_what_is_under_way_when_the_producer_closes_is_said_to_be_unknown() -> None:
+    broker = LaneBroker()
+    client = client_with(broker)
+    async with client:
+        producer = client.producer(batching=SMALL)
+        sending = asyncio.create_task(
+            producer.send_many([message(f"{n}", sharding_key="k") for n in range(300)])
+        )
+        await until(lambda: broker.most_under_way == 4)
+        broker.gate.clear()
+        await until(lambda: broker.under_way == 4)
+        await producer.close(timeout_seconds=0)
+
+        with pytest.raises(eruca.ErucaError):
+            await sending
+        broker.gate.set()
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_whatever_fails_first_copies_and_last_copies_are_in_order(seed: int) -> None:
+    broker = LaneBroker(seed=seed)
+    client = client_with(broker)
+    async with (
+        client,
+        client.producer(
+            batching=SMALL, retries_max=1_000, send_timeout_seconds=SECONDS
+        ) as producer,
+    ):
+        futures = []
+        for number in range(80):
+            futures.append(await producer.submit(message(f"{number}", sharding_key="k")))
+            if number % 7 == 0:
+                await asyncio.sleep(0)
+        results = await asyncio.gather(*futures)
+
+    assert len(results) == 80
+    stored = numbers(broker.log)
+    assert list(dict.fromkeys(stored)) == list(range(80))
+    assert list(dict.fromkeys(reversed(stored))) == list(reversed(range(80)))
