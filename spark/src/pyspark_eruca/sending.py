@@ -13,6 +13,7 @@ messages that wait for their delivery time, and messages of a broker that is not
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from base64 import b64decode
@@ -87,6 +88,13 @@ class TopicSender:
         self.queues: Sequence[Queue] = self._look_up()
         if not self.queues:
             raise SourceError(f"no broker accepts messages of {topic}")
+
+    def twin(self) -> TopicSender:
+        """Return a sender to the same queues with connections of its own, for another thread."""
+        twin = copy.copy(self)
+        twin._namesrv = self._service(self._options.namesrvs)
+        twin._brokers = {name: self._service([one.url]) for name, one in self._brokers.items()}
+        return twin
 
     def send(self, queue: Queue, ids: Sequence[str], messages: Sequence[bytes]) -> bool:
         """Store messages in one queue; return False if they had been stored before.

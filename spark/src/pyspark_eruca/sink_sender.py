@@ -5,21 +5,33 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, NamedTuple
 
 from pyspark_eruca.errors import RefusedError, SourceError
 from pyspark_eruca.sending import KEY_REUSED, TopicSender, queue_index
-from pyspark_eruca.sink_batches import Batch, Batches, Lane
+from pyspark_eruca.sink_batches import BATCH_SIZE_MAX, Batch, Batches, Lane
 from pyspark_eruca.sink_columns import RowError, SinkColumns
 from pyspark_eruca.sink_options import SinkOptions
 
+KEYED_AT_ONCE: Final = 8  # requests of rows with keys of their own; each waits for a flush
+KEYED_GATHERED_MAX: Final = 256  # of these rows, sent together
 _OF_A_MESSAGE: Final = re.compile(r"/body/messages/([0-9]+)")  # in a refusal
 _REUSED_FIX: Final = (
     "an earlier attempt sent other rows here, or the same in another order. Give each partition"
     " an order before writing (sortWithinPartitions), or name a column of unique values in the"
     " option idempotencyKeyColumn"
 )
+
+
+class _Outcome(NamedTuple):
+    """The result of sending a batch."""
+
+    batch: Batch
+    is_new: bool = False  # else it was stored before
+    error: SourceError | None = None
 
 
 class SinkSender:
@@ -41,6 +53,10 @@ class SinkSender:
         self._partition = partition
         self._batches = Batches()
         self._topics: dict[str, TopicSender] = {}
+        self._keyed: list[tuple[Batch, list[str]]] = []  # rows with keys of their own, gathered
+        self._keyed_size = 0  # bytes of them
+        self._twins: dict[tuple[int, str], TopicSender] = {}  # by thread's share and topic
+        self._threads = ThreadPoolExecutor(KEYED_AT_ONCE, "eruca-sink")  # starts none before use
         self._row = 0
         self.sent = 0  # messages stored now
         self.known = 0  # messages that were stored under their keys before
@@ -65,17 +81,22 @@ class SinkSender:
                 for batch in self._batches.add(lane, text, self._row):
                     self._send(batch, self._keys_of(batch))
             else:
-                self._send(Batch(lane, 0, [text], [self._row]), [key])
+                self._keyed.append((Batch(lane, 0, [text], [self._row]), [key]))
+                self._keyed_size += len(text)
+                if len(self._keyed) == KEYED_GATHERED_MAX or self._keyed_size > BATCH_SIZE_MAX:
+                    self._send_keyed()
             self._row += 1
 
     def flush(self) -> None:
         """Send the remaining rows; raises as :meth:`send` does."""
         for batch in self._batches.rest():
             self._send(batch, self._keys_of(batch))
+        self._send_keyed()
 
     def close(self) -> None:
         """Close the connections."""
-        for topic in self._topics.values():
+        self._threads.shutdown()
+        for topic in (*self._topics.values(), *self._twins.values()):
             topic.close()
 
     def _keys_of(self, batch: Batch) -> list[str]:
@@ -83,7 +104,39 @@ class SinkSender:
         return [f"{name}-{index}" for index in range(len(batch.texts))]
 
     def _send(self, batch: Batch, keys: list[str]) -> None:
-        topic = self._topics[batch.lane.topic]
+        outcome = self._sent(self._topics[batch.lane.topic], batch, keys)
+        self._count([outcome])
+
+    def _send_keyed(self) -> None:
+        """Send the rows with keys of their own that have been gathered, some at once.
+
+        Rows of one queue are sent one after the other, by one thread.
+        """
+        shares: defaultdict[int, list[tuple[Batch, list[str]]]] = defaultdict(list)
+        for batch, keys in self._keyed:
+            index = batch.lane.queue_index
+            number = zlib.crc32(keys[0].encode()) if index is None else index
+            shares[number % KEYED_AT_ONCE].append((batch, keys))
+        self._keyed, self._keyed_size = [], 0
+        futures = [
+            self._threads.submit(self._send_share, worker, share)
+            for worker, share in shares.items()
+        ]
+        self._count([outcome for future in futures for outcome in future.result()])
+
+    def _send_share(self, worker: int, share: list[tuple[Batch, list[str]]]) -> list[_Outcome]:
+        """Send rows one after the other, until one fails."""
+        outcomes: list[_Outcome] = []
+        for batch, keys in share:
+            name = batch.lane.topic
+            if (worker, name) not in self._twins:
+                self._twins[worker, name] = self._topics[name].twin()
+            outcomes.append(self._sent(self._twins[worker, name], batch, keys))
+            if outcomes[-1].error is not None:
+                break
+        return outcomes
+
+    def _sent(self, topic: TopicSender, batch: Batch, keys: list[str]) -> _Outcome:
         index = batch.lane.queue_index
         if index is None:
             index = zlib.crc32(keys[0].encode()) % len(topic.queues)
@@ -92,17 +145,29 @@ class SinkSender:
             for text, key in zip(batch.texts, keys, strict=True)
         ]
         try:
-            is_new = topic.send(topic.queues[index], keys, messages)
-        except RefusedError as error:
-            place = _place(batch.rows, str(error))
-            fix = f": {_REUSED_FIX}" if error.code == KEY_REUSED else ""
-            raise self._failure(place, error, fix) from error
+            return _Outcome(batch, is_new=topic.send(topic.queues[index], keys, messages))
         except SourceError as error:
-            raise self._failure(_place(batch.rows, ""), error) from error
-        if is_new:
-            self.sent += len(messages)
-        else:
-            self.known += len(messages)
+            return _Outcome(batch, error=error)
+
+    def _count(self, outcomes: Iterable[_Outcome]) -> None:
+        """Count stored messages; raise SourceError if one has failed."""
+        failed: list[_Outcome] = []
+        for outcome in outcomes:
+            if outcome.error is not None:
+                failed.append(outcome)
+            elif outcome.is_new:
+                self.sent += len(outcome.batch.rows)
+            else:
+                self.known += len(outcome.batch.rows)
+        if not failed:
+            return
+        first = min(failed, key=lambda one: one.batch.rows[0])
+        error = first.error
+        assert error is not None
+        is_reused = isinstance(error, RefusedError) and error.code == KEY_REUSED
+        raise self._failure(
+            _place(first.batch.rows, str(error)), error, f": {_REUSED_FIX}" if is_reused else ""
+        ) from error
 
     def _topic(self, name: str, row: int) -> TopicSender:
         if name not in self._topics:

@@ -55,16 +55,22 @@ async def send(
 
 async def stored(cluster: InProcessCluster) -> Counter[str]:
     """Return the bodies in all queues of the topic, with how often each is there."""
-    bodies: Counter[str] = Counter()
+    return Counter([body for queue in await queues(cluster) for body in queue])
+
+
+async def queues(cluster: InProcessCluster) -> list[list[str]]:
+    """Return the bodies of each queue of the topic, in order."""
+    bodies: list[list[str]] = []
     async with httpx.AsyncClient() as http:
         for url in cluster.broker_urls.values():
             for queue_id in range(QUEUES):
                 path = f"{url}/v1/topics/orders/queues/{queue_id}/messages"
                 offset, end = 0, 1
+                bodies.append([])
                 while offset < end:
                     query = {"offset": offset, "count_max": 8_192}
                     answer = (await http.get(path, params=query)).raise_for_status().json()
-                    bodies.update(message["body"]["text"] for message in answer["messages"])
+                    bodies[-1] += [message["body"]["text"] for message in answer["messages"]]
                     offset, end = answer["next_offset"], answer["max_offset"]
     return bodies
 
@@ -144,6 +150,32 @@ async def test_with_keys_of_their_own_rows_may_come_in_any_order(tmp_path: Path)
 
         assert (again.sent, again.known) == (15, 25)
         assert await stored(cluster) == Counter(row["body"] for row in rows)
+
+
+async def test_rows_with_keys_of_their_own_keep_the_order_of_their_sharding_key(
+    tmp_path: Path,
+) -> None:
+    rows = [{**row, "id": f"id-{n}"} for n, row in enumerate(rows_of(600, sharded=True))]
+    async with cluster_with_orders(tmp_path, brokers=2) as cluster:
+        await send(cluster, rows, idempotencyKeyColumn="id")
+
+        numbers = [[int(body.split()[1]) for body in queue] for queue in await queues(cluster)]
+    assert sorted(number for queue in numbers for number in queue) == list(range(600))
+    for queue in numbers:
+        for shard in range(7):
+            its = [number for number in queue if number % 7 == shard]
+            assert its == sorted(its)
+
+
+async def test_a_row_that_fails_among_rows_with_keys_of_their_own_is_named(tmp_path: Path) -> None:
+    rows = [{**row, "id": f"id-{n}"} for n, row in enumerate(rows_of(50))]
+    rows[30] = {**rows[30], "key": "two words"}
+    async with cluster_with_orders(tmp_path) as cluster:
+        with pytest.raises(SourceError, match=r"partition 0, row 30: .*Acknowledged") as caught:
+            await send(cluster, rows, idempotencyKeyColumn="id")
+
+        counted = int(str(caught.value).rpartition("partition: ")[2].split()[0])
+        assert counted == (await stored(cluster)).total() < 50
 
 
 async def test_a_key_that_brokers_have_forgotten_is_found_in_the_log(tmp_path: Path) -> None:
