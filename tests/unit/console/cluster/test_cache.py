@@ -42,6 +42,17 @@ async def test_equal_questions_at_the_same_time_are_asked_once() -> None:
     assert [one.value for one in await asyncio.gather(*asking)] == [1, 1, 1]
 
 
+async def test_only_questions_that_are_asked_are_told() -> None:
+    told: list[int] = []
+    cache, asked = AnswerCache(on_ask=lambda: told.append(1)), Asked()
+    asked.may_answer.set()
+    for _ in range(3):
+        await cache.get("q", asked)
+    await cache.get("r", asked)
+
+    assert len(told) == 2
+
+
 async def test_an_answer_is_given_again_until_it_is_old() -> None:
     now = 0.0
     cache, asked = AnswerCache(lambda: now), Asked()

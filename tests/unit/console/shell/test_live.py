@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eruca.contract.errors import OverloadedError, UnavailableError
+from eruca_console.core.pace import QUESTIONS_PER_SECOND_MAX, SAMPLE_COUNT
 from eruca_console.shell.live import LiveStreams, event
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +54,24 @@ async def test_a_failure_is_said_and_the_stream_goes_on() -> None:
 
     assert sent[0] == event("failed", "broker-a is away")
     assert event("live", "back", 1) in sent
+
+
+async def test_pages_are_updated_less_often_if_they_ask_much() -> None:
+    asked = 0
+    found = LiveStreams(maximum=2, per_caller=1, period_seconds=0.001, questions=lambda: asked)
+    found.begin("ann")
+
+    async def render() -> str | None:
+        nonlocal asked
+        asked += 10
+        if asked == 10 * (SAMPLE_COUNT + 2):
+            assert found.period_seconds == pytest.approx(10 / QUESTIONS_PER_SECOND_MAX, rel=0.1)
+            return None
+        return str(asked)
+
+    async for _ in found.stream("ann", "", render):
+        pass
+    assert asked == 10 * (SAMPLE_COUNT + 2)
 
 
 async def test_a_stop_ends_all_streams() -> None:

@@ -43,13 +43,19 @@ class AnswerCache:
     Args:
         now: Returns monotonic seconds.
         count_max: Answers that are remembered.
+        on_ask: Called when a question is asked, because there is no recent answer.
     """
 
     def __init__(
-        self, now: Callable[[], float] = monotonic, *, count_max: int = ANSWER_COUNT_MAX
+        self,
+        now: Callable[[], float] = monotonic,
+        *,
+        count_max: int = ANSWER_COUNT_MAX,
+        on_ask: Callable[[], object] = lambda: None,
     ) -> None:
         self._now = now
         self._count_max = count_max
+        self._on_ask = on_ask
         self._entries: dict[Hashable, _Entry] = {}  # the oldest first
 
     async def get(
@@ -83,6 +89,7 @@ class AnswerCache:
         self._entries.clear()
 
     def _begun(self, ask: Callable[[], Awaitable[T]]) -> _Entry:
+        self._on_ask()
         entry = _Entry(asyncio.ensure_future(_answer(ask)), self._now())
 
         def note_end(_: object) -> None:

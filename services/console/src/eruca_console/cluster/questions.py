@@ -52,12 +52,18 @@ class Questions:
     Args:
         client: The caller's.
         known: The brokers that were seen lately.
+        on_ask: Called for each question that the cluster is asked.
     """
 
-    def __init__(self, client: AsyncClient, known: KnownBrokers) -> None:
+    def __init__(
+        self,
+        client: AsyncClient,
+        known: KnownBrokers,
+        on_ask: Callable[[], object] = lambda: None,
+    ) -> None:
         self.client = client
         self.known = known
-        self.cache = AnswerCache()
+        self.cache = AnswerCache(on_ask=on_ask)
         seconds = client.settings.timeout_seconds
         self.checkers = Instances(TXN_CHECKER, client.context, timeout=seconds)
         self.controllers = Instances(CONTROLLER, client.context, timeout=seconds)

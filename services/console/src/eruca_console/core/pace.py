@@ -1,18 +1,33 @@
-"""The time between two updates of an open page, so that all of them take a bounded part of a core.
+"""The time between two updates of an open page, so that all of them cost a bounded amount.
 
 Pages of different callers share nothing, so their cost grows with the callers. If it is too large,
-all pages are updated less often. The cost of an update is measured: the CPU time of the process for
-the last updates, by their number. It contains whatever else the process did, so people who click
-come first.
+all pages are updated less often. Two things are bounded: the CPU time of this process, and the
+questions to the cluster, which stand for the load of the brokers.
+
+The cost of an update is measured: what the process has spent on the last updates, by their number.
+That contains whatever else it did, so people who click come first.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 SHARE_MAX: Final = 0.15  # of a core, for updates
+QUESTIONS_PER_SECOND_MAX: Final = 500.0  # a broker answers one in about 0.1 ms
 PERIOD_SECONDS_MAX: Final = 60.0
 SAMPLE_COUNT: Final = 20  # updates, of which the cost is a mean
+
+
+class Spent(NamedTuple):
+    """All that the process has spent so far.
+
+    Attributes:
+        cpu_seconds: CPU time.
+        questions: To the cluster.
+    """
+
+    cpu_seconds: float
+    questions: int
 
 
 class Pace:
@@ -24,23 +39,23 @@ class Pace:
 
     def __init__(self, shortest_seconds: float) -> None:
         self._shortest_seconds = shortest_seconds
-        self._cost_seconds = 0.0  # CPU time of one update
-        self._begun_at: float | None = None  # CPU time of the process
+        self._needed_seconds = 0.0  # for one update, within both bounds
+        self._begun: Spent | None = None
         self._count = 0  # updates since then
 
-    def updated(self, cpu_seconds: float) -> None:
-        """Note an update.
-
-        Args:
-            cpu_seconds: The CPU time that the process has used so far.
-        """
-        if self._begun_at is None:
-            self._begun_at = cpu_seconds
+    def updated(self, spent: Spent) -> None:
+        """Note an update, after which so much was spent."""
+        if self._begun is None:
+            self._begun = spent
             return
         self._count += 1
         if self._count == SAMPLE_COUNT:
-            self._cost_seconds = (cpu_seconds - self._begun_at) / self._count
-            self._begun_at, self._count = cpu_seconds, 0
+            cpu_seconds = (spent.cpu_seconds - self._begun.cpu_seconds) / SAMPLE_COUNT
+            questions = (spent.questions - self._begun.questions) / SAMPLE_COUNT
+            self._needed_seconds = max(
+                cpu_seconds / SHARE_MAX, questions / QUESTIONS_PER_SECOND_MAX
+            )
+            self._begun, self._count = spent, 0
 
     def period_seconds(self, pages: int) -> float:
         """Return the time from one update of a page to the next.
@@ -48,5 +63,5 @@ class Pace:
         Args:
             pages: Open pages.
         """
-        needed = pages * self._cost_seconds / SHARE_MAX
+        needed = pages * self._needed_seconds
         return max(self._shortest_seconds, min(needed, PERIOD_SECONDS_MAX))

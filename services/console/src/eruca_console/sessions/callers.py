@@ -85,8 +85,12 @@ class Callers:
         self._closing: set[asyncio.Task[None]] = set()
         client = settings.code_client()
         self.code_flow = None if client is None else CodeFlow(client)
-        guest = Reading(self._client(None), self._known)
+        self.question_count = 0  # that were asked for all callers
+        guest = Reading(self._client(None), self._known, self._note_question)
         self._guest = Caller(None, guest, secrets.token_urlsafe(_TOKEN_SIZE))
+
+    def _note_question(self) -> None:
+        self.question_count += 1
 
     @property
     def count(self) -> int:
@@ -148,7 +152,7 @@ class Callers:
         now = self._now()
         caller = Caller(
             _beginning(secret),
-            Reading(client, self._known),
+            Reading(client, self._known, self._note_question),
             secrets.token_urlsafe(_TOKEN_SIZE),
             secrets.token_urlsafe(_TOKEN_SIZE),
             _secret=secret,

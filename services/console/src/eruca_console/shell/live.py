@@ -2,7 +2,7 @@
 
 A stream renders its page's block ``live`` again and sends it if it has changed. The number of
 streams is bounded, in total and for each caller. A page without a stream still works: it says that
-it does not update itself. Updates come less often if they would take too much of a core
+it does not update itself. Updates come less often if they would cost too much
 (:mod:`eruca_console.core.pace`), and not all at the same time.
 
 Source: HTML Standard, "Server-sent events".
@@ -18,7 +18,7 @@ from time import process_time
 from typing import Final
 
 from eruca.contract.errors import ErucaError, OverloadedError
-from eruca_console.core.pace import Pace
+from eruca_console.core.pace import Pace, Spent
 
 MEDIA_TYPE: Final = "text/event-stream"
 _SILENCE_STEPS: Final = 10  # after so many equal renderings a comment shows that the stream lives
@@ -31,12 +31,21 @@ class LiveStreams:
         maximum: Streams at the same time.
         per_caller: … of one caller.
         period_seconds: Time between two renderings, at least.
+        questions: Returns how many questions the process has asked the cluster so far.
     """
 
-    def __init__(self, *, maximum: int, per_caller: int, period_seconds: float) -> None:
+    def __init__(
+        self,
+        *,
+        maximum: int,
+        per_caller: int,
+        period_seconds: float,
+        questions: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._maximum = maximum
         self._per_caller = per_caller
         self._pace = Pace(period_seconds)
+        self._questions = questions
         self._open: Counter[str] = Counter()
         self._stopping = asyncio.Event()
 
@@ -88,7 +97,7 @@ class LiveStreams:
                 except ErucaError as error:  # the page would be an error's: it stays as it is
                     yield event("failed", error.detail)
                     text = last
-                self._pace.updated(process_time())
+                self._pace.updated(Spent(process_time(), self._questions()))
                 if text is None:
                     yield event("ended", "the session is over")
                     return
