@@ -21,8 +21,11 @@ from eruca_spark import parquet
 from eruca_spark.compaction import latest_by_key, write_compacted
 from eruca_spark.export import run_export
 from eruca_spark.lake import read_lake
+from eruca_spark.reports.basis import Lacks
 from eruca_spark.reports.latency import latency_report
-from eruca_spark.reports.report import finish
+from eruca_spark.reports.page import Origin
+from eruca_spark.reports.report import PageRequest, finish
+from eruca_spark.reports.targets import Targets
 from pyspark_eruca.columns import COLUMNS, arrow_schema
 from pyspark_eruca.ranges import Queue, Range
 from support.export_service import ExportService, batch_of
@@ -158,7 +161,10 @@ def test_iceberg_takes_the_files_of_a_lake_a_compaction_and_a_report(
     messages = read_lake(spark, str(tmp_path / "lake"))
     write_compacted(latest_by_key(messages, "key"), f"{tmp_path}/table")
     report = latency_report(messages, None)
-    finished = finish(spark, report, tmp_path / "report", Console(file=io.StringIO()))
+    origin = Origin("eruca-spark latency", service.url, datetime.now(UTC), "1")
+    request = PageRequest(messages, ["orders"], Lacks(), origin)
+    targets = Targets(tmp_path / "report")
+    finished = finish(spark, report, targets, Console(file=io.StringIO()), request)
 
     lake = iceberg_schema(files_of(tmp_path / "lake"), "lake", tmp_path)
     table = iceberg_schema(list(tmp_path.glob("table/*/*.parquet")), "compacted", tmp_path)

@@ -16,17 +16,23 @@ from rich.console import Console
 from eruca_spark.compaction import KeyColumn, latest_by_key, write_compacted
 from eruca_spark.lake import LAKE_DDL
 from eruca_spark.reports import audit, dead_letters, hot_keys, latency, transactions
-from eruca_spark.reports.audit import audit_report, is_sound
+from eruca_spark.reports.audit import audit_report
+from eruca_spark.reports.audit_findings import is_sound
+from eruca_spark.reports.basis import BASIS_COLUMNS, Lacks
+from eruca_spark.reports.chinese import CHINESE
 from eruca_spark.reports.dead_letters import dead_letters_report
 from eruca_spark.reports.hot_keys import hot_keys_report
 from eruca_spark.reports.latency import latency_report
-from eruca_spark.reports.report import FinishedReport, Report, finish
+from eruca_spark.reports.page import Origin
+from eruca_spark.reports.report import FinishedReport, PageRequest, Report, finish
+from eruca_spark.reports.targets import targets_of
 from eruca_spark.reports.transactions import transactions_report
 
 BEGAN = datetime(2026, 11, 21, 8, tzinfo=UTC)
 EVENTS = "ERUCA_SYS_EVENTS"
 NAMES = [part.split()[0] for part in LAKE_DDL.replace(", STRING>", ">").split(", ")]
 PNG = b"\x89PNG"
+ORIGIN = Origin("eruca-spark …", "http://query", BEGAN, "1")
 
 
 def at(ms: int) -> datetime:
@@ -76,10 +82,23 @@ def frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
     return spark.createDataFrame(list(rows), LAKE_DDL)
 
 
-def run(spark: SparkSession, report: Report, out: Path) -> tuple[FinishedReport, str]:
+def run(
+    spark: SparkSession, report: Report, out: Path, rows: Sequence[tuple[Any, ...]] = ()
+) -> tuple[FinishedReport, str]:
     shown = io.StringIO()
-    finished = finish(spark, report, out, Console(file=shown, width=200))
+    basis = frame(spark, rows).select(*BASIS_COLUMNS)
+    request = PageRequest(basis, ["orders"], Lacks(), ORIGIN)
+    console = Console(file=shown, width=200)
+    finished = finish(spark, report, targets_of(out, report.name), console, request, language="zh")
+    assert finished.picture is not None
     assert finished.picture.read_bytes()[:4] == PNG
+    assert finished.page is not None
+    page = finished.page.read_text()
+    assert '<html lang="zh-Hans">' in page
+    assert finished.findings[0].words.text("en") in shown.getvalue()
+    titles = {table.title for table in report.tables}
+    columns = {name.replace("_", " ") for table in report.tables for name in table.rows.columns}
+    assert (titles | columns | {report.title}) <= CHINESE.keys()
     for name, path in finished.tables.items():
         assert spark.read.parquet(str(path)).count() == len(finished.rows[name])
     return finished, shown.getvalue()
@@ -151,12 +170,22 @@ def test_hot_keys_are_counted_for_each_topic(spark: SparkSession, tmp_path: Path
 def test_keys_that_look_like_markup_or_commands_to_the_terminal_are_shown_as_text(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    rows = [message(0, keys=["[/red]"]), message(1, keys=["one\ntwo\x1b[31m"])]
+    rows = [
+        message(0, keys=["[/red]"]),
+        message(1, keys=["one\ntwo\x1b[31m", "</script><script>alert(1)</script>"]),
+        message(5, broker_name="broker-b", damage="checksum"),
+    ]
     report = hot_keys_report(frame(spark, rows).select(*hot_keys.MESSAGE_COLUMNS))
-    _, shown = run(spark, report, tmp_path)
+    finished, shown = run(spark, report, tmp_path, rows)
+    assert finished.page is not None
+    page = finished.page.read_text()
 
     assert "[/red]" in shown
     assert "one two [31m" in shown
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "<dd>3</dd>" in page  # messages read
+    assert "有 1 条消息已损坏。" in page
 
 
 def test_dead_letters_are_counted_by_group_origin_and_reason(

@@ -27,13 +27,13 @@ _NUMBERS: Final = "{x:,.10g}"
 _ROOM: Final = 0.1  # of the width, to the right of the longest bar, for its number
 # around a line: the axis of a single point must not span years
 _MARGIN: Final = timedelta(minutes=1)
-_NO_DATA: Final = "nothing to show"
+_NO_DATA: Final = "There is nothing to draw."
 
 
 class Picture:
     """Charts one below another, in one file."""
 
-    def __init__(self, title: str, count: int) -> None:
+    def __init__(self, title: str, count: int, no_data: str = _NO_DATA) -> None:
         from matplotlib.figure import Figure
 
         self._figure = Figure(figsize=(_WIDTH, _HEIGHT * count), layout="constrained")
@@ -42,6 +42,7 @@ class Picture:
             self._figure.add_subplot(count, 1, number) for number in range(1, count + 1)
         ]
         self._next = 0
+        self._no_data = no_data  # the text of an empty chart
 
     def bars(
         self,
@@ -146,7 +147,7 @@ class Picture:
         axes.set_title(title)
         if is_empty:
             axes.set_axis_off()
-            axes.text(0.5, 0.5, _NO_DATA, ha="center", va="center")
+            axes.text(0.5, 0.5, self._no_data, ha="center", va="center")
         return axes
 
 

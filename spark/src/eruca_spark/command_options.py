@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from eruca_spark.messages import MessageSource
+from eruca_spark.reports.words import Language
 
 Url = Annotated[
     str | None,
@@ -39,7 +40,12 @@ Damaged = Annotated[
 ]
 Out = Annotated[
     Path,
-    typer.Option(file_okay=False, writable=True, help="directory for tables and charts"),
+    typer.Option(
+        help="FILE.html for a page, FILE.png for a picture, or a directory for both and the tables"
+    ),
+]
+LanguageOption = Annotated[
+    Language, typer.Option("--language", help="of the page and of the picture")
 ]
 
 

@@ -9,7 +9,7 @@ possible.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -23,6 +23,7 @@ from eruca_spark.command_options import (
     Conf,
     Damaged,
     LakeOption,
+    LanguageOption,
     Master,
     Out,
     SourceOptions,
@@ -37,12 +38,16 @@ from eruca_spark.failures import name_of, reason_of
 from eruca_spark.java import JavaError
 from eruca_spark.lake import Lake, LakeError, chain_faults
 from eruca_spark.lake_files import LakeBusyError
+from eruca_spark.messages import sound
 from eruca_spark.outcomes import FAULT, INTERRUPTED, WRONG_USAGE, code_of
 from eruca_spark.progress import shown_tasks
 from eruca_spark.replaying import SESSION_SETTINGS as REPLAY_SETTINGS
 from eruca_spark.replaying import replay
+from eruca_spark.report_command import ReportRun
 from eruca_spark.reports.audit import MESSAGE_COLUMNS as AUDIT_COLUMNS
-from eruca_spark.reports.audit import audit_report, is_sound
+from eruca_spark.reports.audit import audit_report
+from eruca_spark.reports.audit_findings import is_sound
+from eruca_spark.reports.basis import BASIS_COLUMNS
 from eruca_spark.reports.dead_letters import MESSAGE_COLUMNS as DEAD_LETTER_COLUMNS
 from eruca_spark.reports.dead_letters import PREFIX, dead_letters_report
 from eruca_spark.reports.hot_keys import MESSAGE_COLUMNS as HOT_KEYS_COLUMNS
@@ -50,7 +55,7 @@ from eruca_spark.reports.hot_keys import TOP_DEFAULT, hot_keys_report
 from eruca_spark.reports.latency import EVENT_COLUMNS as LATENCY_EVENT_COLUMNS
 from eruca_spark.reports.latency import MESSAGE_COLUMNS as LATENCY_COLUMNS
 from eruca_spark.reports.latency import latency_report
-from eruca_spark.reports.report import FinishedReport, Report, finish
+from eruca_spark.reports.report import Report
 from eruca_spark.reports.transactions import EVENT_COLUMNS as TRANSACTION_COLUMNS
 from eruca_spark.reports.transactions import transactions_report
 from eruca_spark.shell import (
@@ -119,6 +124,7 @@ app.command("export")(export)
 def latency(
     *,
     out: Out = Path("reports"),
+    language: LanguageOption = "en",
     lake: LakeOption = None,
     url: Url = None,
     topic: Topics = None,
@@ -133,20 +139,21 @@ def latency(
     topics = topics_of(topic, lake)
     source = source_of(lake, url, option, topics)
 
-    def report(spark: SparkSession) -> Report:
-        rows = _user_messages(source.sound_messages(spark, topics, LATENCY_COLUMNS))
+    def report(spark: SparkSession) -> tuple[Report, DataFrame]:
+        rows = _user_messages(source.messages(spark, topics, _with_basis(LATENCY_COLUMNS)))
         events = (
             source.sound_messages(spark, [EVENTS_TOPIC], LATENCY_EVENT_COLUMNS) if groups else None
         )
-        return latency_report(rows, events)
+        return latency_report(sound(rows), events), rows
 
-    _report("latency", out, master, conf, report)
+    ReportRun("latency", out, language, source, topics, master, conf).finished(report)
 
 
 @app.command("dead-letters")
 def dead_letters(
     *,
     out: Out = Path("reports"),
+    language: LanguageOption = "en",
     lake: LakeOption = None,
     url: Url = None,
     group: Annotated[
@@ -161,21 +168,20 @@ def dead_letters(
     if not topics and lake is None:
         raise typer.BadParameter("give groups with --group, or a lake with --lake")
     source = source_of(lake, url, option, topics)
-    _report(
-        "dead-letters",
-        out,
-        master,
-        conf,
-        lambda spark: dead_letters_report(
-            source.sound_messages(spark, topics, DEAD_LETTER_COLUMNS)
-        ),
-    )
+
+    def report(spark: SparkSession) -> tuple[Report, DataFrame]:
+        rows = source.messages(spark, topics, _with_basis(DEAD_LETTER_COLUMNS))
+        letters = rows.where(rows["topic"].startswith(PREFIX))
+        return dead_letters_report(sound(letters)), letters
+
+    ReportRun("dead-letters", out, language, source, topics, master, conf).finished(report)
 
 
 @app.command("hot-keys")
 def hot_keys(
     *,
     out: Out = Path("reports"),
+    language: LanguageOption = "en",
     lake: LakeOption = None,
     url: Url = None,
     topic: Topics = None,
@@ -188,17 +194,18 @@ def hot_keys(
     topics = topics_of(topic, lake)
     source = source_of(lake, url, option, topics)
 
-    def report(spark: SparkSession) -> Report:
-        rows = source.sound_messages(spark, topics, HOT_KEYS_COLUMNS)
-        return hot_keys_report(_user_messages(rows), top)
+    def report(spark: SparkSession) -> tuple[Report, DataFrame]:
+        rows = _user_messages(source.messages(spark, topics, _with_basis(HOT_KEYS_COLUMNS)))
+        return hot_keys_report(sound(rows), top), rows
 
-    _report("hot-keys", out, master, conf, report)
+    ReportRun("hot-keys", out, language, source, topics, master, conf).finished(report)
 
 
 @app.command()
 def transactions(
     *,
     out: Out = Path("reports"),
+    language: LanguageOption = "en",
     lake: LakeOption = None,
     url: Url = None,
     option: SourceOptions = None,
@@ -206,22 +213,21 @@ def transactions(
     conf: Conf = None,
 ) -> None:
     """Report the outcomes of transactions, their durations, and the open ones."""
-    source = source_of(lake, url, option, [EVENTS_TOPIC])
-    _report(
-        "transactions",
-        out,
-        master,
-        conf,
-        lambda spark: transactions_report(
-            source.sound_messages(spark, [EVENTS_TOPIC], TRANSACTION_COLUMNS)
-        ),
-    )
+    topics = [EVENTS_TOPIC]
+    source = source_of(lake, url, option, topics)
+
+    def report(spark: SparkSession) -> tuple[Report, DataFrame]:
+        events = source.messages(spark, topics, _with_basis(TRANSACTION_COLUMNS))
+        return transactions_report(sound(events)), events
+
+    ReportRun("transactions", out, language, source, topics, master, conf).finished(report)
 
 
 @app.command()
 def audit(
     *,
     out: Out = Path("reports"),
+    language: LanguageOption = "en",
     lake: LakeOption = None,
     url: Url = None,
     topic: Topics = None,
@@ -234,12 +240,14 @@ def audit(
     source = source_of(lake, url, option, topics)
     faults: list[str] = []
 
-    def report(spark: SparkSession) -> Report:
+    def report(spark: SparkSession) -> tuple[Report, DataFrame]:
         if lake is not None:
             faults.extend(chain_faults(Lake(spark, lake).manifests()))
-        return audit_report(source.messages(spark, topics, AUDIT_COLUMNS))
+        rows = source.messages(spark, topics, _with_basis(AUDIT_COLUMNS))
+        return audit_report(rows), rows
 
-    finished = _report("audit", out, master, conf, report)
+    run = ReportRun("audit", out, language, source, topics, master, conf)
+    finished = run.finished(report)
     unsound = [queue for queue in finished.rows["queues"] if not is_sound(queue)]
     for fault in faults:
         error_console().print(fault)
@@ -347,26 +355,10 @@ def replay_command(
         console.print(f"damaged, not sent: {counted(done.damaged, 'message')}")
 
 
-def _report(
-    name: str,
-    out: Path,
-    master: str | None,
-    conf: list[str] | None,
-    make: Callable[[SparkSession], Report],
-) -> FinishedReport:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        # Otherwise Spark would fail with a stack trace, and only when the report is written.
-        raise typer.BadParameter(f"--out {out} cannot be created: {error.strerror}") from error
-    console = output_console()
-    with (
-        command_session(name, master, conf) as spark,
-        shown_tasks(spark, console, f"reporting: {name}"),
-    ):
-        return finish(spark, make(spark), out, console)
-
-
 def _user_messages(messages: DataFrame) -> DataFrame:
     """Omit control records, which have neither keys nor a producer."""
     return messages.where(messages["topic"] != EVENTS_TOPIC)
+
+
+def _with_basis(columns: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*columns, *BASIS_COLUMNS)))

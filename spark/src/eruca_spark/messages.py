@@ -10,8 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from eruca_spark.lake import Lake, read_lake
+from eruca_spark.reports.basis import Lacks
+from eruca_spark.reports.shown_command import without_secrets
 from pyspark_eruca.columns import DAMAGE
 from pyspark_eruca.errors import OptionError
+from pyspark_eruca.exports import Exports
 from pyspark_eruca.options import Options
 
 
@@ -33,11 +36,35 @@ class MessageSource:
         elif self.options.keys() - {"url"}:
             raise OptionError("options of the data source cannot be used with a lake")
 
+    def text(self, topics: Sequence[str]) -> str:
+        """Return the lake or the query services, without secrets."""
+        if self.lake is not None:
+            return without_secrets(self.lake)
+        options = Options.parse({**self.options, "topic": ",".join(topics)})
+        return "; ".join(map(without_secrets, options.urls))
+
+    def lacks(self, spark: SparkSession, topics: Sequence[str]) -> Lacks:
+        """Return the losses that the source knows of.
+
+        Brokers can be away only if the options tolerate losses. Otherwise reading waits for them,
+        and fails in the end.
+        """
+        if self.lake is not None:
+            manifests = Lake(spark, self.lake).manifests()
+            return Lacks(
+                deleted_count=sum(one.missing_rows for one in manifests),
+                may_lack=any(one.missing_rows for one in manifests),
+            )
+        options = Options.parse({**self.options, "topic": ",".join(topics)})
+        if options.fail_on_data_loss:
+            return Lacks()
+        return Lacks(away=Exports(options).away(options.topics), may_lack=True)
+
     def sound_messages(
         self, spark: SparkSession, topics: Sequence[str], columns: Sequence[str] = ()
     ) -> DataFrame:
         """Return :meth:`messages` without damaged messages, which have no content."""
-        return self.messages(spark, topics, columns).where(f.col(DAMAGE).isNull())
+        return sound(self.messages(spark, topics, columns))
 
     def messages(
         self, spark: SparkSession, topics: Sequence[str], columns: Sequence[str] = ()
@@ -70,3 +97,8 @@ class MessageSource:
             has = ", ".join(sorted(held)) or "no topic"
             sys.stderr.write(f"{self.lake} has no message of {topic}; its topics: {has}\n")
         return rows.where(f.col("topic").isin([*topics]))
+
+
+def sound(messages: DataFrame) -> DataFrame:
+    """Omit damaged messages, which have no content."""
+    return messages.where(f.col(DAMAGE).isNull())

@@ -101,6 +101,18 @@ class Exports:
                 )
         return self._assigned(held)
 
+    def away(self, topics: Iterable[str]) -> list[str]:
+        """Return a sentence for each broker with messages of a topic that is unreachable now.
+
+        Raises:
+            UnavailableError: There was no answer.
+            SourceError: The service refused.
+        """
+        query = [("partition_rows", str(REQUEST_ROWS_MAX))]
+        return [
+            f"{topic}: {broker}" for topic in topics for broker in _away(self._asked(topic, query))
+        ]
+
     def _assigned(self, held: dict[Queue, Held]) -> dict[Queue, Held]:
         """Return the queues of the option ``assign``.
 
@@ -153,8 +165,8 @@ class Exports:
     def _plan(self, topic: str, query: Sequence[tuple[str, str]]) -> dict[str, Any]:
         patience = self._service.patience()
         while True:
-            plan = self._service.get_json(f"/v1/exports/{quote(topic, safe='')}/plan", query)
-            away = [f"{one['broker_name']}: {one['detail']}" for one in plan.get("incomplete", ())]
+            plan = self._asked(topic, query)
+            away = _away(plan)
             if not away:
                 return plan
             text = f"{topic} is incomplete: {'; '.join(away)}"
@@ -162,6 +174,12 @@ class Exports:
                 print(text, file=sys.stderr)
                 return plan
             patience.wait(BrokenAnswer(f"{text}; {self._never_lacks}"))
+
+    def _asked(self, topic: str, query: Sequence[tuple[str, str]]) -> dict[str, Any]:
+        plan: dict[str, Any] = self._service.get_json(
+            f"/v1/exports/{quote(topic, safe='')}/plan", query
+        )
+        return plan
 
     def read(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of *ranges*, all of one topic, in order; resume interrupted answers.
@@ -279,6 +297,10 @@ class Exports:
                         raise loss from error
                     print(f"{loss}", file=sys.stderr)
         return [one for one in left if one.rows]
+
+
+def _away(plan: dict[str, Any]) -> list[str]:
+    return [f"{one['broker_name']}: {one['detail']}" for one in plan.get("incomplete", ())]
 
 
 def _nothing_of(one: Range) -> Range:

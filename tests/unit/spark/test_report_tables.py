@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import Row
 from rich.console import Console
 
-from eruca_spark.reports.report import show, shown
+from eruca_spark.reports.cells import shown
+from eruca_spark.reports.report import show
 
 
 @pytest.fixture

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from eruca_spark.charts import Picture
-from eruca_spark.reports.report import Report, ReportTable, Rows
+from eruca_spark.reports.audit_findings import audit_findings, is_sound
+from eruca_spark.reports.chart import Bars, Chart
+from eruca_spark.reports.findings import TableRows
+from eruca_spark.reports.report import Report, ReportTable
+from eruca_spark.reports.words import N_, words
 
 _QUEUE: Final = ("topic", "broker_name", "queue_id")
 MESSAGE_COLUMNS: Final = (*_QUEUE, "queue_offset", "stored_at", "damage")
@@ -53,25 +57,20 @@ def audit_report(messages: DataFrame) -> Report:
         .limit(_GAPS_MAX)
     )
     tables = [
-        ReportTable("queues", "Queues", queues),
-        ReportTable("gaps", "Gaps", gaps),
+        ReportTable("queues", N_("Queues"), queues),
+        ReportTable("gaps", N_("Gaps"), gaps),
     ]
-    return Report("audit", "Audit", tables, _draw)
+    return Report("audit", N_("Audit"), tables, _charts, audit_findings)
 
 
-def is_sound(queue: Row) -> bool:
-    """Tell whether a row of the table of queues has no fault."""
-    return not (queue["missing"] or queue["duplicates"] or queue["times_back"] or queue["damaged"])
-
-
-def _draw(rows: dict[str, Rows]) -> Picture:
-    picture = Picture("Audit: red marks faults", 1)
+def _charts(rows: Mapping[str, TableRows]) -> list[Chart]:
     queues = sorted(rows["queues"], key=is_sound)[:_BARS_MAX]
-    picture.bars(
-        "Messages by queue",
-        [f"{row['topic']}/{row['broker_name']}/{row['queue_id']}" for row in queues],
-        {"messages": [float(row["messages"]) for row in queues]},
-        unit="messages",
-        marked=[not is_sound(row) for row in queues],
-    )
-    return picture
+    return [
+        Bars(
+            words(N_("Messages by queue; red or a sign marks faults")),
+            [f"{row['topic']}/{row['broker_name']}/{row['queue_id']}" for row in queues],
+            {N_("messages"): [float(row["messages"]) for row in queues]},
+            unit=N_("messages"),
+            marked=[not is_sound(row) for row in queues],
+        )
+    ]

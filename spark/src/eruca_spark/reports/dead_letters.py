@@ -6,13 +6,17 @@ letters written by RocketMQ have fewer properties, and their reason is null.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from eruca_spark.charts import Picture
-from eruca_spark.reports.report import Report, ReportTable, Rows
+from eruca_spark.reports.chart import Bars, Chart
+from eruca_spark.reports.dead_letters_findings import dead_letters_findings
+from eruca_spark.reports.findings import TableRows
+from eruca_spark.reports.report import Report, ReportTable
+from eruca_spark.reports.words import N_, words
 
 PREFIX: Final = "%DLQ%"
 MESSAGE_COLUMNS: Final = ("topic", "stored_at", "message_id", "properties", "reconsume_times")
@@ -54,27 +58,27 @@ def dead_letters_report(messages: DataFrame) -> Report:
         .orderBy("consumer_group", "day")
     )
     tables = [
-        ReportTable("reasons", "Dead letters by group, origin and reason", reasons),
-        ReportTable("attempts", "After how many attempts", attempts),
-        ReportTable("days", "By day", days),
+        ReportTable("reasons", N_("Dead letters by group, origin and reason"), reasons),
+        ReportTable("attempts", N_("After how many attempts"), attempts),
+        ReportTable("days", N_("By day"), days),
     ]
-    return Report("dead-letters", "Dead letters", tables, _draw)
+    return Report("dead-letters", N_("Dead letters"), tables, _charts, dead_letters_findings)
 
 
 def _property(name: str) -> Column:
     return f.element_at("properties", f.lit(name))
 
 
-def _draw(rows: dict[str, Rows]) -> Picture:
-    picture = Picture("Dead letters", 1)
+def _charts(rows: Mapping[str, TableRows]) -> list[Chart]:
     reasons = rows["reasons"][:_BARS_MAX]
-    picture.bars(
-        "By group, origin and reason",
-        [
-            f"{row['consumer_group']}: {row['origin_topic'] or '?'}, {row['reason'] or '?'}"
-            for row in reasons
-        ],
-        {"dead letters": [float(row["dead_letters"]) for row in reasons]},
-        unit="dead letters",
-    )
-    return picture
+    return [
+        Bars(
+            words(N_("By group, origin and reason")),
+            [
+                f"{row['consumer_group']}: {row['origin_topic'] or '?'}, {row['reason'] or '?'}"
+                for row in reasons
+            ],
+            {N_("dead letters"): [float(row["dead_letters"]) for row in reasons]},
+            unit=N_("dead letters"),
+        )
+    ]

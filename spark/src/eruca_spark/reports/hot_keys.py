@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from eruca_spark.charts import Picture
-from eruca_spark.reports.report import Report, ReportTable, Rows
+from eruca_spark.reports.chart import Bars, Chart
+from eruca_spark.reports.findings import TableRows
+from eruca_spark.reports.hot_keys_findings import SKEWED_TIMES, hot, hot_keys_findings
+from eruca_spark.reports.report import Report, ReportTable
+from eruca_spark.reports.words import N_, words
 
 TOP_DEFAULT: Final = 20
 MESSAGE_COLUMNS: Final = ("topic", "broker_name", "queue_id", "keys", "sharding_key", "size")
@@ -22,11 +26,11 @@ def hot_keys_report(messages: DataFrame, top: int = TOP_DEFAULT) -> Report:
         "topic", f.col("sharding_key").alias("key")
     )
     tables = [
-        ReportTable("keys", "Hottest keys", _hottest(keys, top)),
-        ReportTable("sharding-keys", "Hottest sharding keys", _hottest(sharding_keys, top)),
-        ReportTable("queues", "Queues, the fullest of a topic first", _queues(messages)),
+        ReportTable("keys", N_("Hottest keys"), _hottest(keys, top)),
+        ReportTable("sharding-keys", N_("Hottest sharding keys"), _hottest(sharding_keys, top)),
+        ReportTable("queues", N_("Queues, the fullest of a topic first"), _queues(messages)),
     ]
-    return Report("hot-keys", "Hot keys and queues", tables, _draw)
+    return Report("hot-keys", N_("Hot keys and queues"), tables, _charts, hot_keys_findings)
 
 
 def _hottest(keys: DataFrame, top: int) -> DataFrame:
@@ -48,20 +52,32 @@ def _queues(messages: DataFrame) -> DataFrame:
     )
 
 
-def _draw(rows: dict[str, Rows]) -> Picture:
-    picture = Picture("Hot keys and queues", 2)
+def _charts(rows: Mapping[str, TableRows]) -> list[Chart]:
     keys = sorted(rows["keys"], key=lambda row: -row["messages"])[:_BARS_MAX]
-    picture.bars(
-        "Hottest keys",
-        [f"{row['topic']}: {row['key']}" for row in keys],
-        {"messages": [float(row["messages"]) for row in keys]},
-        unit="messages",
-    )
     queues = sorted(rows["queues"], key=lambda row: -row["times_the_mean"])[:_BARS_MAX]
-    picture.bars(
-        "Queues beside the mean of their topic",
-        [f"{row['topic']}/{row['broker_name']}/{row['queue_id']}" for row in queues],
-        {"messages": [row["times_the_mean"] for row in queues]},
-        unit="times the mean",
-    )
-    return picture
+    hottest = hot(rows["keys"])
+    return [
+        Bars(
+            words(N_("Hottest keys")),
+            _without_only_topic([(row["topic"], ": ", row["key"]) for row in keys]),
+            {N_("messages"): [float(row["messages"]) for row in keys]},
+            unit=N_("messages"),
+            marked=[row in hottest for row in keys],
+        ),
+        Bars(
+            words(N_("Queues beside the mean of their topic")),
+            _without_only_topic(
+                [(row["topic"], "/", f"{row['broker_name']}/{row['queue_id']}") for row in queues]
+            ),
+            {N_("messages"): [row["times_the_mean"] for row in queues]},
+            unit=N_("times the mean"),
+            marked=[row["times_the_mean"] >= SKEWED_TIMES for row in queues],
+        ),
+    ]
+
+
+def _without_only_topic(labels: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return labels, with their topics only if there are several: narrow charts cut the end."""
+    if len({topic for topic, _, _ in labels}) == 1:
+        return [rest for _, _, rest in labels]
+    return ["".join(label) for label in labels]

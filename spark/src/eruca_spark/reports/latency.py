@@ -9,14 +9,19 @@ copies of older messages, so their latency to the broker does not count.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from eruca_spark.charts import Picture
-from eruca_spark.reports.report import Report, ReportTable, Rows, in_utc
+from eruca_spark.reports.chart import LINES_MAX, Bars, Chart, Lines
+from eruca_spark.reports.findings import TableRows
+from eruca_spark.reports.latency_findings import latency_findings
+from eruca_spark.reports.report import Report, ReportTable, in_utc
 from eruca_spark.reports.times import ms_between, spread
+from eruca_spark.reports.words import N_, words
 
 _QUEUE = ("topic", "broker_name", "queue_id")
 MESSAGE_COLUMNS: Final = (*_QUEUE, "queue_offset", "stored_at", "born_at")
@@ -36,10 +41,10 @@ def latency_report(messages: DataFrame, events: DataFrame | None) -> Report:
         "topic", "stored_at", ms_between("born_at", "stored_at").alias("ms")
     )
     tables = [
-        ReportTable("topics", "From made to stored, by topic", _to_stored(stored, "topic")),
+        ReportTable("topics", N_("From made to stored, by topic"), _to_stored(stored, "topic")),
         ReportTable(
             "minutes",
-            "From made to stored, by topic and minute",
+            N_("From made to stored, by topic and minute"),
             _to_stored(
                 stored.withColumn("minute", f.date_trunc("minute", "stored_at")), "topic", "minute"
             ),
@@ -47,10 +52,10 @@ def latency_report(messages: DataFrame, events: DataFrame | None) -> Report:
     ]
     if events is not None:
         by_group = ReportTable(
-            "groups", "From stored until a group was past it", _to_passed(messages, events)
+            "groups", N_("From stored until a group was past it"), _to_passed(messages, events)
         )
         tables.append(by_group)
-    return Report("latency", "Delivery latency", tables, _draw)
+    return Report("latency", N_("Delivery latency"), tables, _charts, latency_findings)
 
 
 def _to_stored(stored: DataFrame, *by: str) -> DataFrame:
@@ -183,23 +188,36 @@ def _number(array: str, index: int) -> Column:
     return f.get(array, index).cast("bigint")
 
 
-# --- The picture ----------------------------------------------------------------------------------
+# --- The charts -----------------------------------------------------------------------------------
 
 
-def _draw(rows: dict[str, Rows]) -> Picture:
-    picture = Picture("Delivery latency", 1 + ("groups" in rows))
-    by_topic: dict[str, tuple[list[object], list[float]]] = {}
+def _charts(rows: Mapping[str, TableRows]) -> list[Chart]:
+    by_topic: dict[str, tuple[list[datetime], list[float]]] = {}
     for row in rows["minutes"]:
         times, values = by_topic.setdefault(row["topic"], ([], []))
         times.append(in_utc(row["minute"]))
         values.append(row["p99_ms"])
-    picture.lines("From made to stored, p99 by minute", by_topic, unit="ms")  # type: ignore[arg-type]
-    if "groups" in rows:
-        groups = rows["groups"]
-        picture.bars(
-            "From stored until a group was past it, p99",
-            [f"{row['consumer_group']}: {row['topic']}" for row in groups],
-            {"p99": [row["p99_ms"] or 0.0 for row in groups]},
+    slowest = sorted(by_topic, key=lambda topic: -max(by_topic[topic][1]))[:LINES_MAX]
+    title = (
+        N_("From made to stored, p99 by minute")
+        if len(by_topic) <= LINES_MAX
+        else N_("From made to stored, p99 by minute, the {count} slowest of {topics} topics")
+    )
+    charts: list[Chart] = [
+        Lines(
+            words(title, count=LINES_MAX, topics=len(by_topic)),
+            {topic: by_topic[topic] for topic in by_topic if topic in slowest},
             unit="ms",
         )
-    return picture
+    ]
+    if "groups" in rows:
+        groups = rows["groups"]
+        charts.append(
+            Bars(
+                words(N_("From stored until a group was past it, p99")),
+                [f"{row['consumer_group']}: {row['topic']}" for row in groups],
+                {"p99": [row["p99_ms"] or 0.0 for row in groups]},
+                unit="ms",
+            )
+        )
+    return charts

@@ -1,23 +1,30 @@
-"""Reports: tables and a picture of them; shown, and saved as Parquet and PNG.
+"""Reports: tables, findings and charts; shown, and saved as Parquet, PNG and HTML.
 
 A report's tables are aggregates, so they are small, whatever the input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from eruca_spark.charts import Picture, printable
 from eruca_spark.parquet import parquet_settings
+from eruca_spark.reports.basis import Basis, Lacks, basis_table
+from eruca_spark.reports.cells import shown_column
+from eruca_spark.reports.chart import Chart
+from eruca_spark.reports.findings import Finding, TableRows
+from eruca_spark.reports.page import Origin, PageContent, PageTable, page_of
+from eruca_spark.reports.picture import picture_of
+from eruca_spark.reports.targets import Targets
+from eruca_spark.reports.words import Language
 
 SHOWN_ROWS: Final = 25  # of a table on the screen
 KEPT_ROWS_MAX: Final = 100_000  # of a table in memory: a larger one is not an aggregate
@@ -36,25 +43,46 @@ class ReportTable:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tables, and a function that draws them."""
+    """Tables, and pure functions that draw them and say what they mean."""
 
     name: str
     title: str
     tables: Sequence[ReportTable]
-    draw: Callable[[dict[str, Rows]], Picture]
+    charts: Callable[[Mapping[str, TableRows]], list[Chart]]
+    findings: Callable[[Mapping[str, TableRows]], list[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """The things that a page says of its report's input and command."""
+
+    messages: DataFrame  # with ``BASIS_COLUMNS``, including damaged messages
+    topics: Sequence[str]  # those that were asked for
+    lacks: Lacks
+    origin: Origin
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedReport:
-    """A report's rows by table, and the paths of its files."""
+    """A report's rows by table, its findings, and the paths of its files."""
 
     rows: dict[str, Rows]
-    picture: Path
+    findings: Sequence[Finding]
     tables: dict[str, Path]
+    picture: Path | None = None
+    page: Path | None = None
 
 
-def finish(spark: SparkSession, report: Report, out: Path, console: Console) -> FinishedReport:
-    """Run a report; show its tables, and save tables and picture in *out*.
+def finish(
+    spark: SparkSession,
+    report: Report,
+    targets: Targets,
+    console: Console,
+    request: PageRequest,
+    *,
+    language: Language = "en",
+) -> FinishedReport:
+    """Run a report; show its headline and its tables, and save its files.
 
     Each table is computed once. Files of an earlier run are replaced.
     """
@@ -64,14 +92,32 @@ def finish(spark: SparkSession, report: Report, out: Path, console: Console) -> 
         kept = table.rows.limit(KEPT_ROWS_MAX).collect()
         rows[table.name] = kept
         show(console, table.title, table.rows.columns, kept)
-        tables[table.name] = out / f"{report.name}-{table.name}.parquet"
-        frame = spark.createDataFrame(kept, table.rows.schema)
-        with parquet_settings(spark):
-            frame.coalesce(1).write.mode("overwrite").parquet(str(tables[table.name]))
-    picture = out / f"{report.name}.png"
-    report.draw(rows).save(picture)
-    console.print(f"\nsaved in {out}: {picture.name}, {', '.join(p.name for p in tables.values())}")
-    return FinishedReport(rows, picture, tables)
+        if targets.directory is not None:
+            path = targets.directory / f"{report.name}-{table.name}.parquet"
+            tables[table.name] = path
+            frame = spark.createDataFrame(kept, table.rows.schema)
+            with parquet_settings(spark):
+                frame.coalesce(1).write.mode("overwrite").parquet(str(path))
+    findings, charts = report.findings(rows), report.charts(rows)
+    if targets.picture is not None:
+        picture_of(report.title, charts, language).save(targets.picture)
+    if targets.page is not None:
+        content = PageContent(
+            report.title,
+            findings,
+            Basis(basis_table(request.messages).collect(), request.topics, request.lacks),
+            charts,
+            [
+                PageTable(table.title, table.rows.columns, rows[table.name])
+                for table in report.tables
+            ],
+        )
+        page = page_of(content, request.origin, language)
+        targets.page.write_text(page, encoding="utf-8")
+    console.print(f"\n{findings[0].words.text('en')}")
+    files = [path for path in (targets.page, targets.picture, *tables.values()) if path is not None]
+    console.print(f"saved in {files[0].parent}: {', '.join(path.name for path in files)}")
+    return FinishedReport(rows, findings, tables, targets.picture, targets.page)
 
 
 def show(console: Console, title: str, columns: Sequence[str], rows: Rows) -> None:
@@ -100,24 +146,3 @@ def show(console: Console, title: str, columns: Sequence[str], rows: Rows) -> No
 def in_utc(collected: datetime) -> datetime:
     """Return a row's time in UTC; Spark returns it in the process's zone, without the zone."""
     return collected.astimezone(UTC)
-
-
-def shown_column(values: Sequence[Any]) -> list[str]:
-    """Return the texts of a column's cells: decimals for all of its numbers, or for none."""
-    has_fractions = any(isinstance(value, float) and not value.is_integer() for value in values)
-    return [shown(value, decimals=2 if has_fractions else 0) for value in values]
-
-
-def shown(value: Any, *, decimals: int = 2) -> str:  # noqa: ANN401 - whatever a cell may hold
-    """Return a cell's text."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.{decimals}f}"
-    if isinstance(value, datetime):
-        return f"{in_utc(value):%Y-%m-%d %H:%M:%SZ}"
-    return printable(str(value))

@@ -7,17 +7,27 @@ deleted beginning does not matter. Ages are computed at the time of the last rec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from eruca_spark.charts import Picture
-from eruca_spark.reports.report import Report, ReportTable, Rows
+from eruca_spark.reports.chart import Bars, Chart
+from eruca_spark.reports.findings import TableRows
+from eruca_spark.reports.report import Report, ReportTable
 from eruca_spark.reports.times import spread
+from eruca_spark.reports.transactions_findings import transactions_findings
+from eruca_spark.reports.words import N_, words
 
 EVENT_COLUMNS: Final = ("broker_name", "log_offset", "stored_at", "tag", "body")
-STATES: Final = ("committed", "rolled_back", "parked", "pending")
+_STATE_NAMES: Final = {
+    "committed": N_("committed"),
+    "rolled_back": N_("rolled back"),
+    "parked": N_("parked"),
+    "pending": N_("pending"),
+}
+STATES: Final = tuple(_STATE_NAMES)
 _EVENT: Final = (
     "event STRING, transaction_id STRING, producer_group STRING, topic STRING, begun_at BIGINT, "
     "number INT, checks INT, outcome STRING, by STRING, decided_at BIGINT, parked_at BIGINT, "
@@ -67,11 +77,11 @@ def transactions_report(events: DataFrame) -> Report:
         .limit(_OPEN_MAX)
     )
     tables = [
-        ReportTable("outcomes", "Transactions by producer group and topic", outcomes),
-        ReportTable("checks", "By number of checks", checks),
-        ReportTable("open", "Open transactions, oldest first", still_open),
+        ReportTable("outcomes", N_("Transactions by producer group and topic"), outcomes),
+        ReportTable("checks", N_("By number of checks"), checks),
+        ReportTable("open", N_("Open transactions, oldest first"), still_open),
     ]
-    return Report("transactions", "Transactions", tables, _draw)
+    return Report("transactions", N_("Transactions"), tables, _charts, transactions_findings)
 
 
 def fold(parsed: DataFrame) -> DataFrame:
@@ -108,22 +118,22 @@ def fold(parsed: DataFrame) -> DataFrame:
     )
 
 
-def _draw(rows: dict[str, Rows]) -> Picture:
-    picture = Picture("Transactions", 2)
+def _charts(rows: Mapping[str, TableRows]) -> list[Chart]:
     outcomes = rows["outcomes"]
-    picture.bars(
-        "By producer group and topic",
-        [f"{row['producer_group']}: {row['topic']}" for row in outcomes],
-        {state.replace("_", " "): [float(row[state]) for row in outcomes] for state in STATES},
-        unit="transactions",
-    )
     by_checks: dict[int, int] = {}
     for row in rows["checks"]:
         by_checks[row["checks"]] = by_checks.get(row["checks"], 0) + row["transactions"]
-    picture.bars(
-        "By number of checks",
-        [f"{checks} checks" for checks in by_checks],
-        {"transactions": [float(count) for count in by_checks.values()]},
-        unit="transactions",
-    )
-    return picture
+    return [
+        Bars(
+            words(N_("By producer group and topic")),
+            [f"{row['producer_group'] or '?'}: {row['topic'] or '?'}" for row in outcomes],
+            {name: [float(row[state]) for row in outcomes] for state, name in _STATE_NAMES.items()},
+            unit=N_("transactions"),
+        ),
+        Bars(
+            words(N_("By number of checks")),
+            [f"{checks}" for checks in by_checks],
+            {N_("transactions"): [float(count) for count in by_checks.values()]},
+            unit=N_("transactions"),
+        ),
+    ]
