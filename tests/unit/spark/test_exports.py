@@ -306,6 +306,16 @@ def test_a_plan_that_goes_on_lacking_a_broker_is_an_error_unless_loss_is_allowed
     assert "broker-b" in capsys.readouterr().err
 
 
+def test_a_report_names_the_brokers_that_are_away(service: ExportService) -> None:
+    exports = exports_of(service, failOnDataLoss="false")
+    assert exports.away(["orders"]) == []
+
+    service.away = ["broker-b"]
+
+    [text] = exports.away(["orders"])
+    assert text.startswith("orders: broker-b: ")
+
+
 def test_a_service_that_is_away_is_replaced_by_another(service: ExportService) -> None:
     urls = f"http://127.0.0.1:9;{service.url}"
 
