@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from eruca_chassis.app import ServiceApp
-from support.brokers import broker_of
+from support.brokers import broker_of, client_of
 from support.cold_files import ColdFiles
 from support.delivery_clients import DeliveryClient
 from support.delivery_clients import texts as texts_of
 from support.pulled_messages import AS_RECORDS, QUEUE, position, put, texts
+from support.roles import roles_of_store
 
 pytestmark = pytest.mark.anyio
 LARGE = "x" * 10_000  # has pages of its own
@@ -128,3 +130,22 @@ async def test_a_disk_that_cannot_be_read_is_said_to_the_client(
 
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
     assert "Input/output error" in answer.json()["detail"]
+
+
+async def test_a_store_whose_role_has_changed_still_reads_in_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with roles_of_store(tmp_path) as roles, client_of(roles.app) as client:
+        async with roles.role(is_master=False):
+            pass
+        async with roles.role(is_master=True):
+            await DeliveryClient(client).create()
+            await put(client, "a")
+            files = ColdFiles(monkeypatch)
+            files.let_read()
+
+            answer = await client.get(QUEUE, params={"offset": 0})
+
+            assert texts(answer.json()) == ["a"]
+            assert (roles.store.cold.count, roles.store.cold.on_loop_count) == (len(files.reads), 0)
+            assert files.reads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
@@ -282,4 +283,43 @@ async def test_without_any_manifest_a_shortened_queue_is_refused_and_not_skipped
     with pytest.raises(UnavailableError, match="not known yet"):
         store.queues.range("orders", 0)
     await store.append(batch("orders", 0, [b"sends go on"]))
+    await tiering.close()
+
+
+class _HungRepository(FaultyRepository):
+    """A repository whose objects cannot be read at once any more, if told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs = False
+        self.has_begun = asyncio.Event()
+
+    async def get_range(self, path: str, begin: int, end: int) -> bytes:
+        if self.hangs:
+            self.has_begun.set()
+            await asyncio.Event().wait()
+        return await super().get_range(path, begin, end)
+
+
+async def test_a_role_that_ends_refuses_reads_that_wait_for_the_tier(
+    store: MessageStore, clock: ManualClock
+) -> None:
+    before = await pulled(store, "orders", 0)
+    repository = _HungRepository()
+    tiering = await tiered(store, clock, repository)
+    await brought_up(tiering)
+    await delete_local(store, tiering)
+    await tiering.close()
+    tiering = await tiered(store, clock, repository)
+    repository.hangs = True
+    waiting = asyncio.create_task(pulled(store, "orders", 0))
+    await repository.has_begun.wait()
+
+    await tiering.close()
+
+    with pytest.raises(UnavailableError, match="role has changed"):
+        await waiting
+    repository.hangs = False
+    tiering = await tiered(store, clock, repository)
+    assert await pulled(store, "orders", 0) == before
     await tiering.close()

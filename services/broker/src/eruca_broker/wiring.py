@@ -373,8 +373,9 @@ async def working(
         exhaustions = [process.senders.exhaustion, process.consumers.exhaustion]
         stack.enter_context(_added(readiness.incapacities, [*exhaustions, store.incapacity]))
         held, work = parts[HeldRequests], parts[GroupWork]
-        releases = [held.close, work.watchers.release_all, store.cold.close]
-        stack.enter_context(_added(app.stop_hooks, releases))
+        releases = [held.close, work.watchers.release_all]
+        # Not at the end of a role: the next one reads from the same store.
+        stack.enter_context(_added(app.stop_hooks, [*releases, store.cold.close]))
         _log.info(
             "broker open",
             broker=settings.name,

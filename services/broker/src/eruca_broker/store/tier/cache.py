@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, TypeAlias
 import structlog
 
 from eruca.contract.errors import ErucaError, UnavailableError
+from eruca_chassis.finishing import finished_in_thread
 
 FETCH_SECONDS: Final = 20.0  # for one blob; then its readers get 503, and may repeat
 _RETRY_AFTER_SECONDS: Final = 2.0
@@ -73,6 +74,7 @@ class TierCache:
         self._on_missing = on_missing
         self._files: OrderedDict[bytes, int] = OrderedDict()  # sizes, the next to be deleted first
         self._fetching: dict[bytes, asyncio.Task[None]] = {}
+        self._is_closed = False
 
     async def open(self) -> None:
         """Empty the directory.
@@ -83,7 +85,11 @@ class TierCache:
         await asyncio.to_thread(_emptied, self._directory)
 
     async def close(self) -> None:
-        """Cancel what is being fetched."""
+        """Cancel what is being fetched, and refuse to fetch more.
+
+        No thread writes to the directory any more: the next role's cache may use it.
+        """
+        self._is_closed = True
         fetches = [*self._fetching.values()]
         for fetch in fetches:
             fetch.cancel()
@@ -100,19 +106,27 @@ class TierCache:
         """Return once the files of *blobs* are there; return the bytes that were fetched.
 
         Raises:
-            UnavailableError: The tier does not have them now, or has other bytes.
+            UnavailableError: The tier does not have them now, or has other bytes; or the cache is
+                closed.
         """
         size = 0
         for blob in blobs:
             if blob.digest in self._files:
                 continue
+            if self._is_closed:
+                raise _closed()
             task = self._fetching.get(blob.digest)
             if task is None:
                 task = asyncio.create_task(self._fetch(blob))
                 self._fetching[blob.digest] = task
                 task.add_done_callback(partial(self._fetched, blob.digest))
                 size += blob.size
-            await asyncio.shield(task)
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if not task.cancelled():
+                    raise  # this request is cancelled, and not the fetch
+                raise _closed() from None
         return size
 
     def forget(self, blob: Blob) -> None:
@@ -155,12 +169,12 @@ class TierCache:
         try:
             await self._make_room(self.size_max)
             try:
-                await asyncio.to_thread(_write, self._path(blob.digest), data)
+                await finished_in_thread(partial(_write, self._path(blob.digest), data))
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
                 await self._make_room(0)  # the disk's room is needed for the log
-                await asyncio.to_thread(_write, self._path(blob.digest), data)
+                await finished_in_thread(partial(_write, self._path(blob.digest), data))
         except BaseException as error:
             self.size -= blob.size
             if isinstance(error, OSError):
@@ -176,7 +190,7 @@ class TierCache:
             self.size -= freed
             paths.append(self._path(digest))
         if paths:
-            await asyncio.to_thread(_delete, paths)
+            await finished_in_thread(partial(_delete, paths))
 
     def _path(self, digest: bytes) -> Path:
         return self._directory / digest.hex()
@@ -189,6 +203,10 @@ def _unavailable(detail: str) -> UnavailableError:
         "beginning of the broker's own log are read from there",
         retry_after_seconds=_RETRY_AFTER_SECONDS,
     )
+
+
+def _closed() -> UnavailableError:
+    return _unavailable("the broker's role has changed, and the tier is opened again")
 
 
 def _emptied(directory: Path) -> None:
