@@ -4,11 +4,12 @@ Each request has an idempotency key. A broker knows a key for a time, so a reque
 lost is sent again until the answer comes, and two attempts of a task may run at once.
 
 A key is known to one broker, and not for ever. So before a batch is sent, every broker of the topic
-is asked for its first message. If the queues have changed since an earlier attempt, another queue
-may have it. If the attempt was long ago, the key is forgotten, but the message is still in the log.
-In both cases the batch is compared with the stored messages one by one. If they are the same, it is
-not sent again, and otherwise it is refused. Not found are messages that retention has deleted,
-messages that wait for their delivery time, and messages of a broker that is not in the route.
+is asked for its first message, whose id must not depend on the queues. If they have changed since
+an earlier attempt, another queue may have it. If the attempt was long ago, the key is forgotten,
+but the message is still in the log. In both cases the batch is compared with the stored messages
+one by one. If they are the same, it is not sent again, and otherwise it is refused. Not found are
+messages that retention has deleted, messages that wait for their delivery time, and messages of a
+broker that is not in the route.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Write the rows of any frame to topics, each once.
 
-A message's id names its row: the write, the partition, the lane and the place in it (see
+A message's id names its row: the write, the partition, the batch and the place in it (see
 :mod:`.sink_batches`). Messages are sent under these ids as idempotency keys, so brokers store each
 once, however often Spark runs a task, one attempt after the other or several at once. An attempt
 after the time for which brokers know a key finds the messages in the log (see :mod:`.sending`).

@@ -1,19 +1,24 @@
 """The division of a task's rows into batches, each sent under one idempotency key. Pure.
 
 A **lane** is a sequence of rows that stay in order: the rows of one queue, if they have sharding
-keys, else all rows of one topic. Its batches are numbered. A batch's key is made of the write, the
-partition, the lane and that number.
+keys, else all rows of one topic. All batches of one topic are numbered in the order in which they
+are sent, whatever their lane. A batch's key is made of the write, the partition and that number.
 
-Invariants: The same rows in the same order always make the same batches under the same keys,
-however Spark cuts them. Every row is in one batch. A lane's batches are sent one after the other.
+Invariants: The same rows in the same order, divided over the same number of queues, always make the
+same batches under the same keys, however Spark cuts them. Every row is in one batch. A topic's
+batches are sent one after the other, and none after one that has failed.
 
-So if rows are sent again in the same order, each batch is found under its key. If their order has
-changed, the first batch that differs has other content than the broker stored under its key, and is
-refused. A lane whose stored batches are all the same still has exactly the rows that were not sent.
+So an attempt leaves the batches 0 to n of each topic, without a gap. The next attempt sends its own
+batch 0 to n under the same keys. If each has the same content, they are known, and what remains are
+exactly the rows that were not sent. If the order of the rows or the number of queues has changed,
+the first batch that differs has other content than what is stored under its key. It is refused
+before anything new is stored. A key must not name its lane: then a lane that other queues make
+would have keys that no broker knows, and its rows would be stored a second time.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -30,17 +35,12 @@ class Lane(NamedTuple):
     topic: str
     queue_index: int | None  # among the topic's queues; None: rows without a sharding key
 
-    @property
-    def text(self) -> str:
-        """Its name in keys."""
-        return "n" if self.queue_index is None else f"q{self.queue_index}"
-
 
 class Batch(NamedTuple):
     """Messages to send in one request."""
 
     lane: Lane
-    number: int  # in the lane, from 0
+    number: int  # among the topic's batches, from 0
     texts: list[bytes]  # the messages' JSON
     rows: list[int]  # their numbers in the partition, from 0
 
@@ -48,10 +48,9 @@ class Batch(NamedTuple):
 class _Waiting:
     """A lane's next batch."""
 
-    __slots__ = ("number", "rows", "size", "texts")
+    __slots__ = ("rows", "size", "texts")
 
     def __init__(self) -> None:
-        self.number = 0
         self.texts: list[bytes] = []
         self.rows: list[int] = []
         self.size = 0
@@ -77,6 +76,7 @@ class Batches:
         self._size_max = size_max
         self._waiting_size_max = waiting_size_max
         self._lanes: dict[Lane, _Waiting] = {}
+        self._taken_counts: Counter[str] = Counter()  # batches by topic
         self._size = 0
 
     def add(self, lane: Lane, text: bytes, row: int) -> Iterator[Batch]:
@@ -101,8 +101,8 @@ class Batches:
 
     def _taken(self, lane: Lane) -> Batch:
         waiting = self._lanes[lane]
-        batch = Batch(lane, waiting.number, waiting.texts, waiting.rows)
+        batch = Batch(lane, self._taken_counts[lane.topic], waiting.texts, waiting.rows)
+        self._taken_counts[lane.topic] += 1
         self._size -= waiting.size
-        waiting.number += 1
         waiting.texts, waiting.rows, waiting.size = [], [], 0
         return batch

@@ -20,9 +20,10 @@ KEYED_AT_ONCE: Final = 8  # requests of rows with keys of their own; each waits 
 KEYED_GATHERED_MAX: Final = 256  # of these rows, sent together
 _OF_A_MESSAGE: Final = re.compile(r"/body/messages/([0-9]+)")  # in a refusal
 _REUSED_FIX: Final = (
-    "an earlier attempt sent other rows here, or the same in another order. Give each partition"
-    " an order before writing (sortWithinPartitions), or name a column of unique values in the"
-    " option idempotencyKeyColumn"
+    "an earlier attempt sent other rows here, or the same in another order, or the topic's queues"
+    " have changed since. Give each partition an order before writing (sortWithinPartitions) and"
+    " keep the number of queues until the write is complete, or name a column of unique values in"
+    " the option idempotencyKeyColumn"
 )
 
 
@@ -100,7 +101,7 @@ class SinkSender:
             topic.close()
 
     def _keys_of(self, batch: Batch) -> list[str]:
-        name = f"{self._prefix}-{self._partition}-{batch.lane.text}-{batch.number}"
+        name = f"{self._prefix}-{self._partition}-{batch.number}"
         return [f"{name}-{index}" for index in range(len(batch.texts))]
 
     def _send(self, batch: Batch, keys: list[str]) -> None:

@@ -53,17 +53,17 @@ async def send(
     return await anyio.to_thread.run_sync(run)
 
 
-async def stored(cluster: InProcessCluster) -> Counter[str]:
+async def stored(cluster: InProcessCluster, queue_count: int = QUEUES) -> Counter[str]:
     """Return the bodies in all queues of the topic, with how often each is there."""
-    return Counter([body for queue in await queues(cluster) for body in queue])
+    return Counter([body for queue in await queues(cluster, queue_count) for body in queue])
 
 
-async def queues(cluster: InProcessCluster) -> list[list[str]]:
+async def queues(cluster: InProcessCluster, queue_count: int = QUEUES) -> list[list[str]]:
     """Return the bodies of each queue of the topic, in order."""
     bodies: list[list[str]] = []
     async with httpx.AsyncClient() as http:
         for url in cluster.broker_urls.values():
-            for queue_id in range(QUEUES):
+            for queue_id in range(queue_count):
                 path = f"{url}/v1/topics/orders/queues/{queue_id}/messages"
                 offset, end = 0, 1
                 bodies.append([])
@@ -203,6 +203,24 @@ async def test_new_queues_do_not_double_rows_without_sharding_keys(tmp_path: Pat
         again = await send(cluster, rows)
 
     assert (again.sent, again.known) == (0, 3_000)
+
+
+@pytest.mark.parametrize("keys", [1, 7])
+async def test_new_queues_do_not_double_rows_with_sharding_keys(tmp_path: Path, keys: int) -> None:
+    rows = [{**row, "sharding_key": f"s{n % keys}"} for n, row in enumerate(rows_of(1_100))]
+    async with (
+        cluster_with_orders(tmp_path, brokers=2) as cluster,
+        eruca.AsyncClient(cluster.namesrv_urls) as client,
+    ):
+        await send(cluster, rows)
+        await client.admin.create_topic("orders", queue_count=5)
+        if keys == 1:
+            assert (await send(cluster, rows)).known == 1_100
+        else:
+            with pytest.raises(SourceError, match=r"other content there: .*the topic's queues"):
+                await send(cluster, rows)
+
+        assert await stored(cluster, queue_count=5) == Counter(row["body"] for row in rows)
 
 
 async def test_messages_with_a_delivery_time_wait_for_it_and_are_stored_once(
