@@ -16,8 +16,10 @@ from eruca_broker.core.tier.manifests import Manifest, TierSegment, faults
 from eruca_broker.core.tier.steps import (
     FencedError,
     LogExtent,
+    TierMismatchError,
     Writer,
     added,
+    check_abandonment,
     check_fence,
     expired,
     first_manifest,
@@ -27,6 +29,7 @@ from eruca_broker.core.tier.steps import (
     purged,
     reconciled,
     to_compare,
+    without_missing,
 )
 
 SIZE = 100  # bytes of a segment
@@ -84,6 +87,8 @@ class TierMachine(RuleBasedStateMachine):
         self.now_ms = 0
         self.floor = 0  # where the tier began last
         self.is_clean = True  # no election has lost anything
+        self.is_older = False  # the master's store was replaced by an older copy
+        self.lost: set[str] = set()  # paths of objects that something else has deleted
 
     # --- The log ----------------------------------------------------------------------------------
 
@@ -113,6 +118,7 @@ class TierMachine(RuleBasedStateMachine):
     def _elect(self, epoch: int) -> None:
         """Make the other one master; the former one may not notice for long."""
         self.master = 1 - self.master
+        self.is_clean = self.is_clean and not self.is_older
         new = self.brokers[self.master]
         new.epoch, new.has_led = epoch, True
         new.end_restart()
@@ -121,10 +127,32 @@ class TierMachine(RuleBasedStateMachine):
     def restart(self, who: int) -> None:
         self.brokers[who].end_restart()
 
+    @rule(lost=st.integers(1, 3))
+    def restore_older_copy(self, lost: int) -> None:
+        """The master's store is replaced by a copy without the last segments; no election."""
+        broker = self.brokers[self.master]
+        del broker.segments[max(len(broker.segments) - lost, broker.deleted) :]
+        self.is_older = True
+        broker.end_restart()
+
+    @rule(number=st.integers(0, 20))
+    def lose_object(self, number: int) -> None:
+        """Something else deletes an object; both brokers are restarted later."""
+        if number < len(self.objects):
+            path = sorted(self.objects)[number]
+            del self.objects[path]
+            self.lost.add(path)
+            for broker in self.brokers:
+                broker.end_restart()
+
     @rule()
     def delete_here(self) -> None:
         broker = self.brokers[self.master]
         if broker.deleted < min(broker.tiered_to, len(broker.segments) - 1):
+            assert broker.manifest is not None
+            for segment in broker.manifest.segments:
+                if segment.base == broker.deleted * SIZE:
+                    assert set(segment.paths) <= set(self.objects), "the last copy is deleted"
             broker.deleted += 1
 
     # --- The writer -------------------------------------------------------------------------------
@@ -149,6 +177,12 @@ class TierMachine(RuleBasedStateMachine):
             None,
         )
         ours = reconciled(latest, broker.extent, equal)
+        try:
+            check_abandonment(latest, ours, broker.epoch, is_permitted=False)
+        except TierMismatchError:
+            return
+        sizes = {path: 1 if path.endswith("queues") else SIZE for path in self.objects}
+        ours = without_missing(ours, broker.extent, sizes)
         unnamed = orphans(ours, self.objects)
         broker.manifest, broker.is_writer = latest, True
         if ours != latest or unnamed:
@@ -250,7 +284,7 @@ class TierMachine(RuleBasedStateMachine):
         for manifest in self.manifests[-1:]:
             assert faults(manifest) is None
             for segment in (*manifest.segments, *manifest.abandoned):
-                for path in segment.paths:
+                for path in set(segment.paths) - self.lost:
                     assert self.objects.get(path) == segment.sha256
 
     @invariant()

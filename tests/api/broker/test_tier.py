@@ -114,3 +114,20 @@ async def test_a_place_that_is_none_is_refused_at_the_start(tmp_path: Path) -> N
     with pytest.raises(StartError, match="ERUCA_BROKER_TIER_URL ftp"):
         async with open_broker(tmp_path / "store", tier_url="ftp://host/tier"):
             pass
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("tier", "absolute path"),
+        ("s3://key:secret@bucket/prefix", "one of @"),
+        ("s3://bucket/prefix?secret_access_key=secret", "one of @"),
+    ],
+)
+async def test_a_place_that_changes_or_has_a_secret_is_refused_without_showing_it(
+    tmp_path: Path, url: str, reason: str
+) -> None:
+    with pytest.raises(StartError, match=reason) as refused:
+        async with open_broker(tmp_path / "store", tier_url=url):
+            pass
+    assert "secret" not in str(refused.value)

@@ -201,7 +201,7 @@ async def test_a_replica_reads_the_tier_and_does_not_write_it(
 async def test_segments_of_another_history_are_kept_and_not_read(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    """As after an unclean election, or a restore of an older backup."""
+    """As after a restore of an older backup: an operator must permit it."""
     with without_log_lines():
         store = await filled_store(tmp_path / "store", clock, 2)
         await store.close()
@@ -223,8 +223,16 @@ async def test_segments_of_another_history_are_kept_and_not_read(
         tiering = tier_of(other, repository, clock)
         await tiering.open()
         before = await pulled(other, "orders", 0)
+        await tiering.step()
+        assert tiering.failure is not None
+        assert "no election explains it" in tiering.failure
+        assert latest(repository, other.state.log_id) == lost
+        assert tiering.tiered_to == 0
+        permission = other.directory / "tier" / "abandon"
+        permission.touch()
         await brought_up(tiering)
 
+        assert not permission.exists(), "it permits this, once"
         found = latest(repository, other.state.log_id)
         assert found is not None
         assert found.segments[0] == lost.segments[0]

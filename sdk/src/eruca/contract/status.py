@@ -63,6 +63,10 @@ class TierStatus(Answer):
     damaged_count: int = Field(
         description="reads since the start in which an object was not as it was uploaded"
     )
+    missing_count: int = Field(
+        description="segments that are only in the tier, and lacked an object when the broker "
+        "became its writer"
+    )
 
 
 class BrokerStatus(Answer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from pathlib import Path
 from typing import Final
 
 from eruca.contract.errors import UnavailableError, ValidationError
@@ -109,6 +110,7 @@ def open_tier(settings: BrokerSettings) -> Repository | None:
     """
     if not settings.tier_url:
         return None
+    _check_tier_url(settings.tier_url)
     folder = f"{folder_of(settings.cluster)}/{folder_of(settings.name)}"
     try:
         return open_repository(
@@ -119,6 +121,26 @@ def open_tier(settings: BrokerSettings) -> Repository | None:
         )
     except ValidationError as error:
         raise StartError(f"{error.detail}; {error.fix}") from error
+
+
+def _check_tier_url(url: str) -> None:
+    """Go on if the tier's place is the same at each start, and may be told to everyone.
+
+    Raises:
+        StartError: It is a relative path, or may have a password.
+    """
+    if "://" not in url:
+        if not Path(url).is_absolute():
+            raise StartError(
+                f"ERUCA_BROKER_TIER_URL {url}: expected an absolute path: a relative one is "
+                "another folder after a start elsewhere"
+            )
+    elif any(sign in url for sign in "@?#"):
+        # The URL is in errors, so in the log and in the status. It is not shown here either.
+        raise StartError(
+            "ERUCA_BROKER_TIER_URL has one of @ ? #: give only the scheme, the bucket and a "
+            "prefix; credentials and options come from the object store's environment variables"
+        )
 
 
 def _queue_files_max() -> int:

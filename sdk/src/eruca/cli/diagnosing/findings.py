@@ -226,6 +226,14 @@ def _tier(name: str, log: LogStatus, tier: TierStatus) -> Finding:
             "check the object store and the broker's access to it; meanwhile the broker's disk"
             " keeps what the tier lacks, and refuses writes once it is full",
         )
+    if tier.missing_count:
+        return Finding(
+            name,
+            "tier",
+            Verdict.FAULT,
+            f"{tier.missing_count} segments that are only in it lack an object",
+            "restore the objects from a copy; the broker's log names the first one",
+        )
     if tier.damaged_count:
         return Finding(
             name,

@@ -114,4 +114,5 @@ class Status:
             cache_bytes=tiering.cache.size,
             cache_bytes_max=tiering.cache.size_max,
             damaged_count=tiering.cache.damaged_count,
+            missing_count=tiering.missing_count,
         )

@@ -13,7 +13,7 @@ and no reader gets them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -26,6 +26,10 @@ _MS_PER_HOUR: Final = 3_600_000
 
 class FencedError(Exception):
     """A later master has written the manifest: this broker is not the writer any more."""
+
+
+class TierMismatchError(Exception):
+    """The tier and this store do not belong together: an operator must look at both."""
 
 
 class LogExtent(NamedTuple):
@@ -74,6 +78,49 @@ def check_fence(manifest: Manifest, epoch: int) -> None:
         )
 
 
+def check_place(latest: int, known: int) -> None:
+    """Go on if the latest manifest's number may follow what this store has seen.
+
+    Args:
+        latest: The number of the latest manifest that is found from *known* on; 0: none.
+        known: The highest number that this store has seen.
+
+    Raises:
+        TierMismatchError: Manifests never disappear, so this is not the place of before.
+    """
+    if latest < known:
+        raise TierMismatchError(
+            f"expected the tier's manifest {known}, which was known here, or a later one, found "
+            "none: mount the tier's place, or correct ERUCA_BROKER_TIER_URL; if the place was "
+            "replaced on purpose, stop the broker, delete tier/manifest.json of its store, and "
+            "start it again"
+        )
+
+
+def check_abandonment(
+    manifest: Manifest, ours: Manifest, epoch: int, *, is_permitted: bool
+) -> None:
+    """Go on if what *ours* abandons of *manifest* has a known reason.
+
+    Args:
+        manifest: The latest one.
+        ours: The same, reconciled with the log.
+        epoch: Of this master. An election that lost messages has raised it.
+        is_permitted: Whether an operator has permitted it.
+
+    Raises:
+        TierMismatchError: No election explains that the log lacks these segments.
+    """
+    count = len(ours.abandoned) - len(manifest.abandoned)
+    if count and manifest.epoch == epoch and not is_permitted:
+        raise TierMismatchError(
+            f"the tier has {count} segments that this log lacks, and no election explains it: stop "
+            "the other broker if one uses this place, too; if this store is an older copy, or its "
+            "retention has deleted segments without the tier, create the file tier/abandon in the "
+            "store, and the tier goes on without these segments"
+        )
+
+
 def to_compare(manifest: Manifest, log: LogExtent) -> list[TierSegment]:
     """Return the segments to compare with the log, latest first, until one is equal.
 
@@ -99,6 +146,33 @@ def reconciled(manifest: Manifest, log: LogExtent, equal: TierSegment | None) ->
         kept = []  # retention has deleted what should follow, while there was no tier
     others = [one for one in manifest.segments if one not in kept]
     return replace(manifest, segments=kept, abandoned=[*manifest.abandoned, *others])
+
+
+def is_whole(segment: TierSegment, sizes: Mapping[str, int]) -> bool:
+    """Tell whether both objects of a segment have their sizes.
+
+    Args:
+        segment: The segment.
+        sizes: Of the objects in the store, by path.
+    """
+    whole = segment.end - segment.base, segment.side_size
+    return tuple(sizes.get(path) for path in segment.paths) == whole
+
+
+def without_missing(manifest: Manifest, log: LogExtent, sizes: Mapping[str, int]) -> Manifest:
+    """Return *manifest* without the segments to upload again, because an object is missing.
+
+    These are the first one that lacks an object and is still here, and all behind it.
+
+    Args:
+        manifest: The latest one, reconciled.
+        log: The log.
+        sizes: Of the objects in the store, by path.
+    """
+    for place, segment in enumerate(manifest.segments):
+        if segment.base >= log.min_offset and not is_whole(segment, sizes):
+            return replace(manifest, segments=manifest.segments[:place])
+    return manifest
 
 
 def next_base(manifest: Manifest, log: LogExtent) -> int | None:

@@ -33,23 +33,28 @@ from eruca_broker.core.tier.queue_tables import decoded as decoded_head
 from eruca_broker.core.tier.steps import (
     FencedError,
     LogExtent,
+    TierMismatchError,
     Writer,
     added,
+    check_abandonment,
+    check_place,
     expired,
     first_manifest,
     following,
+    is_whole,
     next_base,
     orphans,
     purged,
     reconciled,
     to_compare,
+    without_missing,
 )
 from eruca_broker.store.files.small_files import read_file, replace_files
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.tier.cache import TierCache
 from eruca_broker.store.tier.reader import TierReader, head_of
-from eruca_broker.store.tier.sides import CHUNK_SIZE, remove
-from eruca_broker.store.tiering.uploads import equals, upload
+from eruca_broker.store.tier.sides import CHUNK_SIZE, proved, remove
+from eruca_broker.store.tiering.uploads import equals, in_idle_time, upload
 from eruca_chassis.clock import Clock
 
 STEP_SECONDS: Final = 5.0  # between two looks at the log
@@ -59,7 +64,17 @@ TIER: Final = "tier"  # the directory in the store's
 _KEPT_NUMBERS: Final = 2  # manifests that stay whole, for those who are reading them
 _MANIFEST_FILE: Final = "manifest.json"
 _HEAD_FILE: Final = "first.queues"
+_PERMISSION: Final = "abandon"  # a file by which an operator lets segments be abandoned, once
 _FILE_SIZE_MAX: Final = 1024**3
+
+_FAILURES: Final = (
+    ErucaError,
+    OSError,
+    FencedError,
+    TierMismatchError,
+    InvalidManifestError,
+    InvalidHeadError,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -91,6 +106,7 @@ class Tiering:
         failure_count: Steps that failed.
         uploaded_count: Segments.
         uploaded_size: Their bytes.
+        missing_count: Segments that are only in the tier, and lack an object there.
     """
 
     def __init__(
@@ -106,6 +122,7 @@ class Tiering:
         self.failure_count = 0
         self.uploaded_count = 0
         self.uploaded_size = 0
+        self.missing_count = 0
         self._store = store
         self._repository = repository
         self._settings = settings
@@ -117,6 +134,7 @@ class Tiering:
         )
         self.reader = TierReader(self.cache, store.cold.begin)
         self._manifest: Manifest | None = None  # the latest one, for the next one
+        self._seen = 0  # the highest number of a manifest that this store has seen
         self._last: QueueTable | None = None  # of its last segment
         self._is_writer = False  # it has been reconciled with the log
         self._stepping = asyncio.Lock()
@@ -170,7 +188,7 @@ class Tiering:
         try:
             async with self._stepping:
                 pause = await self._step()
-        except (ErucaError, OSError, FencedError, InvalidManifestError, InvalidHeadError) as error:
+        except _FAILURES as error:
             self.failure_count += 1
             text = error.detail if isinstance(error, ErucaError) else str(error)
             if text != self.failure:
@@ -212,12 +230,16 @@ class Tiering:
             ErucaError: The tier cannot be read now.
             OSError: The same.
             InvalidManifestError: The manifest is damaged, or of a later version.
+            TierMismatchError: The place lacks manifests that it had.
         """
         known = self._manifest
-        after = None if known is None or not known.number else self._path(name_of(known.number))
-        listed = await self._repository.sizes(self._path(MANIFESTS), after=after)
-        strip = len(self._path(""))
-        latest = max((number_of(path[strip:]) or 0 for path in listed), default=0)
+        # The one that was seen last must be listed, else this is another place.
+        after = self._path(name_of(self._seen - 1)) if self._seen > 1 else None
+        listed = await self._sizes(MANIFESTS, after)
+        latest = max((number_of(path) or 0 for path in listed), default=0)
+        check_place(latest, self._seen)
+        if known is not None and known.number == latest:
+            return
         if latest:
             path = name_of(latest)
             data = await self._repository.get(self._path(path))
@@ -228,7 +250,7 @@ class Tiering:
             except InvalidManifestError as error:
                 raise InvalidManifestError(f"{path} of the tier: {error}") from error
             await self._show(manifest)
-        elif known is None:
+        else:
             await self._show(first_manifest(self._writer()))
 
     async def _take_over(self) -> None:
@@ -236,6 +258,8 @@ class Tiering:
 
         Raises:
             FencedError: A later master has written it.
+            TierMismatchError: The log lacks segments, and no election explains it.
+            DamagedSegmentError: A segment differs because a record of it is damaged here.
         """
         manifest, extent = self._known(), self._extent()
         equal: TierSegment | None = None
@@ -243,21 +267,42 @@ class Tiering:
             if await equals(self._store.log.file(segment.base), segment):
                 equal = segment
                 break
+            # A damaged segment is not another history: only a sound one disowns the tier's.
+            await in_idle_time(proved(self._store.log.file(segment.base).path, segment.base))
         ours = reconciled(manifest, extent, equal)
+        permission = self._directory / _PERMISSION
+        is_permitted = await asyncio.to_thread(permission.exists)
+        check_abandonment(manifest, ours, self._writer().epoch, is_permitted=is_permitted)
         if left := len(manifest.segments) - len(ours.segments):
             _log.error(
                 "the tier has segments of another history of this log; they are kept, unread",
                 count=left,
                 log_offset=ours.end_offset or extent.min_offset,
             )
-        listed = await self._repository.sizes(self._path(SEGMENTS))
-        strip = len(self._path(""))
-        unnamed = orphans(ours, [path[strip:] for path in listed])
-        if ours != manifest or unnamed:
-            await self._commit(ours, unnamed)
+        sizes = await self._sizes(SEGMENTS)
+        whole = without_missing(ours, extent, sizes)
+        if len(whole.segments) < len(ours.segments):
+            _log.error(
+                "objects of the tier are missing; their segments are here, and are uploaded again",
+                log_offset=ours.segments[len(whole.segments)].base,
+            )
+        missing = [one.path for one in whole.segments if not is_whole(one, sizes)]
+        if missing:
+            _log.error(
+                "objects of the tier are missing, and their segments are not here any more",
+                count=len(missing),
+                object=missing[0],
+                fix="restore the objects from a copy; a version of the bucket may have them",
+            )
+        self.missing_count = len(missing)
+        unnamed = orphans(whole, sizes)
+        if whole != manifest or unnamed:
+            await self._commit(whole, unnamed)
+        if is_permitted:
+            await asyncio.to_thread(remove, permission)
         self._last = None
-        if ours.segments:
-            self._last = await self._table_of(ours.segments[-1])
+        if whole.segments:
+            self._last = await self._table_of(whole.segments[-1])
         self._is_writer = True
 
     async def _upload(self, base: int) -> None:
@@ -274,11 +319,35 @@ class Tiering:
             chunk_size=self._settings.chunk_size,
             rate_max=self._settings.upload_rate_max,
         )
-        await self._commit(added(self._known(), uploaded.segment))
+        manifest = added(self._known(), uploaded.segment)
+        await self._check_stored(manifest.segments[-2:])
+        await self._commit(manifest)
         self._last = uploaded.table
         self.uploaded_count += 1
         self.uploaded_size += file.end_offset - base
         _log.info("segment is in the tier", log_offset=base)
+
+    async def _check_stored(self, segments: list[TierSegment]) -> None:
+        """Return if the objects of *segments* are where they have just been stored.
+
+        Raises:
+            UnavailableError: They are not: the place may have been replaced by another one.
+        """
+        sizes = await self._sizes(SEGMENTS, self._path(f"{SEGMENTS}/{segments[0].base:020d}"))
+        for segment in segments:
+            if not is_whole(segment, sizes):
+                self._is_writer = False
+                raise UnavailableError(
+                    f"the tier lacks {segment.path}, or what belongs to it, or has it in another "
+                    f"size than {segment.end - segment.base} bytes: look whether its place is "
+                    "mounted, and whether something else deletes objects there"
+                )
+
+    async def _sizes(self, folder: str, after: str | None = None) -> dict[str, int]:
+        """Return the sizes of the log's objects in *folder*, by their paths in manifests."""
+        strip = len(self._path(""))
+        listed = await self._repository.sizes(self._path(folder), after=after)
+        return {path[strip:]: size for path, size in listed.items()}
 
     async def _commit(self, manifest: Manifest, condemned: list[str] | None = None) -> None:
         """Create the manifest that follows the known one, and delete what it condemns.
@@ -322,7 +391,7 @@ class Tiering:
         elif shown is None or not shown.segments or shown.segments[0] != manifest.segments[0]:
             head = await self._head_of(manifest.segments[0])
             first = decoded_head(head)
-        self._manifest = manifest
+        self._manifest, self._seen = manifest, manifest.number
         self.reader.show(manifest, first)
         contents = {} if head is None else {_HEAD_FILE: head}
         contents[_MANIFEST_FILE] = encoded(manifest)
@@ -336,6 +405,7 @@ class Tiering:
             )
             log_id = self._store.state.log_id
             manifest = decoded(data, number=None, log_id=log_id)
+            self._seen = manifest.number
             first = None
             if manifest.segments:
                 head = await asyncio.to_thread(

@@ -1,0 +1,219 @@
+"""Tiers and stores that do not belong together, or have lost something: never believed, named."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from eruca_broker.core.tier.manifests import MANIFESTS
+from eruca_broker.store.message_store import MessageStore
+from eruca_broker.store.tier.sides import Side, side_of
+from eruca_broker.store.tiering.tiering import Tiering
+from support.clocks import ManualClock
+from support.stores import without_log_lines
+from support.tiers import (
+    SETTINGS,
+    FaultyRepository,
+    brought_up,
+    delete_local,
+    fill,
+    filled_store,
+    pulled,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[MessageStore]:
+    with without_log_lines():
+        store = await filled_store(tmp_path / "store", clock, 4)
+        yield store
+        await store.close()
+
+
+async def opened(store: MessageStore, repository: FaultyRepository, clock: ManualClock) -> Tiering:
+    """Return the master's tier."""
+    tiering = Tiering(store, repository, SETTINGS, clock, is_master=True)
+    await tiering.open()
+    return tiering
+
+
+async def failure_of(tiering: Tiering) -> str:
+    """Return why a step fails."""
+    await tiering.step()
+    assert tiering.failure is not None
+    return tiering.failure
+
+
+async def test_an_empty_place_is_not_believed_once_a_manifest_was_known(
+    store: MessageStore, clock: ManualClock
+) -> None:
+    mounted, unmounted = FaultyRepository(), FaultyRepository()
+    tiering = await opened(store, mounted, clock)
+    await brought_up(tiering)
+    await delete_local(store, tiering)
+    known = tiering.manifest
+    assert known is not None
+    await tiering.close()
+
+    tiering = await opened(store, unmounted, clock)
+    failure = await failure_of(tiering)
+
+    assert f"expected the tier's manifest {known.number}" in failure
+    assert tiering.manifest == known
+    assert tiering.tiered_to == 0
+    assert not unmounted.objects
+    assert store.queues.range("orders", 0)[0] == 0
+    await tiering.close()
+    tiering = await opened(store, mounted, clock)
+    await brought_up(tiering)
+    assert tiering.manifest == known
+    await tiering.close()
+
+
+async def test_an_older_manifest_is_not_believed(store: MessageStore, clock: ManualClock) -> None:
+    repository = FaultyRepository()
+    tiering = await opened(store, repository, clock)
+    await brought_up(tiering)
+    known = tiering.manifest
+    assert known is not None
+    await tiering.close()
+    latest = f"{store.state.log_id}/{MANIFESTS}/{known.number:012d}.json"
+    del repository.objects[latest]
+
+    tiering = await opened(store, repository, clock)
+
+    assert "found none" in await failure_of(tiering)
+    assert tiering.manifest == known
+    await tiering.close()
+
+
+async def test_a_writer_whose_place_is_replaced_keeps_its_segments(
+    store: MessageStore, clock: ManualClock
+) -> None:
+    repository = FaultyRepository()
+    tiering = await opened(store, repository, clock)
+    await brought_up(tiering)
+    mounted, repository.objects = repository.objects, {}
+    await fill(store, clock, 1)
+
+    assert "the tier lacks" in await failure_of(tiering)
+    assert tiering.tiered_to == 0
+    assert "was known here" in await failure_of(tiering)
+
+    repository.objects = mounted
+    await brought_up(tiering)
+    assert tiering.tiered_to == store.retention.segment_ends()[-2]
+    await tiering.close()
+
+
+@pytest.mark.parametrize("kind", ["path", "side_path"])
+@pytest.mark.parametrize("is_short", [False, True])
+async def test_what_is_missing_in_the_tier_is_uploaded_again_if_it_is_here(
+    store: MessageStore, clock: ManualClock, kind: str, *, is_short: bool
+) -> None:
+    repository = FaultyRepository()
+    tiering = await opened(store, repository, clock)
+    await brought_up(tiering)
+    before = await pulled(store, "orders", 0)
+    assert tiering.manifest is not None
+    segment = tiering.manifest.segments[1]
+    await tiering.close()
+    path = f"{store.state.log_id}/{getattr(segment, kind)}"
+    data = repository.objects.pop(path)
+    if is_short:
+        repository.objects[path] = data[:-1]
+
+    tiering = await opened(store, repository, clock)
+    await brought_up(tiering)
+    await delete_local(store, tiering)
+
+    assert tiering.missing_count == 0
+    assert tiering.uploaded_count == 3
+    assert store.segment_count == 1
+    assert await pulled(store, "orders", 0) == before
+    await tiering.close()
+
+
+async def test_what_is_missing_and_not_here_is_counted(
+    store: MessageStore, clock: ManualClock
+) -> None:
+    repository = FaultyRepository()
+    tiering = await opened(store, repository, clock)
+    await brought_up(tiering)
+    await delete_local(store, tiering)
+    known = tiering.manifest
+    assert known is not None
+    await tiering.close()
+    del repository.objects[f"{store.state.log_id}/{known.segments[1].path}"]
+
+    tiering = await opened(store, repository, clock)
+    await brought_up(tiering)
+
+    assert tiering.missing_count == 1
+    assert tiering.manifest is not None
+    assert tiering.manifest.segments == known.segments
+    await tiering.close()
+
+
+async def test_a_rotten_segment_does_not_disown_its_copy_in_the_tier(
+    store: MessageStore, clock: ManualClock
+) -> None:
+    repository = FaultyRepository()
+    tiering = await opened(store, repository, clock)
+    await brought_up(tiering)
+    known = tiering.manifest
+    assert known is not None
+    await tiering.close()
+    last = known.segments[-1]
+    with store.log.file(last.base).path.open("r+b") as file:
+        file.seek(5_000)
+        sound = file.read(1)
+        file.seek(5_000)
+        file.write(bytes([sound[0] ^ 1]))
+
+    tiering = await opened(store, repository, clock)
+    permission = store.directory / "tier" / "abandon"
+    permission.touch()  # an operator's permission does not help either
+
+    assert "is damaged" in await failure_of(tiering)
+    assert tiering.manifest == known
+    assert tiering.tiered_to == 0
+
+    with store.log.file(last.base).path.open("r+b") as file:
+        file.seek(5_000)
+        file.write(sound)
+    await brought_up(tiering)
+    assert tiering.manifest == known
+    await tiering.close()
+
+
+async def test_a_side_object_has_its_blocks_before_it_is_filled(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    """On a full disk a write to a mapping without blocks would kill the process."""
+    body, made, files = tmp_path / "room" / "side", list[Side](), list[tuple[int, int]]()
+    steps = side_of(
+        store.log.file(0).path,
+        0,
+        body,
+        before={},
+        is_current=lambda *_: True,
+        chunk_size=4_096,
+        done=made.append,
+    )
+    for _ in steps:
+        if body.exists() and not files:
+            found = body.stat()
+            files.append((found.st_blocks * 512, found.st_size))
+
+    [(allocated, size)] = files
+    assert allocated >= size == made[0].body_size > 0
