@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from typing import Final
 
 import pytest
 
 import eruca
 from eruca.aio.http.transport import HttpResponse, NotConnectedError
+from eruca.aio.sending.bulk_send import BULK_IN_FLIGHT_MAX
 from eruca.contract.errors import (
     ErucaError,
     LaneGapError,
@@ -19,7 +21,9 @@ from eruca.contract.errors import (
 )
 from eruca.contract.records import Buffer
 from eruca.contract.wire import LanePosition, batch_position
+from eruca.core.producing.send_ahead import AHEAD_BYTES_MAX
 from eruca_broker.core.batches.lanes import Lanes
+from support.loop_clock import LoopClock, moved_clock
 from support.scripted_transport import Request, problem_answer, receipt_answer
 from support.sending_clients import bodies, client_of, message
 from support.waiting import until
@@ -151,6 +155,69 @@ async def test_waiting_batches_are_sent_ahead_in_their_order() -> None:
     named = [position for position in broker.positions if position is not None]
     assert [position.sequence for position in named] == list(range(len(named)))
     assert len({(position.lane, position.epoch) for position in named}) == 1
+
+
+LARGE: Final = "x" * (AHEAD_BYTES_MAX * 2 // 3)
+
+
+def large(number: int) -> eruca.Message:
+    return message(f"{number} {LARGE}", sharding_key="k")
+
+
+async def test_large_batches_do_not_wait_behind_one_another_on_the_connection() -> None:
+    broker = LaneBroker()
+    client = client_with(broker)
+    async with client, client.producer(compression_threshold_bytes=None) as producer:
+        await producer.send_many([large(number) for number in range(12)])
+
+    assert [int(body.split()[0]) for body in broker.log] == list(range(12))
+    assert None not in broker.positions[-2:]
+    assert broker.most_under_way == 1
+
+
+class SlowBroker(LaneBroker):
+    """It needs some seconds for each batch."""
+
+    clock: LoopClock
+
+    def _arrive(self, request: Request) -> HttpResponse | ErucaError:
+        self.clock.advance(20)
+        return super()._arrive(request)
+
+
+async def test_the_time_limit_of_a_batch_of_many_starts_with_its_own_attempt() -> None:
+    broker = SlowBroker()
+    client = client_with(broker)
+    producer = client.producer(
+        send_timeout_seconds=30, retries_max=0, compression_threshold_bytes=None
+    )
+    async with client, producer:
+        with moved_clock() as broker.clock:
+            await producer.send_many([large(number) for number in range(12)])
+
+    assert None not in broker.positions[-2:]
+    assert len(broker.log) == 12
+
+
+async def test_batches_that_wait_for_their_turn_hold_up_no_other_lane() -> None:
+    broker = LaneBroker()
+    client, hot = client_of(broker, "a", "b", queue_count=1)
+    hot.pipe = broker.pipe
+    many = eruca.Batching(count_max=1, in_flight_max=2 * BULK_IN_FLIGHT_MAX)
+    async with client, client.producer(batching=many) as producer:
+        here, there = (eruca.MessageQueue("orders", name, 0) for name in "ab")
+        sending = asyncio.create_task(
+            producer.send_many(
+                [message(f"{n} {LARGE}") for n in range(3 * BULK_IN_FLIGHT_MAX)], queue=here
+            )
+        )
+        await until(lambda: None not in broker.positions[-1:] and broker.positions)
+        broker.gate.clear()
+        await until(lambda: broker.under_way == 1)
+        other = asyncio.create_task(producer.send_many([message("0")], queue=there))
+        await until(lambda: broker.under_way == 2)
+        broker.gate.set()
+        await asyncio.gather(sending, other)
 
 
 async def test_a_lone_sender_names_no_position() -> None:

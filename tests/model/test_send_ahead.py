@@ -11,6 +11,7 @@ The promises:
 2. Later copies repeat a suffix in its order: at the end the last copies are in order, too.
 3. A batch that is reported as stored is stored.
 4. Every batch is stored once nothing fails any more.
+5. Several batches under way have a limited number of bytes together.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from eruca.contract.errors import LaneGapError
 from eruca.contract.wire import LanePosition
-from eruca.core.producing.send_ahead import Seat, SendAhead
+from eruca.core.producing.send_ahead import AHEAD_BYTES_MAX, Seat, SendAhead
 from eruca_broker.core.batches.lanes import Lanes
 
 AHEAD_MAX: Final = 4
@@ -33,6 +34,10 @@ URLS: Final = ("http://one", "http://two")
 
 pick = st.integers(0, 99)
 rarely = st.integers(0, 4).map(lambda number: number == 4)
+small = AHEAD_BYTES_MAX // AHEAD_MAX
+sizes = st.lists(
+    st.sampled_from([small, small, small * 2, AHEAD_BYTES_MAX * 2]), min_size=1, max_size=AHEAD_MAX
+)
 
 
 class Request:
@@ -87,13 +92,13 @@ class SendingAhead(RuleBasedStateMachine):
         return (AHEAD_MAX if self.ahead.is_ahead else 1) - len(self.batches)
 
     @precondition(lambda self: self.room > 0)
-    @rule(count=st.integers(1, AHEAD_MAX), is_wanted=st.sampled_from([True, True, False]))
-    def dispatch(self, count: int, is_wanted: bool) -> None:
+    @rule(sizes=sizes, is_wanted=st.sampled_from([True, True, False]))
+    def dispatch(self, sizes: list[int], is_wanted: bool) -> None:
         """The lane sends the next batches as soon as there is room."""
         if is_wanted:
             self.ahead.is_wanted = True
-        for _ in range(min(count, self.room)):
-            self.batches.append(Batch(self.count, self.ahead.enter()))
+        for size in sizes[: self.room]:
+            self.batches.append(Batch(self.count, self.ahead.enter(size)))
             self.count += 1
         self.send_what_may_be_sent()
 
@@ -108,10 +113,11 @@ class SendingAhead(RuleBasedStateMachine):
         self.ahead.is_wanted = True
         for _ in range(2):
             if not self.ahead.is_ahead:
-                self.dispatch(1, is_wanted=True)
+                self.dispatch([small], is_wanted=True)
                 self.settle()
         assert self.ahead.is_ahead
-        self.dispatch(AHEAD_MAX, is_wanted=True)
+        self.dispatch([small] * AHEAD_MAX, is_wanted=True)
+        assert self.ahead.under_way_count == AHEAD_MAX
 
     @precondition(lambda self: not self.batches)
     @rule(is_now=rarely)
@@ -123,7 +129,9 @@ class SendingAhead(RuleBasedStateMachine):
         for batch in self.batches:
             if batch.connection is not None:
                 continue
+            is_next = self.ahead.is_next(batch.seat)
             turn = self.ahead.turn(batch.seat, self.url, may_have_position=may_have_position)
+            assert turn is None or is_next
             if turn is None:
                 continue
             if turn.is_ahead:
@@ -317,6 +325,10 @@ class SendingAhead(RuleBasedStateMachine):
     @invariant()
     def what_is_reported_is_stored(self) -> None:
         assert self.stored <= set(self.log)
+
+    @invariant()
+    def several_are_small_together(self) -> None:
+        assert self.ahead.under_way_count <= 1 or self.ahead.bytes_under_way <= AHEAD_BYTES_MAX
 
     def settle(self) -> None:
         """Let everything that is not late arrive, and be answered."""

@@ -424,11 +424,29 @@ class AsyncProducer:
             if batch.begin is None:
                 await self._batch_sender().send(batch)
                 return
-            async with self._bulk_turns:
+            await self._take_bulk_turn(batch)
+            try:
                 batch.begin(batch)
                 await self._batch_sender().send(batch)
+            finally:
+                self._bulk_turns.release()
         finally:
             self._buffer.give_back(size)
+
+    async def _take_bulk_turn(self, batch: PendingBatch) -> None:
+        """Wait until a batch is the next of its lane, and few others are under way.
+
+        A batch that waits for earlier ones of its lane takes no turn from other lanes.
+        """
+        while True:
+            if batch.turns is None or batch.seat is None:
+                await self._bulk_turns.acquire()
+                return
+            await batch.turns.until_next(batch.seat)
+            await self._bulk_turns.acquire()
+            if batch.turns.is_next(batch.seat):
+                return
+            self._bulk_turns.release()  # meanwhile an earlier one has failed, and goes again
 
     def _batch_sender(self) -> BatchSender:
         if self._sender is None:

@@ -53,12 +53,12 @@ class LaneTurns:
         """Maximum number of batches under way now."""
         return self._in_flight_max if self._ahead.is_ahead else 1
 
-    def enter(self) -> Seat:
-        """Return the seat of the lane's next batch."""
+    def enter(self, size: int) -> Seat:
+        """Return the seat of the lane's next batch, of *size* bytes."""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
-        return self._ahead.enter()
+        return self._ahead.enter(size)
 
     def leave(self, seat: Seat) -> None:
         """Record that a batch is finished."""
@@ -84,6 +84,15 @@ class LaneTurns:
         if self._closing is not None:
             await self._closing
 
+    def is_next(self, seat: Seat) -> bool:
+        """Tell whether a batch is the next one to send."""
+        return self._ahead.is_next(seat)
+
+    async def until_next(self, seat: Seat) -> None:
+        """Wait until a batch is the next one to send."""
+        while not self._ahead.is_next(seat):
+            await self._change()
+
     async def turn(
         self, seat: Seat, url: str, *, may_have_position: bool, deadline: float
     ) -> Sending:
@@ -98,11 +107,9 @@ class LaneTurns:
             turn = ahead.turn(seat, url, may_have_position=has_pipe)
             if turn is not None:
                 break
-            if self._changed is None:
-                self._changed = asyncio.Event()
             try:
                 async with asyncio.timeout_at(deadline):
-                    await self._changed.wait()
+                    await self._change()
             except TimeoutError:
                 raise TimeoutExpiredError(
                     "the deadline passed while an earlier batch of the queue was under way"
@@ -137,6 +144,12 @@ class LaneTurns:
         """
         if self._ahead.is_unsettled and not self._ahead.under_way_count:
             self._close_pipe()
+
+    async def _change(self) -> None:
+        """Wait for the next change."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        await self._changed.wait()
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, None

@@ -4,7 +4,8 @@ A list for thousands of queues makes thousands of batches. If their time limits 
 call, the last batches would time out on a slow machine before their first attempt. So:
 
 1. A batch's time limit starts with its first attempt. A producer sends at most
-   :data:`BULK_IN_FLIGHT_MAX` batches at a time.
+   :data:`BULK_IN_FLIGHT_MAX` batches at a time. A batch that waits for earlier ones of its lane is
+   none of them.
 2. If no broker settles a batch within the time limit of one batch, the untried batches fail without
    an attempt. So every call ends soon after the cluster is gone, however long its list is.
 

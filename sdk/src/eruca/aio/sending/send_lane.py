@@ -267,7 +267,7 @@ class SendLane:
             self._open = None
             batch.is_closed = True
         if self._turns is not None:
-            batch.turns, batch.seat = self._turns, self._turns.enter()
+            batch.turns, batch.seat = self._turns, self._turns.enter(batch.size)
         task = self._loop.create_task(self._send(batch))
         self._in_flight[task] = batch
         task.add_done_callback(self._on_done)

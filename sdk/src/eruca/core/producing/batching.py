@@ -25,7 +25,7 @@ class Batching:
         bytes_max: Maximum number of bytes in a batch, estimated; a larger message is sent alone.
         linger_ms: How long a batch may wait for more messages while another is under way.
         in_flight_max: Maximum number of batches under way, per topic; of ordered messages, per
-            queue.
+            queue, and only batches that have at most 1 MiB together.
 
     Raises:
         ValidationError: A value is not allowed.

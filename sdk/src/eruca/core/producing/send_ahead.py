@@ -22,6 +22,9 @@ Invariants:
 5. A batch without a position is alone under way.
 6. After a failure of a batch with a position, the next one has one, too, if it may: a later epoch
    shuts out what is still on its way.
+7. Several batches under way have at most :data:`AHEAD_BYTES_MAX` bytes together. A larger batch is
+   alone under way: it fills the link by itself, and the next one would wait behind it while its own
+   time limit runs.
 
 A batch that is sent in parts, because one of its messages was refused, is sent alone.
 """
@@ -29,9 +32,11 @@ A batch that is sent in parts, because one of its messages was refused, is sent 
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from eruca.contract.wire import LANE_NUMBER_MAX, LanePosition
+
+AHEAD_BYTES_MAX: Final = 1024 * 1024  # of several batches; half of a full one by default
 
 
 class AheadState(Enum):
@@ -49,11 +54,16 @@ class Turn(NamedTuple):
 
 
 class Seat:
-    """A batch's place in its lane, until it is stored or has failed for good."""
+    """A batch's place in its lane, until it is stored or has failed for good.
 
-    __slots__ = ("is_divided", "is_under_way")
+    Args:
+        size: Of the batch, in bytes, estimated.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("is_divided", "is_under_way", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
         self.is_under_way = False
         self.is_divided = False  # it is sent in parts
 
@@ -91,11 +101,25 @@ class SendAhead:
         """Number of batches under way."""
         return sum(seat.is_under_way for seat in self._seats)
 
-    def enter(self) -> Seat:
-        """Return the seat of the next batch."""
-        seat = Seat()
+    @property
+    def bytes_under_way(self) -> int:
+        """Number of bytes of the batches under way."""
+        return sum(seat.size for seat in self._seats if seat.is_under_way)
+
+    def enter(self, size: int) -> Seat:
+        """Return the seat of the next batch, of *size* bytes."""
+        seat = Seat(size)
         self._seats.append(seat)
         return seat
+
+    def is_next(self, seat: Seat) -> bool:
+        """Tell whether a batch is the next one to send, and need not wait for an earlier one."""
+        before = self._seats[: self._seats.index(seat)]
+        if self._state is AheadState.AHEAD:
+            bytes_under_way = self.bytes_under_way
+            has_room = not bytes_under_way or bytes_under_way + seat.size <= AHEAD_BYTES_MAX
+            return has_room and all(earlier.is_under_way for earlier in before)
+        return not before and not self.under_way_count
 
     def turn(self, seat: Seat, url: str, *, may_have_position: bool) -> Turn | None:
         """Return how to send a batch to *url* now, which is under way then; None: it must wait.
@@ -109,8 +133,7 @@ class SendAhead:
         may_have_position = may_have_position and not seat.is_divided
         if self._state is AheadState.AHEAD:
             if may_have_position and url == self._url and self._sequence < LANE_NUMBER_MAX:
-                before = self._seats[: self._seats.index(seat)]
-                if not all(earlier.is_under_way for earlier in before):
+                if not self.is_next(seat):
                     return None
                 self._sequence += 1
                 seat.is_under_way = True
@@ -118,7 +141,7 @@ class SendAhead:
             if self.under_way_count:
                 return None
             self._state = AheadState.ALONE
-        if seat is not self._seats[0] or self.under_way_count:
+        if not self.is_next(seat):
             return None
         seat.is_under_way = True
         self._opening = None
