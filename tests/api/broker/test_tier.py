@@ -9,12 +9,14 @@ import httpx
 import pytest
 
 from eruca_broker.processors.status import Status
+from eruca_broker.store.tier.cache import TierCache
 from eruca_broker.store.tiering.tiering import Tiering
 from eruca_chassis.app import ServiceApp
 from eruca_chassis.start import StartError
 from support.brokers import broker_of, client_of, open_broker
 from support.delivery_clients import DeliveryClient
-from support.pulled_messages import AS_RECORDS, QUEUE
+from support.pulled_messages import AS_RECORDS, QUEUE, position
+from support.roles import roles_of_store
 from support.stores import without_log_lines
 from support.tiers import brought_up, delete_local
 
@@ -37,10 +39,7 @@ async def app(tmp_path: Path) -> AsyncIterator[ServiceApp]:
 @pytest.fixture
 async def client(app: ServiceApp) -> AsyncIterator[httpx.AsyncClient]:
     async with client_of(app) as client:
-        sender = DeliveryClient(client)
-        await sender.create()
-        for number in range(COUNT):
-            await sender.send(f"{number} {'x' * 8_000}")
+        await fill(client)
         yield client
 
 
@@ -61,6 +60,13 @@ async def pull_all(client: httpx.AsyncClient) -> bytes:
         records += answer.content
         offset += 1
     return records
+
+
+async def fill(client: httpx.AsyncClient) -> None:
+    sender = DeliveryClient(client)
+    await sender.create()
+    for number in range(COUNT):
+        await sender.send(f"{number} {'x' * 8_000}")
 
 
 async def tier_and_delete(app: ServiceApp) -> None:
@@ -131,3 +137,66 @@ async def test_a_place_that_changes_or_has_a_secret_is_refused_without_showing_i
         async with open_broker(tmp_path / "store", tier_url=url):
             pass
     assert "secret" not in str(refused.value)
+
+
+async def test_recent_messages_are_read_before_the_first_manifest_is_known(
+    app: ServiceApp, client: httpx.AsyncClient
+) -> None:
+    await tier_and_delete(app)
+    begin, end = broker_of(app).store.queues.local_range("orders", 0)
+    reset = {"topic": "orders", "to": {"offset": begin}}
+    assert (await client.post("/groups/billing/offsets:reset", json=reset)).is_success
+    tiering_of(app).reader.manifest = None  # as if none had ever been read
+
+    leased = await DeliveryClient(client).receive()
+    many = await client.post("/pull", json={"queues": [position(0, begin)]})
+    codes = [
+        (await client.get(QUEUE, params={"offset": offset})).status_code
+        for offset in (begin - 1, begin, end, end + 1)
+    ]
+
+    assert leased[0]["message"]["queue_offset"] == begin
+    assert [one["answer"]["next_offset"] for one in many.json()["queues"]] == [end]
+    assert codes == [503, 200, 200, 503]
+
+
+async def test_what_is_in_the_tier_is_never_skipped_while_the_role_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two roles the parts of the former one answer."""
+    meanwhile: list[tuple[int, int | str]] = []  # offsets, and the answer
+    settings = {"tier_url": str(tmp_path / "tier"), "tier_upload_rate_max": 0}
+    with without_log_lines():
+        async with (
+            roles_of_store(tmp_path / "store", **settings) as roles,
+            client_of(roles.app) as client,
+        ):
+
+            async def pull() -> None:
+                for offset in (0, COUNT // 2):
+                    answer = await client.get(QUEUE, params={"offset": offset})
+                    told = answer.json()
+                    first = [one["queue_offset"] for one in told.get("messages", ())][:1]
+                    meanwhile.append((offset, first[0] if first else told.get("code", "skipped")))
+
+            opened = TierCache.open
+
+            async def slowly(cache: TierCache) -> None:
+                await pull()
+                await opened(cache)
+                await pull()
+
+            async with roles.role(is_master=True):
+                await fill(client)
+                before = await pull_all(client)
+                await tier_and_delete(roles.app)
+            for is_master in (False, True):
+                await pull()
+                with monkeypatch.context() as during:
+                    during.setattr(TierCache, "open", slowly)
+                    async with roles.role(is_master=is_master):
+                        assert await pull_all(client) == before
+
+    refused = [(offset, code) for offset, code in meanwhile if code == "unavailable"]
+    assert refused, "the former role had to fetch them"
+    assert all(offset == code for offset, code in meanwhile if code != "unavailable")

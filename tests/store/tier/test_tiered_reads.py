@@ -17,6 +17,8 @@ from eruca.objects.folders import FolderRepository
 from eruca.objects.object_stores import ObjectRepository
 from eruca.objects.repositories import Repository
 from eruca_broker.core.state.events import TopicDeleted, TopicPut
+from eruca_broker.core.state.group_events import CommittedOffset, OffsetsCommitted
+from eruca_broker.processors.groups.lags import GroupLags
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.tiering.tiering import Tiering
 from support.clocks import ManualClock
@@ -283,6 +285,29 @@ async def test_without_any_manifest_a_shortened_queue_is_refused_and_not_skipped
     with pytest.raises(UnavailableError, match="not known yet"):
         store.queues.range("orders", 0)
     await store.append(batch("orders", 0, [b"sends go on"]))
+    begin, end = store.queues.local_range("orders", 0)
+    assert len(await pulled(store, "orders", 0, begin)) == end - begin, "they do not need the tier"
+    for elsewhere in (begin - 1, end + 1):
+        with pytest.raises(UnavailableError, match="not known yet"):
+            await pulled(store, "orders", 0, elsewhere)
+    await tiering.close()
+
+
+async def test_retention_does_not_wait_for_what_only_the_tier_has(
+    store: MessageStore, clock: ManualClock
+) -> None:
+    repository = FaultyRepository()
+    tiering = await tiered(store, clock, repository)
+    await brought_up(tiering)
+    await delete_local(store, tiering)
+    await store.change(OffsetsCommitted("behind", [CommittedOffset("orders", 0, 3)]))
+    await store.cold.read("reader", partial(store.queues.log_offset_of, "orders", 0, 3))
+    repository.fails, before = True, repository.requests
+
+    unread = await GroupLags(store).unread_before(store.log_max_offset)
+
+    assert unread == {}, "it loses nothing here"
+    assert repository.requests == before
     await tiering.close()
 
 

@@ -220,7 +220,7 @@ class Puller:
         faults: dict[int, UnavailableError] = {}
         for index, queue in enumerate(queues):
             try:
-                end = self._store.queues.range(queue.topic, queue.queue_id)[1]
+                end = self._store.queues.local_range(queue.topic, queue.queue_id)[1]
             except UnavailableError as error:
                 faults[index] = error
                 continue

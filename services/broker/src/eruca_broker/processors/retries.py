@@ -122,7 +122,9 @@ class Retries:
         )
 
     def _read(self, message: SendBack, pointer: str) -> _Stored | Damage:
-        first, end = self._work.store.queues.range(message.topic, message.queue_id)
+        first, end = self._work.store.queues.range_for(
+            message.topic, message.queue_id, message.queue_offset
+        )
         if first <= message.queue_offset < end:
             read = self._work.store.queues.read(
                 message.topic, message.queue_id, message.queue_offset, count_max=1, bytes_max=1

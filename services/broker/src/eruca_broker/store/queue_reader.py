@@ -149,6 +149,20 @@ class QueueReader:
         except (OSError, DamagedQueueError) as error:
             raise self._failed((topic, queue_id), error) from error
 
+    def range_for(self, topic: str, queue_id: int, offset: int) -> tuple[int, int]:
+        """Return the range of a queue for a reader at *offset*.
+
+        It is that of :meth:`range`. But if *offset* is here or at the end, and it is not known yet
+        what is in the tier, it begins with the first message here: the reader passes none.
+
+        Raises:
+            UnavailableError: As of :meth:`range`, if *offset* is elsewhere.
+        """
+        try:
+            return self._range_for(topic, queue_id, offset)
+        except (OSError, DamagedQueueError) as error:
+            raise self._failed((topic, queue_id), error) from error
+
     def local_range(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return the offsets of the first message here, without the tier, and of the next message.
 
@@ -211,7 +225,7 @@ class QueueReader:
         """
         source: _Source | None = None
         try:
-            lowest, highest = self._range(topic, queue_id)
+            lowest, highest = self._range_for(topic, queue_id, offset)
             if offset >= highest and (lag := self.lag_of(topic, queue_id)) is not None:
                 raise lag
             if not lowest <= offset < highest:
@@ -384,7 +398,7 @@ class QueueReader:
 
         Damage, which may be the queue's, is logged: it must not fail the rest of the request.
         """
-        lowest, highest = self.range(topic, queue_id)
+        lowest, highest = self.range_for(topic, queue_id, queue_offset)
         queue = self._queues.existing(topic, queue_id)
         if not lowest <= queue_offset < highest:
             return None
@@ -487,6 +501,15 @@ class QueueReader:
         if self.tier is not None and lowest:
             lowest = self.tier.begin_of((topic, queue_id), self._created_at(topic), lowest)
         return lowest, highest
+
+    def _range_for(self, topic: str, queue_id: int, offset: int) -> tuple[int, int]:
+        try:
+            return self._range(topic, queue_id)
+        except UnavailableError:
+            lowest, highest = self._local_range(topic, queue_id)
+            if lowest <= offset <= highest:
+                return lowest, highest
+            raise  # the reader would continue elsewhere, and perhaps pass messages in the tier
 
     def _created_at(self, topic: str) -> int:
         """Return the log offset from which records of *topic* are the present topic's."""

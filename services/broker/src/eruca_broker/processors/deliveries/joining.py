@@ -93,7 +93,7 @@ class DeliveryJoining:
     def _ends_before(self, group: Group, queues: Sequence[Queue]) -> Iterator[CommittedOffset]:
         """Yield the ends of those *queues* that end before the group's position."""
         for queue in queues:
-            position, (_, end) = group.position(queue), self._work.store.queues.range(*queue)
+            position, (_, end) = group.position(queue), self._work.store.queues.local_range(*queue)
             if position is not None and position > end and queue not in group.locks:
                 _log.warning(
                     "a group's position was beyond a queue's end, and is the end now",

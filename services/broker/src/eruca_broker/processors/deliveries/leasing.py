@@ -163,7 +163,7 @@ class Leasing:
 
     def _look_at(self, look: _Look, queue: Queue) -> Choice:
         known = self._known(look.group, queue)
-        lowest, _ = self._store.queues.range(*queue)
+        lowest, _ = self._store.queues.range_for(*queue, known.position)
         begin = max(known.position, lowest)
         created_at = self._store.state.topics[queue[0]].created_at
         before = look.scanned.get(queue)
@@ -218,7 +218,7 @@ class Leasing:
                 attempts_max=look.group.settings.retries_max + 1,
             ),
             now_ms=look.now_ms,
-            min_offset=self._store.queues.range(*queue)[0],
+            min_offset=self._store.queues.range_for(*queue, known.committed_offset)[0],
             order_key=order_key if look.group.settings.ordered else None,
         )
 

@@ -59,7 +59,7 @@ class DeliveryReader:
     ) -> LookAhead:
         """Return messages from *position* on that pass *wanted*: at least one, if there is any."""
         found: dict[int, Record | Damage] = {}
-        _, end = self._store.queues.range(*queue)
+        _, end = self._store.queues.local_range(*queue)
         for _ in range(READS_MAX):
             if position >= end or found:
                 break

@@ -93,8 +93,8 @@ class GroupLags:
                 if stands.lag:
                     queue_offset = stands.end - stands.lag
                     with suppress(UnavailableError):  # requests that read it get the error
-                        lies = self._store.queues.log_offset_of(topic, queue_id, queue_offset)
-                        if lies < log_offset:
+                        lies = self._lies_here_at(topic, queue_id, queue_offset)
+                        if lies is not None and lies < log_offset:
                             place = (lies, queue_id, queue_offset)
                             oldest[topic] = min(oldest.get(topic, place), place)
                 await pace.step()  # the topic may be deleted after that
@@ -102,7 +102,10 @@ class GroupLags:
                 count += 1
                 is_logged = count <= LOSSES_LOGGED_MAX
                 find = partial(self._store.queues.stored_at_ms, topic, queue_id, queue_offset)
-                stored_at_ms = await self._store.cold.read("lags", find) if is_logged else None
+                stored_at_ms: int | None = None
+                if is_logged:
+                    with suppress(UnavailableError):  # nothing is kept for the sake of a log line
+                        stored_at_ms = await self._store.cold.read("lags", find)
                 unread.setdefault(name, {})[topic] = Unread(lost[topic], stored_at_ms)
         return unread
 
@@ -131,6 +134,13 @@ class GroupLags:
                 "retention has deleted messages that more groups had not read",
                 count=found - LOSSES_LOGGED_MAX,
             )
+
+    def _lies_here_at(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Return a message's log offset; None: only the tier has it, so retention does not."""
+        queues = self._store.queues
+        if queue_offset < queues.local_range(topic, queue_id)[0]:
+            return None
+        return queues.log_offset_of(topic, queue_id, queue_offset)
 
     def _standings(self, name: str) -> Iterator[tuple[str, int, Standing]]:
         """Yield topic, queue id and position of the group, for each queue that it has begun."""

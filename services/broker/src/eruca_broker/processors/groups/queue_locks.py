@@ -315,7 +315,7 @@ def check_ends(
     behind: dict[int, str] = {}
     for index, place in enumerate(positions):
         if place.offset:
-            end = store.queues.range(place.topic, place.queue_id)[1]
+            end = store.queues.local_range(place.topic, place.queue_id)[1]
             if place.offset > end:
                 queue = f"queue {place.queue_id} of {place.topic!r}"
                 behind[index] = f"{place.offset} is beyond the end of {queue}, which is {end}"

@@ -151,9 +151,8 @@ class Tiering:
         self._store.queues.tier = self.reader
 
     async def close(self) -> None:
-        """Stop reading."""
+        """Stop reading: what must be fetched is refused until the next role reads the tier."""
         await self.cache.close()
-        self._store.queues.tier = None
 
     # --- For retention and status -----------------------------------------------------------------
 
