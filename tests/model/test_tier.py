@@ -45,6 +45,8 @@ class Broker:
         self.deleted = 0  # segments that retention has deleted here
         self.epoch = 0
         self.has_led = False  # a former master may go on as one, a replica never does
+        self.shown: Manifest | None = None  # its readers' one; a restart remembers it
+        self.reached = 0
         self.end_restart()
 
     def end_restart(self) -> None:
@@ -276,6 +278,32 @@ class TierMachine(RuleBasedStateMachine):
             self.objects.pop(broker.deleting.pop(), None)
             if not broker.deleting and broker.manifest is not None:
                 broker.manifest = purged(broker.manifest, broker.manifest.condemned)
+
+    # --- Readers ----------------------------------------------------------------------------------
+
+    @rule(who=BROKERS)
+    def refresh(self, who: int) -> None:
+        """Read the latest manifest, for readers; one that is listed may be overtaken at once."""
+        broker = self.brokers[who]
+        broker.shown = self.manifests[-1] if self.manifests else first_manifest(broker.writer)
+        broker.reached = max(broker.extent.min_offset, broker.shown.end_offset or 0)
+
+    @rule()
+    def follow(self) -> None:
+        """The replica has the master's log, and deletes what the master has deleted."""
+        master, replica = self.brokers[self.master], self.brokers[1 - self.master]
+        replica.segments, replica.deleted = [*master.segments], master.deleted
+
+    @invariant()
+    def no_reader_skips_what_the_tier_has(self) -> None:
+        for broker in self.brokers:
+            local = broker.extent.min_offset
+            if broker.shown is None or local > broker.reached:
+                continue  # refused: nobody knows here where queues begin
+            begin, latest = broker.shown.min_offset, self.manifests[-1:]
+            answered = local if begin is None else min(local, begin)
+            true = [one.min_offset for one in latest if one.min_offset is not None]
+            assert answered <= min([local, *true])
 
     # --- What holds -------------------------------------------------------------------------------
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from eruca.contract.errors import UnavailableError
 from eruca_broker.core.tier.manifests import MANIFESTS
 from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.tier.sides import Side, side_of
-from eruca_broker.store.tiering.tiering import Tiering
+from eruca_broker.store.tiering.tiering import STEP_SECONDS, Tiering
 from support.clocks import ManualClock
-from support.stores import without_log_lines
+from support.stores import delete_oldest_segments, without_log_lines
 from support.tiers import (
     SETTINGS,
     FaultyRepository,
@@ -193,6 +195,79 @@ async def test_a_rotten_segment_does_not_disown_its_copy_in_the_tier(
         file.write(sound)
     await brought_up(tiering)
     assert tiering.manifest == known
+    await tiering.close()
+
+
+async def test_a_manifest_older_than_the_logs_beginning_does_not_tell_where_queues_begin(
+    store: MessageStore, clock: ManualClock, tmp_path: Path
+) -> None:
+    """A replica that has read "empty" follows its master, which has uploaded and deleted since."""
+    repository, wakes = FaultyRepository(), list[None]()
+    replica = Tiering(store, repository, SETTINGS, clock, is_master=False)
+    await replica.open()
+    await replica.step()
+    replica.wake = lambda: wakes.append(None)
+    assert store.queues.range("orders", 0)[0] == 0
+    shutil.copytree(store.directory / "tier", tmp_path / "known")
+    master = await opened(store, repository, clock)
+    await brought_up(master)
+    await delete_local(store, master)
+    await master.close()
+
+    store.queues.tier = replica.reader
+    clock.advance(STEP_SECONDS)
+    with pytest.raises(UnavailableError, match="only tells what the tier has up to 0"):
+        store.queues.range("orders", 0)
+    assert wakes == [None]
+    await replica.close()
+
+    shutil.rmtree(store.directory / "tier")
+    shutil.copytree(tmp_path / "known", store.directory / "tier")
+    replica = Tiering(store, repository, SETTINGS, clock, is_master=False)
+    await replica.open()
+    repository.fails = True
+    await replica.step()
+    with pytest.raises(UnavailableError, match="only tells what the tier has up to 0"):
+        store.queues.range("orders", 0)
+
+    repository.fails = False
+    await replica.step()
+    assert store.queues.range("orders", 0)[0] == 0
+    assert len(await pulled(store, "orders", 0)) > 0
+    await replica.close()
+
+
+async def test_a_tier_that_begins_late_is_known_to_lack_what_was_before(
+    store: MessageStore, clock: ManualClock
+) -> None:
+    """Retention has deleted without a tier: nothing is unknown."""
+    await delete_oldest_segments(store, 2)
+    begin = store.queues.local_range("orders", 0)[0]
+    replica = Tiering(store, FaultyRepository(), SETTINGS, clock, is_master=False)
+    await replica.open()
+    await replica.step()
+    assert store.queues.range("orders", 0)[0] == begin > 0
+    await replica.close()
+
+
+async def test_a_missing_object_does_not_stop_the_writer(
+    store: MessageStore, clock: ManualClock
+) -> None:
+    repository = FaultyRepository()
+    tiering = await opened(store, repository, clock)
+    await brought_up(tiering)
+    await delete_local(store, tiering)
+    assert tiering.manifest is not None
+    del repository.objects[f"{store.state.log_id}/{tiering.manifest.segments[0].path}"]
+    reached = tiering.tiered_to
+
+    with pytest.raises(UnavailableError, match="the tier lacks"):
+        await pulled(store, "orders", 0)
+
+    assert tiering.tiered_to == reached > 0
+    requests = repository.requests
+    await brought_up(tiering)
+    assert repository.requests == requests, "nothing is reconciled again"
     await tiering.close()
 
 

@@ -71,7 +71,9 @@ class Upkeep:
             self._loops.append(BackgroundLoop("scrub", scrub.step, period_seconds=STEP_SECONDS))
 
         if tiering is not None:
-            self._loops.append(BackgroundLoop("tier", tiering.step, period_seconds=STEP_SECONDS))
+            loop = BackgroundLoop("tier", tiering.step, period_seconds=STEP_SECONDS)
+            tiering.wake = loop.wake
+            self._loops.append(loop)
 
     def start(self) -> None:
         """Start the loops on the running event loop."""

@@ -68,27 +68,40 @@ class TierReader:
     Args:
         cache: Has the bytes that were fetched.
         begin: Fetches bytes for a later attempt.
+        log_min_offset: Tells where the log here begins.
+        doubt: Called when the manifest is too old to answer by.
     """
 
-    def __init__(self, cache: TierCache, begin: Begin) -> None:
+    def __init__(
+        self,
+        cache: TierCache,
+        begin: Begin,
+        log_min_offset: Callable[[], int],
+        doubt: Callable[[], None],
+    ) -> None:
         self.manifest: Manifest | None = None  # None: unknown, so nobody knows what is in the tier
         self.read_count = 0  # messages
+        self.reached = 0  # log offset: the manifest has all before it that was ever in the tier
         self._cache = cache
         self._begin = begin
+        self._log_min_offset = log_min_offset
+        self._doubt = doubt
         self._first: QueueTable | None = None
         self._tables: OrderedDict[str, QueueTable] = OrderedDict()  # by side path
         self._known: dict[Key, _Known] = {}
         self._guesses: dict[Key, int] = {}  # log offset of the segment that was read last
         self._generations = count(-1, -1)  # never those of a consume queue
 
-    def show(self, manifest: Manifest, first: QueueTable | None) -> None:
+    def show(self, manifest: Manifest, first: QueueTable | None, reached: int) -> None:
         """Read by *manifest* from now on.
 
         Args:
             manifest: A manifest of this log.
             first: The table of its first segment; None: it has none.
+            reached: Log offset with which the log here began before the manifest was looked for.
         """
         assert (first is None) == (not manifest.segments)
+        self.reached = max(reached, manifest.end_offset or 0)
         self.manifest, self._first = manifest, first
         self._known.clear()
 
@@ -106,13 +119,20 @@ class TierReader:
             local: The queue offset of its first message here.
 
         Raises:
-            UnavailableError: The manifest is not known yet.
+            UnavailableError: The manifest is not known yet, or older than the log's beginning.
         """
         if local == 0:
             return 0
         if self.manifest is None:
             raise UnavailableError(
                 "the tier's manifest is not known yet, so it is unknown where the queue begins",
+                fix="repeat the request; check the object store if it stays so",
+            )
+        if (log_begin := self._log_min_offset()) > self.reached:
+            self._doubt()
+            raise UnavailableError(
+                f"the log here begins at {log_begin}, and the tier's manifest that is known here "
+                f"only tells what the tier has up to {self.reached}",
                 fix="repeat the request; check the object store if it stays so",
             )
         return local if self._first is None else min(local, self._known_of(queue, since).begin)

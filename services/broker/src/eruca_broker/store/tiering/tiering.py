@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -65,6 +66,7 @@ _KEPT_NUMBERS: Final = 2  # manifests that stay whole, for those who are reading
 _MANIFEST_FILE: Final = "manifest.json"
 _HEAD_FILE: Final = "first.queues"
 _PERMISSION: Final = "abandon"  # a file by which an operator lets segments be abandoned, once
+_REACHED_FILE: Final = "reached"  # the reader's `reached`, in decimal digits
 _FILE_SIZE_MAX: Final = 1024**3
 
 _FAILURES: Final = (
@@ -132,7 +134,11 @@ class Tiering:
         self.cache = TierCache(
             self._directory / "cache", self._read, settings.cache_bytes_max, self._doubt
         )
-        self.reader = TierReader(self.cache, store.cold.begin)
+        self.reader = TierReader(
+            self.cache, store.cold.begin, lambda: store.log_min_offset, self._doubt
+        )
+        self.wake: Callable[[], None] = lambda: None  # ends the pause between two steps
+        self._refreshed_at = float("-inf")  # monotonic
         self._manifest: Manifest | None = None  # the latest one, for the next one
         self._seen = 0  # the highest number of a manifest that this store has seen
         self._last: QueueTable | None = None  # of its last segment
@@ -231,13 +237,15 @@ class Tiering:
             InvalidManifestError: The manifest is damaged, or of a later version.
             TierMismatchError: The place lacks manifests that it had.
         """
-        known = self._manifest
+        known, log_begin = self._manifest, self._store.log_min_offset  # before the listing
+        self._refreshed_at = self._clock.monotonic()
         # The one that was seen last must be listed, else this is another place.
         after = self._path(name_of(self._seen - 1)) if self._seen > 1 else None
         listed = await self._sizes(MANIFESTS, after)
         latest = max((number_of(path) or 0 for path in listed), default=0)
         check_place(latest, self._seen)
         if known is not None and known.number == latest:
+            self.reader.reached = max(self.reader.reached, log_begin)
             return
         if latest:
             path = name_of(latest)
@@ -248,9 +256,9 @@ class Tiering:
                 manifest = decoded(data, number=latest, log_id=self._store.state.log_id)
             except InvalidManifestError as error:
                 raise InvalidManifestError(f"{path} of the tier: {error}") from error
-            await self._show(manifest)
+            await self._show(manifest, log_begin)
         else:
-            await self._show(first_manifest(self._writer()))
+            await self._show(first_manifest(self._writer()), log_begin)
 
     async def _take_over(self) -> None:
         """Reconcile the manifest with the log; from then on this broker writes.
@@ -369,7 +377,7 @@ class Tiering:
             self._is_writer = False  # nobody knows whether it was created: read it again
             raise
         try:
-            await self._show(created)
+            await self._show(created, self._store.log_min_offset)
         except BaseException:
             self._is_writer, self._manifest = False, None
             raise
@@ -380,8 +388,13 @@ class Tiering:
             await self._repository.delete([self._path(path) for path in created.condemned])
             self._manifest = purged(created, created.condemned)
 
-    async def _show(self, manifest: Manifest) -> None:
-        """Let readers read by *manifest*, and remember it for the next start."""
+    async def _show(self, manifest: Manifest, log_begin: int) -> None:
+        """Let readers read by *manifest*, and remember it for the next start.
+
+        Args:
+            manifest: The latest one.
+            log_begin: Log offset of the log's beginning here, before it was looked for.
+        """
         first = self.reader.first
         shown = self.reader.manifest
         head: bytes | None = None
@@ -391,8 +404,9 @@ class Tiering:
             head = await self._head_of(manifest.segments[0])
             first = decoded_head(head)
         self._manifest, self._seen = manifest, manifest.number
-        self.reader.show(manifest, first)
+        self.reader.show(manifest, first, log_begin)
         contents = {} if head is None else {_HEAD_FILE: head}
+        contents[_REACHED_FILE] = str(self.reader.reached).encode()
         contents[_MANIFEST_FILE] = encoded(manifest)
         await asyncio.to_thread(replace_files, self._directory, contents)
 
@@ -406,6 +420,9 @@ class Tiering:
             manifest = decoded(data, number=None, log_id=log_id)
             self._seen = manifest.number
             first = None
+            reached = int(
+                await asyncio.to_thread(read_file, self._directory / _REACHED_FILE, _FILE_SIZE_MAX)
+            )
             if manifest.segments:
                 head = await asyncio.to_thread(
                     read_file, self._directory / _HEAD_FILE, _FILE_SIZE_MAX
@@ -415,10 +432,10 @@ class Tiering:
                 first = decoded_head(head)
         except FileNotFoundError:
             return
-        except (OSError, InvalidManifestError, InvalidHeadError) as error:
+        except (OSError, ValueError) as error:
             _log.warning("the last manifest of the tier cannot be read here", reason=str(error))
             return
-        self.reader.show(manifest, first)
+        self.reader.show(manifest, first, reached)
 
     async def _table_of(self, segment: TierSegment) -> QueueTable:
         return decoded_head(await self._head_of(segment))
@@ -472,8 +489,9 @@ class Tiering:
         return 0 if known is None else known.created_at
 
     def _doubt(self) -> None:
-        """Look for a later manifest at the next step."""
-        self._is_writer = False
+        """Look for a later manifest soon; a writer knows what it has written itself."""
+        if not self._is_writer and self._clock.monotonic() - self._refreshed_at >= STEP_SECONDS:
+            self.wake()
 
     async def _read(self, path: str, begin: int, end: int) -> bytes:
         return await self._repository.get_range(self._path(path), begin, end)
