@@ -26,6 +26,8 @@ from eruca.aio.http.transport import (
     HttpResponse,
     HttpTransport,
     NotConnectedError,
+    PipeLostError,
+    leads_to,
     pipe_of,
     problem_error,
 )
@@ -88,7 +90,7 @@ class FollowingTransport:
             )
         except (NotConnectedError, ConnectTimeoutError) as error:
             if place != url or self._waits:
-                self._lose(url)
+                self._lose(url, error)
             if not self._waits:
                 raise
             outcome = error
@@ -112,7 +114,7 @@ class FollowingTransport:
                     timeout=timeout if self._is_held else remaining,
                 )
             except (NotConnectedError, ConnectTimeoutError) as error:
-                self._lose(url)
+                self._lose(url, error)
                 if not self._waits:
                     raise
                 course.outcome = error
@@ -130,6 +132,10 @@ class FollowingTransport:
         if pipe is None:
             return None
         return FollowingTransport(pipe, self._book, on_redirect=self._on_redirect)
+
+    def leads_to(self, url: str) -> bool:
+        """Tell whether the one connection, of a :meth:`pipe`, leads to the master of *url*."""
+        return leads_to(self.transport, self._book.place(url))
 
     def _goes_on(self, course: _Course) -> bool:
         """Tell whether to send the request once more; *course* says where, and after what pause."""
@@ -165,8 +171,10 @@ class FollowingTransport:
         course.hops = 0
         return True
 
-    def _lose(self, url: str) -> None:
+    def _lose(self, url: str, error: ErucaError) -> None:
         """Forget the master that was named instead of *url*: a replica is unreachable."""
+        if isinstance(error, PipeLostError):
+            return  # the connection led elsewhere: the replica has not been tried
         self._book.forget(url)
         self._on_redirect(url)
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from eruca.aio.http.credentials import Credentials, Headers, pause_of
-from eruca.aio.http.transport import HttpResponse, HttpTransport, pipe_of
+from eruca.aio.http.transport import HttpResponse, HttpTransport, leads_to, pipe_of
 from eruca.contract.errors import TimeoutExpiredError, UnauthenticatedError
 from eruca.contract.records import Buffer
 from eruca.core.pauses import doubled
@@ -90,6 +90,10 @@ class AuthorizedTransport:
         """Return a transport over one connection, with the same credentials."""
         pipe = pipe_of(self.transport)
         return None if pipe is None else AuthorizedTransport(pipe, self._credentials)
+
+    def leads_to(self, url: str) -> bool:
+        """Tell whether the one connection, of a :meth:`pipe`, leads to *url*."""
+        return leads_to(self.transport, url)
 
     def _note_refusal(self, url: str, refused: Headers) -> None:
         before = self._refused.get(url)

@@ -4,10 +4,10 @@
 at once. It repeats no request. It serves senders whose batches have an order, and whose server
 refuses a batch if it has not stored the one before it.
 
-States of the connection: none → open → lost. The first request opens it. If it is lost, every
-request under way fails, and so does each later one: on another connection it could overtake the
-failed ones. If a request is cancelled or exceeds its deadline, the connection is lost: nothing can
-be taken out of it.
+States of the connection: none → open → lost. The first request opens it. If that fails, or the
+connection is lost, every request under way fails, and so does each later one: on another connection
+it could overtake the failed ones. If a request is cancelled or exceeds its deadline, the connection
+is lost: nothing can be taken out of it.
 
 Concurrency rule: belongs to the event loop that first used it.
 
@@ -24,7 +24,7 @@ from typing import Final, cast
 import httptools
 
 from eruca.aio.http.http1_connection import HEADERS_SIZE_MAX, ConnectionLostError
-from eruca.aio.http.transport import HttpResponse, NotConnectedError
+from eruca.aio.http.transport import HttpResponse, PipeLostError
 from eruca.contract.errors import ClosedError, TimeoutExpiredError, TransportError
 from eruca.contract.records import Buffer
 
@@ -71,11 +71,11 @@ class Pipeline:
         deadline = asyncio.get_running_loop().time() + timeout
         size = sum(memoryview(part).nbytes for part in body)
         head = self._head_of(method, url, target, headers, size)
-        connection = self._connection
-        if connection is None:
-            connection = await self._opened(url, deadline)
+        # Always through the lock, which is fair: no request overtakes those that wait there for
+        # the opening. If nobody waits, this does not suspend.
+        connection = await self._opened(url, deadline)
         if url != self._url or not connection.is_usable:
-            raise NotConnectedError(f"{url}: the connection to {self._url} was lost before")
+            raise PipeLostError(f"{url}: the connection to {self._url} was lost before")
         return await connection.exchange((head, *body), deadline)
 
     async def close(self) -> None:
@@ -87,11 +87,22 @@ class Pipeline:
             self._connection.fail(ClosedError("the client was closed during the request"))
         self._on_closed(self)
 
+    def leads_to(self, url: str) -> bool:
+        """Tell whether a request to *url* can be sent on the connection, or would open it."""
+        if self._is_closed:
+            return False
+        connection = self._connection
+        if connection is None:
+            return not self._url
+        return url == self._url and connection.is_usable
+
     async def _opened(self, url: str, deadline: float) -> PipelinedConnection:
         async with self._turns:
             if self._is_closed:
                 raise ClosedError("the client is closed")
             if self._connection is None:
+                if self._url:
+                    raise PipeLostError(f"{url}: the connection to {self._url} could not be opened")
                 self._url = url
                 self._connection = await self._opening(url, deadline)
                 if self._is_closed:

@@ -55,6 +55,15 @@ class NotConnectedError(TransportError):
     code = TransportError.code
 
 
+class PipeLostError(NotConnectedError):
+    """The one connection of several requests was lost before, or leads elsewhere.
+
+    Nothing of the request has been sent, and that says nothing about the server.
+    """
+
+    code = TransportError.code
+
+
 class ConnectTimeoutError(TimeoutExpiredError):
     """No connection was made before the deadline: nothing of the request has been sent."""
 
@@ -120,6 +129,15 @@ def pipe_of(transport: HttpTransport) -> HttpTransport | None:
     """
     make: Callable[[], HttpTransport | None] | None = getattr(transport, "pipe", None)
     return None if make is None else make()
+
+
+def leads_to(pipe: HttpTransport, url: str) -> bool:
+    """Tell whether the one connection of *pipe* can be used for requests to *url*.
+
+    A connection that was never used can. False, too, if *pipe* does not know.
+    """
+    ask: Callable[[str], bool] | None = getattr(pipe, "leads_to", None)
+    return ask is not None and ask(url)
 
 
 def keep_alive_options() -> list[tuple[int, int, int]]:

@@ -9,7 +9,7 @@ import pytest
 
 import eruca
 from eruca.aio.cluster.following import HOPS_MAX, FollowingTransport
-from eruca.aio.http.transport import HttpResponse, NotConnectedError
+from eruca.aio.http.transport import HttpResponse, NotConnectedError, PipeLostError
 from eruca.core.routing.master_book import MasterBook
 from support.scripted_transport import Request, ScriptedTransport, json_answer, problem_answer
 
@@ -61,6 +61,23 @@ async def test_a_request_goes_on_to_the_master_and_the_next_one_goes_there_at_on
     assert group.asked == [A, B, B]
     assert group.bodies == {b"first second"}
     assert group.lost == [A]
+
+
+async def test_a_connection_to_another_replica_leaves_what_is_known_of_the_master() -> None:
+    group = Group()
+    group.masters[A] = (B, 8)
+    await group.send()
+    group.lost.clear()
+
+    async def lost_before(_: Request) -> None:
+        raise PipeLostError("the connection leads to another replica")
+
+    group.on_request = lost_before
+    with pytest.raises(PipeLostError):
+        await group.send()
+
+    assert group.book.place(A) == B
+    assert group.lost == []
 
 
 async def test_a_redirect_leaves_the_rest_of_the_timeout() -> None:

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from eruca.aio.http.http1 import Http1Transport
-from eruca.aio.http.pipeline import Pipeline
-from eruca.aio.http.transport import HttpResponse, NotConnectedError
+from eruca.aio.http.http1 import Http1Transport, _pipe_head
+from eruca.aio.http.pipeline import Pipeline, PipelinedConnection
+from eruca.aio.http.transport import HttpResponse, NotConnectedError, PipeLostError
 from eruca.contract.errors import ClosedError, TimeoutExpiredError, TransportError
 from support.waiting import until
 
@@ -115,6 +115,41 @@ async def test_a_lost_connection_fails_everything_and_what_comes_later() -> None
         assert peer.connections == 1
 
 
+async def test_no_request_overtakes_those_that_wait_for_the_opening() -> None:
+    async with piped() as (peer, _, transport):
+        loop = asyncio.get_running_loop()
+        opened: asyncio.Future[PipelinedConnection] = loop.create_future()
+
+        async def open_later(_url: str, _deadline: float) -> PipelinedConnection:
+            return await opened
+
+        pipe = Pipeline(open_later, _pipe_head, lambda _: None)
+        sent = send(peer, pipe, 3)
+        await asyncio.sleep(0)
+        opened.set_result(await transport._open_pipe(peer.url, loop.time() + SECONDS))
+        late = pipe.request("POST", peer.url, "/3", body=(b"3",), timeout=SECONDS)
+        sent.append(asyncio.create_task(late))
+        await until(has(peer, 4))
+        peer.say(answer(b"a") * 4)
+        await asyncio.gather(*sent)
+
+    places = [peer.received.index(b"POST /%d " % number) for number in range(4)]
+    assert places == sorted(places)
+
+
+async def test_it_knows_where_it_leads_to() -> None:
+    async with piped() as (peer, pipe, _):
+        assert pipe.leads_to(peer.url)
+        assert pipe.leads_to("http://other")
+        sent = send(peer, pipe, 1)
+        await until(has(peer, 1))
+        assert pipe.leads_to(peer.url)
+        assert not pipe.leads_to("http://other")
+        peer.say(answer(b"a", more=b"connection: close\r\n"))
+        await sent[0]
+        assert not pipe.leads_to(peer.url)
+
+
 async def test_a_deadline_ends_the_connection() -> None:
     async with piped() as (peer, pipe, _):
         with pytest.raises(TimeoutExpiredError):
@@ -190,3 +225,5 @@ async def test_an_unreachable_server_is_said_to_be_one() -> None:
         with pytest.raises(NotConnectedError):
             await request
         assert peer.connections == 0
+        with pytest.raises(PipeLostError):
+            await send(peer, pipe, 1)[0]
