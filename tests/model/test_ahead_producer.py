@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 import eruca
-from eruca.aio.http.transport import HttpResponse, NotConnectedError
+from eruca.aio.http.transport import HttpResponse, NotConnectedError, PipeLostError
 from eruca.aio.sending.bulk_send import BULK_IN_FLIGHT_MAX
 from eruca.contract.errors import (
     ErucaError,
@@ -108,6 +108,10 @@ class Pipe:
     def __init__(self, broker: LaneBroker) -> None:
         self._broker = broker
         self._lost: asyncio.Event = asyncio.Event()
+        self._url = ""
+
+    def leads_to(self, url: str) -> bool:
+        return not self._lost.is_set() and self._url in {"", url}
 
     async def request(
         self,
@@ -121,7 +125,8 @@ class Pipe:
     ) -> HttpResponse:
         request = Request(method, url, target, dict(headers), b"".join(body), timeout)
         if self._lost.is_set():
-            raise NotConnectedError("the connection was lost before")
+            raise PipeLostError("the connection was lost before")
+        self._url = url
         outcome = self._broker._arrive(request)
         if isinstance(outcome, ErucaError):
             self._lost.set()
@@ -260,6 +265,151 @@ async def test_a_broker_that_knows_no_lanes_gets_one_batch_at_a_time() -> None:
     assert numbers(broker.log) == list(range(60))
     assert broker.most_under_way == 1
     assert len([position for position in broker.positions if position is not None]) == 1
+
+
+class Pipes:
+    """A client's connections of their own, of a kind, and how many were made."""
+
+    def __init__(self, broker: LaneBroker, kind: type[Pipe], *, count_max: int = 1_000) -> None:
+        self.made: list[Pipe] = []
+        self._broker = broker
+        self._kind = kind
+        self._count_max = count_max
+
+    def __call__(self) -> Pipe | None:
+        if len(self.made) >= self._count_max:
+            return None
+        self.made.append(self._kind(self._broker))
+        return self.made[-1]
+
+
+def client_with_pipes(broker: LaneBroker, pipes: Pipes) -> eruca.AsyncClient:
+    client, hot = client_of(broker, "a", queue_count=1)
+    hot.pipe = pipes
+    return client
+
+
+class Unopened(Pipe):
+    """No connection beside the pooled ones can be made."""
+
+    async def request(self, *_: object, **__: object) -> HttpResponse:
+        self._lost.set()
+        raise NotConnectedError("refused")
+
+
+class OneTooMany(Pipe):
+    """The broker refuses the connection."""
+
+    async def request(self, *_: object, **__: object) -> HttpResponse:
+        if self._lost.is_set():
+            raise PipeLostError("the connection was lost before")
+        self._lost.set()
+        return problem_answer(OverloadedError("too many connections", retry_after_seconds=0.001))
+
+
+class OneAnswer(Pipe):
+    """A proxy answers the first of several requests, and then ends the connection."""
+
+    is_used = False
+
+    async def request(self, *args: str, body: Sequence[Buffer] = (), **more: Any) -> HttpResponse:  # noqa: ANN401
+        if self._lost.is_set():
+            raise PipeLostError("the connection was lost before")
+        if self.is_used:
+            await asyncio.sleep(0)
+            self._lost.set()
+            raise TransportError("the connection was lost")
+        self.is_used = True
+        return await super().request(*args, body=body, **more)
+
+
+@pytest.mark.parametrize(
+    ("kind", "retries_max", "made"), [(Unopened, 0, 1), (OneTooMany, 3, 1), (OneAnswer, 3, 2)]
+)
+async def test_a_connection_that_is_of_no_use_is_not_made_again_and_again(
+    kind: type[Pipe], retries_max: int, made: int
+) -> None:
+    broker = LaneBroker()
+    pipes = Pipes(broker, kind)
+    client = client_with_pipes(broker, pipes)
+    async with client, client.producer(batching=SMALL, retries_max=retries_max) as producer:
+        await producer.send_many([message(f"{n}", sharding_key="k") for n in range(90)])
+
+    assert list(dict.fromkeys(numbers(broker.log))) == list(range(90))
+    assert len(pipes.made) == made
+
+
+async def test_a_connection_that_was_lost_while_idle_costs_no_attempt() -> None:
+    broker = LaneBroker()
+    pipes = Pipes(broker, Pipe)
+    client = client_with_pipes(broker, pipes)
+    async with client, client.producer(batching=SMALL, retries_max=0) as producer:
+        for start in (0, 60, 120):
+            await producer.send_many(
+                [message(f"{n}", sharding_key="k") for n in range(start, start + 60)]
+            )
+            if start == 60:
+                assert len(pipes.made) == 1
+                await pipes.made[0].close()
+
+    assert numbers(broker.log) == list(range(180))
+    assert len(pipes.made) == 2
+
+
+async def test_after_a_failure_the_next_batch_has_a_position_without_a_connection_too() -> None:
+    broker = LaneBroker()
+    pipes = Pipes(broker, OneAnswer, count_max=1)
+    client = client_with_pipes(broker, pipes)
+    async with client, client.producer(batching=SMALL) as producer:
+        await producer.send_many([message(f"{n}", sharding_key="k") for n in range(60)])
+
+    epochs = [position.epoch for position in broker.positions if position is not None]
+    assert sorted(set(epochs)) == [1, 2]
+    assert epochs.count(2) == 1
+    assert broker.positions[-1] is None
+
+
+class Strict(LaneBroker):
+    """It refuses certain content."""
+
+    def _arrive(self, request: Request) -> HttpResponse | ErucaError:
+        if b"bad" in bodies(request):
+            return problem_answer(MalformedBatchError("bad"))
+        return super()._arrive(request)
+
+
+async def test_refused_content_does_not_show_that_a_broker_knows_no_positions() -> None:
+    broker = Strict()
+    client = client_with(broker)
+    async with client, client.producer(batching=SMALL) as producer:
+        texts = [*map(str, range(60)), "bad", *map(str, range(60, 120))]
+        with pytest.raises(eruca.PartialSendError) as partial:
+            await producer.send_many([message(text, sharding_key="k") for text in texts])
+
+    assert 60 in partial.value.failed_indexes
+    assert None not in broker.positions[-5:]
+
+
+class Miscounting(LaneBroker):
+    """Its first receipt is wrong."""
+
+    is_right = False
+
+    def _arrive(self, request: Request) -> HttpResponse | ErucaError:
+        answer = super()._arrive(request)
+        if self.is_right:
+            return answer
+        self.is_right = True
+        return receipt_answer(request, count=1_000)
+
+
+async def test_a_wrong_receipt_fails_the_attempt_in_an_ordered_lane_too() -> None:
+    broker = Miscounting()
+    client = client_with(broker)
+    async with client, client.producer(batching=SMALL, retries_max=1) as producer:
+        await producer.send_many([message(f"{n}", sharding_key="k") for n in range(9)])
+
+    assert numbers(broker.log) == [0, 1, 2, *range(9)]
 
 
 async def test_what_is_under_way_when_the_producer_closes_is_said_to_be_unknown() -> None:

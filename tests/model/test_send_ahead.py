@@ -125,16 +125,27 @@ class SendingAhead(RuleBasedStateMachine):
         if is_now:
             self.ahead.rest()
 
-    def send_what_may_be_sent(self, *, may_have_position: bool = True) -> None:
+    def send_what_may_be_sent(
+        self, *, may_have_position: bool = True, has_connection: bool = True
+    ) -> None:
         for batch in self.batches:
             if batch.connection is not None:
                 continue
             is_next = self.ahead.is_next(batch.seat)
-            turn = self.ahead.turn(batch.seat, self.url, may_have_position=may_have_position)
+            is_unsettled = self.ahead.is_unsettled
+            turn = self.ahead.turn(
+                batch.seat,
+                self.url,
+                may_have_position=may_have_position,
+                has_connection=has_connection,
+            )
             assert turn is None or is_next
             if turn is None:
                 continue
+            if may_have_position and is_unsettled:
+                assert turn.position is not None, "late requests are shut out"
             if turn.is_ahead:
+                assert has_connection
                 batch.connection = self.pipe
                 if self.pipe.is_lost:
                     continue  # it is not sent; the program learns that later
@@ -150,9 +161,14 @@ class SendingAhead(RuleBasedStateMachine):
                 self.are_fenced = False
 
     @precondition(lambda self: any(batch.connection is None for batch in self.batches))
-    @rule(may_have_position=st.sampled_from([True, True, True, False]))
-    def send_again(self, may_have_position: bool) -> None:
-        self.send_what_may_be_sent(may_have_position=may_have_position)
+    @rule(
+        may_have_position=st.sampled_from([True, True, True, False]),
+        has_connection=st.sampled_from([True, True, False]),
+    )
+    def send_again(self, may_have_position: bool, has_connection: bool) -> None:
+        self.send_what_may_be_sent(
+            may_have_position=may_have_position, has_connection=has_connection
+        )
 
     @precondition(lambda self: any(c.outcomes for c in self.connections))
     @rule(number=pick)

@@ -2,8 +2,17 @@
 
 :mod:`eruca.core.producing.send_ahead` decides. This module waits, and keeps the connection: it is
 opened when the first batch is sent ahead, and closed after a failure, and after
-:data:`IDLE_SECONDS` without a batch.
+:data:`IDLE_SECONDS` without a batch. A later epoch keeps it only if it still leads to the broker.
 Answers come in the order of requests there, so no batch is acknowledged before an earlier one.
+
+The connection can be of no use though the pooled ones work: it is one too many, or a proxy answers
+only the first of several requests. For :data:`AVOIDED_SECONDS` the lane sends nothing ahead then,
+if
+
+- the connection cannot be opened,
+- the broker or a quota refuses the first batches on it, as too many, or
+- two connections, one after the other, are lost before they had an answer to a batch that was sent
+  while another was under way.
 
 Concurrency rule: belongs to the producer's event loop.
 """
@@ -14,12 +23,26 @@ import asyncio
 import os
 from typing import Final, NamedTuple
 
-from eruca.aio.http.transport import HttpTransport, pipe_of
-from eruca.contract.errors import TimeoutExpiredError
+from eruca.aio.http.transport import (
+    ConnectTimeoutError,
+    HttpTransport,
+    NotConnectedError,
+    PipeLostError,
+    leads_to,
+    pipe_of,
+)
+from eruca.contract.errors import (
+    OverloadedError,
+    QuotaExceededError,
+    TimeoutExpiredError,
+    TransportError,
+)
 from eruca.contract.wire import LanePosition
 from eruca.core.producing.send_ahead import Seat, SendAhead
 
 IDLE_SECONDS: Final = 5.0  # after which a lane's own connection is closed
+AVOIDED_SECONDS: Final = 60.0  # then a lane tries a connection of its own again
+_USELESS_MAX: Final = 2  # connections in succession
 _NAME_SIZE: Final = 8  # bytes
 
 
@@ -29,6 +52,7 @@ class Sending(NamedTuple):
     transport: HttpTransport
     position: LanePosition | None  # None: as a batch of no lane
     is_ahead: bool
+    is_overlapping: bool = False  # ahead, while another batch is under way
 
 
 class LaneTurns:
@@ -42,6 +66,11 @@ class LaneTurns:
     def __init__(self, transport: HttpTransport, in_flight_max: int) -> None:
         self._transport = transport
         self._pipe: HttpTransport | None = None  # the connection for batches that are sent ahead
+        self._has_stored = False  # of the connection: it has carried a batch
+        self._is_proven = False  # … and one that was sent while another was under way
+        self._is_useless = False  # … or was lost before that
+        self._useless_count = 0  # connections, in succession
+        self._avoided_until = 0.0  # by the loop's clock
         self._in_flight_max = in_flight_max
         self._ahead = SendAhead(os.urandom(_NAME_SIZE))
         self._changed: asyncio.Event | None = None  # waited for
@@ -104,7 +133,9 @@ class LaneTurns:
         ahead = self._ahead
         while True:
             has_pipe = may_have_position and self._may_open()
-            turn = ahead.turn(seat, url, may_have_position=has_pipe)
+            turn = ahead.turn(
+                seat, url, may_have_position=may_have_position, has_connection=has_pipe
+            )
             if turn is not None:
                 break
             try:
@@ -116,26 +147,58 @@ class LaneTurns:
                 ) from None
         self._wake()  # the next batch may be sent, too
         if not turn.is_ahead:
+            pipe = self._pipe
+            begins_epoch = turn.position is not None
+            if begins_epoch and pipe is not None and not leads_to(pipe, url):
+                self._close_pipe()  # it was lost while it was idle, or leads to another broker
             return Sending(self._transport, turn.position, is_ahead=False)
         assert self._pipe is not None, "opened with the epoch"
-        return Sending(self._pipe, turn.position, is_ahead=True)
+        is_overlapping = ahead.under_way_count > 1
+        return Sending(self._pipe, turn.position, is_ahead=True, is_overlapping=is_overlapping)
 
-    def stored(self, seat: Seat) -> None:
-        """Record that a batch is stored."""
+    def stored(self, seat: Seat, sending: Sending) -> None:
+        """Record that a batch is stored, which was sent as *sending* says."""
         self._ahead.stored(seat)
+        self._has_stored = self._has_stored or sending.is_ahead
+        if sending.is_overlapping:
+            self._is_proven = True
+            self._useless_count = 0
         self._wake()
 
-    def failed(self, seat: Seat) -> None:
-        """Record that an attempt has failed."""
+    def failed(self, seat: Seat, sending: Sending, error: BaseException) -> None:
+        """Record that an attempt, made as *sending* says, has failed with *error*."""
+        if sending.is_ahead:
+            self._judge_pipe(error)
         self._ahead.failed(seat)
         self._drop_pipe_if_ended()
         self._wake()
 
     def _may_open(self) -> bool:
         """Return whether the lane has a connection of its own, or may have one."""
+        if asyncio.get_running_loop().time() < self._avoided_until:
+            return False
         if self._pipe is None and self._ahead.wants_position:
             self._pipe = pipe_of(self._transport)
+            self._has_stored = self._is_proven = self._is_useless = False
         return self._pipe is not None
+
+    def _judge_pipe(self, error: BaseException) -> None:
+        """Decide whether to do without a connection of its own, after a failure on it."""
+        if isinstance(error, PipeLostError):
+            return  # something else failed before
+        is_refused = isinstance(error, (OverloadedError, QuotaExceededError))
+        is_unopened = isinstance(error, (NotConnectedError, ConnectTimeoutError))
+        is_silent = isinstance(error, (TransportError, TimeoutExpiredError))
+        if is_silent and not self._is_proven and not self._is_useless:
+            self._is_useless = True
+            self._useless_count += 1
+        if (
+            is_unopened
+            or (is_refused and not self._has_stored)  # it may be one too many
+            or self._useless_count >= _USELESS_MAX
+        ):
+            self._useless_count = 0
+            self._avoided_until = asyncio.get_running_loop().time() + AVOIDED_SECONDS
 
     def _drop_pipe_if_ended(self) -> None:
         """Close the connection of an epoch that has failed, once nothing is under way on it.

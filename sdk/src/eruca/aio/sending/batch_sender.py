@@ -22,7 +22,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
@@ -31,7 +31,9 @@ import msgspec
 from eruca.aio.http.transport import (
     JSON_HEADER,
     UNREADABLE,
+    ConnectTimeoutError,
     HttpTransport,
+    NotConnectedError,
     path_segment,
     problem_error,
     target_of,
@@ -78,6 +80,8 @@ if TYPE_CHECKING:
 THREAD_COMPRESSION_SIZE: Final = 256 * 1024  # bytes to compress from which a thread does it
 WITHOUT_LANES_SECONDS: Final = 60.0  # then a broker that knew no positions is asked again
 _CONTENT_ERRORS: Final = (ValidationError, MalformedBatchError, TooLargeError)
+# On a lane's own connection: nothing was sent, and the pooled connections may work.
+_PIPE_ERRORS: Final = (NotConnectedError, ConnectTimeoutError)
 _JSON_HEADERS: Final = (JSON_HEADER, ("accept", "application/json"))
 _RECORDS_HEADERS: Final = (("content-type", RECORDS_MEDIA_TYPE), ("accept", "application/json"))
 
@@ -182,7 +186,7 @@ class BatchSender:
         course.broker_name = queue.broker_name
         if view.is_missed(queue):
             view = course.view = await self._attempts.view_with(queue, batch.deadline)
-        url = course.url = view.url_of(queue)
+        url = view.url_of(queue)
         host = view.store_hosts.get(queue.broker_name, NO_HOST)
         if any_delayed(batch.messages):
             return await self._store_json(course, queue, url)
@@ -198,9 +202,8 @@ class BatchSender:
             course.encoded_for = (queue.queue_id, host.is_v6)
         target = _records_target(queue.topic, queue.queue_id, self._copies)
         headers = self._headers(_RECORDS_HEADERS, batch)
-        request = _Request(url, target, headers, encoded.body, self._decoder)
+        request = _Request(url, target, headers, encoded.body, self._decoder, _count_of)
         receipt = await self._post_in_turn(course, queue, request, are_records=True)
-        _check_count(queue, receipt.count, batch)
         assert batch.message_ids is not None
         return StoredBatch(
             batch.message_ids, queue, receipt, encoded.sizes, host, course.is_replayed
@@ -214,9 +217,8 @@ class BatchSender:
         target = target_of(path, queue_id=queue.queue_id, copies=self._copies)
         body = json_batch(batch.messages, batch.message_ids)
         headers = self._headers(_JSON_HEADERS, batch)
-        request = _Request(url, target, headers, body, self._json_decoder)
+        request = _Request(url, target, headers, body, self._json_decoder, _count_of_each)
         receipts = (await self._post_in_turn(course, queue, request)).messages
-        _check_count(queue, len(receipts), batch)
         return StoredMessages(queue, receipts, course.is_replayed)
 
     def _headers(
@@ -303,22 +305,26 @@ class BatchSender:
         if turns is None or seat is None:
             return await self._post(course, queue, request, self._transport)
         may_have_position = (
-            are_records and not self._is_idempotent and not self._is_without_lanes(request.url)
+            are_records
+            and not self._is_idempotent
+            and not course.is_position_refused
+            and not self._is_without_lanes(request.url)
         )
-        course.had_position = False
+        course.had_position = course.is_ahead = False
         sending = await turns.turn(
             seat, request.url, may_have_position=may_have_position, deadline=batch.deadline
         )
-        if sending.position is not None:
-            course.had_position = True
-            course.is_ahead = sending.is_ahead
+        course.had_position = sending.position is not None
+        course.is_ahead = sending.is_ahead
         try:
             answer = await self._post(course, queue, request, sending.transport, sending.position)
-        except BaseException:
+        except BaseException as error:
             if seat.is_under_way:  # else the batch has left the lane, which is closed
-                turns.failed(seat)
+                turns.failed(seat, sending, error)
             raise
-        turns.stored(seat)
+        if course.is_position_refused and are_records:  # only its position was refused
+            self._without_lanes[request.url] = time.monotonic() + WITHOUT_LANES_SECONDS
+        turns.stored(seat, sending)
         return answer
 
     def _is_without_lanes(self, url: str) -> bool:
@@ -333,14 +339,14 @@ class BatchSender:
         """Tell whether a batch with a position goes again because of the position alone.
 
         If an earlier batch of the lane was not stored, this one was not either, and it waits for
-        another turn. If the broker refuses the content, an earlier version may have refused the
-        position: the batch goes without one, which shows that.
+        another turn. So it does if the lane has no connection of its own: it goes on a pooled one.
+        If the broker refuses the content, an earlier version may have refused the position: the
+        batch goes without one. Only if it is stored then, the position was at fault.
         """
-        if isinstance(error, LaneGapError):
+        if isinstance(error, (LaneGapError, *_PIPE_ERRORS)):
             return course.is_ahead
         if isinstance(error, MalformedBatchError):
-            assert course.url is not None
-            self._without_lanes[course.url] = time.monotonic() + WITHOUT_LANES_SECONDS
+            course.is_position_refused = True
             return True
         return False
 
@@ -371,26 +377,29 @@ class BatchSender:
             if answer.status >= 300:
                 raise problem_error(answer, what)
             receipt = request.decoder.decode(answer.body)
+            _check_count(queue, request.count_of(receipt), course.batch)
             course.is_replayed = REPLAYED_HEADER in answer.headers
         except UNREADABLE as error:
             failure = TransportError(f"{what}: the receipt is invalid: {error}")
             self._attempts.report(queue, started, failure)
             raise failure from error
         except ErucaError as error:
-            self._attempts.report(queue, started, error)
+            if not (course.is_ahead and isinstance(error, _PIPE_ERRORS)):  # no fault of the broker
+                self._attempts.report(queue, started, error)
             raise
         self._attempts.report(queue, started, None)
         return receipt
 
 
 class _Request(NamedTuple, Generic[T]):
-    """A request's body, and the decoder of its answer."""
+    """A request's body, the decoder of its answer, and the number of stored messages there."""
 
     url: str
     target: str
     headers: Sequence[tuple[str, str]]
     body: bytes
     decoder: msgspec.json.Decoder[T]
+    count_of: Callable[[T], int]
 
 
 class _Course:
@@ -407,11 +416,11 @@ class _Course:
         "failures",
         "had_position",
         "is_ahead",
+        "is_position_refused",
         "is_replayed",
         "kept_queue",
         "patience",
         "queue",
-        "url",
         "view",
     )
 
@@ -426,7 +435,7 @@ class _Course:
         self.is_replayed = False
         self.had_position = False  # whether the last attempt named the batch's position in its lane
         self.is_ahead = False  # … and was sent before earlier ones were answered
-        self.url: str | None = None  # the last attempt's
+        self.is_position_refused = False  # perhaps: the broker refused the batch as malformed
         self.view: PublishView | None = None
         self.encoded: EncodedBatch | None = None
         self.encoded_for = (-1, False)  # queue id, whether the store host is IPv6
@@ -456,6 +465,14 @@ def _trace_headers(properties: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 def _records_target(topic: str, queue_id: int, copies: int | None) -> str:
     path = f"/v1/topics/{path_segment(topic)}/queues/{queue_id}/records"
     return target_of(path, copies=copies)
+
+
+def _count_of(receipt: BatchReceipt) -> int:
+    return receipt.count
+
+
+def _count_of_each(receipts: SendReceipts) -> int:
+    return len(receipts.messages)
 
 
 def _check_count(queue: MessageQueue, stored_count: int, batch: PendingBatch) -> None:

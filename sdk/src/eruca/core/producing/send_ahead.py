@@ -21,7 +21,8 @@ Invariants:
 4. After a failure, what is not stored is sent again in its order. Then copies repeat a suffix.
 5. A batch without a position is alone under way.
 6. After a failure of a batch with a position, the next one has one, too, if it may: a later epoch
-   shuts out what is still on its way.
+   shuts out what is still on its way. It does so even if the lane has no connection of its own, and
+   can send nothing ahead.
 7. Several batches under way have at most :data:`AHEAD_BYTES_MAX` bytes together. A larger batch is
    alone under way: it fills the link by itself, and the next one would wait behind it while its own
    time limit runs.
@@ -121,18 +122,27 @@ class SendAhead:
             return has_room and all(earlier.is_under_way for earlier in before)
         return not before and not self.under_way_count
 
-    def turn(self, seat: Seat, url: str, *, may_have_position: bool) -> Turn | None:
+    def turn(
+        self, seat: Seat, url: str, *, may_have_position: bool, has_connection: bool
+    ) -> Turn | None:
         """Return how to send a batch to *url* now, which is under way then; None: it must wait.
 
         Args:
             seat: The batch's.
             url: Of its broker.
             may_have_position: Whether the batch and the broker allow a position.
+            has_connection: Whether the lane has a connection of its own to send ahead on.
         """
         assert not seat.is_under_way, "a batch has one request under way"
+        assert seat in self._seats, "a finished batch is not sent again"
         may_have_position = may_have_position and not seat.is_divided
         if self._state is AheadState.AHEAD:
-            if may_have_position and url == self._url and self._sequence < LANE_NUMBER_MAX:
+            if (
+                may_have_position
+                and has_connection
+                and url == self._url
+                and self._sequence < LANE_NUMBER_MAX
+            ):
                 if not self.is_next(seat):
                     return None
                 self._sequence += 1
@@ -145,7 +155,8 @@ class SendAhead:
             return None
         seat.is_under_way = True
         self._opening = None
-        if not (may_have_position and self.wants_position and self._epoch < LANE_NUMBER_MAX):
+        opens = self.is_unsettled or (self.is_wanted and has_connection)
+        if not (may_have_position and opens and self._epoch < LANE_NUMBER_MAX):
             return Turn(None, is_ahead=False)
         self._epoch += 1
         self._sequence = 0
