@@ -70,12 +70,17 @@ def killed_at_the_end(process: ServiceProcess) -> Iterator[ServiceProcess]:
         yield process
 
 
-async def created(client: httpx.AsyncClient) -> None:
+async def created(client: httpx.AsyncClient, name_server: str) -> None:
+    """Create the topic, and return once its route is known: else a producer takes the default."""
     await until_told(lambda: client.get("/readyz"), lambda answer: answer.is_success)
     answer = await client.put(
         f"/v1/topics/{TOPIC}", json={"read_queue_count": 1, "write_queue_count": 1}
     )
     assert answer.is_success, answer.text
+    await until_told(
+        lambda: client.get(f"{name_server}/v1/topics/{TOPIC}/route"),
+        lambda answer: answer.is_success,
+    )
 
 
 async def stored(client: httpx.AsyncClient) -> list[int]:
@@ -124,7 +129,7 @@ async def test_batches_arrive_before_earlier_ones_are_answered(
             eruca.AsyncClient(name_server) as client,
             client.producer(batching=FEW, send_timeout_seconds=SECONDS) as producer,
         ):
-            await created(http)
+            await created(http, name_server)
             acknowledged: set[int] = set()
             sending = asyncio.create_task(send_all(producer, acknowledged))
             await until(lambda: len(acknowledged) > COUNT // 4)
@@ -149,7 +154,7 @@ async def test_connections_are_slow_and_cut(tmp_path: Path, name_server: str, li
                 batching=FEW, send_timeout_seconds=SECONDS, retries_max=1_000
             ) as producer,
         ):
-            await created(http)
+            await created(http, name_server)
             acknowledged: set[int] = set()
             sending = asyncio.create_task(send_all(producer, acknowledged))
             link.slow(0.004)
@@ -185,7 +190,7 @@ async def test_the_broker_is_killed_in_mid_stream(
         for life in range(3):
             with killed_at_the_end(started_by_fork("eruca_broker", settings)):
                 if sending is None:
-                    await created(http)
+                    await created(http, name_server)
                     sending = asyncio.create_task(send_all(producer, acknowledged))
                 goal = COUNT * (life + 1) // 4
                 await until(lambda goal=goal: len(acknowledged) > goal)  # type: ignore[misc]
@@ -232,7 +237,7 @@ async def test_an_earlier_broker_gets_one_batch_at_a_time_and_its_successor_seve
         client.producer(batching=FEW, send_timeout_seconds=SECONDS) as producer,
     ):
         with started_at(STORE_BEFORE, "eruca_broker", settings) as broker:
-            await created(http)
+            await created(http, name_server)
             await send_all(producer, set(), 200)
             assert_in_order(await stored(http), 200)
             assert broker.stop() == 0

@@ -135,6 +135,7 @@ class ArbiterForgetsSet(Nemesis):
 
     name = "arbiter forgets the set"
     needs_copies = True
+    heals_last = True  # as above
     seconds = (8.0, 12.0)  # the master removes the member
 
     async def begin(self) -> str:
