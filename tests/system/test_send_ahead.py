@@ -131,6 +131,7 @@ async def test_batches_arrive_before_earlier_ones_are_answered(
         ):
             await created(http, name_server)
             acknowledged: set[int] = set()
+            link.slow(0.02)  # or one batch at a time would be enough
             sending = asyncio.create_task(send_all(producer, acknowledged))
             await until(lambda: len(acknowledged) > COUNT // 4)
             link.hold(Direction.BACK)
