@@ -10,67 +10,83 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from eruca.objects.durable_files import make_durable
 from eruca.objects.repositories import PathTakenError
 
 UNFINISHED: Final = ".unfinished"
+THREADS: Final = 16  # more than the broker's fetches from a tier: its other steps have some, too
 _DIRECTORY_MODE: Final = 0o750
 _FILE_MODE: Final = 0o640
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class FolderRepository:
-    """The files below a folder, which is made when it is first written to."""
+    """The files below a folder, which is made when it is first written to.
+
+    Its threads are its own: a network file system that hangs holds up nobody else's.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="folder")
 
     def __str__(self) -> str:
         return str(self._folder)
 
     async def put(self, path: str, data: bytes) -> None:
         """Write a file; see :class:`.Repository`."""
-        await asyncio.to_thread(self._put, self._folder / path, data, is_new=False)
+        await self._in_thread(self._put, self._folder / path, data, is_new=False)
 
     async def put_parts(self, path: str, parts: AsyncIterator[bytes]) -> None:
         """Write a file of many parts; see :class:`.Repository`."""
         place = self._folder / path
-        unfinished = await asyncio.to_thread(_begin, place)
+        unfinished = await self._in_thread(_begin, place)
         try:
             async for part in parts:
-                await asyncio.to_thread(_append, unfinished, part)
-            await asyncio.to_thread(_finish, unfinished, place)
+                await self._in_thread(_append, unfinished, part)
+            await self._in_thread(_finish, unfinished, place)
+        except asyncio.CancelledError:
+            self._pool.submit(_remove, unfinished)  # nobody waits: the folder may hang
+            raise
         except BaseException:
-            with suppress(FileNotFoundError):
-                unfinished.unlink()
+            await self._in_thread(_remove, unfinished)
             raise
 
     async def create(self, path: str, data: bytes) -> None:
         """Write a file that is new; see :class:`.Repository`."""
-        await asyncio.to_thread(self._put, self._folder / path, data, is_new=True)
+        await self._in_thread(self._put, self._folder / path, data, is_new=True)
 
     async def get(self, path: str) -> bytes:
         """Return a file's bytes; see :class:`.Repository`."""
-        return await asyncio.to_thread((self._folder / path).read_bytes)
+        return await self._in_thread((self._folder / path).read_bytes)
 
     async def get_range(self, path: str, begin: int, end: int) -> bytes:
         """Return some of a file's bytes; see :class:`.Repository`."""
-        return await asyncio.to_thread(_read, self._folder / path, begin, end)
+        return await self._in_thread(_read, self._folder / path, begin, end)
 
     async def sizes(self, folder: str, *, after: str | None = None) -> dict[str, int]:
         """Return the sizes of all files below *folder*; see :class:`.Repository`."""
-        found = await asyncio.to_thread(self._sizes, folder)
+        found = await self._in_thread(self._sizes, folder)
         return {path: size for path, size in found.items() if after is None or path > after}
 
     async def delete(self, paths: list[str]) -> None:
         """Delete files; see :class:`.Repository`."""
         for path in paths:
             with suppress(FileNotFoundError):
-                await asyncio.to_thread((self._folder / path).unlink)
+                await self._in_thread((self._folder / path).unlink)
+
+    async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, partial(work, *args, **kwargs))
 
     def _put(self, path: Path, data: bytes, *, is_new: bool) -> None:
         _make(path.parent)
@@ -130,6 +146,11 @@ def _finish(unfinished: Path, path: Path) -> None:
     make_durable(unfinished)
     unfinished.replace(path)
     make_durable(path.parent)
+
+
+def _remove(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        path.unlink()
 
 
 def _make(directory: Path) -> None:

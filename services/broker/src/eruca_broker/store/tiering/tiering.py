@@ -55,7 +55,7 @@ from eruca_broker.store.message_store import MessageStore
 from eruca_broker.store.tier.cache import TierCache
 from eruca_broker.store.tier.reader import TierReader, head_of
 from eruca_broker.store.tier.sides import CHUNK_SIZE, proved, remove
-from eruca_broker.store.tiering.uploads import equals, in_idle_time, upload
+from eruca_broker.store.tiering.uploads import answered, equals, in_idle_time, upload
 from eruca_chassis.clock import Clock
 
 STEP_SECONDS: Final = 5.0  # between two looks at the log
@@ -249,7 +249,8 @@ class Tiering:
             return
         if latest:
             path = name_of(latest)
-            data = await self._repository.get(self._path(path))
+            async with answered():
+                data = await self._repository.get(self._path(path))
             if not data:
                 raise UnavailableError(f"the tier's manifest {path} was replaced meanwhile")
             try:
@@ -353,7 +354,8 @@ class Tiering:
     async def _sizes(self, folder: str, after: str | None = None) -> dict[str, int]:
         """Return the sizes of the log's objects in *folder*, by their paths in manifests."""
         strip = len(self._path(""))
-        listed = await self._repository.sizes(self._path(folder), after=after)
+        async with answered():
+            listed = await self._repository.sizes(self._path(folder), after=after)
         return {path[strip:]: size for path, size in listed.items()}
 
     async def _commit(self, manifest: Manifest, condemned: list[str] | None = None) -> None:
@@ -367,7 +369,8 @@ class Tiering:
             manifest, self._writer(), now_ms=self._clock.now_ms(), condemned=condemned or ()
         )
         try:
-            await self._repository.create(self._path(name_of(created.number)), encoded(created))
+            async with answered():
+                await self._repository.create(self._path(name_of(created.number)), encoded(created))
         except PathTakenError as error:
             self._is_writer, self._manifest = False, None
             raise UnavailableError(
@@ -383,9 +386,11 @@ class Tiering:
             raise
         overtaken = created.number - _KEPT_NUMBERS
         if overtaken > 0:
-            await self._repository.put(self._path(name_of(overtaken)), b"")
+            async with answered():
+                await self._repository.put(self._path(name_of(overtaken)), b"")
         if created.condemned:
-            await self._repository.delete([self._path(path) for path in created.condemned])
+            async with answered():
+                await self._repository.delete([self._path(path) for path in created.condemned])
             self._manifest = purged(created, created.condemned)
 
     async def _show(self, manifest: Manifest, log_begin: int) -> None:

@@ -12,10 +12,12 @@ import hashlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from eruca.contract.errors import UnavailableError
 from eruca.objects.repositories import Repository
 from eruca_broker.core.tier.manifests import DIGEST_SIZE, UPLOAD_SIZE, TierSegment
 from eruca_broker.core.tier.queue_tables import Key, QueueTable, Run, decoded
@@ -23,6 +25,7 @@ from eruca_broker.store.readable_log import LogFile
 from eruca_broker.store.tier.sides import DamagedSegmentError, Side, digests_of, remove, side_of
 from eruca_chassis.finishing import finished_in_thread
 
+ANSWER_SECONDS: Final = 60.0  # for one request, or for the next part of an upload
 _REST: Final = 3.0  # times as long as a step took
 _REST_SECONDS_MAX: Final = 1.0
 _READ_SIZE: Final = 1024 * 1024  # bytes that are read, hashed and passed on together
@@ -98,11 +101,38 @@ async def upload(
         head = table.head
         stored = ((file.path, head.segment_digests, b""), (room, head.side_digests, side.head))
         for path, (source, digests, first) in zip(segment.paths, stored, strict=True):
-            parts = _parts(source, digests, first, chunk_size=chunk_size, rate_max=rate_max)
-            await repository.put_parts(f"{folder}/{path}", parts)
+            async with answered() as limit:
+                parts = _parts(source, digests, first, chunk_size=chunk_size, rate_max=rate_max)
+                await repository.put_parts(f"{folder}/{path}", _watched(parts, limit))
     finally:
         await finished_in_thread(lambda: remove(room))
     return Uploaded(segment, table, side.head)
+
+
+@asynccontextmanager
+async def answered() -> AsyncIterator[asyncio.Timeout]:
+    """Bound the time of the block, which waits for the tier; yield the bound.
+
+    Raises:
+        UnavailableError: The time is over.
+    """
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS) as limit:
+            yield limit
+    except TimeoutError as error:
+        raise UnavailableError(
+            f"the tier has not answered for {ANSWER_SECONDS:.0f} s: check the object store, or the "
+            "folder's file system, and the way there"
+        ) from error
+
+
+async def _watched(parts: AsyncIterator[bytes], limit: asyncio.Timeout) -> AsyncIterator[bytes]:
+    """Yield *parts*; while they are taken, and for a while after the last one, nothing hangs."""
+    loop = asyncio.get_running_loop()
+    async for part in parts:
+        limit.reschedule(loop.time() + ANSWER_SECONDS)
+        yield part
+    limit.reschedule(loop.time() + ANSWER_SECONDS)
 
 
 async def equals(file: LogFile, segment: TierSegment) -> bool:
