@@ -1,4 +1,4 @@
-"""An object store or a folder that does not answer: a failure that is told, and nobody else's."""
+"""An object store or a folder that does not answer: a failure in the status, and only of the tier."""
 
 from __future__ import annotations
 
